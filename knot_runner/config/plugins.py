@@ -24,19 +24,19 @@ def load_plugins(plugins: Sequence[str]) -> None:
 
     Raises :class:`UserError` naming the plug-in, and where it was looked for.
     """
-    with _ONE_AT_A_TIME:  # a run that is a thread of a sweep must not find a plug-in that another is still importing
+    with _ONE_AT_A_TIME:  # a run in a thread of a sweep must not find a plug-in that another thread is still importing
         for plugin in plugins:
             _load(plugin)
 
 
 def found_from(folder: Path, plugin: str) -> str:
-    """A plug-in that a YAML file in ``folder`` names, so that it is found from everywhere."""
+    """Returns a plug-in named in a YAML file in ``folder`` in a form that is found from any folder."""
     is_relative = plugin.endswith(".py") and "${" not in plugin and not Path(plugin).is_absolute()
     return f"{folder}{BESIDE}{plugin}" if is_relative else plugin
 
 
 def as_written(plugin: str) -> str:
-    """A plug-in as its YAML file names it, wherever that lies: what a run id counts."""
+    """Returns a plug-in as written in its YAML file, whatever the file's folder: this form enters the run id."""
     return plugin.rpartition(BESIDE)[2]
 
 

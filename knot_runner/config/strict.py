@@ -1,6 +1,6 @@
 """Strict building of settings: from plain YAML values to dataclasses, every key and type checked.
 
-An unknown key, a missing key, a value of the wrong type or one that cannot be meant (``epochs=-5``, ``lr=nan``)
+An unknown key, a missing key, a value of the wrong type or outside the sensible range (``epochs=-5``, ``lr=nan``)
 raises :class:`UserError` naming the key. Hydra alone lets ``+method.temprature=3`` through; building by constructor
 does not.
 """
@@ -38,21 +38,21 @@ class AtMost:
 
 @dataclasses.dataclass(frozen=True)
 class Holds:
-    """What one setting must be: ``rounds: Annotated[int, Holds(lambda value: value >= 1, "is not at least 1")]``; of
-    another value ``text`` is said, after it."""
+    """A condition on one setting: ``rounds: Annotated[int, Holds(lambda value: value >= 1, "is not at least 1")]``; the
+    error appends ``text`` to the value."""
 
     test: Callable[[Any], bool]
     text: str
 
 
 class OutOfRangeError(UserError):
-    """A value of the right type that is not as its :class:`Holds` says."""
+    """A value of the right type that violates its :class:`Holds`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Between:
-    """The least and the largest value of a number in a record: ``accuracy: Annotated[float, Between(0, 1)]``. Unlike
-    in settings, a number that is written as a word is none."""
+    """The least and the largest value of a number in a record: ``accuracy: Annotated[float, Between(0, 1)]``. Unlike in
+    settings, a number written as a string is refused."""
 
     least: float
     most: float
@@ -83,8 +83,8 @@ def build(cls: type, values: Any, where: str) -> Any:
 
 
 def as_built(values: Any, built: Any) -> Any:
-    """``values``, from which the dataclass ``built`` was made, with its floats where they were written as whole numbers
-    or as words: ``1`` is then ``1.0``, also to a digest."""
+    """``values``, from which the dataclass ``built`` was made, with floats where they were written as integers or
+    strings: ``1`` becomes ``1.0``, also in a digest."""
     if dataclasses.is_dataclass(built) and isinstance(values, dict):
         return {key: as_built(value, getattr(built, key)) for key, value in values.items()}
     return built if isinstance(built, float) else values
@@ -95,7 +95,7 @@ def _join(where: str, key: Any) -> str:
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:
-    if dataclasses.is_dataclass(value):  # built before, by whoever knew its kind
+    if dataclasses.is_dataclass(value):  # already built by a caller that knew its kind
         return value
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated and isinstance(args[1], Between):
@@ -150,7 +150,7 @@ def _scalar(hint: type, value: Any, where: str, most: float | None = None) -> An
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         _bounded(value, MAX_NUMBER if most is None else most, where)  # before float(), which may overflow
         value, right = float(value), True
-    if hint is float and isinstance(value, str) and _is_number(value):  # YAML 1.1 reads 1e-3 as a word
+    if hint is float and isinstance(value, str) and _is_number(value):  # YAML 1.1 reads 1e-3 as a string
         value, right = float(value), True
     if not right:
         raise UserError(f"{where}: expected {kinds.get(hint, hint.__name__)}, got {shorten(value)}")
@@ -185,7 +185,7 @@ def _bounded(value: float, most: float, where: str) -> None:
 
 
 def shorten(value: Any) -> str:
-    """A value as a message shows it: neither a number of a thousand digits nor a long list is printed whole."""
+    """A value as a message shows it: long numbers and lists are cut."""
     if isinstance(value, int) and abs(value) >= 10**15:
         return f"a number of {int(value.bit_length() * math.log10(2)) + 1} digits"  # about; str() itself has a limit
     text = repr(value)

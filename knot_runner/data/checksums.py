@@ -35,7 +35,7 @@ class DataFolder:
         return list(self.noted.values())
 
     def path(self, entry: str) -> Path:
-        """The path of ``entry``, a path in the settings; other methods take paths that have the folder already."""
+        """Returns the path of ``entry``, as given in the settings; the other methods take such full paths."""
         return self.root / entry
 
     def short(self, path: Path) -> str:
@@ -50,7 +50,7 @@ class DataFolder:
             self._check(path, self.noted[short])
 
     def file(self, path: Path) -> Path:
-        """``path``, after :meth:`check`. Raises :class:`UserError` where it is no file."""
+        """``path``, after :meth:`check`. Raises :class:`UserError` where it is not a file."""
         if not path.is_file():
             raise UserError(f"{path}: is not there{' (a folder is)' if path.is_dir() else ''}")
         self.check(path)
@@ -91,7 +91,7 @@ class DataFolder:
 
 
 def open_folder(root: Path | None, readers: FileReaders = ALONE) -> DataFolder:
-    """The folder that ``task.source=local`` reads. Raises :class:`UserError` where it is not set or not there."""
+    """Returns the folder of ``task.source=local``. Raises :class:`UserError` where it is not set or does not exist."""
     if root is None:
         raise UserError("paths.data: is not set; task.source=local needs paths.data=DIR or the variable KNOT_DATA")
     if not root.is_dir():
@@ -120,7 +120,7 @@ def open_unpacked(path: Path) -> BinaryIO:
 
 def check_left_out(name: str, absent: list, files: int, kind: str, key: str, remedy: str | None) -> None:
     """Raise :class:`UserError` unless all ``files`` of data set ``name`` are ``absent`` and it may be left out
-    (``remedy`` None): part of a data set is another data set. ``key`` names the files in the settings."""
+    (``remedy`` None): a part of a data set would be a different data set. ``key`` names the files in the settings."""
     if len(absent) < files:
         raise UserError(
             f"{absent[0]}: is not there (for {name}), though other files of {name} are; {kind} is left out whole or "

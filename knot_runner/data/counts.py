@@ -21,8 +21,8 @@ TRAIN = "train"
 class Counts:
     """``parties``: name -> split -> int64 [C + 1], the examples of each of ``classes``, then the unlabelled ones.
 
-    ``called``: what parties are (data sets, clients); ``alike``: whether all of them learn the same classes, as several
-    data sets of images do not.
+    ``called``: the word for parties (data sets, clients); ``alike``: whether all share the same classes, unlike several
+    data sets of images.
     """
 
     called: str
@@ -118,7 +118,7 @@ def of_images(task: ImageTask, partition: Partition, alike: bool = True) -> Coun
 
 
 def of_all_images(task: ImageTask) -> Counts:
-    """Of a run without clients."""
+    """Returns the counts of a run without clients."""
     return of_images(task, Partition(["all images"], [np.arange(len(task.train))], [np.arange(len(task.test))]))
 
 

@@ -1,8 +1,8 @@
-"""What runs without files or network: generated texts, and scikit-learn's handwritten digits.
+"""Data without files or network: generated texts, and scikit-learn's handwritten digits.
 
-The texts follow a small grammar and are no stand-in for the real data. Each party has a domain and label shares of its
-own (non-IID in words and in labels). Telling words are the domain's own or common to all. Labels overlap with their
-neighbours, so no model reaches 1.
+The texts follow a small grammar and do not replace real data. Each party has its own domain and label shares (non-IID
+in words and in labels). Informative words belong to one domain or to all. Labels overlap with their neighbours, so no
+model reaches 1.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _review(rng: random.Random, domain: str, label: int) -> str:
 
 
 def _sticky(rng: random.Random, labels: list[int]) -> list[int]:
-    """``labels`` in another order, where half of them repeat the one before: emotions last over several utterances."""
+    """``labels`` in another order, where half repeat the previous one, as emotions last over several utterances."""
     left, ordered = list(labels), []
     while left:
         again = ordered and ordered[-1] in left and rng.random() < 0.5
@@ -139,7 +139,7 @@ def _dialogues(rng: random.Random, domain: str, labels: list[int], context: int)
 
 
 def _utterance(rng: random.Random, domain: str, label: int) -> str:
-    """A thing of the domain with a telling phrase; 15% have no phrase, 10% that of a random emotion."""
+    """Returns an object of the domain with a phrase for the label; 15% have no phrase, 10% that of a random emotion."""
     things, own = words.EMOTION[domain]
     own = words.pooled_words(own, [feelings for _, feelings in words.EMOTION.values()])
     about = f"{rng.choice(words.FILLERS)} {rng.choice(('about', 'with', 'and'))} {rng.choice(things)}"
@@ -174,7 +174,7 @@ def read_digits(shape: list[int]) -> Images:
     return Images(np.repeat(grey[:, None], channels, axis=1), labels.astype(np.int64))
 
 
-@functools.lru_cache(maxsize=1)  # reading the text takes half of a tiny run
+@functools.lru_cache(maxsize=1)  # parsing the text takes half the time of a tiny run
 def _digits_table() -> np.ndarray:
     """float64 [1797, 65]: 64 grey levels and the digit, as ``sklearn.datasets.load_digits`` reads them.
 

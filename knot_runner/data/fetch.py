@@ -1,6 +1,6 @@
-"""Downloads of data files: resumed where they were cut, compared with their published size and digests, then renamed.
+"""Downloads of data files: resumed after an interruption, checked against published size and digests, then renamed.
 
-A file has its name only once it is whole; until then it is ``NAME.part``, which the next command goes on with.
+A file gets its name only when complete; until then it is ``NAME.part``, from which the next command resumes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Told = Callable[[int, int], None]
 
 
 class FetchError(UserError):
-    """A download that failed: not the input's fault, and the same command goes on where it stopped."""
+    """A failed download: not an error of the input; the same command resumes it."""
 
     exit_code = 1
 
@@ -56,7 +56,7 @@ def file_state(path: Path, file: DataFile, look_inside: bool = True) -> FileStat
 
 
 def wrong_digest(path: Path, file: DataFile) -> str:
-    """The first digest of ``path`` that is not as published, in words; "" where all are."""
+    """Returns a message on the first digest of ``path`` that differs from the published one; "" where none does."""
     for name, digest in file.digests.items():
         with path.open("rb") as content:
             found = hashlib.file_digest(content, name).hexdigest()
@@ -76,9 +76,8 @@ def place_of(root: Path, file: DataFile) -> Path:
 def fetch_file(root: Path, file: DataFile, addresses: list[str], progress: Told = lambda *_: None) -> bool:
     """Download ``file`` to its place below ``root`` unless it is there. Returns whether it was downloaded.
 
-    Of two processes the second waits and finds the file of the first. A file that is there and is the beginning of the
-    published one is completed; one that is another is left as it is. Raises :class:`FetchError` and other
-    :class:`UserError`, in one line.
+    A second process waits for the first and finds its file. An existing file that is the beginning of the published one
+    is completed; a different file is not touched. Raises :class:`FetchError` and other :class:`UserError`, in one line.
     """
     target = place_of(root, file)
     if file_state(target, file) in THERE:
@@ -138,9 +137,9 @@ def _fill(part: Path, file: DataFile, addresses: list[str], progress: Told) -> N
 
 
 def _from_one(address: str, part: Path, file: DataFile, progress: Told) -> str:
-    """What is wrong with the file at ``address``; "" where ``part`` is the published file now.
+    """Downloads from ``address``; returns the problem, or "" where ``part`` is now the published file.
 
-    A wrong content is removed, and downloaded once more from its first byte where it had only been gone on with.
+    Wrong content is removed; if the download was a resumed one, it is repeated once from the first byte.
     """
     for resumed in (part.exists(), False):
         try:
@@ -193,8 +192,8 @@ def _size(part: Path) -> int:
 
 
 def _answer(address: str, part: Path, before: int, file: DataFile, progress: Told) -> bool:
-    """Write one answer behind the ``before`` bytes that are there, or, from a server that sends all again, in their
-    place. Returns whether it came to its end."""
+    """Appends one response to the existing ``before`` bytes, or replaces them if the server sends the whole file.
+    Returns whether the response was complete."""
     headers = {"User-Agent": "knot-runner", **({"Range": f"bytes={before}-"} if before else {})}
     with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=TIMEOUT) as answer:
         goes_on = answer.status == http.client.PARTIAL_CONTENT
@@ -214,7 +213,7 @@ def _answer(address: str, part: Path, before: int, file: DataFile, progress: Tol
 
 
 def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """What the server sends; its failures are ConnectionErrors, which those of the disk are not."""
+    """Yields the response's data; network failures raise ConnectionError, unlike those of the disk."""
     while True:
         try:
             chunk = answer.read(CHUNK)

@@ -1,4 +1,4 @@
-"""Large files of one kind, read by worker processes: a file at a time each, with what the files hold in their order."""
+"""Large files of one kind, read by worker processes: one file at a time each, with results in the files' order."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ ALONE = FileReaders()
 def read_files(read: Callable[[Path], Any], paths: list[Path], readers: FileReaders) -> Iterator[Any]:
     """``read(path)`` of each of ``paths``, in their order, whichever process finds it.
 
-    ``read`` can be pickled, and so can what it returns, best as arrays. An error is raised in the place of its file,
-    after what the files before it hold. Raises :class:`UserError` naming ``hardware.workers`` where a process died or
-    none could be started.
+    ``read`` and its results must pickle; arrays are fastest. An error is raised at its file's position, after the
+    results of earlier files. Raises :class:`UserError` naming ``hardware.workers`` where a process died or none could
+    be started.
     """
     workers = min(readers.workers, len(paths))
     if workers < 2 or sum(map(_size, paths)) < SHARED_FROM:
@@ -60,7 +60,7 @@ def _prepare(_: Send, read: Callable[[Path], Any]) -> Handler:
 
 
 def _size(path: Path) -> int:
-    """Bytes of the file; 0 of one that is not there, which ``read`` will say."""
+    """Returns the bytes of the file; 0 if it is missing, which ``read`` reports."""
     try:
         return path.stat().st_size
     except OSError:

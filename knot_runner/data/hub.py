@@ -21,7 +21,7 @@ def load_split(where: str, source: HubSource | ImageHub, split: str) -> Any:
 
     try:
         return datasets.load_dataset(source.id, source.config, revision=source.revision, split=split)
-    except Exception as problem:  # the hub's client raises kinds of its own, of requests, of the system
+    except Exception as problem:  # the hub's client raises its own, requests' and OS errors
         reason = " ".join(str(problem).split())[:200] or "no reason given"
         raise UserError(
             f"{where}: {source.id} at revision {source.revision} cannot be loaded "

@@ -49,7 +49,8 @@ def check_text_files(settings: TaskSettings, folder: DataFolder | None) -> None:
 
 
 def _repeated_note(dataset: Dataset) -> list[str]:
-    """A line when most test texts are in train too, so that memorising scores. Some short utterances always repeat."""
+    """Returns a note when most test texts are also in train, which rewards memorising. Some short utterances always
+    repeat."""
     if "test" not in dataset.splits:
         return []
     train, test = _inputs(dataset.splits["train"]), _inputs(dataset.splits["test"])

@@ -1,4 +1,4 @@
-"""A task of texts as one pool of labelled examples, which a partition deals to clients as it deals images."""
+"""A text task as one pool of labelled examples, which a partition distributes over clients as it does images."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class PooledTexts:
 
 @dataclass(frozen=True, eq=False)
 class TextPool:
-    """All labelled texts of a task; to a partition what :class:`~knot_runner.data.tasks.ImageTask` is.
+    """All labelled texts of a task; for partitions the counterpart of :class:`~knot_runner.data.tasks.ImageTask`.
 
-    The transfer set, which has no labels, and the valid parts, since nothing is chosen by them, are not in it.
+    It excludes the transfer set, which has no labels, and the validation parts, which are not used for selection.
     """
 
     name: str
@@ -101,7 +101,7 @@ def pooled_split(task: PartyTask, split: str) -> Examples:
 
 
 def _by_clients(pool: TextPool, by: str) -> TextPool:
-    """``pool`` with clients as ``by`` names them, which its digest then tells."""
+    """Returns ``pool`` with clients given by ``by``, which its digest then includes."""
     parts = {"train": pool.train.examples.clients[by], "test": pool.test.examples.clients[by]}
     if by == "dialogue":
         parts["test"] = [None] * len(pool.test)
@@ -128,7 +128,7 @@ def _pooled(sets: dict[str, Examples]) -> PooledTexts:
 
 
 def _clients(sets: dict[str, Examples]) -> dict[str, list[str | None]]:
-    """What a client may be -> the one of each text of all ``sets``; equal ids of two data sets are two clients."""
+    """Returns kind of client -> the client of each text of all ``sets``; equal ids of two data sets are two clients."""
     joined: dict[str, list[str | None]] = {}
     for kind in dict.fromkeys(kind for part in sets.values() for kind in part.clients):
         joined[kind] = []

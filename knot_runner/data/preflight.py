@@ -1,4 +1,4 @@
-"""Whether the files of a run's data are there, seen without reading them: before the first job of a sweep."""
+"""Checks that the files of a run's data exist, without reading them, before the first job of a sweep."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from knot_runner.util.errors import UserError
 
 
 def missing_data(settings: Settings) -> str | None:
-    """Why the data of a run cannot be read, in one line that names the key or the file; None where nothing is seen.
+    """Why the data of a run cannot be read, in one line that names the key or the file; None where no problem is found.
 
-    What is inside the files is not looked at, nor is the hub, nor are entries for a plug-in's reader.
+    Contents of files, the hub and entries for a plug-in's reader are not checked.
     """
     try:
         _check(settings.task, Path(settings.paths.data).expanduser() if settings.paths.data else None)
@@ -43,14 +43,14 @@ def _check_images(task: ImageTaskSettings, root: Path | None) -> None:
         return
     open_folder(root)
     if task.local is None or task.local.format not in IMAGE_FORMATS:
-        return  # loading says what is wrong, or a plug-in reads
+        return  # loading reports the error, or a plug-in reads
     if gone := missing_entries(task.local, root):
         raise UserError(f"{root / gone[0]}: is not there (for {task.name})")
 
 
 def no_data(jobs: Iterable[tuple[str, Settings]]) -> str | None:
     """One line on the first of ``jobs`` (title, settings) whose data are missing, on how many they are, and on the
-    command that shows what there is; None where no file is missing. Jobs of one task and folder are looked at once."""
+    command that lists the data; None where no file is missing. Jobs of one task and folder are checked once."""
     seen: dict[str, str | None] = {}
     missing: dict[str, list[tuple[str, str]]] = {}
     total = 0

@@ -90,7 +90,7 @@ def _check_delimiter(path: Path, header: list[str]) -> None:
 
 
 def _check_ended(path: Path, number: int, line: str) -> None:
-    """Refuse a last row without line end, which may be half a row: nothing else would show it."""
+    """Refuses a last row without line end, which may be truncated: nothing else would show it."""
     if not line.endswith("\n"):
         raise UserError(
             f"{path}: line {number}: the last row has no line end, so it may be cut short; "

@@ -128,12 +128,13 @@ def _text(source: str, line: int, record: dict[str, Any], column: str) -> str | 
         return None
     if not isinstance(value, str):
         raise UserError(f"{source}: line {line}: column '{column}' holds {str(value)[:40]!r}, which is no text")
-    # a lone surrogate (JSON "\ud800") is no character: no tokenizer takes it and no file can hold it
+    # a lone surrogate (JSON "\ud800") is not a character: no tokenizer accepts it and no file can hold it
     return value.encode(errors="replace").decode().strip() or None
 
 
 def raw_label(value: Any) -> str:
-    """A label as settings have it: 5.0 and "5.0" -> "5", null -> "None", blanks around it removed."""
+    """Returns a raw label in the form used by settings: 5.0 and "5.0" -> "5", null -> "None", blanks around it
+    removed."""
     text = str(value).strip()[:80]
     return re.sub(r"(?<=\d)\.0+$", "", text)
 
@@ -178,7 +179,7 @@ def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, label
 
 
 def _clients_of(row: TextRow, place: int) -> dict[str, str | None]:
-    """What a client may be -> whose the row is. Dialogue ids restart in every file, here the one at ``place``."""
+    """Returns kind of client -> the row's client. Dialogue ids restart in every file, here the one at ``place``."""
     if row.dialogue is None:
         return row.clients
     return {**row.clients, "dialogue": row.dialogue if place == 0 else f"{row.dialogue} of file {place + 1}"}

@@ -1,4 +1,4 @@
-"""Whether a model has learnt from examples that another is tested on, by the examples' content."""
+"""Finds test examples that another model has trained on, by content."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from knot_runner.data.tasks import Examples, Images
 
 
 def example_digests(part: Examples | Images) -> list[str]:
-    """Of each example what it is, whatever its label: an image's pixels in units of 1/255, a text and its second
+    """Returns a digest of each example without its label: an image's pixels in units of 1/255, a text and its second
     sentence."""
     if isinstance(part, Images):
         pixels = part.pixels if part.pixels.dtype == np.uint8 else np.rint(part.pixels * 255).astype(np.uint8)
@@ -29,7 +29,7 @@ def digests_of(parts: Iterable[Examples | Images]) -> set[str]:
 
 
 def seen_rows(tests: Examples | Images, learnt: set[str], repeated: set[str]) -> np.ndarray:
-    """Rows of ``tests`` whose content is in ``learnt``, but for what is ``repeated``: what stands in the training and
-    in the test part of one and the same task, as short texts do, shows no leak between two."""
+    """Returns the rows of ``tests`` whose content is in ``learnt`` but not in ``repeated``: content in both the
+    training and the test part of one task (short texts, say) is no evidence of a leak between two tasks."""
     found = [row for row, one in enumerate(example_digests(tests)) if one in learnt and one not in repeated]
     return np.array(found, dtype=np.int64)

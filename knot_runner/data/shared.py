@@ -1,4 +1,4 @@
-"""Tasks that the jobs of one process share: what several of them read is read once and held once."""
+"""Tasks shared by the jobs of one process, so that data are read and held once."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ DataStanding = Literal["present", "partly", "absent"]
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file of a data set, or a folder that others make. ``path``: below ``paths.data``.
+    """One file of a data set, or a folder made from others. ``path``: below ``paths.data``.
 
     Its size in bytes and its digests (hex) as published; None where they are not known.
     """
@@ -45,7 +45,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set: whose it is, what its licence says, its files, and how one gets them."""
+    """A data set: its owner, licence and files, and how to get them."""
 
     name: str
     #: a line for a person
@@ -83,7 +83,7 @@ class DataSet:
         return [source + PurePosixPath(file.path).name for source in self.sources]
 
     def standing(self, root: Path | None) -> DataStanding:
-        """Whether all of its files are below ``root``, or those that serve in their place; some of them; or none."""
+        """Returns whether all of its files (or their substitutes) are below ``root``, some of them, or none."""
         if root is None:
             return "absent"
         groups = [[file.path for file in self.files], *self.instead]

@@ -1,4 +1,4 @@
-"""Texts and images with labels, tasks of them, and partitions over clients: plain arrays; nothing here knows torch."""
+"""Texts and images with labels, tasks of them, and partitions over clients: plain arrays, without torch."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ UNLABELLED = -1
 class Examples:
     """N texts, their second sentences if the task is about pairs, and N labels (int64; -1 = unlabelled).
 
-    ``clients``: what a client may be (dialogue, speaker, ...) -> the one that each text is of, None where it has none.
-    No part of the digest: it says who has a text, not what is learnt from it.
+    ``clients``: kind of client (dialogue, speaker, ...) -> the client of each text, None where it has none. Not part of
+    the digest: it decides who has a text, not what is learnt from it.
     """
 
     texts: list[str]
@@ -126,7 +126,7 @@ class Images:
 
 @dataclass(frozen=True, eq=False)
 class ImageParts:
-    """What a reader found, before anything is held out; ``test``: None where the source has no test set."""
+    """The images that a reader found, before any are held out; ``test``: None where the source has no test set."""
 
     train: Images
     test: Images | None

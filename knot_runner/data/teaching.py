@@ -1,4 +1,4 @@
-"""All examples of a task as one pool, for a student and its teachers: who sees which labels."""
+"""All examples of a task as one pool for a student and its teachers, with the labels that each sees."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Vocabulary of the generated texts. A domain has words of its own, so that a model of one domain knows what the models
-of the others do not; the words in ``COMMON_`` mean the same in every domain."""
+"""Vocabulary of the generated texts. A domain has its own words, so that a model of one domain knows words unknown to
+the others; the words in ``COMMON_`` mean the same in every domain."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The commit protocol: a process may die at any instruction, and the same command resumes from the last commit.
 
-Two state files are written alternately, so the one that the commit record names is never being written. The
-record (``commit.json``) is replaced last. It seals itself and, by digests, the state and the log up to its length, and
-names the work it belongs to. On resume all of that is checked and the log is truncated, so a step that was logged but
-not committed leaves no trace; if anything does not match, all of it is set aside and the work starts again.
+Two state files are written alternately, so the one that the commit record names is never being written. The record
+(``commit.json``) is replaced last. It holds digests of itself, of the state and of the log up to its length, and names
+the work it belongs to. On resume all of that is checked and the log is truncated, so a step that was logged but not
+committed leaves no trace; if anything does not match, all of it is set aside and the work starts again.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Checkpoint:
     ) -> dict[str, Tensor]:
         """Commit the state after ``step`` with the ``rows`` logged since the last commit. Values, rows: plain JSON.
 
-        Returns what of ``tensors`` has just become part of a file that commits share: the same values, mapped, to go on
-        with instead.
+        Returns those of ``tensors`` that have just moved into a file shared between commits: the same values,
+        memory-mapped, to be used instead.
         """
         text = "\n".join(json.dumps(row, allow_nan=False) for row in rows)
         length = append_synced(self.folder / ROUNDS_FILE, text)
@@ -116,7 +116,7 @@ class Checkpoint:
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
     def clear(self) -> None:
-        """Delete the states (the work is finished and its result stands elsewhere); the log stays."""
+        """Deletes the states (the work is finished and its result stored elsewhere); the log stays."""
         clear_states(self.folder)
         self._parts = StateParts(self.folder)
 

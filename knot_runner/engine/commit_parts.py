@@ -1,10 +1,10 @@
-"""Tensors that commits need not write again: those that no longer change are kept in parts, files that commits share.
+"""Tensors that commits need not write again: unchanged ones are kept in parts, files shared between commits.
 
 A federated state may hold a tensor for every client (a control variate, a head), of which a round changes those of its
 participants. A tensor that is the same object, unchanged in place, as in the commit before is settled. Settled tensors
-go into a part as soon as they are :data:`PART_BYTES` together, so that a tensor is written twice and then no more, and
-small states have no parts. A part is given up when less than half of its bytes are still in use; the rest of it settles
-anew. From then on a settled tensor is the part's own memory-mapped content: memory does not grow with the clients.
+go into a part as soon as they are :data:`PART_BYTES` together, so that a tensor is written at most twice, and small
+states have no parts. A part is dropped when less than half of its bytes are in use; its remaining tensors settle anew.
+From then on a settled tensor is the part's own memory-mapped content: memory does not grow with the clients.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ class _Seen:
         return cls(tensor, -1 if tensor.is_inference() else tensor._version)
 
     def is_now(self, tensor: Tensor | None) -> bool:
-        """Whether ``tensor`` is that object, as it was; tensors of inference mode do not count their changes."""
+        """Returns whether ``tensor`` is the same object, unchanged; tensors of inference mode have no version
+        counter."""
         return tensor is self.tensor and not tensor.is_inference() and tensor._version == self.version
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A part's digest and size, and those of its tensors that the last state still held."""
+    """A part's digest and size, and its tensors that are still in the last state."""
 
     sha256: str
     size: int
@@ -64,26 +65,26 @@ class StateParts:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._parts: dict[str, _Part] = {}  # by file
-        self._last: dict[str, _Seen] = {}  # what the last commit wrote itself
+        self._last: dict[str, _Seen] = {}  # tensors in the last commit's own file
         self._number = 0
 
     def settle(self, tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """What of the state ``tensors`` the next commit has to write itself; and what has just gone into a part, as its
-        mapped content, by name. Writes at most one part, which no commit names yet."""
+        """Returns the tensors of the state that the next commit has to write, and those just moved into a part,
+        memory-mapped, by name. Writes at most one part, which no commit names yet."""
         self._forget_changed(tensors)
         settled = {name: tensors[name] for name, seen in self._last.items() if seen.is_now(tensors.get(name))}
         given_up = [part for part in self._parts.values() if part.half_dead]
         settled |= {name: tensors[name] for part in given_up for name in part.held}
         moved: dict[str, Tensor] = {}
         if sum(tensor.nbytes for tensor in settled.values()) >= PART_BYTES:
-            moved = self._write(settled)  # what lies in a part that is given up is another object from now on
+            moved = self._write(settled)  # tensors of a dropped part become new objects
         kept = {name for part in self._parts.values() for name in part.held}
         rest = {name: tensor for name, tensor in tensors.items() if name not in kept}
         self._last = {name: _Seen.of(tensor) for name, tensor in rest.items()}
         return rest, moved
 
     def record(self) -> list[dict[str, Any]]:
-        """What a commit's record says of its parts: of each its file, its digest and the names in use."""
+        """Returns the parts' entry of a commit's record: file, digest and names in use of each."""
         return [{"file": file, "sha256": part.sha256, "names": sorted(part.held)} for file, part in self._parts.items()]
 
     def load(self, record: list[dict[str, Any]]) -> dict[str, Tensor]:
@@ -99,7 +100,7 @@ class StateParts:
         return found
 
     def tidy(self) -> None:
-        """Delete parts that the last commit does not name: they were given up, or a kill came before it."""
+        """Deletes parts that the last commit does not name (dropped ones, or from before a kill)."""
         for path in self._folder.glob(PART_FILES):
             if path.name not in self._parts:
                 path.unlink(missing_ok=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class DivergedError(Exception):
-    """A loss or weight is not finite; nothing of the step is kept. ``where``: round and client, for the record."""
+    """A loss or weight is not finite; the step is discarded. ``where``: round and client, for the record."""
 
     def __init__(self, text: str, **where: Any) -> None:
         super().__init__(text)

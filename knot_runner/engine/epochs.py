@@ -1,4 +1,4 @@
-"""Training in epochs that survives a kill: an epoch is committed as a whole, and the weights to be kept are chosen."""
+"""Training in epochs that survives a kill: commits after whole epochs, and selection of the weights to keep."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from knot_runner.engine.commit import Checkpoint
 
 @dataclass(frozen=True)
 class Trainee:
-    """What is trained: all that an epoch changes is in ``module`` and ``optimiser``.
+    """A training: all state that an epoch changes is in ``module`` and ``optimiser``.
 
     ``epoch(number)`` trains one, from 1, and returns its mean loss; ``score(number)``: larger is better; ``weights()``:
-    a copy of what is kept of ``module`` as it is. The first two raise
+    a copy of the weights of ``module`` to be kept. The first two raise
     :class:`~knot_runner.engine.diverged.DivergedError` where training diverged.
     """
 
@@ -93,7 +93,7 @@ def copy_weights(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _flatten(trainee: Trainee, best: dict[str, Tensor] | None) -> dict[str, Tensor]:
-    """``best``: None where the weights that are kept are those of now."""
+    """Returns the state to commit. ``best``: None where the current weights are the best."""
     tensors = {f"model.{name}": tensor for name, tensor in trainee.module.state_dict().items()}
     kind = _kind(trainee.optimiser)
     for index, state in trainee.optimiser.state_dict()["state"].items():

@@ -1,4 +1,4 @@
-"""Labelled examples as engines hold them, images or texts, and batches of them as a network reads them."""
+"""Labelled examples in an engine's memory, images or texts, and batches of network inputs."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class ClientData(Protocol):
         ...
 
     def tensors(self) -> list[Tensor]:
-        """All that it holds."""
+        """Returns all tensors of the data."""
         ...
 
     @classmethod
     def of(cls, tensors: list[Tensor]) -> ClientData:
-        """What has these :meth:`tensors`."""
+        """Returns the data with these :meth:`tensors`."""
         ...
 
 
@@ -120,7 +120,7 @@ class TextData:
 
 
 def stored_data(tensors: dict[str, Tensor]) -> ClientData:
-    """Texts or images as they lie in the store, by the names of their tensors."""
+    """Returns stored texts or images; the kind is recognised by the names of their tensors."""
     if "pixels" in tensors:
         return ImageData(*(tensors[name] for name in IMAGE_TENSORS))
     return TextData(Encoded(tensors["ids"], tensors["offsets"], tensors["second"]), tensors["labels"])
@@ -198,7 +198,7 @@ def sample_epoch(
 
 
 def normalised(data: ImageData, rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """Images ``rows`` [n, C, H, W] as the model sees them, in ``dtype``."""
+    """Returns images ``rows`` [n, C, H, W], normalised as model inputs, in ``dtype``."""
     pixels = data.pixels[rows]
     unit = 255.0 if data.pixels.dtype == torch.uint8 else 1.0
     mean, std = (value.to(pixels.device, dtype)[:, None, None] for value in (data.mean * unit, data.std * unit))

@@ -21,8 +21,8 @@ class Executor:
     """Executes requests on one machine. A context manager, since it may hold worker processes.
 
     Independent trainings run in ``hardware.workers`` processes with ``hardware.threads`` threads each; the numbers are
-    the same for any number of workers, because every request has its own random generators. What another process is
-    computing (a second sweep, another job of this one) comes last and is waited for.
+    the same for any number of workers, because every request has its own random generators. Requests that another
+    process is computing (a second sweep, another job of this one) come last and are waited for.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Executor:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pool is not None:  # after an exception running requests are useless; at most an epoch is lost
+        if self._pool is not None:  # after an exception nobody needs the running requests; at most an epoch is lost
             self._pool.close()
 
     def __call__(self, requests: list[StageRequest]) -> list[Artefact]:
@@ -64,7 +64,7 @@ class Executor:
     def _use_workers(self, missing: dict[StageKey, StageRequest]) -> bool:
         if self.place.device.type != "cpu" or worker_count(self._hardware) < 2 or len(missing) < 2:
             return False
-        # starting processes costs seconds: predictions alone do not start them, but use those that run
+        # starting processes costs seconds: predictions alone do not start any, but use running ones
         return self._pool is not None or any(not isinstance(request, Predict) for request in missing.values())
 
 

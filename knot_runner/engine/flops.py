@@ -1,4 +1,4 @@
-"""Floating-point operations of one forward pass, counted while a model reads two examples on the CPU."""
+"""Floating-point operations of one forward pass, counted on a model's forward pass of two examples on the CPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.defau
 
 @dataclass(frozen=True)
 class ExampleFlops:
-    """Of one example: its ``forward`` pass, and of that the ``head``."""
+    """FLOPs of one example: of its ``forward`` pass, and of the ``head`` as a part of it."""
 
     forward: int
     head: int
@@ -35,7 +35,7 @@ def example_flops(network: Network, length: int = 0) -> ExampleFlops | None:
     """Of one example (a text of ``length`` tokens): matrix products, convolutions and attention, two operations for
     each multiply-add, by the formulas of ``torch.utils.flop_counter``; all else (norms, activations) is left out.
 
-    None for a model of one's own that does nothing of that kind, or cannot be watched while it reads.
+    None for a custom model without such operations, or whose operations cannot be counted.
     """
     counted = _Counted()
     try:
@@ -60,7 +60,7 @@ def _read(network: Network, examples: dict[str, Tensor]) -> None:
     with torch.device("meta"):
         model = build_network(network).eval()
     named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    # one number each: drawing weights takes longer than reading, and those of a large encoder take memory
+    # one number each: initialising weights takes longer than the forward pass, and a large encoder's take memory
     zeros = {name: torch.zeros((), dtype=tensor.dtype).expand(tensor.shape) for name, tensor in named.items()}
     functional_call(model, zeros, (), examples)
 
@@ -73,8 +73,8 @@ def _examples(network: Network, length: int) -> dict[str, Tensor]:
 
 
 class _Counted(TorchDispatchMode):
-    """Adds up what is called while it is entered. Torch's ``FlopCounterMode`` does so for each module, and imports
-    torch's compiler for that, which takes longer than a short run."""
+    """Sums the FLOPs of operations called inside the block. Torch's ``FlopCounterMode`` counts per module, for which it
+    imports torch's compiler: slower than a short run."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
-"""Training objectives: the loss of each sample, decided at the logits, for texts and images and in every engine.
+"""Training objectives: the loss of each sample as a function of its logits, for texts and images and in every engine.
 
 An objective is a function ``make(settings, inputs)`` that is called for the examples one request trains on. It returns
-tensors with a row per example, which are cut to batches, and the loss as a function of a batch's logits and rows; what
-differs between clients is in the rows alone. A request names it: ``Objective(make, settings)``. Worker processes find
-``make`` by its module and name, so it stands at the top of a module of the package or of a plug-in.
+tensors with a row per example, which are cut to batches, and the loss as a function of a batch's logits and rows; only
+rows differ between clients. A request names it: ``Objective(make, settings)``. Worker processes find ``make`` by its
+module and name, so it stands at the top of a module of the package or of a plug-in.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SampleLoss = Callable[[Tensor, LossRows], Tensor]
 
 @dataclass(frozen=True)
 class ObjectiveInputs:
-    """What an objective is made from: ``labels`` [n] (-1 = unlabelled), the request's ``tensors`` ([n, ...], such as
+    """Inputs for building an objective: ``labels`` [n] (-1 = unlabelled), the request's ``tensors`` ([n, ...], such as
     the logits of a teacher), and ``start_logits()`` [n, C], those of the weights that training starts from. ``head``:
     the last layer as it stands at a step, features [B, H] -> logits [B, C], for objectives that read it."""
 
@@ -68,8 +68,8 @@ def cross_entropy(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[Lo
 
 @dataclass(frozen=True)
 class Objective:
-    """What a request minimises. ``settings``: plain data, so that a request can be hashed and sent. ``reads_head``:
-    its gradient goes into the last layer beside the logits, which engines have by autograd alone."""
+    """The training objective of a request. ``settings``: plain data, so that a request can be hashed and sent.
+    ``reads_head``: its gradient also flows into the last layer directly, which only autograd engines support."""
 
     make: Callable[[dict[str, Any], ObjectiveInputs], tuple[LossRows, SampleLoss]] = cross_entropy
     settings: dict[str, Any] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """Requests of a method that trains in stages (train, predict): plain data that can be hashed, pickled and compared.
 
-They name what is in the store, so that runs share results by content; clients that train in rounds ask by
-:mod:`knot_runner.engine.federated.cohort`, whose requests carry tensors: a round's weights are read once and not kept.
-``network``, ``start``, ``objective`` and ``seed`` mean the same in both.
+They refer to artefacts in the store, so that runs share results by content. Clients that train in rounds use
+:mod:`knot_runner.engine.federated.cohort`, whose requests carry tensors: a round's weights are read once and not
+stored. ``network``, ``start``, ``objective`` and ``seed`` mean the same in both.
 """
 
 from __future__ import annotations

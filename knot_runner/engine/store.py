@@ -1,9 +1,9 @@
-"""Artefacts: finished stages, keyed by what they depend on, shared by all runs that need them.
+"""Artefacts: finished stages, keyed by all their inputs, shared by all runs that need them.
 
-``<out>/artefacts/<stage>/<key>/`` holds ``tensors.safetensors``, what else the stage keeps, and ``info.json``, which is
-written last, seals itself and carries the digests of the others: a folder without it is unfinished work. One that does
-not match is as if it were not there, and is set aside when the stage is made anew. A lock per artefact lets two sweeps
-over one folder wait for each other instead of doing the same work twice.
+``<out>/artefacts/<stage>/<key>/`` holds ``tensors.safetensors``, further files of the stage, and ``info.json``, which
+is written last and holds digests of itself and the other files: a folder without it is unfinished work. One that does
+not match counts as missing, and is set aside when the stage is computed again. A lock per artefact lets two sweeps over
+one folder wait for each other instead of doing the same work twice.
 """
 
 from __future__ import annotations

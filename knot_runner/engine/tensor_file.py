@@ -1,4 +1,5 @@
-"""Tensors as a safetensors file, written from where they lie: the library's ``save`` copies all of them twice."""
+"""Tensors as a safetensors file, written directly from the tensors' memory: the library's ``save`` copies all of them
+twice."""
 
 from __future__ import annotations
 

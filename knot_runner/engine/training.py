@@ -49,9 +49,9 @@ def forward_all(
     call: Callable[..., Tensor] | None = None,
     report: Callable[[int], None] | None = None,
 ) -> Tensor:
-    """What ``call`` (the model itself) says of every example, [n, ...], in the examples' order, in evaluation mode.
+    """Returns the output of ``call`` (by default the model) for every example, [n, ...], in order, in evaluation mode.
 
-    ``size``: examples a batch; ``report``: is given the number of batches that are done.
+    ``size``: examples a batch; ``report``: receives the number of finished batches.
     """
     model.eval()
     call = model if call is None else call

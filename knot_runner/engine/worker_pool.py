@@ -55,7 +55,8 @@ class _Ticket:
         return self.deaths >= DEATHS
 
     def rank(self) -> tuple[bool, int]:
-        """Lowest first: predictions, which are short and unblock trainings; then what most callers wait for."""
+        """Sort key, lowest first: predictions, which are short and unblock trainings; then requests with the most
+        callers."""
         return isinstance(self.request, Train), -len(self.inboxes)
 
     def send(self, message: Event | _Outcome) -> None:

@@ -65,7 +65,8 @@ def lipschitz_constant(diameter: float) -> float:
 
 
 def second_term(form: Form, classes: int, diameter: float, complexity: float) -> float:
-    """What the size of the class adds; ``complexity``: R_N, or R^_N of the sample, of one label's logit functions.
+    """Returns the complexity term of the bound; ``complexity``: R_N, or R^_N of the sample, of one label's logit
+    functions.
 
     ``printed`` lacks the factor C_M that eq. 23 of the paper has (``derived``). ``sharp``: twice the complexity of the
     loss, which is at most sqrt 2 times its Lipschitz constant times that of all logits (Maurer 2016).
@@ -78,7 +79,7 @@ def second_term(form: Form, classes: int, diameter: float, complexity: float) ->
 
 
 def third_term(form: Form, classes: int, diameter: float, texts: int, delta: float = DELTA) -> float:
-    """What a sample of ``texts`` independent texts adds, with probability ``delta`` of failing.
+    """Returns the deviation term for ``texts`` independent texts; ``delta``: the probability that the bound fails.
 
     ``printed``: eq. of Theorem 5.2; ``derived``: Theorem F.4, whose K^1.5 is gone; ``sharp``: McDiarmid's inequality,
     once; ``sharp_empirical``: twice, as the complexity is that of the sample (Mohri et al., Theorem 3.3).
@@ -109,8 +110,8 @@ def bernstein(losses: np.ndarray, diameter: float, checkpoints: int, delta: floa
 
 
 def vacuous(total: float, diameter: float, constant: float) -> list[str]:
-    """Why a bound of ``total`` says nothing: ``C_M`` where no loss can be larger, ``constant`` where the best constant
-    prediction, whose loss is ``constant``, is as good; [] where it says something."""
+    """Returns why a bound of ``total`` is vacuous: ``C_M`` where no loss can be larger, ``constant`` where the loss of
+    the best constant prediction (``constant``) is no larger; [] where it is informative."""
     reasons = ["C_M"] if total >= diameter else []
     return reasons + (["constant"] if total >= constant else [])
 

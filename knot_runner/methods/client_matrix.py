@@ -1,4 +1,4 @@
-"""The K x K record: the model of every client on the test examples of every client, and what is measured of it.
+"""The K x K record: every client's model on every client's test examples, and the metrics computed from it.
 
 In distribution (ID) is a client's model on its own test examples, the diagonal; out of distribution (OOD) is the same
 model on the others', each of them alike. A test example that two clients have is ID for both: it is left out of the OOD
@@ -21,8 +21,8 @@ HURT_EXAMPLES = 2
 
 @dataclass(frozen=True)
 class TestRows:
-    """Where clients' test examples lie. ``rows`` [N]: every test example that some client has, once; ``places`` [M]: of
-    all clients' examples, one client after another, in ``rows``; ``owners`` [M]: their clients."""
+    """Index of clients' test examples. ``rows`` [N]: the distinct test examples of all clients; ``places`` [M]: the
+    position in ``rows`` of each client's examples, concatenated over clients; ``owners`` [M]: their clients."""
 
     __test__ = False  # not a class of tests
 
@@ -43,8 +43,8 @@ class TestRows:
         return self.places[self.owners == client]
 
     def sums(self, values: Tensor, client: int) -> Tensor:
-        """Sums [..., K] of ``values`` [..., N] (one per row) over each client's examples; of the others' without those
-        that ``client`` has, too."""
+        """Sums [..., K] of ``values`` [..., N] (one per row) over each client's examples; other clients' examples that
+        ``client`` also has are left out."""
         kept = values.double()[..., self.places]
         if len(self.rows) < len(self.places):  # some rows are those of several clients
             has = torch.zeros(len(self.rows), dtype=torch.bool)
@@ -80,10 +80,10 @@ def matrix_measures(
 ) -> dict[str, float]:
     """Measures of a K x K record (personalisation.md 5).
 
-    ``examples``, ``correct``, ``loss`` [K, K]; ``clients``: those that took part, of which everything is but
-    ``unseen_accuracy``, which is the ID accuracy of the others; ``global_correct`` [K]: what the global model gets
-    right of each client's examples, for the share of ``clients_hurt``, whose own model has at least
-    ``HURT_EXAMPLES`` fewer. A client without test examples has no ID accuracy and is no part of OOD.
+    ``examples``, ``correct``, ``loss`` [K, K]; ``clients``: those that took part, over which all metrics are taken
+    except ``unseen_accuracy``, the ID accuracy of the others; ``global_correct`` [K]: the global model's correct
+    predictions on each client's examples, for the share ``clients_hurt`` whose own model has at least ``HURT_EXAMPLES``
+    fewer. A client without test examples has no ID accuracy and is not part of OOD.
     """
     share = correct.double() / examples.clamp(min=1)
     mean_loss = loss / examples.clamp(min=1)
@@ -109,7 +109,8 @@ def matrix_measures(
 def _out_of_distribution(
     examples: Tensor, correct: Tensor, share: Tensor, mean_loss: Tensor, clients: Sequence[int]
 ) -> dict[str, float]:
-    """Off the diagonal: over the other clients alike, and by their examples; {} where no client has any others'."""
+    """Returns off-diagonal means, unweighted over the other clients and weighted by their examples; {} where there are
+    none."""
     alike, weighted, losses = [], [], []
     for client in clients:
         others = [other for other in clients if other != client and examples[client, other]]

@@ -1,4 +1,5 @@
-"""What a method is: pure functions between rounds of requests, over a federation; and the one table of all methods."""
+"""The interface of a method (pure functions between rounds of requests, over a federation), and the table of all
+methods."""
 
 from __future__ import annotations
 
@@ -9,13 +10,13 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Exchange:
-    """What follows the fold of a federated round: models are asked about examples, and some train once more.
+    """A second step after the fold of a federated round: inference by models, then perhaps further training.
 
-    ``ask(hp, state, federation, round, trained) -> inferences``, none where nothing follows;
-    ``teach(hp, state, federation, round, trained, logits) -> requests`` for training, perhaps none;
-    ``take(hp, state, federation, round, trained, logits, taught) -> (state, row)``, as of ``fold``.
-    ``state``: after the fold; ``trained``: what the round's clients returned; ``logits``: the answers, in order.
-    ``answered_by``: who computes the answers, which costs are counted by.
+    ``ask(hp, state, federation, round, trained) -> inferences``, none where nothing follows; ``teach(hp, state,
+    federation, round, trained, logits) -> requests`` for training, perhaps none; ``take(hp, state, federation, round,
+    trained, logits, taught) -> (state, row)``, as of ``fold``. ``state``: after the fold; ``trained``: the results of
+    the round's clients; ``logits``: results of the inferences, in order. ``answered_by``: who runs the inferences, for
+    counting costs.
     """
 
     ask: Callable[..., list[Any]]
@@ -26,8 +27,8 @@ class Exchange:
 
 @dataclass(frozen=True)
 class RoundWork:
-    """What a federated round had clients and server do: ``requests`` for local training; after the fold, models
-    ``asked`` about examples of ``classes`` classes (0: none were), and ``taught``, requests for further training."""
+    """The work of clients and server in a federated round: ``requests`` for local training; after the fold, inferences
+    ``asked`` over ``classes`` classes (0: none), and ``taught``, requests for further training."""
 
     requests: list[Any]
     asked: list[Any] = field(default_factory=list)
@@ -46,12 +47,11 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Method:
-    """``init(hp, federation) -> state``, a flat dict that a checkpoint can hold;
-    ``plan(hp, state, federation, round) -> requests``, none when the method is through;
-    ``fold(hp, state, federation, round, requests, outcomes) -> (state, row)``, the row being what the method itself has
-    to say of the round, by name;
-    ``deployed(hp, state, federation, client) -> model`` that a client uses, ``one_model``: the same for all. Methods
-    whose models are artefacts name those in their state and have no ``deployed``.
+    """``init(hp, federation) -> state``, a flat dict that a checkpoint can hold; ``plan(hp, state, federation, round)
+    -> requests``, none when the method has finished; ``fold(hp, state, federation, round, requests, outcomes) ->
+    (state, row)``, ``row`` being the method's own log entries of the round; ``deployed(hp, state, federation, client)
+    -> model`` that a client uses, ``one_model``: the same for all. Methods whose models are artefacts name those in
+    their state and have no ``deployed``.
     """
 
     init: Callable[..., dict[str, Any]]

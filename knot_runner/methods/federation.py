@@ -1,4 +1,4 @@
-"""What a method sees of the world: clients with examples and networks, what its server has, how training goes.
+"""The input of methods: clients with examples and networks, the server's examples, and training settings.
 
 One type for federated methods and for distillation between parties. No raw data, no files.
 """
@@ -33,12 +33,12 @@ FederatedState = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Federation:
-    """All clients, or with ``members`` a cluster of them, which learns by itself.
+    """All clients, or with ``members`` a cluster of them, trained separately.
 
     ``clients`` are all there are, so that a client has the same number, and the same draws, in any cluster (of a
-    distillation: the parties with local models). ``server``: what the server has, the global data set or only test
-    examples; ``transfer``: the unlabelled set (KNOT without one: the server's); ``random``: examples that show
-    probability biases, none where no weighting reads them.
+    distillation: the parties with local models). ``server``: the server's examples, the global data set or only test
+    examples; ``transfer``: the unlabelled set (KNOT without one: the server's); ``random``: examples for probability
+    biases, none where no weighting uses them.
     """
 
     clients: tuple[Party, ...]
@@ -112,7 +112,7 @@ class Federation:
 
     @property
     def model(self) -> ClientModel:
-        """What clients of the first architecture begin with."""
+        """The initial model of clients of the first architecture."""
         return self.architectures[0].start
 
     def network_number(self, client: int) -> int:
@@ -128,7 +128,7 @@ class Federation:
         return self.architectures[self.network_number(client)].start
 
     def cluster(self, members: Sequence[int]) -> Federation:
-        """``members`` by themselves, none of which is unseen; a round takes no more clients than there are."""
+        """Returns the federation of ``members`` alone, none of them unseen; a round samples at most all of them."""
         asked = self.training.participants
         capped = asked if isinstance(asked, float) else min(asked, len(members))
         training = dataclasses.replace(self.training, participants=capped)
@@ -158,7 +158,8 @@ class Federation:
     def inference(
         self, client: int, model: ClientModel, rows: Tensor, split: Literal["test", "train"] = "test"
     ) -> Inference:
-        """What the client's ``model`` says of ``rows`` of all test examples, or of all training examples."""
+        """Returns a request for inference of the client's ``model`` on ``rows`` of all test or all training
+        examples."""
         return Inference(model, rows, split, network=self.network_number(client))
 
     @property
@@ -177,7 +178,7 @@ class Federation:
         return sorted(self.in_turn(round)[: self.participants])
 
     def in_turn(self, round: int) -> list[int]:
-        """All clients in the order in which ``round`` asks them to take part, drawn from (seed, round)."""
+        """Returns all clients in the order in which ``round`` samples them, drawn from (seed, round)."""
         order = torch.randperm(len(self), generator=generator(self.seed, "participants", round))
         return [self.numbers[position] for position in order.tolist()]
 
@@ -210,8 +211,8 @@ class Federation:
 
 
 def with_server(federation: Federation, tests: Tensor, transfer: Tensor, random: Tensor) -> Federation:
-    """``federation`` of which the server distils on the rows ``transfer`` [n] of the training examples, shown biases by
-    ``random`` [r], and is measured on the rows ``tests`` [m] of the test examples."""
+    """Returns ``federation`` whose server distils on rows ``transfer`` [n] of the training examples, with biases from
+    rows ``random`` [r], and is evaluated on rows ``tests`` [m] of the test examples."""
     network = federation.architectures[0].network
     return dataclasses.replace(
         federation,

@@ -1,4 +1,5 @@
-"""KNOT (arXiv 2110.02432): teachers train apart, then a student fits the weighted sum of what they say.
+"""KNOT (arXiv 2110.02432): teachers train separately, then a student minimises the weighted sum of distances to their
+soft labels.
 
 Rounds: 0 local models and the pretrained global model; 1 soft labels of all teachers on the transfer set, and their
 probability biases from random examples if the weighting reads them; 2 distillation into the pretrained global model.
@@ -23,7 +24,7 @@ KnotState = dict[str, Any]
 
 
 def init(hp: KnotSettings | TeachersSettings, federation: Federation) -> KnotState:
-    """An empty state, after checking what only the tables of losses and weightings know."""
+    """Returns an empty state, after checking loss and weighting against their tables."""
     if isinstance(hp, KnotSettings):
         check_loss_and_weighting(hp.loss, hp.weighting, federation.label_points, "method")
     return {}
@@ -32,7 +33,7 @@ def init(hp: KnotSettings | TeachersSettings, federation: Federation) -> KnotSta
 def plan(
     hp: KnotSettings | TeachersSettings, state: KnotState, federation: Federation, round: int
 ) -> list[StageRequest]:
-    """What has to be trained or predicted in this round; nothing when the method is through."""
+    """Returns the requests of this round; [] when the method has finished."""
     steps = [plan_teachers, plan_soft_labels, plan_distillation]
     if isinstance(hp, TeachersSettings):
         steps = [plan_teachers, lambda hp, state, federation: plan_biases(state, federation)]
@@ -43,7 +44,7 @@ def fold(
     hp: KnotSettings | TeachersSettings, state: KnotState, federation: Federation, round: int,
     requests: list[StageRequest], artefacts: list[Artefact],
 ) -> tuple[KnotState, dict[str, Any]]:  # fmt: skip
-    """The next state, and what there is to say of the round."""
+    """Returns the next state and the round's log entries."""
     state, said = dict(state), {}
     for request, artefact in zip(requests, artefacts, strict=True):
         name = f"{artefact.stage}/{artefact.key}"
@@ -66,7 +67,7 @@ def fold(
 def plan_teachers(hp: Any, state: KnotState, federation: Federation) -> list[StageRequest]:
     """Cross-entropy training of every local model and of the global one (section 6, "Training local models").
 
-    They take the task's augment, and the student none: soft labels are of the examples as they are.
+    They use the task's augmentation, the student none: soft labels are of the original examples.
     """
     return [
         federation.supervised(party, "pretrain" if party == federation.server else "local")
@@ -75,7 +76,7 @@ def plan_teachers(hp: Any, state: KnotState, federation: Federation) -> list[Sta
 
 
 def plan_soft_labels(hp: KnotSettings, state: KnotState, federation: Federation) -> list[StageRequest]:
-    """Every teacher on the transfer set; its bias too if the weighting reads it."""
+    """Requests inference of every teacher on the transfer set, and its bias if the weighting uses it."""
     requests: list[StageRequest] = [
         _predict("soft_labels", party, state, examples)
         for party in federation.teachers
@@ -85,7 +86,7 @@ def plan_soft_labels(hp: KnotSettings, state: KnotState, federation: Federation)
 
 
 def plan_biases(state: KnotState, federation: Federation) -> list[StageRequest]:
-    """Every teacher on the random examples (section 5.2, App. D.1)."""
+    """Requests inference of every teacher on the random examples (section 5.2, App. D.1)."""
     assert federation.random is not None
     return [_predict("bias", party, state, federation.random) for party in federation.teachers]
 

@@ -1,9 +1,9 @@
-"""Mutual learning between KNOT's parties, each of which has labels of its own, on the transfer set that all see.
+"""Mutual learning between KNOT's parties, each with its own labelled data, on a shared transfer set.
 
-Rounds: 0 every party trains alone, as in KNOT; 1 all go on together, by a request of
+Rounds: 0 every party trains alone, as in KNOT; 1 all train together, by the request
 :class:`~knot_runner.methods.parties.TrainParties`; 2 each party's model becomes an artefact of its own. State:
-``weights/<party>`` after round 0, ``together``,
-``after/<party>``, ``student`` (the global model at the end): artefact names.
+``weights/<party>`` after round 0, ``together``, ``after/<party>``, ``student`` (the global model at the end): artefact
+names.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def init(hp: MutualSettings, federation: Federation) -> MutualState:
 
 
 def plan(hp: MutualSettings, state: MutualState, federation: Federation, round: int) -> list[StageRequest]:
-    """What has to be trained in this round; nothing when the method is through."""
+    """Returns the training requests of this round; [] when the method has finished."""
     if round == 0:
         return plan_teachers(hp, state, federation)
     parties = learners(hp, federation)
@@ -68,7 +68,7 @@ def fold(
     hp: MutualSettings, state: MutualState, federation: Federation, round: int,
     requests: list[StageRequest], artefacts: list[Artefact],
 ) -> tuple[MutualState, dict[str, Any]]:  # fmt: skip
-    """The next state, and what there is to say of the round."""
+    """Returns the next state and the round's log entries."""
     state, said = dict(state), {}
     for request, artefact in zip(requests, artefacts, strict=True):
         name = f"{artefact.stage}/{artefact.key}"
@@ -86,7 +86,7 @@ def fold(
 
 
 def learners(hp: MutualSettings, federation: Federation) -> list[Party]:
-    """The parties that learn from each other: the local models, and the global one where it is one of them."""
+    """The parties that learn from each other: the local models, and the global one if it takes part."""
     return federation.teachers if hp.global_model else list(federation.clients)
 
 

@@ -1,4 +1,4 @@
-"""How parties train together: each on labels of its own, and on a transfer set, where they learn from each other."""
+"""Joint training of parties: each on its own labels, and on a transfer set, where they learn from each other."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class TrainParties(OwnRequest):
     """Train several parties together; the artefact holds the weights of party i under ``i.``.
 
     An epoch is one pass over the ``transfer`` set. In each step a party minimises the cross-entropy of a batch of its
-    own, which it goes through again and again, plus ``weight`` times the mean over the other parties of the loss
-    between its outputs and theirs, which carry no gradient, on the step's transfer batch. All take their steps at once.
+    own examples, which it cycles through, plus ``weight`` times the mean over the other parties of the loss between its
+    outputs and theirs, which carry no gradient, on the step's transfer batch. All parties step simultaneously.
     """
 
     stage: str

@@ -1,4 +1,4 @@
-"""Who takes part: a name, examples by split, and a network; and where labels lie."""
+"""Parties (a name, examples by split, and a network), and coordinates of labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PartyExamples = Tensor | Ref
 
 @dataclass(frozen=True)
 class Architecture:
-    """Where the parameters of a network lie, and the model that its clients begin with."""
+    """The layout of a network's parameters, and its clients' initial model."""
 
     network: Network
     layout: FlatLayout
@@ -30,10 +30,10 @@ class Architecture:
 
 @dataclass(frozen=True, eq=False)
 class Party:
-    """A client, or what a server has: ``examples`` by split, of which it trains on ``size``, and its network.
+    """A client or server: ``examples`` by split, of which it trains on ``size``, and its network.
 
-    ``trained``: its weights, where they are in the store from the beginning; ``originals``: by split, the examples as
-    the other clients read them, where its own are a view of them.
+    ``trained``: its weights, where they are in the store before the run; ``originals``: by split, the examples as the
+    other clients read them, where its own are a view of them.
     """
 
     name: str
@@ -55,12 +55,12 @@ class Party:
 
     @property
     def valid(self) -> PartyExamples:
-        """Those that it holds out from training; no rows where it holds out none."""
+        """The validation examples; no rows where there are none."""
         return self.examples.get("valid", torch.arange(0))
 
     @property
     def test(self) -> PartyExamples:
-        """Those that its model is measured on."""
+        """The test examples."""
         return self.examples["test"]
 
 

@@ -71,7 +71,7 @@ class TextClassifier(nn.Module):
         self.classifier = nn.Linear(spec.hidden, classes)
 
     def features(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
-        """[B, L] token ids, mask, segment -> what the classifier reads, [B, H]."""
+        """Maps token ids, mask and segments [B, L] to the classifier's inputs [B, H]."""
         output = self.bert(input_ids=ids, attention_mask=mask, token_type_ids=types, output_hidden_states=True)
         return self.head(output.last_hidden_state, output.hidden_states[0], mask.bool())
 

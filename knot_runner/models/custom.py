@@ -1,4 +1,4 @@
-"""Image models of one's own, by the name of the function that makes them."""
+"""Custom image models, made by a function given by name."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from knot_runner.util.errors import UserError, nearest
 
 
 def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.Module:
-    """What ``spec.target`` makes. Raises :class:`UserError` naming the key where there is no such function, it fails,
-    or its module does not have the head that the settings name."""
+    """Returns the module that ``spec.target`` makes. Raises :class:`UserError` naming the key where there is no such
+    function, it fails, or its module lacks the head named in the settings."""
     module_name, _, name = spec.target.partition(":")
     try:
         function = getattr(importlib.import_module(module_name), name)

@@ -1,7 +1,6 @@
 """Image models: perceptron, convolutional network, ResNet, wide ResNet, VGG, MobileNet.
 
-The last linear layer is ``head`` in all. What distillation may read of them beside the logits, and where,
-is in :mod:`knot_runner.models.taps`.
+The last linear layer is ``head`` in all. Inner features for distillation are listed in :mod:`knot_runner.models.taps`.
 """
 
 from __future__ import annotations
@@ -143,8 +142,8 @@ class Resnet(nn.Module):
 
 
 class _PreActivation(nn.Module):
-    """Normalisation and ReLU before each convolution. What it adds is linear, and so is the output: the next block, or
-    the network's last normalisation, brings the ReLU. A shortcut that widens reads the activated input."""
+    """Normalisation and ReLU before each convolution. Residual and output have no final activation: the next block, or
+    the network's last normalisation, applies the ReLU. A widening shortcut takes the activated input."""
 
     def __init__(self, spec: WrnSettings, before: int, after: int, stride: int) -> None:
         super().__init__()

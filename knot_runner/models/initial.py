@@ -1,4 +1,4 @@
-"""Weights that convolutions begin with."""
+"""Initial weights of convolutions."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from knot_runner.models.images import Shape, build_image_model
 
 @dataclass(frozen=True)
 class Network:
-    """Settings of a model (of one party), what it reads, and the number of classes.
+    """Settings of a model (of one party), the form of its inputs, and the number of classes.
 
     ``inputs``: (channels, height, width) of images, or the size of a text model's vocabulary.
     """
@@ -36,14 +36,14 @@ class Network:
 
     @property
     def head(self) -> str:
-        """What the names of the last linear layer's parameters begin with."""
+        """Prefix of the names of the last linear layer's parameters."""
         if isinstance(self.spec, CustomSettings):
             return f"{self.spec.head}."
         return "classifier." if self.reads_texts else "head."
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is an image model of this package, which engines may train otherwise than by the module itself."""
+        """Whether it is an image model of this package, for which engines may have their own implementation."""
         return not self.reads_texts and not isinstance(self.spec, CustomSettings)
 
 
@@ -53,7 +53,7 @@ def build_network(network: Network) -> nn.Module:
     A batch is ``x`` [B, C, H, W] of images; ``ids``, ``mask`` and ``types`` [B, L] of texts.
     """
     if network.reads_texts:
-        from knot_runner.models.bert import TextClassifier  # transformers, which models of images do without
+        from knot_runner.models.bert import TextClassifier  # imports transformers, for texts alone
 
         return TextClassifier(network.spec, network.inputs, network.classes)
     if isinstance(network.spec, CustomSettings):
@@ -62,7 +62,8 @@ def build_network(network: Network) -> nn.Module:
 
 
 def feature_reader(model: nn.Module, network: Network) -> Callable[..., Tensor]:
-    """A batch -> features [B, H]: what the last layer of ``model``, built by ``network``, reads ([CLS] of a text)."""
+    """Returns a function batch -> features [B, H], the inputs of the last layer of ``model``, built by ``network``
+    ([CLS] of a text)."""
     if network.reads_texts:
         return model.features
 

@@ -12,7 +12,7 @@ MOMENTUM = 0.1
 
 
 def make_norm(spec: ResnetSettings | WrnSettings | VggSettings | MobilenetSettings, channels: int) -> nn.Module:
-    """The layer that ``model.norm`` asks for."""
+    """Returns the layer set by ``model.norm``."""
     if spec.norm == "group":
         return nn.GroupNorm(spec.groups, channels)
     return BatchNorm(channels)

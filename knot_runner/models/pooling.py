@@ -32,8 +32,8 @@ def _has_channels_last(x: Tensor) -> bool:
 
 
 class _ByChannelsLast(torch.autograd.Function):
-    """Pooling of a copy with channels last; what goes in and comes out, gradients too, has channels first, so that
-    the layers around it compute as they would around ``F.max_pool2d``."""
+    """Pooling of a copy with channels last; inputs, outputs and gradients have channels first, so that the layers
+    around it compute exactly as around ``F.max_pool2d``."""
 
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """A pre-trained BERT encoder: read from a local folder or the hub, checked whole, and put into a model.
 
 Every tensor of the encoder must be in the file, and every tensor of the file must be the encoder's, of its shape and
-finite; else the run would train from weights that are partly, or wholly, random. Only heads may differ: the file's are
-not used, and the model's is initialised at random, as :func:`describe_weights` says.
+finite; otherwise the run would start from partly or wholly random weights. Only heads may differ: the file's are not
+used, and the model's is initialised at random, as :func:`describe_weights` reports.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def check_fits(encoder: Encoder, wanted: dict[str, Tensor]) -> None:
 
 
 def describe_weights(encoder: Encoder) -> str:
-    """What was loaded and what was not, in one line."""
+    """Returns one line on the loaded and the unused tensors."""
     unused = f"; unused of the file: {_some(encoder.unused)}" if encoder.unused else ""
     return f"{KEY}: {encoder.source}: {len(encoder.tensors)} tensors of the encoder; the head begins at random{unused}"
 
@@ -134,7 +134,7 @@ def _read(file: Path) -> dict[str, Tensor]:
 
     try:
         tensors = load_file(file)
-    except Exception as problem:  # of safetensors, of the system, of memory: all say that the file is no good
+    except Exception as problem:  # safetensors', OS and memory errors: all mean that the file is unusable
         reason = " ".join(str(problem).split())[:100]
         raise UserError(f"{KEY}: {file}: is no safetensors file, or cut short or broken ({reason})") from None
     if not tensors:
@@ -159,7 +159,7 @@ def _plain(name: str) -> str:
 
 
 def _check_config(spec: ModelSettings, source: str, config: dict[str, Any]) -> None:
-    """Refuse what shapes do not show: another kind of network, number of attention heads or activation."""
+    """Refuses mismatches invisible in shapes: another kind of network, number of attention heads or activation."""
     kind = config.get("model_type", "bert")
     if kind != "bert":
         raise UserError(f"{KEY}: {source}: model_type is {kind}; bert is the one kind that is read")

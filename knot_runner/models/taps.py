@@ -1,4 +1,4 @@
-"""Taps: outputs inside a network that distillation of features and of relations reads beside its logits.
+"""Taps: inner outputs of a network, read beside its logits by distillation of features and of relations.
 
 Named taps, in forward order:
 
@@ -45,7 +45,7 @@ TapReader = Callable[..., tuple[Tensor, dict[str, Tensor]]]
 
 @dataclass(frozen=True)
 class _Point:
-    """Where a tap is read: what a module reads, or what it returns, as it is or at [CLS]."""
+    """The position of a tap: a module's input or its output, whole or at [CLS]."""
 
     module: str
     reads: Literal["input", "output", "cls"]
@@ -57,14 +57,14 @@ def tap_names(network: Network) -> list[str]:
 
 
 def map_taps(network: Network) -> list[str]:
-    """Named taps that are maps [B, C, H, W], in forward order; none of a perceptron, a text model or one's own."""
+    """Named taps that are maps [B, C, H, W], in forward order; none for perceptrons, text models and custom models."""
     return [name for name in tap_names(network) if name.startswith("block")]
 
 
 def default_taps(
     kind: Literal["none", "features", "middle", "last", "maps"], student: Network, teacher: Network
 ) -> list[tuple[str, str]]:
-    """(student's tap, teacher's tap) of what a loss compares that names none.
+    """Returns the default pairs (student's tap, teacher's tap) of a loss term that names none.
 
     ``middle``: the middle map, of an even number the one before the half (FitNets' hint); ``last``: the last map;
     ``maps``: all, paired from the end where one network has more. Where one of the two has no maps, ``middle`` is the
@@ -120,7 +120,7 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
 
 
 def _hooked(module: nn.Module, point: _Point, name: str, found: dict[str, Any]) -> RemovableHandle:
-    """A hook, removed at the end of a ``with`` block, that keeps in ``found[name]`` what is read at ``point``."""
+    """Returns a hook, removed at the end of a ``with`` block, that puts the value at ``point`` into ``found[name]``."""
 
     def keep_input(_: nn.Module, inputs: tuple[Any, ...]) -> None:
         found[name] = inputs[0]
@@ -149,8 +149,8 @@ def _points(model: nn.Module, network: Network, names: Sequence[str], key: str) 
 
 
 def _candidates(name: str, named: list[str], modules: list[str]) -> list[str]:
-    """What an unknown tap may have been meant to be: the modules in the one that its path begins with, or the named
-    taps and the outermost modules."""
+    """Returns suggestions for an unknown tap: the modules inside the one that its path begins with, or the named taps
+    and the outermost modules."""
     parent = name.rpartition(".")[0]
     while parent not in modules:  # "" is the whole model
         parent = parent.rpartition(".")[0]
@@ -159,8 +159,8 @@ def _candidates(name: str, named: list[str], modules: list[str]) -> list[str]:
 
 
 def _named_points(network: Network) -> dict[str, _Point]:
-    """Where each named tap is read, in forward order. ReLU and pooling of a cnn and an mlp are no modules: what they
-    make is what the next module reads."""
+    """Returns the position of each named tap, in forward order. ReLU and pooling of a cnn and an mlp are not modules:
+    their output is read as the next module's input."""
     spec, head = network.spec, network.head.removesuffix(".")
     blocks: list[_Point] = []
     layers: list[_Point] = []

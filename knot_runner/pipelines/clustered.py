@@ -26,7 +26,7 @@ from knot_runner.util.files import write_atomic
 
 @dataclass(frozen=True)
 class Grouping:
-    """The clusters of a run's clients, what to say of them, and what finding them took."""
+    """The clusters of a run's clients, their facts for the result, and the cost of finding them."""
 
     clusters: Clusters
     facts: dict[str, Any]
@@ -35,7 +35,7 @@ class Grouping:
 
 
 def group_clients(context: RunContext, setup: Setup) -> Grouping:
-    """Distances and clusters, before anything is trained. Raises :class:`UserError`."""
+    """Computes distances and clusters, before any training. Raises :class:`UserError`."""
     settings, spec = context.settings, context.hp.clustering
     _check(context, setup)
     if spec.graph == "none":
@@ -66,7 +66,7 @@ def learn(
     method: Method,
     engine: Engine,
 ) -> TrainingResult:
-    """The method in each cluster by itself; rows, state and model of all of them together."""
+    """Trains each cluster separately; returns the merged rows, state and models."""
     clusters = [setup.federation.cluster(members) for members in grouping.clusters.members]
     finished = train_clusters(ClusterWork(context, setup, method, engine), clusters)
     rows = merged([one.rows for one in finished], clusters)
@@ -79,7 +79,7 @@ def learn(
 
 
 def _check(context: RunContext, setup: Setup) -> None:
-    """Raises :class:`UserError` for settings that no distances can help."""
+    """Raises :class:`UserError` for settings that cannot work, whatever the distances are."""
     if isinstance(context.settings.partition, Centralised):
         raise UserError(
             "method.clustering: partition=centralised has one client, and clusters are of several; "
@@ -94,7 +94,7 @@ def _check(context: RunContext, setup: Setup) -> None:
 
 
 def _few(context: RunContext, sizes: list[int]) -> list[str]:
-    """A note where a cluster has fewer clients than a round would take."""
+    """Returns a note where a cluster has fewer clients than a round samples."""
     asked = context.settings.training.participants
     small = sum(size < asked for size in sizes)
     if isinstance(asked, float) or not small:

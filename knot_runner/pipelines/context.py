@@ -1,4 +1,4 @@
-"""What every pipeline is given, and what every result says about itself."""
+"""The input of every pipeline, and the provenance in every result."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Note = Callable[[str], None]
 
 
 def transport_libraries(hp: Any) -> list[str]:
-    """Packages, by their names in the index, whose transport solvers a method's numbers come from."""
+    """Returns the packages (PyPI names) whose transport solvers compute a method's numbers."""
     distilled, clustered = None, False
     if isinstance(hp, FederatedSettings):
         distilled = hp.distil
@@ -53,10 +53,10 @@ def transport_libraries(hp: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class Services:
-    """What a run reads data and trains with: its own by default; in a fused sweep, what its jobs share.
+    """Functions and executors by which a run reads data and trains: its own by default, shared ones in a fused sweep.
 
-    Each is called as the function or class that is named here by default, which is imported by then. ``beside``: how
-    many other jobs may use them at the same time, and be waited for.
+    Each has the signature of its default, the function or class named here, which is imported on first use. ``beside``:
+    how many other jobs may use them at the same time, so that calls may wait.
     """
 
     images: Callable[..., ImageTask] = partial(call, "knot_runner.data.images.load:load_images")
@@ -69,8 +69,8 @@ class Services:
 
 @dataclass(frozen=True, eq=False)
 class RunInputs:
-    """What a run reads before it trains: ``task``, dealt out by ``partition``, how many examples of each class every
-    party has, and what the user should hear of it. Each pipeline's ``look`` makes it, for the run and for ``check``."""
+    """Inputs of a run, read before training: ``task``, its ``partition``, the examples of each class at every party,
+    and notes to the user. Each pipeline's ``look`` makes it, for the run and for ``check``."""
 
     task: Any
     partition: Partition | None
@@ -98,7 +98,7 @@ class RunContext:
     log: Log = lambda row: None
 
     def begin(self, notes: Sequence[str]) -> None:
-        """Say the ``notes`` and write the config, from which on the folder is that of a run."""
+        """Report ``notes`` and write the config, which makes the folder that of a run."""
         for note in notes:
             self.note(note)
         write_atomic(self.folder / CONFIG_FILE, self.config_yaml)
@@ -116,13 +116,13 @@ class RunContext:
 
     @property
     def store(self) -> Store:
-        """The stages that runs share, below ``paths.out``."""
+        """The store of shared stages, below ``paths.out``."""
         return Store(Path(self.settings.paths.out) / "artefacts", self.code, tuple(self.settings.plugins))
 
     def describe(
         self, data: str, source: str, device: torch.device, files: Sequence[provenance.Opened] = ()
     ) -> dict[str, Any]:
-        """What any result says, whatever becomes of the run. ``data``: digest of what was read, from ``files``."""
+        """Returns the facts of every result, finished or diverged. ``data``: digest of the data read from ``files``."""
         return {
             "task": self.settings.task.name,
             "source": source,

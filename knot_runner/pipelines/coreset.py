@@ -1,4 +1,5 @@
-"""A coreset of all clients' data as a run: each epoch some clients say where the points should go (FedWaD 4, D.2)."""
+"""A run that learns a coreset of all clients' data: each epoch some clients send gradients by the points (FedWaD 4,
+D.2)."""
 
 from __future__ import annotations
 
@@ -41,14 +42,14 @@ MAX_COORDINATE = 1e150
 
 @dataclass(frozen=True, eq=False)
 class Clients:
-    """``points`` [N, d] of all training examples, and which ``rows`` of them each client has."""
+    """``points`` [N, d] of all training examples, and the ``rows`` of each client."""
 
     points: np.ndarray
     rows: list[np.ndarray]
 
 
 def run_coreset(context: RunContext) -> dict[str, Any]:
-    """The whole run; the result's content. Raises :class:`UserError`."""
+    """Carries out the run; returns the content of the result. Raises :class:`UserError`."""
     began = time.monotonic()
     settings, hp = context.settings, context.hp
     prepare_cpu_device(settings.hardware, context.note)
@@ -75,7 +76,7 @@ def run_coreset(context: RunContext) -> dict[str, Any]:
 
 
 def inspect_coreset(context: RunContext) -> RunInputs:
-    """What the run reads, and notes on it. Raises :class:`UserError`."""
+    """Returns the run's inputs and notes on them. Raises :class:`UserError`."""
     hp = context.hp
     task = read_examples(context, hp)
     partition = dealt(context, task)
@@ -97,7 +98,7 @@ class _Course:
         self.rows: list[dict[str, Any]] = []
 
     def run(self) -> np.ndarray:
-        """All epochs from the last commit on; the points [K, d]."""
+        """Runs all epochs, resuming from the last commit; returns the points [K, d]."""
         hp, seed = self.context.hp, self.context.settings.seed
         commit, self.rows = self.commits.resume()
         fresh = begin(hp, self.clients.points.shape[1], seed, "coreset")
@@ -117,7 +118,7 @@ class _Course:
 def advance_epoch(
     hp: CoresetSettings, seed: int, state: Descent, clients: Clients, epoch: int
 ) -> tuple[Descent, dict[str, Any]]:
-    """One epoch: participants are drawn by (seed, epoch), each gives a gradient, the points take one step."""
+    """Runs one epoch: participants are sampled by (seed, epoch), each sends a gradient, the points take one step."""
     draw = coreset_draws(seed, "coreset", "participants", epoch)
     chosen = np.sort(draw.choice(len(clients.rows), hp.participants, replace=False)).tolist()
     found = []
@@ -136,7 +137,7 @@ def advance_epoch(
 
 
 def coreset_draws(seed: int, *names: object) -> np.random.Generator:
-    """Random numbers of their own for (seed, *names)."""
+    """Returns a random generator keyed by (seed, *names)."""
     return np.random.default_rng(keyed(seed, *names))
 
 
@@ -153,14 +154,15 @@ def subsample(rows: np.ndarray, most: int | None, rng: np.random.Generator) -> n
 def pull(
     hp: CoresetSettings | CoresetKnnSettings, points: np.ndarray, sample: np.ndarray, draws: Draws
 ) -> tuple[float, np.ndarray]:
-    """Distance of ``points`` [K, d] to ``sample`` [n, d], as ``hp.distance`` says, and its gradient [K, d]."""
+    """Returns the distance of ``points`` [K, d] to ``sample`` [n, d], of kind ``hp.distance``, and its gradient [K,
+    d]."""
     if hp.distance == "exact":
         return descent.exact_gradient(points, sample)
     return descent.federated_gradient(points, sample, hp.fedwad, draws)
 
 
 def check_points(points: np.ndarray, lr: float, where: str) -> None:
-    """Raises :class:`UserError` when the points have left the numbers whose squares are numbers."""
+    """Raises :class:`UserError` when points are not finite or so large that their squares overflow."""
     if not np.abs(points).max() < MAX_COORDINATE:  # true for NaN, too
         raise UserError(f"method.lr: {lr} makes the coreset diverge in {where}; a smaller one is right")
 
@@ -177,7 +179,7 @@ def as_tensors(state: Descent) -> dict[str, Tensor]:
 
 
 def keep(context: RunContext, space: Space | TextSpace, points: np.ndarray, more: dict[str, Tensor]) -> None:
-    """``coreset.safetensors``: the points as they are (``codes``) and, of images, as images (``points``); ``more``."""
+    """Writes ``coreset.safetensors``: the points (``codes``), for images also decoded (``points``), and ``more``."""
     tensors = {"codes": torch.from_numpy(points)}
     if isinstance(space, Space):
         tensors["points"] = torch.from_numpy(space.images(points)).flatten(1)
@@ -185,7 +187,7 @@ def keep(context: RunContext, space: Space | TextSpace, points: np.ndarray, more
 
 
 def describe_coresets(context: RunContext, seen: RunInputs, space: Space | TextSpace) -> dict[str, Any]:
-    """What the results of both kinds of coreset say. ``shape``: of an image, or of a text's features, one number."""
+    """Returns the facts common to both kinds of coreset. ``shape``: of an image, or the number of a text's features."""
     task, partition = seen.task, seen.partition
     return {
         # transport is solved on the CPU
@@ -206,7 +208,7 @@ def _from_tensors(tensors: dict[str, Tensor], steps: int) -> Descent:
 
 
 def _measure(points: np.ndarray, clients: Clients, task: ImageTask | TextPool, seed: int) -> dict[str, Any]:
-    """Exact W2 between the coreset and (a seeded draw of) all clients' samples: what it is to make small."""
+    """Returns the exact W2 between the coreset and (a seeded subsample of) all clients' samples: the objective."""
     rows = subsample(np.concatenate(clients.rows), COMPARED, coreset_draws(seed, "coreset", "compared"))
     distance, _ = descent.exact_gradient(points, clients.points[rows])
     return {"metrics": {"distance": {"ALL": distance}}, "compared": len(rows)}

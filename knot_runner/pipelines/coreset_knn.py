@@ -37,7 +37,7 @@ from knot_runner.util.errors import UserError
 
 
 def run_coreset_knn(context: RunContext) -> dict[str, Any]:
-    """The whole run; the result's content. Raises :class:`UserError`."""
+    """Carries out the run; returns the content of the result. Raises :class:`UserError`."""
     began = time.monotonic()
     settings, hp = context.settings, context.hp
     prepare_cpu_device(settings.hardware, context.note)
@@ -66,7 +66,7 @@ def run_coreset_knn(context: RunContext) -> dict[str, Any]:
 
 
 def inspect_coreset_knn(context: RunContext) -> RunInputs:
-    """What the run reads, and notes on it. Raises :class:`UserError`."""
+    """Returns the run's inputs and notes on them. Raises :class:`UserError`."""
     return _read(context)[2]
 
 
@@ -74,7 +74,7 @@ def _read(context: RunContext) -> tuple[ImageTask | TextPool, np.ndarray, RunInp
     """All examples; the rows (ascending) that an encoder of images is trained on; and the clients' part."""
     settings, hp = context.settings, context.hp
     whole = read_examples(context, hp)
-    if isinstance(whole, TextPool):  # what texts are points by is fitted on its own part
+    if isinstance(whole, TextPool):  # text features are fitted on a part of their own
         task, held, split_notes = whole, np.arange(0), []
     else:
         held, rest = split(hp, len(whole.train), settings.seed)
@@ -109,7 +109,8 @@ def _split_note(hp: CoresetKnnSettings, held: np.ndarray, rest: np.ndarray) -> s
 
 
 def _coresets(context: RunContext, clients: Clients, data: str) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
-    """The coreset [K, d] of each client, from the last commit on; and the log, a row per client."""
+    """Learns each client's coreset [K, d], resuming from the last commit; returns them and the log, a row per
+    client."""
     commits, count = Commits(context.folder, data, context.note, context.code), len(clients.rows)
     commit, rows = commits.resume()
     points = [commit.tensors["points"][client].numpy() for client in range(commit.step + 1)]
@@ -152,7 +153,8 @@ def _labelled(points: list[np.ndarray], clients: Clients, labels: np.ndarray) ->
 def _classify(
     points: np.ndarray, labels: np.ndarray, test: np.ndarray, task: ImageTask | TextPool, partition: Partition
 ) -> dict[str, Any]:
-    """What the nearest neighbour among ``points`` [M, d] says of ``test`` [T, d]: one classifier for all clients."""
+    """Returns metrics of 1-nearest-neighbour classification of ``test`` [T, d] by ``points`` [M, d]: one classifier for
+    all."""
     predicted = KNeighborsClassifier(1, algorithm="brute").fit(points, labels).predict(test)
     truth = task.test.labels
     table = metrics.confusion(predicted, truth, len(task.classes))

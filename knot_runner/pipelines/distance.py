@@ -1,4 +1,5 @@
-"""One federated Wasserstein distance as a run: the value, its course, and the exact distance beside it, each timed."""
+"""One federated Wasserstein distance as a run: its value, its value by iteration, and the exact distance, each
+timed."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ Made = TypeVar("Made")
 
 
 def run_distance(context: RunContext) -> dict[str, Any]:
-    """Draw the samples, measure their distance both ways, keep the moving measure. Raises :class:`UserError`."""
+    """Draws the samples, computes their distance by FedWaD and exactly, saves the interpolating measures. Raises
+    :class:`UserError`."""
     began = time.monotonic()
     settings = context.settings
     device = prepare_cpu_device(settings.hardware, context.note)
@@ -70,10 +72,10 @@ def run_distance(context: RunContext) -> dict[str, Any]:
 def _measured(
     context: RunContext, task: Gaussians
 ) -> tuple[FederatedDistance, FederatedDistance, float, dict[str, float]]:
-    """FedWaD bare and traced, the exact distance, and the seconds of the first and the last.
+    """Returns FedWaD without and with its trace, the exact distance, and the seconds of the first and the last.
 
-    In approximate mode the course costs as much again as the value, so FedWaD runs twice, on the same draws: once for
-    the course, and once for its time. In exact mode the course is free, and one run serves for both.
+    In approximate mode the trace doubles the cost, so FedWaD runs twice on the same draws: once for the trace and once
+    for the time. In exact mode the trace is free, and one run gives both.
     """
     samples = Measure(task.first), Measure(task.second)
     options = started(context.hp.fedwad, samples[0].size)
@@ -94,7 +96,7 @@ def started(options: FedwadSettings, samples: int) -> FedwadSettings:
 
 
 def distance_draws(seed: int, *names: object) -> np.random.Generator:
-    """A generator of its own for every draw of the algorithm, whatever was drawn before."""
+    """Returns a random generator keyed by (seed, *names), independent of earlier draws."""
     return np.random.default_rng(keyed(seed, "federated distance", *names))
 
 
@@ -108,7 +110,7 @@ def _timed(watch: Progress, stage: str, work: Callable[[], Made]) -> tuple[Made,
 
 
 def _course(traced: FederatedDistance) -> list[dict[str, float]]:
-    """A row of numbers for every iteration, counted from 1."""
+    """Returns a row of numbers for every iteration, counted from 1."""
     columns = {
         "value": traced.values,
         "sum": traced.sums,
@@ -123,7 +125,7 @@ def _course(traced: FederatedDistance) -> list[dict[str, float]]:
 
 
 def inspect_distance(context: RunContext) -> RunInputs:
-    """Nothing is read; notes on the settings."""
+    """Returns notes on the settings; such a run reads no data."""
     note = "The course is that of a traced run, which releases more than the epsilon of the run itself pays."
     return RunInputs(None, None, None, [note] if context.hp.fedwad.privacy is not None else [])
 

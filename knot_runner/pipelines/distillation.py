@@ -1,4 +1,5 @@
-"""KNOT: teachers train apart, a student is distilled and measured; stages are artefacts that runs share."""
+"""Distillation: teachers train separately, a student is distilled and evaluated; stages are artefacts shared by
+runs."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
         notes = _notes(context, task, counts, federation.notes)
         for note in notes:
             say(note)
-        METHODS[settings.method["algorithm"]].init(hp, federation)  # the last of what the input can get wrong
+        METHODS[settings.method["algorithm"]].init(hp, federation)  # the last check of the user's input
         head = _describe(context, task, counts, executor)
         write_atomic(folder / "config.yaml", context.config_yaml)
         try:
@@ -84,15 +85,15 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
 
 
 def random_examples(hp: Any) -> BiasSettings | None:
-    """The random examples that show probability biases, where a method with settings ``hp`` reads any."""
+    """Returns the settings of the random examples for probability biases, where ``hp`` uses any."""
     if isinstance(hp, KnotSettings) and not needs_bias(hp.weighting):
         return None
     return getattr(hp, "bias", None)
 
 
 def large_terms(terms: dict[str, dict[str, float]] | None) -> list[str]:
-    """A warning for every term of the loss that begins as more than ten times the cross-entropy, as the published
-    weights of large networks do on small ones."""
+    """Returns a warning for every loss term that begins at more than ten times the cross-entropy, as weights published
+    for large networks do on small ones."""
     return [
         f"warning: method.terms.{name} begins as {own['ratio']:.3g} times the cross-entropy and may drown it; "
         "weight: auto settles it on the first batches"
@@ -102,7 +103,7 @@ def large_terms(terms: dict[str, dict[str, float]] | None) -> list[str]:
 
 
 def inspect_distillation(context: RunContext) -> RunInputs:
-    """What the run reads, and notes on it. Raises :class:`UserError`."""
+    """Returns the run's inputs and notes on them. Raises :class:`UserError`."""
     task = context.services.parties(context)
     if isinstance(context.hp, DistilSettings):
         check_finished_teachers(context, task)
@@ -117,12 +118,14 @@ def _notes(context: RunContext, task: PartyTask, counts: Counts, weights: list[s
 def _bound(
     context: RunContext, federation: Federation, state: dict[str, Any], executor: Executor
 ) -> dict[str, dict[str, Any]]:
-    """Write ``bound.json``, and what the result says of it; nothing where ``method.bound`` does not ask for it."""
+    """Writes ``bound.json`` and returns its facts for the result; {} where ``method.bound`` is off."""
     path = context.folder / BOUND_FILE
     if not getattr(context.hp, "bound", False):
-        path.unlink(missing_ok=True)  # of a run that this one takes the place of
+        path.unlink(missing_ok=True)  # left by the run that this one replaces
         return {}
-    from knot_runner.pipelines.bound.measure import measure_bound  # exact transport, which other runs do without
+    from knot_runner.pipelines.bound.measure import (
+        measure_bound,  # imports exact transport, which other runs do not need
+    )
 
     found = measure_bound(context, federation, state, executor)
     write_sealed(path, found)
@@ -130,7 +133,7 @@ def _bound(
 
 
 def advance_stages(context: RunContext, federation: Federation, executor: Executor, store: Store) -> dict[str, Any]:
-    """Every round of the method; its final state."""
+    """Runs every round of the method; returns its final state."""
 
     finished: list[Artefact] = []
 
@@ -154,13 +157,13 @@ def advance_stages(context: RunContext, federation: Federation, executor: Execut
 
 
 def _all_there(state: State, store: Store) -> bool:
-    """Whether every artefact that the state names is still in the store."""
+    """Returns whether every artefact named in the state is still in the store."""
     names = [value for value in state.values() if isinstance(value, str)]
     return all(store.find(*name.split("/")) is not None for name in names)
 
 
 def _describe(context: RunContext, task: PartyTask, counts: Counts, executor: Executor) -> dict[str, Any]:
-    """What a result says about itself, whatever becomes of the run."""
+    """Returns the facts of every result, finished or diverged."""
     datasets = {}
     for name, data in task.datasets.items():
         datasets[name] = {"role": data.role, **{split: len(part) for split, part in data.splits.items()}}
@@ -180,7 +183,7 @@ def _describe(context: RunContext, task: PartyTask, counts: Counts, executor: Ex
 
 
 def _stage_seconds(store: Store, state: dict[str, Any]) -> dict[str, float]:
-    """Seconds each stage took when it was computed, by this run or by the one that shared it."""
+    """Returns the seconds of each stage when it was computed, by this run or by the one that shared it."""
     found = {}
     for name in dict.fromkeys(value for value in state.values() if isinstance(value, str)):
         info = store.get(*name.split("/")).info
@@ -189,14 +192,14 @@ def _stage_seconds(store: Store, state: dict[str, Any]) -> dict[str, float]:
 
 
 def _kept_epochs(store: Store, state: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Of every trained model the epoch whose weights were kept, and why: the best or the last."""
+    """Returns, for every trained model, the epoch whose weights were kept and why (the best or the last)."""
     names = dict.fromkeys(value for key, value in state.items() if key == "student" or key.startswith("weights/"))
     infos = [store.get(*name.split("/")).info for name in names if not name.startswith(f"{FINISHED_STAGE}/")]
     return {info["title"]: {"epoch": info["best_epoch"], "select": info.get("kept", "best")} for info in infos}
 
 
 def _keep_model(store: Store, name: str, folder: Path) -> None:
-    """The student's weights in the run folder: a hard link where the file system has them, else a copy."""
+    """Puts the student's weights into the run folder: a hard link where the file system supports it, else a copy."""
     source = store.get(*name.split("/")).folder / "tensors.safetensors"
     target = folder / MODEL_FILE
     target.unlink(missing_ok=True)

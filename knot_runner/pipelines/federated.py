@@ -1,4 +1,4 @@
-"""Federated learning: deal images to clients, then round by round plan, train, fold, measure and commit."""
+"""Federated learning: partition examples over clients; each round plans, trains, folds, evaluates and commits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Learn = Callable[[RunContext, Setup, Method, Engine], TrainingResult]
 
 
 def run_federated(context: RunContext) -> dict[str, Any]:
-    """The whole federated run, of all clients together or of clusters of them; the result's content.
+    """Carries out a federated run, of all clients together or by clusters; returns the content of the result.
 
     Raises :class:`UserError`.
     """
@@ -61,13 +61,13 @@ def run_federated(context: RunContext) -> dict[str, Any]:
         method, federation = on_fleet(method, setup.federation, context.settings.fleet)
         setup = replace(setup, federation=federation)
     _check_own_models(context, setup)
-    start = method.init(hp, setup.federation)  # whether the method fits is known before anything is measured
+    start = method.init(hp, setup.federation)  # the method is checked before distances are computed
     notes = [*_notes(context, setup), *fleet_notes(context.settings.fleet)]
     for note in notes:
         context.note(note)
     learn: Learn = functools.partial(_learn, start)
     if hp.clustering is not None:
-        from knot_runner.pipelines import clustered  # scikit-learn and the distances, which others do without
+        from knot_runner.pipelines import clustered  # imports scikit-learn and distances, which other runs do not need
 
         grouping = clustered.group_clients(context, setup)
         notes += grouping.notes
@@ -84,7 +84,7 @@ def run_federated(context: RunContext) -> dict[str, Any]:
 
 
 def _check_own_models(context: RunContext, setup: Setup) -> None:
-    """Raises :class:`UserError` where clients' own models cannot be measured as they are asked to be."""
+    """Raises :class:`UserError` where the requested measurement of clients' own models is impossible."""
     spec, clients = context.hp.personalisation, len(setup.federation.clients)
     if spec is not None or context.settings.evaluate.matrix is not None:
         check_matrix(setup.federation, "evaluate.matrix" if spec is None else "method.personalisation")
@@ -96,13 +96,13 @@ def _check_own_models(context: RunContext, setup: Setup) -> None:
 
 
 def inspect_federated(context: RunContext) -> RunInputs:
-    """What the run reads, and notes on it. Raises :class:`UserError`."""
+    """Returns the run's inputs and notes on them. Raises :class:`UserError`."""
     setup = make_setup(context)
     return RunInputs(setup.task, setup.partition, setup.counts, _notes(context, setup))
 
 
 def _notes(context: RunContext, setup: Setup) -> list[str]:
-    """What the user should hear before anything is trained. Raises :class:`UserError`."""
+    """Returns notes to the user, made before training. Raises :class:`UserError`."""
     if context.hp.personalisation is None:
         return setup.notes
     from knot_runner.pipelines.personalisation import personalised
@@ -111,7 +111,7 @@ def _notes(context: RunContext, setup: Setup) -> list[str]:
 
 
 def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, notes: list[str]) -> dict[str, Any]:
-    """All that needs the engine; the result's content."""
+    """Runs everything that needs the engine; returns the content of the result."""
     settings = context.settings
     with contextlib.ExitStack() as stack:
         network, *others = setup.networks
@@ -134,7 +134,7 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
         summary |= _costs(context, setup, method, outcome, summary["rounds_to_target"])
         summary["metrics"] |= _own_models(context, setup, outcome, engine)
         keep_models(context, setup, outcome, engine)
-        if context.hp.personalisation is None:  # which chooses by them, and records what it found
+        if context.hp.personalisation is None:  # personalisation chooses by validation and records it
             valid = measure_valid(outcome.method, context.hp, outcome.state, setup, engine)
             summary |= {} if valid is None else {"valid": valid}
     context.progress("rounds", 1, 1, "done")
@@ -144,7 +144,7 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
 
 
 def _learn(start: FederatedState, context: RunContext, setup: Setup, method: Method, engine: Engine) -> TrainingResult:
-    """All clients together: one global model."""
+    """Trains all clients together."""
     observe = functools.partial(_observe, context, setup, method, engine, setup.example_flops)
     loop = client_rounds(context, method, setup.federation, setup.task.digest, context.folder, engine, observe)
     loop = replace(loop, log=lambda row: context.log(scalars(row)))
@@ -178,14 +178,14 @@ def _observe(
 
 
 def _matrix(method: Method, context: RunContext, setup: Setup, state: FederatedState, engine: Engine) -> ClientMatrix:
-    """Every client's model on every client's test examples."""
+    """Measures every client's model on every client's test examples."""
     labels, classes = setup.test.labels, len(setup.task.classes)
     return deployed_matrix(method, context.hp, state, setup.federation, labels, classes, engine)
 
 
 def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> dict[str, Any]:
-    """Measures of the clients' own models after the last round (``evaluate.matrix``), or of what personalisation made
-    of them; {} where neither is asked for."""
+    """Returns measures of the clients' own models after the last round (``evaluate.matrix``) or after personalisation;
+    {} where neither is enabled."""
     if outcome.found is not None:
         last = len(outcome.rows) - 1
         temperature = scores.evaluation_temperature(context.hp, last)
@@ -203,7 +203,8 @@ def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
 def _costs(
     context: RunContext, setup: Setup, method: Method, outcome: TrainingResult, reached: int | None
 ) -> dict[str, Any]:
-    """What all rounds cost together, and what followed them; {} where rounds were trained before that was counted."""
+    """Returns the total costs of the rounds and of personalisation; {} for rounds trained by a version without cost
+    counting."""
     sent = (method.traffic or WHOLE_MODELS).sent
     if context.hp.clustering is not None and context.hp.clustering.graph != "none":
         sent += "; not what the distances between clients took"

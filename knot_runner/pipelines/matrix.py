@@ -43,8 +43,8 @@ MAX_LABELS = 500
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """``matrix`` [N, N] float64: symmetric, zero diagonal, squared distances. ``seconds``: of work, over all sessions;
-    ``digest``: the artefact's key, which stands for the samples and all settings in use."""
+    """``matrix`` [N, N] float64: symmetric, zero diagonal, squared distances. ``seconds``: computing time, over all
+    sessions; ``digest``: the artefact's key, over the samples and all settings in use."""
 
     matrix: np.ndarray
     folder: Path
@@ -53,7 +53,7 @@ class Distances:
 
 
 def run_matrix(context: RunContext) -> dict[str, Any]:
-    """Read the examples, measure every pair of clients or data sets. Raises :class:`UserError`."""
+    """Reads the examples and measures every pair of clients or data sets. Raises :class:`UserError`."""
     began = time.monotonic()
     device = prepare_cpu_device(context.settings.hardware, context.note)
     otdd = context.hp.otdd
@@ -82,7 +82,7 @@ def run_matrix(context: RunContext) -> dict[str, Any]:
 
 
 def inspect_matrix(context: RunContext) -> RunInputs:
-    """What the run reads, and notes on it. Raises :class:`UserError`."""
+    """Returns the run's inputs and notes on them. Raises :class:`UserError`."""
     task, partition = clients_data(context)
     if len(partition.names) < 2:
         key = "partition" if context.settings.partition is not None else "task"
@@ -97,7 +97,8 @@ def inspect_matrix(context: RunContext) -> RunInputs:
 
 
 def clients_data(context: RunContext) -> tuple[ImageTask | TextPool, Partition]:
-    """The examples and which rows are whose: clients of the partition, or data sets. Raises :class:`UserError`."""
+    """Returns the examples and the rows of each client of the partition, or of each data set. Raises
+    :class:`UserError`."""
     if isinstance(context.settings.task, ImageSetsSettings):
         return load_image_sets(context.settings.task, context.data_root)
     task = read_examples(context, context.hp.otdd)
@@ -109,9 +110,9 @@ def labelled(
 ) -> list[LabelledSamples]:
     """Each client's training examples (``rows``: int [n] of ``task.train``) as points [n, d] float64 with labels.
 
-    Points are those of :func:`feature_space`. Of a client with more than ``otdd.samples`` examples, so many are drawn
-    by (``seed``, client). Raises :class:`UserError` naming a client without examples, or with points that are not
-    finite.
+    Points are those of :func:`feature_space`. A client with more than ``otdd.samples`` examples is subsampled to that
+    number by (``seed``, client). Raises :class:`UserError` naming a client without examples, or with points that are
+    not finite.
     """
     where, what = feature_space(context, otdd, task), _called(task)
     made = []
@@ -134,8 +135,8 @@ def compute_distances(
 ) -> Distances:
     """All pairwise distances between ``sets``, made once per data (``digest``), samples, settings and seed.
 
-    Finished pairs are logged as they come: the same command after a kill goes on with the others, with the same
-    numbers. Raises :class:`UserError` naming a pair whose distance is not finite.
+    Finished pairs are logged at once: the same command after a kill resumes with the others, to the same numbers.
+    Raises :class:`UserError` naming a pair whose distance is not finite.
     """
     key = _key(sets, otdd, digest, context.settings.seed)
     store = context.store
@@ -163,7 +164,7 @@ def _measured(
     try:
         workers = settings.hardware.workers or os.cpu_count() or 1
         matrix = distance_matrix(sets, otdd, settings.seed, workers, dict(log.done), progress)
-    finally:  # an interrupt loses nothing that is finished
+    finally:  # finished pairs survive an interrupt
         log.flush()
     context.progress(DISTANCES_STAGE, pairs, pairs, "done")
     info = {"names": names, "pairs": pairs, "seconds": log.seconds}
@@ -173,7 +174,7 @@ def _measured(
 
 
 def _key(sets: list[LabelledSamples], otdd: OtddSettings, data: str, seed: int) -> str:
-    """Name of the artefact: the samples themselves stand for rows, encoder, features and ``otdd.samples``."""
+    """Returns the artefact's key: the samples themselves represent rows, encoder, features and ``otdd.samples``."""
     content = hashlib.sha256()
     for one in sets:
         for array in (one.points, one.labels):
@@ -187,7 +188,7 @@ def _key(sets: list[LabelledSamples], otdd: OtddSettings, data: str, seed: int) 
 
 
 def subsample_note(otdd: OtddSettings, partition: Partition, task: ImageTask | TextPool) -> list[str]:
-    """A line where a draw stands for a client's or data set's examples."""
+    """Returns a note where a client's or data set's examples are subsampled."""
     larger = sum(len(rows) > otdd.samples for rows in partition.train)
     if not larger:
         return []

@@ -1,4 +1,4 @@
-"""The temperature probe as a run: arrays for the figures, and what was measured, from one model."""
+"""The temperature probe as a run: arrays for the figures and metrics, from one model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from knot_runner.util.files import write_atomic
 
 
 def run_probing(context: RunContext) -> dict[str, Any]:
-    """Read the images, probe, keep the arrays. Raises :class:`UserError`."""
+    """Reads the images, probes the model, saves the arrays. Raises :class:`UserError`."""
     began = time.monotonic()
     settings = context.settings
     seen = inspect_probing(context)
@@ -48,13 +48,13 @@ def run_probing(context: RunContext) -> dict[str, Any]:
 
 
 def _means(arrays: dict[str, Tensor], place: int, temperatures: int) -> dict[str, float]:
-    """The mean of every array that has a row for each temperature, at the one in that ``place``."""
+    """Returns the mean, at temperature number ``place``, of every array that has a row for each temperature."""
     rows = {name: array[place] for name, array in arrays.items() if len(array) == temperatures}
     return {name: float(row.double().mean()) for name, row in rows.items() if name != "temperatures"}
 
 
 def inspect_probing(context: RunContext) -> RunInputs:
-    """What the run reads, and notes on it. Raises :class:`UserError`."""
+    """Returns the run's inputs and notes on them. Raises :class:`UserError`."""
     task = read_images(context)
     counts = of_all_images(task)
     return RunInputs(task, None, counts, [*task.notes, *counts.warnings()])

@@ -1,4 +1,4 @@
-"""Optimal transport between distributions on a few labels; knows nothing of learning (KNOT eq. 1, 3, 4, Algorithm 1).
+"""Optimal transport between distributions on a few labels; independent of learning (KNOT eq. 1, 3, 4, Algorithm 1).
 
 ``transport_loss`` is what methods use; ``semi_dual`` is the Newton method beneath it, with potentials and errors.
 """

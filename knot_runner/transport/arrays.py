@@ -1,4 +1,4 @@
-"""What numpy and torch spell differently: the Newton method is written once and runs on arrays of either.
+"""Functions named differently in numpy and torch, so that one Newton method runs on arrays of either.
 
 numpy is several times faster where the batch is small, as an operation costs it half a microsecond rather than several;
 torch is there for a GPU.

@@ -2,13 +2,12 @@
 
 A step may change the exponents by ``CAP`` at most. If D turns out to fall beyond it, the row goes back and takes the
 length log(1 + w) / w instead (w: how much the full step would change the exponents), at which a log-sum-exp function is
-known to rise. A row above the eps that is wanted lowers its own geometrically, along the tangent dh/deps, as soon as it
-is within reach of Newton's method; no level is solved to the end but the last. Rows that have converged leave the
-batch.
+known to rise. A row above the target eps lowers its own geometrically, along the tangent dh/deps, as soon as Newton's
+method is near convergence; only the last level is solved to the tolerance. Rows that have converged leave the batch.
 
 The Laplacian is eliminated by additions of non-negative numbers only, so edges of 1 and of 1e-100 are solved side by
 side without cancellation. A conductance to an outer ground, about as small as rounding, fixes the gauge (h + c gives
-the same plan) and holds what is not determined.
+the same plan) and undetermined components.
 
 Labels come first and rows last in the arrays below, so that each operation runs along the batch.
 """
@@ -108,7 +107,7 @@ def _in_order(parts: list[AscentRows]) -> AscentRows:
 
 
 def excess_of(p: FloatArray, q: FloatArray) -> FloatArray:
-    """q - p [n, N] without what rounding has added to its sum: 0 where both are equal in all digits."""
+    """Returns q - p [n, N] with the rounding error of its sum removed: 0 where both are equal in all digits."""
     excess = q - p
     sizes = abs(excess)
     return excess - sizes * (excess.sum(0) / (sizes.sum(0) + 1e-300))
@@ -156,7 +155,8 @@ def _directions(
     ground = scale * (GROUND * (1 + reach)) + rows.q * UNSEEN
     rhs = [residual]
     if z is not None:
-        # eps dP/deps at fixed h; the ground pulls the tangent to what it was, so that it stays where no flow shows it
+        # eps dP/deps at fixed h; the ground pulls the tangent to what it was, so that it stays where no flow determines
+        # it
         spread = z - (s * z).sum(1)[:, None]
         rhs.append((ps * spread).sum(0) + ground * rows.tangent)
     steps = eliminate(_graph(s, ps), ground, lib.stack(rhs, 1))
@@ -170,8 +170,8 @@ def _directions(
 def _residual(rows: AscentRows, ps: FloatArray) -> tuple[FloatArray, FloatArray]:
     """q - P and the scale of its rounding errors, each [n, N].
 
-    Mass that stays where it is cancels in ``q_j - P_j = (q_j - p_j) + sum_k (p_j s_jk - p_k s_kj)``, k other than j. So
-    where less moves than a label has, the difference is known to the digits of what moves, be that exp(-300).
+    Mass that does not move cancels in ``q_j - P_j = (q_j - p_j) + sum_k (p_j s_jk - p_k s_kj)``, k other than j. So
+    where less mass moves than a label has, the difference is accurate to the digits of the moving mass, even exp(-300).
     """
     lib, n = library(ps), len(ps)
     moving = ps.reshape(n * n, -1) + 0.0

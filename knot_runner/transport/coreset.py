@@ -27,7 +27,7 @@ BETAS, TINY = (0.9, 0.999), 1e-8
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """Where the points are, ``points`` [K, d]; ``first`` and ``second`` [K, d]: Adam's moments; ``steps`` taken."""
+    """State of the descent: ``points`` [K, d]; ``first`` and ``second`` [K, d]: Adam's moments; ``steps`` taken."""
 
     points: np.ndarray
     first: np.ndarray
@@ -64,7 +64,8 @@ def gradient(points: np.ndarray, target: Measure) -> tuple[float, np.ndarray]:
 
 
 def exact_gradient(points: np.ndarray, sample: np.ndarray) -> tuple[float, np.ndarray]:
-    """:func:`gradient` towards ``sample`` [n, d] itself, which the server then sees: the baseline, not federated."""
+    """:func:`gradient` towards ``sample`` [n, d] itself, which the server must then see: the baseline, not
+    federated."""
     return gradient(points, Measure(sample))
 
 

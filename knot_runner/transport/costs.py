@@ -1,4 +1,4 @@
-"""Where labels lie, and what it costs to move probability from one to another (KNOT section 1.1 and its ablation)."""
+"""Coordinates of labels, and the ground cost between them (KNOT section 1.1 and its ablation)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The unregularised cost W1 (eps = 0) of any label space, many problems at once, by the fastest exact way there is.
+"""The unregularised cost W1 (eps = 0) of any label space, many problems at once, by the fastest exact method for it.
 
 Labels on a line and leaves of a tree have closed forms. For up to ``MOST_ENUMERATED`` labels anywhere else, the dual
-programme is solved by comparing its vertices (vertices.py). More labels are left to POT, row by row.
+programme is solved by comparing its vertices (vertices.py). For more labels POT is used, row by row.
 """
 
 from __future__ import annotations

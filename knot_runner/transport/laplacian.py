@@ -8,7 +8,7 @@ from knot_runner.transport.arrays import FloatArray, library
 def eliminate(edges: FloatArray, ground: FloatArray, rhs: FloatArray) -> FloatArray:
     """Solve (Laplacian of ``edges`` + diag(``ground``)) x = ``rhs``; rhs and x are [n, columns, N].
 
-    ``edges`` [n, n, N]: at [k, j] the weight of the edge between the labels k and j < k; what is elsewhere is not read.
+    ``edges`` [n, n, N]: at [k, j] the weight of the edge between the labels k and j < k; other entries are not read.
     ``ground`` [n, N]: the weight of each label's edge to an outer ground.
 
     Taking label k out of the graph joins its neighbours by edges w_jk w_lk / W_k and hands its right-hand side on in

@@ -3,9 +3,9 @@
     T_eps(p, q) = min over pi in Pi(p, q) of  <pi, C> + eps KL(pi | p x q)          (eq. 1; not debiased)
     dT / dp     = f, the potential of p                                              (eq. 4, by the envelope theorem)
 
-f is known up to a constant, which moves no distribution; every solver returns it with mean 0, so that it is the
-gradient along the simplex. KNOT's loss (eq. 3) is a weighted sum of T over teachers, with p of the student. (Algorithm
-1 as printed has the wrong sign in lines 5 and 6, and the student's logarithm in both.)
+f is unique up to a constant, which does not matter on the simplex; every solver returns it with mean 0, so that it is
+the gradient along the simplex. KNOT's loss (eq. 3) is a weighted sum of T over teachers, with p of the student.
+(Algorithm 1 as printed has the wrong sign in lines 5 and 6, and the student's logarithm in both.)
 
 Two readings of "the KNOT loss" differ, and both are offered. ``newton`` returns the T_eps that eq. 1 defines.
 ``geomloss`` with ``scaling=0.5`` is the published call. It runs one update per eps in a schedule that halves, about
@@ -102,7 +102,7 @@ def newton(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor
 
 
 def geomloss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-    """The published call: geomloss' schedule, in p's own precision. Not converged, and it does not say so.
+    """The published call: geomloss' schedule, in p's own precision. Not converged, without a warning.
 
     The published runs had geomloss 0.2.4; 0.3.1 gives values 2e-5 to 6e-5 above its own.
     """
@@ -132,7 +132,7 @@ def exact(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor,
         values[i], log = ot.emd2(a[i], b[i], cost, log=True, return_matrix=False)
         if log["warning"] is not None:
             raise TransportError(f"row {i}: {log['warning']}")
-        # POT leaves the potential open where p is 0; the c-transform fixes it and agrees with POT elsewhere
+        # POT's potential is undefined where p is 0; the c-transform fixes it and agrees with POT elsewhere
         held = b[i] > 0
         potentials[i] = (cost[:, held] - log["v"][held]).min(1)
     return tuple(torch.from_numpy(x).to(p.device) for x in (values, potentials))

@@ -14,16 +14,16 @@ Put back, it leaves a concave function of g alone. With ``h_j = g_j + eps log q_
 
 Newton's method (ascent.py) starts from the limit of small eps, which is known in closed form (small_epsilon.py), and is
 there after one to three steps wherever eps is small beside the distances of the labels. Rows that do not converge from
-there in ``MOST_STEPS``, or whose limit leaves something open, come down from a large eps instead: level by level along
-the tangent dh/deps. (As eps falls, h becomes linear in it up to terms of exp(-1 / eps).)
+there in ``MOST_STEPS``, or whose limit is not unique, start from a large eps instead: level by level along the tangent
+dh/deps. (As eps falls, h becomes linear in it up to terms of exp(-1 / eps).)
 
-Where p is q in all digits nothing must move, and what fixes the potentials are flows of exp(-C_ij / eps), far below
+Where p equals q in all digits no mass moves, and the potentials are fixed by flows of exp(-C_ij / eps), far below
 float64's digits of q. There f = g, and a fixed point gives them (symmetric.py). Near p = q (and at single labels where
-p_j = q_j) q - P is computed from what moves alone, whose digits are kept down to 1e-290.
+p_j = q_j) q - P is computed from the moving mass alone, accurate down to 1e-290.
 
 One thing is beyond float64: a group of labels that exchange much with each other, and nothing with the rest because
-their masses in p and q are equal. Which of the many optimal potentials is returned then is carried over from larger
-eps. Value and marginals are right all the same.
+their masses in p and q are equal. The potential returned, one of many optimal ones, then depends on the larger eps.
+Value and marginals are still correct.
 
 Everything is float64. The arithmetic is numpy's on the host, also for the small problems of a GPU, where one transfer
 each way costs less than a hundred small kernels; larger ones stay on the GPU.
@@ -76,8 +76,8 @@ class SemiDual:
 def semi_dual(p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: float) -> SemiDual:
     """Solve the N problems p [N, n] against q [N, n] under ``cost`` [n, n] to a marginal error of ``tolerance``.
 
-    Rows are brought to sum 1 in float64. Rows that do not get there within 400 iterations are returned as they are:
-    look at ``marginal_error`` (rounding alone makes about 1e-16 max(cost) / epsilon of it).
+    Rows are brought to sum 1 in float64. Rows that do not converge within 400 iterations are returned unconverged:
+    check ``marginal_error`` (rounding alone makes about 1e-16 max(cost) / epsilon of it).
     """
     device, n = p.device, len(cost)
     p, q, cost = (t.detach().to(torch.float64) for t in (p, q, cost))
@@ -130,7 +130,7 @@ def _potential(
     rows = ascent.begin_ascent(p, q, limit, 0 * p[0] + epsilon, 0 * p)
     rows = ascent.climb(rows, cost, epsilon, tolerance, MOST_STEPS)
     h, iterations = rows.h, rows.count
-    # what passes an edge must be seen beside the rounding of what else moves, and p beside q
+    # the flow over an edge must exceed the rounding error of other flows, and p differ from q
     seen = least > ascent.GROUND * (1 + float(ground.max()) / epsilon)
     different = abs((q - p).sum(0)) <= 0.01 * abs(excess).sum(0)
     rest = ~(rows.done & seen & different)
@@ -143,7 +143,7 @@ def _potential(
 def _from_above(
     p: FloatArray, q: FloatArray, cost: FloatArray, start: float, epsilon: float, tolerance: float
 ) -> tuple[FloatArray, FloatArray]:
-    """The same from eps = ``start`` and g = 0 downwards."""
+    """As :func:`_potential`, from eps = ``start`` and g = 0 downwards."""
     logarithm = masses_logarithm(q)
     tangent = library(q).where(q > 0, logarithm, 0.0)
     rows = ascent.begin_ascent(p, q, start * logarithm, 0 * p[0] + start, tangent)

@@ -8,7 +8,7 @@ not on where mass at it came from, so that::
 
     exp((U_v - length) / eps) = exp(U_u / eps) F / A_u,     exp(h_j / eps) = exp(U_j / eps) q_j / A_j
 
-What is left out is mass that moves against F, of the order of exp(-2 length / eps).
+Mass that moves against F, of the order of exp(-2 length / eps), is neglected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which transport solver to use and with what settings, and the error that none of them hides."""
+"""Which transport solver to use and with what settings, and the error that all of them raise."""
 
 from __future__ import annotations
 

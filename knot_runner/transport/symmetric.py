@@ -13,10 +13,10 @@ ITERATIONS = 400
 def fixed_point(q: FloatArray, cost: FloatArray, epsilon: float) -> tuple[FloatArray, int]:
     """f + eps log q [n, N] with f the potential of OT_eps(q, q) for q [n, N], and the iterations; float64.
 
-    ``cost`` [n, n, 1]: Euclidean distances. f is the fixed point of the soft minimum, which leaves no gauge, and
-    nothing undetermined however small exp(-C / eps) is. The mean of f and its soft minimum is taken again and again;
-    near the fixed point that halves the error at least, since exp(-C / eps) is positive definite for such C (as
-    geomloss does for its debiasing; Feydy et al. 2019, section 3.1).
+    ``cost`` [n, n, 1]: Euclidean distances. f is the fixed point of the soft minimum, which has no gauge freedom and is
+    unique however small exp(-C / eps) is. f is repeatedly replaced by the mean of f and its soft minimum; near the
+    fixed point that halves the error at least, since exp(-C / eps) is positive definite for such C (as geomloss does
+    for its debiasing; Feydy et al. 2019, section 3.1).
     """
     masses = epsilon * masses_logarithm(q)
     f = library(q).where(q > 0, -0.5 * masses, 0.0)

@@ -1,7 +1,7 @@
 """Trees along which mass moves in unregularised optimal transport, for a ground cost.
 
-Where the cost is the distance in a tree, as on a line and between leaves, all mass moves in that tree. Between a few
-labels anywhere else it moves along a tree of the labels which the dual's best vertex names.
+Where the cost is the distance in a tree, as on a line and between leaves, all mass moves in that tree. For few labels
+elsewhere it moves along a tree of the labels given by the dual's optimal vertex.
 """
 
 from __future__ import annotations

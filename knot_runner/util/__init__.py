@@ -1,1 +1,1 @@
-"""What any program needs: errors, files and locks, memory, processes, standard streams."""
+"""General utilities: errors, files and locks, memory, processes, standard streams."""

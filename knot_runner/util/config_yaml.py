@@ -22,8 +22,8 @@ def read_config(path: Path) -> dict[str, Any]:
     """The settings in ``path``, as YAML's plain values; treat them as read-only, sections are shared between files.
 
     Each top-level section is parsed by itself and kept, so that 1,000 configs of a grid cost little more than one.
-    Raises ValueError for what no run writes: aliases, tags, repeated or nested keys beyond measure, no mapping; and
-    OSError.
+    Raises ValueError for YAML that no run writes: aliases, tags, repeated or nested keys beyond measure, no mapping;
+    and OSError.
     """
     if not path.is_file():  # a pipe would never end
         raise ValueError("is not a file")
@@ -56,7 +56,7 @@ def _section(text: str) -> dict[str, Any]:
 
 
 def _refuse_bombs(text: str) -> None:
-    """Aliases (which multiply) and deep nesting (which ends the process) are found in the stream of events."""
+    """Refuses aliases (which multiply) and deep nesting (which crashes the process), found in the stream of events."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):

@@ -13,7 +13,7 @@ class UserError(Exception):
 
 
 class DiskFullError(UserError):
-    """A file does not fit on its disk: not the input's fault, and the same command goes on once there is space."""
+    """A file does not fit on its disk: not an error of the input; the same command resumes once there is space."""
 
     exit_code = 1
 
@@ -23,9 +23,9 @@ class ReadOnlyError(UserError):
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """``" (did you mean 'x'?)"`` for the closest of ``known``, else the list of what there is.
+    """``" (did you mean 'x'?)"`` for the closest of ``known``, else the list of ``known``.
 
-    Used at the end of every "there is no such ..." message, so that a typo is mended in one look.
+    Ends every "there is no such ..." message, so that a typo is easy to mend.
     """
     names = sorted(str(name) for name in known)
     close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.6)
@@ -35,5 +35,5 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def first_line(problem: BaseException) -> str:
-    """Of what an exception says; the name of its class where it says nothing."""
+    """Returns the first line of an exception's text; the name of its class where the text is empty."""
     return (str(problem).strip() or type(problem).__name__).splitlines()[0]

@@ -1,4 +1,4 @@
-"""Writing that a kill cannot halve: temp file, fsync, rename, folder fsync; and locks that die with the process."""
+"""Atomic writing: temp file, fsync, rename, folder fsync; and locks that die with the process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def refused(path: Path, problem: OSError, needed: int = 0) -> UserError:
 
 
 def _room(path: Path, number: int) -> str:
-    """What there is instead: space on the disk, or what this process may write to one file (``ulimit -f``)."""
+    """Returns the limit that was hit: space on the disk, or the size of one file (``ulimit -f``)."""
     if number == errno.EFBIG:
         return f"may have {size_text(resource.getrlimit(resource.RLIMIT_FSIZE)[0])} (the limit of a file's size)"
     there = next((folder for folder in path.absolute().parents if folder.is_dir()), Path("/"))
@@ -41,9 +41,9 @@ def _room(path: Path, number: int) -> str:
 
 
 def require_writable(folder: Path, key: str) -> None:
-    """Make ``folder``, and see that a file can be made in it; nothing is left there.
+    """Makes ``folder`` and checks that files can be created in it; leaves none.
 
-    Raises :class:`UserError` naming ``key``, the setting that says where.
+    Raises :class:`UserError` naming ``key``, the folder's setting.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -96,12 +96,12 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def json_text(value: Any) -> str:
-    """``value`` as indented JSON; NaN is refused, since no reader agrees on it."""
+    """``value`` as indented JSON; NaN is refused, since JSON has none and readers differ."""
     return json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def read_json(path: Path) -> Any | None:
-    """The JSON in ``path``; None when it is not there or cannot be read as JSON."""
+    """The JSON in ``path``; None when it is missing or not valid JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -173,7 +173,7 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Delete what a killed process left half-written in ``folder``; call under the folder's lock."""
+    """Deletes temporary files of a killed process in ``folder``; call under the folder's lock."""
     for leftover in folder.glob("*.tmp"):
         leftover.unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""What this machine's memory holds, so that a setting that cannot fit is refused by name before anything is begun."""
+"""This machine's memory, so that a setting that cannot fit is refused by name before a run starts."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB", "EB")
 
 
 def machine_memory() -> float:
-    """Bytes that this machine, or this container, has in all; infinite where the system does not say.
+    """Returns the total memory of this machine or container in bytes; infinite where unknown.
 
-    All of it and not what is free just now: the same command is refused or runs whatever else is at work.
+    Total and not free memory, so that the outcome of a command does not depend on other processes.
     """
     total = read_kilobytes(MEMINFO, "MemTotal:")
     return min([math.inf if total is None else total, *(_limit(path) for path in LIMITS)])
 
 
 def free_memory() -> int | None:
-    """Bytes that new processes may use; None where the system does not say."""
+    """Returns the bytes that new processes may use; None where unknown."""
     return read_kilobytes(MEMINFO, "MemAvailable:")
 
 
 def read_kilobytes(path: Path, name: str) -> int | None:
-    """The bytes that line ``name`` of a file of ``/proc`` says; None where there is none."""
+    """Returns the value of line ``name`` in a file of ``/proc``, in bytes; None where there is none."""
     with contextlib.suppress(OSError):
         for line in path.read_text(encoding="ascii").splitlines():
             if line.startswith(name):
@@ -40,7 +40,8 @@ def read_kilobytes(path: Path, name: str) -> int | None:
 
 
 def require_memory(needed: float, key: str, what: str) -> None:
-    """Raises :class:`UserError` naming ``key`` where ``what`` takes ``needed`` bytes at the least, more than there are.
+    """Raises :class:`UserError` naming ``key`` where ``what`` takes at least ``needed`` bytes, more than the machine
+    has.
 
     ``needed`` is a lower bound (what must be held at once), so nothing that could run is refused.
     """
@@ -54,8 +55,8 @@ def require_memory(needed: float, key: str, what: str) -> None:
 def give_back_freed() -> None:
     """Return memory that was freed to the system, where the C library is glibc.
 
-    Models that come and go by the thousand, copied by several threads, leave holes between what is kept, and the
-    process grows though it holds no more than before.
+    Thousands of short-lived models, copied by several threads, fragment the heap, and the process grows though it holds
+    no more than before.
     """
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have none
@@ -73,6 +74,6 @@ def size_text(size: float) -> str:
 
 def _limit(path: Path) -> float:
     try:
-        return float(path.read_text(encoding="ascii"))  # cgroups 2 say "max" where there is none
+        return float(path.read_text(encoding="ascii"))  # cgroups 2 have "max" for no limit
     except (OSError, ValueError):
         return math.inf

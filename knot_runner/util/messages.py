@@ -1,4 +1,4 @@
-"""What the logger ``knot_runner`` says, on a terminal: bare lines, as they would be printed."""
+"""Messages of the logger ``knot_runner`` on a terminal: bare lines, as if printed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ class _Lines(logging.Handler):
 
 
 def print_on_stderr(text: str) -> None:
-    """One line on what is standard error now."""
+    """Prints one line on the current standard error."""
     print(text, file=sys.stderr)
 
 
 @contextlib.contextmanager
 def messages_to(write: Callable[[str], object]) -> Iterator[None]:
-    """Within, ``write`` is given each message in place of the logger's handlers; a warning begins with our name."""
+    """Inside the block, ``write`` receives each message instead of the logger's handlers; a warning begins with our
+    name."""
     before = LOGGER.handlers, LOGGER.level, LOGGER.propagate
     LOGGER.handlers, LOGGER.propagate = [_Lines(write)], False
     LOGGER.setLevel(logging.INFO)

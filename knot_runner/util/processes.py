@@ -22,10 +22,10 @@ from knot_runner.util.streams import is_open
 
 
 def begin_child(environment: dict[str, str] | None = None, cleanup: Callable[[], object] = lambda: None) -> None:
-    """For the first line of a new process: Ctrl-C is left to its parent, and it dies with that, however it died, after
-    ``cleanup``: a killed run leaves no process behind.
+    """Call first in a new process: leaves Ctrl-C to the parent, and ends with the parent, however that died, after
+    ``cleanup``, so that a killed run leaves no process behind.
 
-    ``environment``: the parent's, in place of that of whoever started the server that this process was forked from.
+    ``environment``: the parent's, instead of that of the process that started the fork server.
     """
 
     def wait() -> None:
@@ -49,7 +49,7 @@ def redirect_output(file: IO[Any]) -> None:
 
 
 class Ended(RuntimeError):
-    """A shared pool or engine was closed while this run waited for it; no error of the run itself."""
+    """A shared pool or engine was closed while this run waited for it; not an error of the run."""
 
     def __init__(self, text: str = "the worker processes have ended") -> None:
         super().__init__(text)
@@ -67,7 +67,7 @@ _sigterm_actions: list[Callable[[], object]] = []
 def on_sigterm(action: Callable[[], object]) -> Iterator[None]:
     """Inside the block, ``action`` is called if SIGTERM ends this process (see :func:`ended_by_sigterm`).
 
-    For what would otherwise remain: an unfinished tracker, child processes.
+    For cleaning up an unfinished tracker or child processes.
     """
     _sigterm_actions.append(action)
     try:
@@ -81,8 +81,8 @@ def ended_by_sigterm() -> Iterator[None]:
     """Inside the block, SIGTERM ends this process with :data:`TERMINATED`, after the actions of :func:`on_sigterm`;
     afterwards the previous handler is restored. In another thread than the main one nothing changes.
 
-    Nothing is raised: an exception at an arbitrary instruction could be caught by whatever library it falls into, or
-    leave it half-way. The main thread stops meanwhile, commits are whole at any moment, and locks and workers end with
+    Nothing is raised: an exception at an arbitrary instruction could be caught by any library, or leave it in an
+    inconsistent state. The main thread stops meanwhile, commits are whole at any moment, and locks and workers end with
     the process.
     """
     if threading.current_thread() is not threading.main_thread():  # only that may set handlers
@@ -108,7 +108,7 @@ def _leave(number: int, frame: object) -> None:
 
 
 def end_process(process: BaseProcess) -> None:
-    """Ask ``process`` to end, and see to it."""
+    """Asks ``process`` to end, and kills it otherwise."""
     process.terminate()
     process.join(GRACE_SECONDS)
     if process.exitcode is None:
@@ -118,7 +118,7 @@ def end_process(process: BaseProcess) -> None:
 
 @contextlib.contextmanager
 def ended_along(process: BaseProcess) -> Iterator[None]:
-    """Inside the block, ``process`` is ended with whatever ends the block: an exception, Ctrl-C, SIGTERM."""
+    """Ends ``process`` when the block ends by an exception, Ctrl-C or SIGTERM."""
     try:
         with on_sigterm(functools.partial(end_process, process)):
             yield
@@ -147,7 +147,7 @@ def prepared(preloaded: list[str]) -> BaseContext:
     known = multiprocessing.get_all_start_methods()
     method = "forkserver" if "forkserver" in known else "spawn"
     if multiprocessing.get_start_method(allow_none=True) not in (None, *known):
-        # a process is told its parent's own method, and without joblib would not know "loky", that of joblib's workers
+        # a process gets its parent's start method, and without joblib would not know "loky", that of joblib's workers
         multiprocessing.set_start_method(method, force=True)
     context = multiprocessing.get_context(method)
     if method == "spawn":
@@ -173,8 +173,8 @@ if hasattr(os, "register_at_fork"):
 def _go_on_with_server(preloaded: list[str]) -> None:
     """A process that a server forked has its own processes forked by that server, too, if it imported ``preloaded``.
 
-    multiprocessing means to do so, but a forked process does not know that its server runs, and starts another, which
-    imports torch again: seconds for each job of a sweep that has workers.
+    multiprocessing intends this, but a forked process does not know of its running server and starts another, which
+    imports torch again: seconds for each job of a sweep with workers.
     """
     server: Any = forkserver._forkserver
     forked = server.get_inherited_fds() is not None and server._forkserver_pid is None
@@ -184,8 +184,8 @@ def _go_on_with_server(preloaded: list[str]) -> None:
 
 
 class Surroundings:
-    """The environment and the standard streams of the process that makes it; a process that a server forked has those
-    of whoever started the server. To be sent among the arguments of a process that is started."""
+    """The environment and the standard streams of the process that makes it; a process forked by a server has those of
+    the process that started the server. Pass it as an argument to a started process."""
 
     def __init__(self) -> None:
         self._environment = dict(os.environ)
@@ -196,7 +196,7 @@ class Surroundings:
         return _sent, (self._environment, streams)
 
     def adopt(self) -> None:
-        """In the started process: make them its own."""
+        """Applies them, in the started process."""
         os.environ.clear()
         os.environ.update(self._environment)
         for stream, sent in self._streams.items():

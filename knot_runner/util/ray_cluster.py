@@ -1,4 +1,4 @@
-"""Ray, imported where it is asked for: it is an extra, and takes seconds to import and to connect."""
+"""Ray, imported on use: it is an extra, and takes seconds to import and to connect."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from knot_runner.util.extras import require_extra
 def connected(key: str, address: str | None = None) -> ModuleType:
     """The module ``ray``, connected until this process ends to the cluster at ``address``.
 
-    None is what Ray makes of it: the cluster of the variable ``RAY_ADDRESS``, else one that runs on this machine, else
-    one of this process alone, with a worker per core. Raises :class:`UserError` naming the setting ``key``.
+    None means Ray's default: the cluster of the variable ``RAY_ADDRESS``, else one running on this machine, else a new
+    one for this process, with a worker per core. Raises :class:`UserError` naming the setting ``key``.
     """
     require_extra(key, "ray")
     ray: Any = importlib.import_module("ray")

@@ -20,7 +20,7 @@ class Memory:
     """``size`` bytes shared with every process that is started with this object among its arguments.
 
     Anonymous: no name to clean up, no limit of /dev/shm, gone with its last process. ``map`` is the bytes. ``private``:
-    what is written to them stays in the process that writes, as to the bytes of a file (:func:`map_file`).
+    writes stay in the writing process, as for a mapped file (:func:`map_file`).
     """
 
     def __init__(self, size: int, descriptor: int | None = None, private: bool = False) -> None:
@@ -29,7 +29,7 @@ class Memory:
         self.map = mmap.mmap(self._descriptor, size, access=mmap.ACCESS_COPY if private else mmap.ACCESS_WRITE)
 
     def read_ahead(self, start: int, size: int) -> None:
-        """Have the system read so many bytes from ``start`` on, where they are a file's, without waiting for them."""
+        """Asks the system to read ``size`` bytes of a mapped file from ``start`` on, without waiting for them."""
         if hasattr(mmap, "MADV_WILLNEED"):
             begin = start - start % mmap.PAGESIZE
             self.map.madvise(mmap.MADV_WILLNEED, begin, start + size - begin)
@@ -50,8 +50,8 @@ _FILES: dict[int, Memory] = {}
 
 
 def map_file(path: Path) -> Memory:
-    """The bytes of the file ``path`` as it is now, mapped: pages are read when they are used, and are no memory of this
-    process. Raises OSError."""
+    """The bytes of the file ``path`` as it is now, mapped: pages are read on use and take no process memory. Raises
+    OSError."""
     with path.open("rb") as file:
         memory = Memory(os.fstat(file.fileno()).st_size, os.dup(file.fileno()), private=True)
     _FILES[np.frombuffer(memory.map, np.uint8).ctypes.data] = memory

@@ -1,4 +1,5 @@
-"""Standard output and error that end no run: what a terminal, a pipe or a full disk does not take is dropped, and said.
+"""Standard output and error whose failures end no run: output refused by a terminal, pipe or full disk is dropped and
+reported.
 
 A run takes hours and its records are files, so a line that cannot be printed must not cost them.
 """
@@ -25,7 +26,7 @@ NOT_PRINTED, NOT_READ = 1, 141
 
 
 class Stream:
-    """A text stream that raises nothing; ``problem`` is why its output is dropped, None while it is not."""
+    """A text stream that raises nothing; ``problem`` is the reason for dropping output, None while it works."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -35,7 +36,7 @@ class Stream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """As a file's, in the letters that the stream's encoding has."""
+        """Writes ``text``, replacing characters that the stream's encoding lacks."""
         self._attempt(lambda: self._stream.write(_encodable(text, getattr(self._stream, "encoding", None))))
         return len(text)
 
@@ -58,13 +59,14 @@ class Stream:
             self._discard()
 
     def _discard(self) -> None:
-        """Send what is still in the buffer nowhere: Python would complain of it when it ends."""
+        """Discards buffered output, of which Python would complain at exit."""
         with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:  # noqa: PTH123
             os.dup2(nowhere.fileno(), self._stream.fileno())
 
 
 def _encodable(text: str, encoding: str | None) -> str:
-    """``text`` less the letters that ``encoding`` has not; a file's name may hold some that no encoding has."""
+    """Returns ``text`` with replacements for characters that ``encoding`` lacks; a file name may hold some that no
+    encoding has."""
     try:
         text.encode(encoding or "utf-8")
         return text
@@ -73,7 +75,7 @@ def _encodable(text: str, encoding: str | None) -> str:
 
 
 def is_open(descriptor: int) -> bool:
-    """Whether a file descriptor leads anywhere."""
+    """Returns whether a file descriptor is open."""
     try:
         os.fstat(descriptor)
     except OSError:
@@ -83,10 +85,11 @@ def is_open(descriptor: int) -> bool:
 
 @contextlib.contextmanager
 def lasting() -> Iterator[Stream]:
-    """Within, ``sys.stdout`` (which is given) and ``sys.stderr`` are :class:`Stream`; afterwards what they were.
+    """Inside the block, ``sys.stdout`` (which is yielded) and ``sys.stderr`` are :class:`Stream`; afterwards they are
+    restored.
 
-    One that was closed (``>&-``) leads nowhere: the next file that is opened would else have its number, and be
-    written to by whoever prints.
+    A closed one (``>&-``) is opened on the null device: otherwise the next opened file would get its number, and prints
+    would be written to it.
     """
     for number in (0, 1, 2):
         if not is_open(number):
@@ -108,11 +111,11 @@ def _restore(out: TextIO, err: TextIO) -> None:
 
 
 def print_safely(out: Stream, code: int) -> int:
-    """The exit code of a command that ends with ``code``, after its last output; says what could not be printed."""
+    """Returns the exit code of a command that ends with ``code``, after its last output; reports dropped output."""
     out.flush()
     if out.problem is None or code:
         return code
-    if out.problem.errno == errno.EPIPE:  # whoever read our output has seen enough
+    if out.problem.errno == errno.EPIPE:  # the reader of our output has closed the pipe
         return NOT_READ
     why = out.problem.strerror or out.problem
     print(f"knot-runner: output could not be printed ({why}); the same command shows it again", file=sys.stderr)

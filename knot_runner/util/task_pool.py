@@ -1,4 +1,4 @@
-"""Worker processes that share out tasks which need nothing of each other."""
+"""Worker processes for independent tasks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class TaskPool:
     """``workers`` processes, begun at once, each after the imports ``preloaded`` with the handler that
     ``prepare(send, *arguments)`` returns (workers.py).
 
-    Use it in a ``with`` statement: at its end, however it ends, the processes are gone. Raises OSError when the system
-    has no room for them.
+    Use it in a ``with`` statement, which ends the processes in any case. Raises OSError when the system has no room for
+    them.
     """
 
     def __init__(self, workers: int, preloaded: list[str], prepare: Callable[..., Handler], *arguments: Any) -> None:

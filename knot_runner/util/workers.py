@@ -92,7 +92,7 @@ class WorkerProcess:
 
 
 def _begin(pipe: Connection, surroundings: Surroundings, prepare: Callable[..., Handler], *arguments: Any) -> None:
-    """The life of a worker process."""
+    """The main function of a worker process."""
     surroundings.adopt()
     serve(pipe, prepare, *arguments)
 
@@ -140,8 +140,8 @@ class SharedArrays:
                 copy[...] = array
 
     def expect(self, place: int, rows: np.ndarray) -> None:
-        """Have the system read ahead ``rows`` [n] of the array at ``place``, if it lies on a mapped file and the rows
-        near each other; at once, and without waiting."""
+        """Asks the system to read ahead ``rows`` [n] of the array at ``place``, if it lies on a mapped file and the
+        rows are near each other; does not wait."""
         memory, at, shape, dtype = self._places[place]
         if memory is self.memory or not len(rows):
             return

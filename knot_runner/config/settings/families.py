@@ -1,8 +1,8 @@
-"""Families of methods: everything that the rest of the program must know of a kind of run, in one place.
+"""Families of methods: the registration of each kind of run, in one place.
 
-A family names its modules as text (``package.module:function``), so that composing imports neither torch nor reports;
-:func:`load` imports one when it is needed. The dataclasses of settings stand apart from the algorithms for the same
-reason. A plug-in registers a family of its own by :func:`register`.
+A family gives its modules as strings (``package.module:function``), so that composing imports neither torch nor
+reports; :func:`load` imports one when it is needed. The dataclasses of settings are separate from the algorithms for
+the same reason. A plug-in registers a family of its own by :func:`register`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def family_of(hp: Any) -> Family:
 
 
 def family_of_algorithm(algorithm: str) -> Family:
-    """The family that has ``algorithm``; one that none has is a federated algorithm of a plug-in."""
+    """Returns the family of ``algorithm``; an unknown one is a plug-in's federated algorithm."""
     return family_of(METHOD_SETTINGS.get(algorithm, FederatedSettings))
 
 
@@ -93,13 +93,13 @@ def family_of_result(result: Mapping[str, Any]) -> Family | None:
 
 
 def load(name: str) -> Any:
-    """What ``package.module:function`` names, imported."""
+    """Imports and returns ``package.module:function``."""
     module, function = name.split(":")
     return getattr(importlib.import_module(module), function)
 
 
 def call(name: str, *arguments: Any, **options: Any) -> Any:
-    """What ``package.module:function`` names, imported and called."""
+    """Imports and calls ``package.module:function``."""
     return load(name)(*arguments, **options)
 
 

@@ -98,7 +98,7 @@ def fleet_group(config: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def check_fleet(fleet: FleetSettings | None, method: Any) -> None:
-    """Whether ``method`` goes with ``fleet``. Raises :class:`UserError`."""
+    """Raises :class:`UserError` where ``method`` does not support ``fleet``."""
     if not isinstance(method, FederatedSettings):
         if fleet is not None:
             raise UserError(
@@ -114,7 +114,7 @@ def check_fleet(fleet: FleetSettings | None, method: Any) -> None:
 
 
 def _check_async(method: FederatedSettings) -> None:
-    """Of a server that does not wait. Raises :class:`UserError`."""
+    """Raises :class:`UserError` where ``method`` does not support an asynchronous server."""
     needs_rounds = federated_algorithm(method.algorithm).needs_rounds
     why = needs_rounds if method.distil is None else EXCHANGES_PREDICTIONS
     if why:

@@ -49,7 +49,7 @@ class UserPrivacySettings:
 
 
 def check_privacy(settings: Settings, method: Any) -> None:
-    """Whether all that a run's clients send is clipped and covered by noise. Raises :class:`UserError`."""
+    """Raises :class:`UserError` unless everything that a run's clients send is clipped and noised."""
     if not isinstance(method, FederatedSettings):
         raise UserError(f"privacy: method={method.name} has no clients that train in rounds; null is right")
     if not federated_algorithm(method.algorithm).one_model_sent:

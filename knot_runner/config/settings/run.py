@@ -1,4 +1,4 @@
-"""One run's settings, whole: the groups of the composed YAML, and whether they fit together."""
+"""The settings of one run: the groups of the composed YAML, and checks that they fit together."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ class Settings:
 def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
     """The settings of one run, and its method's own settings (one of ``METHOD_SETTINGS``), from the composed config.
 
-    A loss that is not in ``LOSS_SETTINGS`` is left to the run, which knows the plug-ins; so is a federated algorithm
-    that is not in ``METHOD_SETTINGS``, where there are plug-ins. Raises :class:`UserError`.
+    A loss that is not in ``LOSS_SETTINGS`` is checked by the run, which has loaded the plug-ins; likewise, where there
+    are plug-ins, a federated algorithm that is not in ``METHOD_SETTINGS``. Raises :class:`UserError`.
     """
     refuse_secrets(config)
     for group in ("task", "method"):
@@ -176,7 +176,7 @@ def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
 
 
 def _check_target(config: dict[str, Any], model: CustomSettings) -> None:
-    """Nothing but plug-ins runs code of the user's, so a model of one's own is of one of them."""
+    """Checks that a custom model is defined by a plug-in, since only plug-ins run the user's code."""
     plugins = config.get("plugins") or []
     named = {Path(plugin).stem if str(plugin).endswith(".py") else plugin for plugin in plugins}
     module = model.target.partition(":")[0]
@@ -197,7 +197,7 @@ def _partition(config: dict[str, Any]) -> Any:
 
 
 def _check_formats(config: dict[str, Any], group: dict[str, Any], known: tuple[str, ...], where: str) -> None:
-    """The formats of local files must be ``known``, or of plug-ins, whose readers loading looks up."""
+    """Checks that formats of local files are ``known``, or a plug-in's, whose reader is looked up on loading."""
     for key, value in group.items():
         if not isinstance(value, dict):
             continue
@@ -207,7 +207,7 @@ def _check_formats(config: dict[str, Any], group: dict[str, Any], known: tuple[s
 
 
 def _load_plugins(config: dict[str, Any]) -> bool:
-    """Import the plug-ins; whether there are any."""
+    """Imports the plug-ins; returns whether there are any."""
     plugins = config.get("plugins")
     names = [str(plugin) for plugin in plugins] if isinstance(plugins, list) else []
     load_plugins(names)
@@ -220,7 +220,7 @@ def _check_loss(loss: dict[str, Any], where: str) -> None:
 
 
 def _check_stages(training: TrainingSettings) -> None:
-    """Of images: whether a stage has what texts alone have."""
+    """For images: raises :class:`UserError` for settings of a stage that apply to texts alone."""
     for name in ("local", "pretrain", "distil"):
         length = getattr(training, name).max_length
         if length is not None:

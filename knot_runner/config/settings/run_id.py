@@ -1,4 +1,4 @@
-"""The hash that names a run: of all settings that can change its numbers, and of nothing else."""
+"""The run id: a hash of exactly those settings that can change a run's numbers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ DISTILLATION_DEFAULTS = {"bound": False}
 def run_id(config: dict[str, Any]) -> str:
     """Name of a run's folder: hash of all settings that can change its numbers.
 
-    What is not in use does not count: the other sources of a data set, the hub's revision of a local run, the rate
-    control of a run at T=1. Nor does ``task.optional``: what was read is in the digest of the data.
+    Settings that are not in use do not count: the other sources of a data set, the hub's revision in a local run, the
+    rate control of a run at T=1. Nor does ``task.optional``: the digest of the data covers what was read.
     """
     counted = without(config, *NOT_IN_RUN_ID, *([] if config.get("fleet") else ["fleet"]))
     if (counted.get("evaluate") or {}).get("matrix") is None:
@@ -51,7 +51,7 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
         used = {**without(used, "model", "training"), "method": _used_distances(method, "encoder")}
         return {**used, **_used_partition(counted)}
     if family.training == "rounds":
-        used = without(used, "model") if method.get("models") else used  # which clients have in its place
+        used = without(used, "model") if method.get("models") else used  # clients' architectures replace the model
         return {**used, **_used_of_rounds(config, counted)}
     used = {**used, **_used_of_stages(counted, "texts", "tokens")}
     if not family.clients:
@@ -61,7 +61,7 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
 
 
 def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
-    """What counts of method, training and hardware where clients train in rounds."""
+    """Returns the settings in use of method, training and hardware where clients train in rounds."""
     method = dict(counted["method"])
     chilled = any(method.get(key) is not None for key in ("schedule", "stragglers", "hard_temperature"))
     if not chilled and method.get("temperature") == 1:
@@ -77,20 +77,20 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     if method.get("personalisation") is None:
         method.pop("personalisation", None)
     hardware = {key: config["hardware"][key] for key in HARDWARE_IN_RUN_ID}
-    if hardware["engine"] == "ray":  # whose actors train as lean does, to the last bit
+    if hardware["engine"] == "ray":  # its actors train as lean does, bit for bit
         hardware["engine"] = "lean"
     if hardware["engine"] in ("stacked", "auto"):  # float32 convolutions round differently by the width of the stack
         hardware["stack"] = config["hardware"]["stack"]
     training = used_of_training(counted["training"])
     used = {"method": method, "training": training, "hardware": hardware, **_used_partition(counted)}
     shares = held_out_shares(config) if family_of_algorithm(method["algorithm"]).holds_out else {}
-    if counted.get("fleet", {}).get("mode") == "sync":  # nobody is stale in rounds
+    if counted.get("fleet", {}).get("mode") == "sync":  # there is no staleness in synchronous rounds
         used["fleet"] = without(counted["fleet"], "staleness_exponent")
     return {**used, "partition": {**used["partition"], **shares}} if shares else used
 
 
 def _used_server_distillation(distil: dict[str, Any] | None, task_kind: str) -> dict[str, Any]:
-    """The server's distillation, where there is one: its random examples are images or texts."""
+    """Returns the settings in use of the server's distillation, if any: its random examples are images or texts."""
     if not distil:
         return {}
     unread = ("images", "noise") if task_kind == "texts" else ("texts", "tokens")
@@ -100,13 +100,14 @@ def _used_server_distillation(distil: dict[str, Any] | None, task_kind: str) -> 
 
 
 def _used_partition(counted: dict[str, Any]) -> dict[str, Any]:
-    """The partition, where there is one, without the shares of a distillation's other parties."""
+    """Returns the settings in use of the partition, if any, without the shares of a distillation's other parties."""
     partition = counted.get("partition")
     return {"partition": without(partition, *SHARE_KEYS)} if partition else {}
 
 
 def _used_distances(method: dict[str, Any], reads: str) -> dict[str, Any]:
-    """Of methods that train no model: the exact distance has no interpolating measures, and no encoder no images."""
+    """Returns the settings in use of methods that train no model: the exact distance has no interpolating measures, and
+    without an encoder there are no decoded images."""
     used = without(method, "fedwad") if method.get("distance") == "exact" else dict(method)
     if "otdd" in used:
         return {**used, "otdd": _used_otdd(used["otdd"], reads)}
@@ -115,7 +116,7 @@ def _used_distances(method: dict[str, Any], reads: str) -> dict[str, Any]:
 
 
 def _features(method: dict[str, Any]) -> dict[str, Any]:
-    """What counts of the features of texts that a method reads; {} where it reads none."""
+    """Returns the settings in use of a method's text features; {} where it has none."""
     owner = method.get("clustering", method)
     if not owner or owner.get("graph") == "none":
         return {}
@@ -123,8 +124,7 @@ def _features(method: dict[str, Any]) -> dict[str, Any]:
 
 
 def _used_points(settings: dict[str, Any], reads: str) -> dict[str, Any]:
-    """What examples are points by (``reads``): an ``encoder`` of images, or ``features`` of texts; the other is not
-    read."""
+    """Keeps the feature extractor in use (``reads``): an ``encoder`` of images, or ``features`` of texts."""
     used = without(settings, *{"encoder", "features"} - {reads})
     if reads == "features" and used.get("features"):
         unread = ("encoder",) if used["features"]["kind"] == "tfidf" else ("components", "words")
@@ -197,8 +197,8 @@ def _used_of_texts(config: dict[str, Any], counted: dict[str, Any]) -> dict[str,
 
 
 def _used_of_stages(counted: dict[str, Any], *of_other_tasks: str) -> dict[str, Any]:
-    """What counts of method and training where parties are distilled; ``of_other_tasks``: keys of the random examples
-    that are not of the task's kind."""
+    """Returns the settings in use of method and training where parties are distilled; ``of_other_tasks``: keys of
+    random examples for other kinds of task."""
     at_default = (key for key, value in DISTILLATION_DEFAULTS.items() if counted["method"].get(key) == value)
     method, training = without(counted["method"], *at_default), {}
     if isinstance(method.get("bias"), dict):
@@ -209,7 +209,7 @@ def _used_of_stages(counted: dict[str, Any], *of_other_tasks: str) -> dict[str, 
 
 
 def _used_clients(data: dict[str, Any], source: str, by: str | None) -> dict[str, Any]:
-    """Of the columns that name clients the one that ``partition.by`` asks for."""
+    """Keeps, of the columns that name clients, the one selected by ``partition.by``."""
     own = data.get(source) or {}
     if not own.get("columns", {}).get("clients"):
         return data

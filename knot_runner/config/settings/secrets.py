@@ -1,4 +1,4 @@
-"""Keys and passwords of the environment, which must not get into records: these are shared with others."""
+"""API keys and passwords in environment variables must not get into records, which are shared with others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ MIN_LENGTH = 8
 
 def refuse_secrets(config: dict[str, Any]) -> None:
     """Raises :class:`UserError` naming the key of ``config`` (plain) with a value of such a variable, however it came
-    there (``${oc.env:WANDB_API_KEY}``): config.yaml and trackers would hold it. The value itself is not said."""
+    there (``${oc.env:WANDB_API_KEY}``): config.yaml and trackers would store it. The message does not contain the
+    value."""
     secrets = {
         value: name for name, value in os.environ.items() if SECRET_NAMES.search(name) and len(value) >= MIN_LENGTH
     }
@@ -32,7 +33,7 @@ def refuse_secrets(config: dict[str, Any]) -> None:
 
 
 def _texts(node: Any, where: str) -> Iterator[tuple[str, str]]:
-    """Dotted key and text of every word in ``node``, the names of keys among them."""
+    """Yields dotted key and text of every string in ``node``, including the names of keys."""
     if isinstance(node, dict):
         for key, value in node.items():
             own = f"{where}.{key}" if where else str(key)

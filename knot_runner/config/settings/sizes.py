@@ -1,7 +1,7 @@
-"""Numbers of settings by what they count, each with the values that can be meant.
+"""Types of numeric settings, each with its range of sensible values.
 
-What fits the machine's memory is another question, answered where sizes are known (:mod:`knot_runner.util.memory`); a
-setting that none of these describes is bounded by ``strict.MAX_COUNT`` or ``strict.MAX_NUMBER``.
+Memory is checked separately, where sizes are known (:mod:`knot_runner.util.memory`); a setting of none of these types
+is bounded by ``strict.MAX_COUNT`` or ``strict.MAX_NUMBER``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What counts of training in a run's name, and in the keys of what it shares: all but what is at a later default."""
+"""Training settings that enter the run id and the keys of shared artefacts: settings added later count only off their
+default."""
 
 from __future__ import annotations
 
@@ -23,18 +24,18 @@ STRAGGLER_DEFAULTS = {"by": "seed"}
 
 
 def used_of_training(training: dict[str, Any]) -> dict[str, Any]:
-    """What counts of rounds of training: all but what is at its default of ``TRAINING_DEFAULTS``."""
+    """Returns the settings in use of training rounds: all that differ from ``TRAINING_DEFAULTS``."""
     return without(training, *(key for key, default in TRAINING_DEFAULTS.items() if training.get(key) == default))
 
 
 def used_stragglers(stragglers: dict[str, Any]) -> dict[str, Any]:
-    """What counts of slow clients: all but what is at its default of ``STRAGGLER_DEFAULTS``."""
+    """Returns the settings in use of stragglers: all that differ from ``STRAGGLER_DEFAULTS``."""
     at_default = (key for key, default in STRAGGLER_DEFAULTS.items() if stragglers.get(key) == default)
     return without(stragglers, *at_default)
 
 
 def used_of_stage(stage: dict[str, Any]) -> dict[str, Any]:
-    """What counts of one training stage: all but what is at its default of ``STAGE_DEFAULTS``. Without milestones the
-    rate does not decay."""
+    """Returns the settings in use of a training stage: all that differ from ``STAGE_DEFAULTS``. ``decay`` counts only
+    with milestones."""
     stage = stage if stage.get("milestones") else without(stage, "decay")
     return without(stage, *(key for key, default in STAGE_DEFAULTS.items() if stage.get(key, default) == default))

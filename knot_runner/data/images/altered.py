@@ -1,8 +1,8 @@
-"""Clients whose examples are at odds with the others', for negative transfer (personalisation.md 3.5; settings ours).
+"""Clients whose examples conflict with the others', for negative transfer (personalisation.md 3.5; settings ours).
 
-``conflict``: half of the clients have their labels in reverse order, y -> C - 1 - y over the C classes that are
-trained on; ``shift``: half have their images turned by 180 degrees; ``noise``: 30% have uniformly random training
-labels (Ditto's corruption, Li et al. 2021), and true ones to be tested on.
+``conflict``: half of the clients have their labels in reverse order, y -> C - 1 - y over the C classes that are trained
+on; ``shift``: half have their images turned by 180 degrees; ``noise``: 30% have uniformly random training labels
+(Ditto's corruption, Li et al. 2021), and true test labels.
 """
 
 from __future__ import annotations

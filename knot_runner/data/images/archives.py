@@ -31,7 +31,7 @@ class _Info(tarfile.TarInfo):
 
 
 class _Capped:
-    """A stream of at most ``most`` bytes, so that no small archive unpacks without end."""
+    """A stream of at most ``most`` bytes, against decompression bombs."""
 
     def __init__(self, path: Path, file: BinaryIO, most: int) -> None:
         self.path, self.file, self.most, self.left = path, file, most, most
@@ -48,8 +48,8 @@ class _Capped:
 def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
     """Contents of the members of a tar (.tar or .tar.gz) that have exactly the names ``wanted``; others are skipped.
 
-    Raises :class:`UserError` naming the archive for a member that leads out of it, is no plain file or folder, is there
-    twice or is larger than ``most`` bytes, and for an archive cut short.
+    Raises :class:`UserError` naming the archive for a member that leads out of it, is not a plain file or folder,
+    occurs twice or is larger than ``most`` bytes, and for an archive cut short.
     """
     contents: dict[str, bytes] = {}
     try:
@@ -65,7 +65,7 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
                         contents[info.name] = tar.extractfile(info).read()
     except UserError:
         raise
-    except Exception as problem:  # tarfile raises kinds of its own, of struct, of zlib, of the system
+    except Exception as problem:  # tarfile raises its own, struct's, zlib's and OS errors
         raise UserError(f"{path}: is no tar archive, or cut short or broken ({problem})") from None
     return contents
 

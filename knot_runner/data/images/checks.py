@@ -1,4 +1,4 @@
-"""What readers of images share: checks of shape and labels, decoding of PNG and JPEG.
+"""Shared by readers of images: checks of shape and labels, decoding of PNG and JPEG.
 
 All raise :class:`UserError` naming the file.
 """
@@ -75,8 +75,8 @@ def decode(where: str, data: bytes, shape: list[int]) -> np.ndarray:
 
 
 def decode_fitted(where: str, data: bytes, shape: list[int]) -> np.ndarray:
-    """The PNG or JPEG file ``data``, of any size that Pillow takes for no bomb, as uint8 [C, H, W]: the largest centred
-    part of the sides' ratio, scaled bilinearly."""
+    """The PNG or JPEG file ``data``, of any size below Pillow's limit for decompression bombs, as uint8 [C, H, W]: the
+    largest centred part of the sides' ratio, scaled bilinearly."""
     mode, image = _mode(shape), _open(where, data)
     try:
         fitted = ImageOps.fit(image.convert(mode), (shape[2], shape[1]), Image.Resampling.BILINEAR)

@@ -51,8 +51,8 @@ CIFAR_LAYOUTS = (
 def read_cifar(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     """Train and test of releases: each entry is a folder of batches or a tar (.tar.gz) of that folder.
 
-    uint8 [N, 3, 32, 32]; CIFAR-100 by its fine labels. A note says where images are missing: a file that is cut at a
-    record's border shows it nowhere else. Raises :class:`UserError` naming the file.
+    uint8 [N, 3, 32, 32]; CIFAR-100 by its fine labels. A note reports missing images: a file cut at a record's border
+    has no other sign of it. Raises :class:`UserError` naming the file.
     """
     parts = by_part(_read_part)(folder, settings)
     notes = [

@@ -84,7 +84,7 @@ def _zipped(archive: Path, inside: str) -> Iterator[tuple[str, str, bytes]]:
                 yield info.filename.split("/")[-2], f"{archive}/{info.filename}", file.read(info)
     except UserError:
         raise
-    except Exception as problem:  # zipfile raises kinds of its own, of zlib, of the system, and RuntimeError
+    except Exception as problem:  # zipfile raises its own, zlib's and OS errors, and RuntimeError
         raise UserError(f"{archive}: the zip file is cut short or broken ({problem})") from None
 
 

@@ -1,4 +1,4 @@
-"""Where the classes of images lie: points whose distances say how bad a mistake is."""
+"""Coordinates of image classes, whose distances measure how bad a confusion is."""
 
 from __future__ import annotations
 

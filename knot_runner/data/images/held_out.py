@@ -1,4 +1,4 @@
-"""What clients do not train on: a share of each one's own examples, and clients that take part in no round."""
+"""Examples that clients do not train on: a validation share of each client, and clients that never take part."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Images of LEAF json by a table of how files spell the 256 byte values: a fifth of the time of parsing their numbers.
 
-A list of numbers that the table knows is taken out of the text before the rest is parsed as JSON, and a word stands in
-its place. Where that might not be what parsing finds (the word is in the text already, or stands where no image is, or
-there are escapes that could spell it), :class:`UntrustworthyRows` says so, and the file is parsed as it is.
+A list of numbers that the table knows is replaced by a placeholder word before the rest is parsed as JSON. Where this
+could differ from plain parsing (the word is already in the text, or occurs outside images, or escapes could spell it),
+:class:`UntrustworthyRows` is raised, and the file is parsed normally.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WORD = "image taken out "
 
 
 class UntrustworthyRows(Exception):
-    """The file is to be parsed as it is."""
+    """The file must be parsed normally."""
 
 
 class TakenOut:
@@ -67,7 +67,7 @@ class TakenOut:
 
 @cache
 def spelled_bytes() -> dict[bytes, int]:
-    """Each way in which programs write k/255, rounded or not, as double or float32 -> k."""
+    """Returns every spelling of k/255 that programs write (rounded or not, double or float32) -> k."""
     table = {b"0": 0, b"1": 255}
     for byte in range(256):
         value = byte / 255

@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Refused(Exception):
-    """The file holds what plain data does not need, or is broken; its text says what."""
+    """The file is broken, or holds more than plain data; the text says what."""
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def natural(
 
 
 def _numbers(settings: Natural, images: Images) -> np.ndarray | None:
-    """Of each of ``images`` the number of its client, or NOBODY; None where the source knows none."""
+    """Returns the client's number of each of ``images``, or NOBODY; None where the source names none."""
     return images.files if settings.by == "file" else images.users
 
 

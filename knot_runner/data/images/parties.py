@@ -60,7 +60,7 @@ def _shared_out(images: Images, shares: PartyShares, seed: int) -> tuple[Images,
 
 
 def _cut(images: Images, share: float, name: str, seed: int) -> tuple[Images, Images]:
-    """(The rest, ``share`` of the images); ``name``: the key of ``partition`` that asks for it."""
+    """(The rest, ``share`` of the images); ``name``: the key of ``partition`` that sets the share."""
     kept, taken = _cut_rows(images.labels, share, name, seed)
     return images.take(kept), images.take(taken)
 

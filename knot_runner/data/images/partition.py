@@ -41,7 +41,7 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
     kind, images = settings.kind, len(task.train)
     if kind not in PARTITIONS:
         raise UserError(f"partition.kind: no partition {kind!r}{nearest(kind, PARTITIONS)}")
-    # before tables of clients are made; natural takes the clients there are, and manual gives images twice
+    # checked before tables of clients are made; natural takes existing clients, and manual repeats images
     clients = 1 if isinstance(settings, Natural | Manual) else getattr(settings, "clients", 1)
     if clients > images:
         raise UserError(
@@ -59,7 +59,7 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
 
 
 def partition_rng(seed: int, kind: str) -> np.random.Generator:
-    """What a partition of this ``kind`` samples from."""
+    """Returns the random generator of a partition of this ``kind``."""
     digest = hashlib.sha256(f"{seed}/partition/{kind}".encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:8], "big"))
 

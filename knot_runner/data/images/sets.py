@@ -90,7 +90,7 @@ def _read(
 
 
 def check_set_files(settings: ImageSetsSettings, root: Path) -> None:
-    """Raise the :class:`UserError` of :func:`load_image_sets` where files of a local set are not there."""
+    """Raises the :class:`UserError` of :func:`load_image_sets` where files of a local set are missing."""
     for name in settings.sets:
         _missing(settings, name, root)
 

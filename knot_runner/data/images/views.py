@@ -16,7 +16,7 @@ GREY_WEIGHTS = (0.299, 0.587, 0.114)
 
 
 def viewed_images(images: Images, view: View) -> Images:
-    """``images`` as ``view`` shows them, float32 in 0..1, with the same labels, in the same order."""
+    """Returns ``images`` transformed by ``view``, float32 in 0..1, with the same labels, in the same order."""
     if view == "none":
         return images
     pixels = images.pixels.astype(np.float32)

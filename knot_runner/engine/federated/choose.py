@@ -1,4 +1,4 @@
-"""The engine that ``hardware`` names; never another one."""
+"""The engine named in ``hardware``, without fallback."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The engines' interface: requests (a client's local training, inference) and results. Plain data.
 
-Beside :mod:`knot_runner.engine.requests`, whose words they share, since these carry their tensors to the engine: a
-round asks for thousands, each is answered once, and none is stored.
+Separate from :mod:`knot_runner.engine.requests`, with the same field names, since these carry their tensors to the
+engine: a round has thousands, each is executed once, and none is stored.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ class Recipe:
     start) and is kept nowhere. A stage's :class:`~knot_runner.config.settings.StageSettings` are what a user writes, as
     they stand in the stage's key: the two share optimiser, rate, batch and decay, and nothing around them.
 
-
-    ``cosine``: the rate of step t of T is lr (1 + cos(pi t / T)) / 2, T being all steps that there may be. ``check``,
+    ``cosine``: the rate of step t of T is lr (1 + cos(pi t / T)) / 2, T being the maximum number of steps. ``check``,
     ``patience``: of a request with held-out rows (:class:`LocalTraining`)."""
 
     phases: tuple[Phase, ...]
@@ -76,13 +75,12 @@ class LocalTraining:
 
     ``start``: the model that it begins with, in the dtype to compute in; requests of a round may share it. ``rows`` [n]
     int64 into the training examples; ``test_rows`` [m] into the test examples, on which the model is measured before
-    and after training. ``control`` [P], if given, is added to every gradient (SCAFFOLD). ``inputs``: what the objective
-    reads of each row, name -> [n, ...]. ``exchanged``: it is taught after the round's fold, by an optimiser that is not
-    the clients'. ``cluster``: of several that learn side by side, which this is for; engines do not read it.
-    ``network``: which of the engine's networks it is of. ``held``: so many of the last rows are not trained on; their
-    mean loss is taken every ``recipe.check`` steps, ``recipe.patience`` steps without a lower one end the training, and
-    the weights with the lowest come back. ``program``: what is done in the place of the recipe's steps; the plain loop
-    does it in every engine.
+    and after training. ``control`` [P], if given, is added to every gradient (SCAFFOLD). ``inputs``: the objective's
+    inputs for each row, name -> [n, ...]. ``exchanged``: training after the round's fold, with an optimiser other than
+    the clients'. ``cluster``: number of its cluster, ignored by engines. ``network``: number of the engine's network.
+    ``held``: number of last rows held out from training; their mean loss is computed every ``recipe.check`` steps,
+    training stops after ``recipe.patience`` steps without a lower one, and the weights with the lowest are returned.
+    ``program``: replaces the recipe's steps; the plain loop runs it in every engine.
     """
 
     client: int
@@ -103,8 +101,8 @@ class LocalTraining:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is SGD at one rate, to the end, on a loss of the logits alone: what engines do by hand or as a
-        stack; the rest is the plain loop's."""
+        """Returns whether it is SGD at a constant rate, without early stopping, on a loss of the logits alone. Such
+        requests run in any engine; others in the plain loop."""
         steady = self.recipe.optimiser == "sgd" and not self.recipe.cosine
         return steady and not self.held and not self.objective.reads_head and self.program is None
 
@@ -114,7 +112,7 @@ class Trained:
     """What a client returns: weights [P], buffers [Q], steps taken, mean training loss over all steps (as minimised,
     without the proximal term), how many of its test examples were right ``before`` and ``after``, and whether its
     weights are ``finite`` (checked where it trained: there they are in the cache, and workers check in parallel).
-    ``kept``: what a program returns beside them."""
+    ``kept``: further tensors returned by a program."""
 
     client: int
     weights: Tensor
@@ -137,9 +135,9 @@ class Inference:
     """Logits of ``rows`` [n] of the test examples (or training examples) under one ``model``, of the engine's network
     of that number; ``cluster``: as of :class:`LocalTraining`.
 
-    ``many``: other models are asked about these rows, too, so that an engine may do what depends on the rows alone once
-    for all of them, which changes rounding; ``body``: of models that differ in their heads alone, the same text for
-    all, which no other body has, so that an engine may compute what the heads read once, to the same bits."""
+    ``many``: other models are evaluated on these rows, too, so that an engine may share work that depends on the rows
+    alone, which changes rounding; ``body``: identifier of the body, shared by models that differ only in their heads,
+    so that an engine may compute the heads' inputs once, to the same bits."""
 
     model: ClientModel
     rows: Tensor

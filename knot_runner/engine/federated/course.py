@@ -1,4 +1,4 @@
-"""The course of a training: a rate that falls by a cosine, and an end once held-out examples are learnt no better."""
+"""Schedule of a training: a cosine learning rate, and early stopping on held-out examples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def cosine_rate(lr: float, step: int, steps: int) -> float:
 
 
 class Course:
-    """Of ``model`` through at most ``steps`` steps of ``optimisers``, as ``recipe`` says."""
+    """Schedule of ``model`` over at most ``steps`` steps of ``optimisers``, by ``recipe``."""
 
     def __init__(
         self, model: nn.Module, recipe: Recipe, optimisers: Iterable[torch.optim.Optimizer], steps: int
@@ -33,7 +33,7 @@ class Course:
         self._check(0)
 
     def ends(self, step: int) -> bool:
-        """After ``step`` steps: whether that was the last, the model then being the best that was checked."""
+        """Returns whether training ends after ``step`` steps; the model is then restored to the best one checked."""
         if self._recipe.cosine:
             for optimiser in self._optimisers:
                 for group in optimiser.param_groups:
@@ -47,7 +47,7 @@ class Course:
         return True
 
     def finish(self, step: int) -> None:
-        """After the last step: the model becomes the best that was checked, the last among them."""
+        """After the last step: restores the model to the best one checked, including the last."""
         if self._loss is None:
             return
         if self._checked < step:

@@ -1,4 +1,4 @@
-"""How an engine that deals single requests to workers orders a cohort, and cuts inference into equal pieces."""
+"""Ordering a cohort's requests for workers, and splitting inference into equal pieces."""
 
 from __future__ import annotations
 

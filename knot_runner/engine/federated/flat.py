@@ -1,4 +1,5 @@
-"""A model's parameters and buffers as two flat vectors: averaging, control variates and stacking are then one line."""
+"""A model's parameters and buffers as two flat vectors: this makes averaging, control variates and stacking one line
+each."""
 
 from __future__ import annotations
 
@@ -114,7 +115,7 @@ def load_flat(model: nn.Module, layout: FlatLayout, weights: Tensor, buffers: Te
 
 
 def _kept_buffers(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """Running statistics; the numbers of positions that a text model keeps are no part of its state."""
+    """Returns the running statistics; a text model's buffer of position ids is not part of its state."""
     return [(name, buffer) for name, buffer in model.named_buffers() if buffer.is_floating_point()]
 
 

@@ -1,4 +1,4 @@
-"""Local training as every engine does it: the order and augmentation of epochs, steps, finite weights."""
+"""Local training common to all engines: the order and augmentation of epochs, steps, finite weights."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def epochs(request: LocalTraining, augment: Augment) -> Iterator[Epoch]:
 
 
 def local_draws(request: LocalTraining) -> torch.Generator:
-    """What a client's orders and augmentations are sampled from."""
+    """Returns the generator of a client's batch orders and augmentations."""
     return generator(request.seed, "local", request.round, request.client)
 
 

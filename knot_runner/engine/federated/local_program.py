@@ -1,4 +1,4 @@
-"""Local training that is more than steps on an objective: a function that a request names and the plain loop runs."""
+"""Local training beyond steps on an objective: a function named by a request and run by the plain loop."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LocalResult:
-    """What local training comes to, beside the weights of the module: mean loss over all steps, optimiser steps, and
-    what else a program returns, name -> tensor of any shape."""
+    """The result of local training beside the module's weights: mean loss over all steps, optimiser steps, and a
+    program's further results, name -> tensor of any shape."""
 
     loss: float
     steps: int
@@ -29,10 +29,10 @@ class LocalResult:
 
 @dataclass(frozen=True)
 class LocalWork:
-    """What a program works with.
+    """Inputs of a program.
 
-    ``model``: the module, with the request's weights and buffers; what it holds in the end is what the client returns.
-    ``examples``: the client's; ``tensors``: the program's, on the module's device.
+    ``model``: the module, with the request's weights and buffers; its final state is the client's result. ``examples``:
+    the client's; ``tensors``: the program's, on the module's device.
     """
 
     request: LocalTraining
@@ -56,11 +56,11 @@ class LocalWork:
 
 @dataclass(frozen=True)
 class LocalProgram:
-    """What a request does in the place of its recipe's steps: ``run(settings, work)``.
+    """A replacement for the recipe's steps: ``run(settings, work)``.
 
-    ``settings``: plain data; ``tensors``: what it reads beside the request's, name -> tensor of any shape; ``further``:
-    epochs that it trains beside those of the recipe, which costs are counted by. Worker processes find ``run`` by its
-    module and name, so it stands at the top of a module of the package or of a plug-in.
+    ``settings``: plain data; ``tensors``: its inputs beside the request's, name -> tensor of any shape; ``further``:
+    epochs beside those of the recipe, for counting costs. Worker processes find ``run`` by its module and name, so it
+    stands at the top of a module of the package or of a plug-in.
     """
 
     run: Callable[[dict[str, Any], LocalWork], LocalResult]

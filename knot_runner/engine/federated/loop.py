@@ -143,7 +143,7 @@ class Loop:
 
 
 def _batches(request: LocalTraining, examples: ClientExamples) -> Iterator[InputBatch]:
-    """All epochs of the request, whatever its phases train."""
+    """Yields the batches of all epochs of the request, whatever its phases train."""
     recipe, draws = request.recipe, local.local_draws(request)
     for _ in range(sum(phase.epochs for phase in recipe.phases)):
         yield from examples.epoch(recipe.batch, draws, recipe.drop_last, recipe.augment)
@@ -164,7 +164,7 @@ class _Proximal:
 
 
 class _Control:
-    """What SCAFFOLD adds to every gradient."""
+    """The control variate that SCAFFOLD adds to every gradient."""
 
     def __init__(self, model: nn.Module, layout: flat.FlatLayout, request: LocalTraining, dtype: torch.dtype) -> None:
         self.model, self.vectors = model, dict[str, Tensor]()

@@ -1,4 +1,4 @@
-"""Clients of several architectures: an engine of each, of which every request names its own."""
+"""Clients of several architectures: one engine per network, selected by the request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PerNetwork:
     def _dealt(
         self, requests: list[LocalTraining] | list[Inference], compute: Callable[[Engine, list], list]
     ) -> list[Trained] | list[Tensor]:
-        """What ``compute`` makes of each engine's requests, in the order of all."""
+        """Runs ``compute`` on each engine's requests; returns the results in the order of all requests."""
         found = [None] * len(requests)
         for number, engine in enumerate(self._engines):
             places = [place for place, request in enumerate(requests) if request.network == number]

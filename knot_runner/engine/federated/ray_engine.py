@@ -36,9 +36,9 @@ class RayEngine:
     """``workers`` actors (0 = one per ``threads`` cores of the cluster) that each train one client at a time as
     ``lean`` does, with its bits. Any number of threads may use it at once.
 
-    The data go to each machine once. An actor that is lost ends the runs that use the engine with a
-    :class:`UserError`; the same command goes on from the last commit. ``say`` prints a line for the user; ``plugins``,
-    ``others``: as of :class:`Lean`.
+    The data go to each machine once. An actor that is lost ends the runs that use the engine with a :class:`UserError`;
+    the same command resumes from the last commit. ``say`` prints a line for the user; ``plugins``, ``others``: as of
+    :class:`Lean`.
     """
 
     name = "ray"
@@ -104,7 +104,8 @@ class RayEngine:
         return actor
 
     def _send(self, actor: Any, request: EngineRequest, places: dict[tuple[Any, ...], Any]) -> Any:
-        """What ``actor`` makes of the request. ``places``: vectors that requests of this call share are sent once."""
+        """Sends the request to ``actor``; returns the reference to its result. ``places``: vectors shared by requests
+        of this call are sent once."""
         model = request.model if isinstance(request, Inference) else request.start
         vectors = [model.weights, model.buffers, getattr(request, "control", None)]
         sent = [None if vector is None else self._placed(vector, places) for vector in vectors]
@@ -135,7 +136,8 @@ class RayEngine:
 
 
 class EngineActor:
-    """In an actor of Ray: the data and a local engine. ``folder``: what relative plug-ins are of, if it is there."""
+    """In an actor of Ray: the data and a local engine. ``folder``: base of relative plug-in paths, if it exists
+    there."""
 
     def __init__(
         self, held: Held, networks: list[Network], dtype: torch.dtype, threads: int, plugins: list[str], folder: str
@@ -149,7 +151,7 @@ class EngineActor:
     def run(
         self, request: EngineRequest, weights: np.ndarray, buffers: np.ndarray, control: np.ndarray | None
     ) -> Trained | np.ndarray:
-        """What the request comes to, with arrays in the place of tensors."""
+        """Returns the request's result, with arrays instead of tensors."""
         model = ClientModel(_tensor(weights), _tensor(buffers))
         request = unpacked(request, model, None if control is None else _tensor(control))
         if isinstance(request, Inference):
@@ -160,7 +162,7 @@ class EngineActor:
 
 
 def _number(ray: Any, workers: int, threads: int) -> int:
-    """How many actors there are to be. Raises :class:`UserError` where the cluster has no room for them."""
+    """Returns the number of actors. Raises :class:`UserError` where the cluster has no room for them."""
     cores = int(ray.cluster_resources().get("CPU", 0))
     count = workers or cores // threads
     if not 1 <= count <= cores // threads:

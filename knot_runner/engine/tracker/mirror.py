@@ -1,4 +1,5 @@
-"""What a tracker is told of a run, and what it has to do: the interface that all of them have, plug-ins' too."""
+"""The interface of trackers, plug-ins' included: the facts that they get of a run, and the methods that they
+provide."""
 
 from __future__ import annotations
 
@@ -18,9 +19,9 @@ STEPS = ("round", "iteration", "epoch")
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """One run, as a tracker is told of it when it begins.
+    """Facts of a run, passed to a tracker when it begins.
 
-    ``config``: the whole composed config, plain values with words as keys; no value of it is a key or a password of the
+    ``config``: the whole composed config, plain values with string keys; it holds no API key or password from the
     environment, which composing refuses. ``family``: the kind of run (federated, distillation, distance, ...).
     """
 
@@ -35,12 +36,12 @@ class TrackedRun:
 
     @property
     def name(self) -> str:
-        """For a person; the run id is the one that is unique."""
+        """A readable name; the run id is the unique one."""
         return f"{self.method}-seed{self.seed}"
 
     @property
     def group(self) -> str:
-        """The preset, or what the user calls it; without either, task and method."""
+        """The preset, or the user's name for the group; without either, task and method."""
         return self.spec.group or f"{self.task}/{self.method}"
 
     @property
@@ -50,11 +51,11 @@ class TrackedRun:
 
 
 class Mirror(Protocol):
-    """Where one run is mirrored to. What a method raises is said once, and the run goes on without the mirror."""
+    """The mirror of one run. An exception of a method is reported once, and the run continues without the mirror."""
 
     def log(self, row: dict[str, Any], steps: dict[str, str]) -> None:
         """One ``row`` of values, its keys joined by ``/``. ``steps``: key -> the key of the row that counts it (a
-        round, an iteration or an epoch); keys that nothing counts are not in it."""
+        round, an iteration or an epoch); keys without such a counter are left out."""
 
     def summarise(self, values: dict[str, Any]) -> None:
         """The numbers of the finished run, and its ``status``."""
@@ -87,8 +88,8 @@ def counting_keys(row: dict[str, Any]) -> dict[str, str]:
 
 
 def points(row: dict[str, Any], steps: dict[str, str], otherwise: int) -> Iterator[tuple[str, float, int]]:
-    """(Key, value, step) of what of a flat ``row`` is a finite number, less the steps themselves; ``otherwise``: the
-    step of what nothing counts."""
+    """Yields (key, value, step) of every finite number in a flat ``row``, except the steps themselves; ``otherwise``:
+    the step of keys without a counter."""
     counting = set(steps.values())
     for key, value in row.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)

@@ -41,7 +41,7 @@ def begin_mlflow(run: TrackedRun) -> MlflowMirror:
 
 
 class MlflowMirror:
-    """See :class:`~knot_runner.engine.tracker.mirror.Mirror`. What is no number is left out."""
+    """See :class:`~knot_runner.engine.tracker.mirror.Mirror`. Values that are not numbers are left out."""
 
     def __init__(self, client: Any, run_id: str) -> None:
         self._client, self._id, self._rows = client, run_id, 0
@@ -68,5 +68,5 @@ class MlflowMirror:
 
 
 def _key(name: str) -> str:
-    """``name`` of the characters that MLflow takes."""
+    """Returns ``name`` with only the characters that MLflow accepts."""
     return _UNUSUAL.sub("_", name)

@@ -12,13 +12,13 @@ EVENTS_FOLDER = "tensorboard"
 
 
 class TensorBoardMirror:
-    """See :class:`~knot_runner.engine.tracker.mirror.Mirror`. What is no number is left out."""
+    """See :class:`~knot_runner.engine.tracker.mirror.Mirror`. Values that are not numbers are left out."""
 
     def __init__(self, run: TrackedRun) -> None:
         self._run, self._rows, self._writer = run, 0, None
 
     def _begun(self, first: int | None) -> Any:
-        """The writer; ``first``: the round that a resumed run goes on with, from which on older rows are not shown."""
+        """Returns the writer; ``first``: the round from which a run resumes; older rows from there on are hidden."""
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 

@@ -24,7 +24,7 @@ TRACKERS: dict[str, Callable[[TrackedRun], Mirror] | str] = {
 
 class Tracker:
     """``none``: does nothing. Another: one mirror per run id, begun with the first logged number, closed on every exit
-    path. Raises :class:`UserError` for a tracker that there is not, or whose package is not installed."""
+    path. Raises :class:`UserError` for an unknown tracker, or one whose package is not installed."""
 
     def __init__(self, run: TrackedRun, say: Callable[[str], None]) -> None:
         self._name, self._run, self._say = run.spec.name, run, say
@@ -41,7 +41,7 @@ class Tracker:
         self._attempt(lambda mirror: mirror.log(values, counting_keys(values)))
 
     def finish(self, result: dict[str, Any]) -> None:
-        """Mirror the numbers of a result as the run's summary: its measures, and what else is one number."""
+        """Mirrors the numbers of a result as the run's summary: its metrics and other scalars."""
         numbers = {key: value for key, value in result.items() if isinstance(value, int | float)}
         status = {"status": result["status"]} if "status" in result else {}
         measures = flat(result.get("metrics", {})) | flat({"valid": result.get("valid") or {}})
@@ -66,7 +66,7 @@ class Tracker:
             return
         try:
             call(self._mirror)
-        except Exception as problem:  # a mirror must never take the run with it
+        except Exception as problem:  # a failing mirror must never end the run
             self._mirror = None
             self._say(f"tracker: {self._name} failed ({first_line(problem)}); the local records go on without it")
 

@@ -31,7 +31,7 @@ def begin_wandb(run: TrackedRun) -> WandbMirror:
 
 
 class WandbMirror:
-    """See :class:`~knot_runner.engine.tracker.mirror.Mirror`. Each key is drawn over what counts it."""
+    """See :class:`~knot_runner.engine.tracker.mirror.Mirror`. Each key is plotted over its counter."""
 
     def __init__(self, run: Any) -> None:
         self._run = run

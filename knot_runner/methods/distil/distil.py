@@ -1,11 +1,10 @@
 """Distillation by loss terms: teachers train first, or students teach each other, or a student its successor.
 
-Rounds: of schedule ``offline`` 0 the teachers and 1 the student (without teachers 0 the student), which goes through
-each of its phases in a round before; of ``generations`` one student each; of the others 0 the students. Where the
-student's images are made from the teacher, these, and before them records of it, come in between. State:
-``weights/<party>``, ``phase/<number>``, ``student``, ``together``, ``records``, ``synthetic``: artefact names;
-``terms``: the weight of each term and its first ratio to the cross-entropy; ``phases``: these of each phase;
-``synthesis``: facts about the images.
+Rounds: with schedule ``offline`` 0 trains the teachers and 1 the student (without teachers 0 the student), each of
+whose phases has a round before; with ``generations`` one student each; with the others 0 trains the students. Records
+of a teacher and images made from it, if any, have rounds of their own in between. State: ``weights/<party>``,
+``phase/<number>``, ``student``, ``together``, ``records``, ``synthetic``: artefact names; ``terms``: the weight of each
+term and its first ratio to the cross-entropy; ``phases``: these of each phase; ``synthesis``: facts about the images.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ DistilState = dict[str, Any]
 
 
 def init(hp: DistilSettings, federation: Federation) -> DistilState:
-    """The weights of teachers that are there already, after checking that the terms fit the networks. Raises
+    """Returns the weights of teachers that are already stored, after checking that the terms fit the networks. Raises
     :class:`UserError`."""
     student = federation.server.network
     teachers = [teacher.network for teacher in federation.clients]
@@ -51,7 +50,7 @@ def init(hp: DistilSettings, federation: Federation) -> DistilState:
 
 
 def plan(hp: DistilSettings, state: DistilState, federation: Federation, round: int) -> list[StageRequest]:
-    """What has to be trained in this round; nothing when the method is through."""
+    """Returns the training requests of this round; [] when the method has finished."""
     schedule = build(SCHEDULE_SETTINGS[hp.schedule["kind"]], hp.schedule, "method.schedule")
     if isinstance(schedule, GenerationsSchedule):
         return plan_generation(hp, state, federation, round, schedule.generations) if "student" not in state else []
@@ -76,7 +75,7 @@ def fold(
     hp: DistilSettings, state: DistilState, federation: Federation, round: int,
     requests: list[StageRequest], artefacts: list[Artefact],
 ) -> tuple[DistilState, dict[str, Any]]:  # fmt: skip
-    """The next state, and what there is to say of the round."""
+    """Returns the next state and the round's log entries."""
     state, said = dict(state), {}
     for request, artefact in zip(requests, artefacts, strict=True):
         name = f"{artefact.stage}/{artefact.key}"
@@ -137,7 +136,7 @@ def plan_generation(
     hp: DistilSettings, state: DistilState, federation: Federation, round: int, generations: int
 ) -> list[StageRequest]:
     """Student ``round`` of a line: the first learns from labels alone, each further one from the one before it; the
-    last one is the run's student."""
+    last is the run's student."""
     student = federation.server
     name = generation_name(round) if round < generations else student.name
     if round == 0:
@@ -155,8 +154,8 @@ def train_students(
     teachers: list[tuple[Network, Ref]],
     made: StoredPart | None = None,
 ) -> TrainStudents:
-    """The request for the student ``party``, or for all that train together; on the examples ``made`` instead of real
-    ones, epochs are chosen on these, too."""
+    """The request for the student ``party``, or for all that train together; with the generated examples ``made``
+    instead of real ones, these also select the epoch."""
     student = federation.server
     return TrainStudents(
         stage="distil",
@@ -178,12 +177,12 @@ def train_students(
 
 
 def student_name(number: int) -> str:
-    """Of student ``number``, from 0; the first is the one that is measured as the run's."""
+    """Returns the name of student ``number``, from 0; the first is evaluated as the run's student."""
     return "student" if number == 0 else f"student {number + 1}"
 
 
 def generation_name(number: int) -> str:
-    """Of a student that is the next one's teacher, from 0."""
+    """Returns the name of a student that teaches the next one, from 0."""
     return f"generation {number + 1}"
 
 

@@ -1,4 +1,4 @@
-"""Teachers that stay as they are: what they say of a batch, kept from one pass over all examples where that can be."""
+"""Frozen teachers: their outputs for a batch, cached from one pass over all examples where possible."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ MOST_BYTES = 2**30
 
 
 class FrozenTeachers:
-    """(positions [B] among ``examples``, inputs of a batch) -> what each teacher says of it, in evaluation mode.
+    """(positions [B] among ``examples``, inputs of a batch) -> outputs of each teacher, in evaluation mode.
 
-    ``originals``: what teachers read instead of the student's ``examples``, paired with them by position. ``cached``:
-    the same example always looks the same (no augmentation), so that one pass over all of them is enough, unless it
-    takes more than ``MOST_BYTES``.
+    ``originals``: the teachers' inputs instead of the student's ``examples``, paired by position. ``cached``: inputs do
+    not change (no augmentation), so that outputs of one pass are cached, unless they take more than ``MOST_BYTES``.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ def frozen_network(network: Network, weights: Ref, place: Place) -> nn.Module:
 
 @torch.no_grad()
 def _said_of_all(reader: OutputReader, examples: ClientExamples) -> NetworkOutputs | None:
-    """Of every example, in the examples' order; None where that is more than is kept."""
+    """Returns the outputs for all examples, in order; None where they exceed the cache's limit."""
     places: list[Tensor] = []
     parts: dict[str, list[Tensor]] = {}
     for positions, inputs in examples.in_turn(EVALUATION_BATCH):

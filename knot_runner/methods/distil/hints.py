@@ -1,4 +1,4 @@
-"""Hints: the student's middle features, through a trained adapter, are to be the teacher's (FitNets, Romero 2015)."""
+"""Hints: the student's intermediate features, through a trained adapter, match the teacher's (FitNets, Romero 2015)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make_adapter(own: torch.Size, other: torch.Size, always: bool) -> nn.Module:
 
 def _shrinking(channels: int, wanted: int, sides: list[tuple[int, int]]) -> nn.Conv2d:
     """A convolution to smaller or equal sides: with a stride where one is a multiple of the other (3x3, stride 2 and
-    padding 1 for a half), else with a kernel as large as what is to go."""
+    padding 1 for a half), else with a kernel as large as the difference requires."""
     kernels, strides, paddings = [], [], []
     for side, smaller in sides:
         whole = side % smaller == 0

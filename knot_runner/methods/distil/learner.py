@@ -1,4 +1,4 @@
-"""Students that learn from teachers by loss terms: the networks, what each says of a batch, and the loss."""
+"""Students that learn from teachers by loss terms: the networks, their outputs for a batch, and the loss."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROUNDING_SHARE = 1e-6
 
 @dataclass(frozen=True)
 class TermSpec:
-    """One term of the loss, before anything is built: its options, and of each teacher the pairs of taps."""
+    """One loss term before it is built: its options, and the pairs of taps for each teacher."""
 
     name: str
     options: Any
@@ -66,7 +66,7 @@ def read_terms(
 
 
 def wanted_taps(terms: list[TermSpec], teachers: int) -> tuple[list[str], list[list[str]]]:
-    """Taps that the ``terms`` read of the student, and of each teacher; each once."""
+    """Returns the taps that ``terms`` read from the student and from each teacher, without duplicates."""
     own = dict.fromkeys(a for term in terms for pairs in term.pairs for a, _ in pairs)
     others = [
         dict.fromkeys(b for term in terms if term.pairs for _, b in term.pairs[number]) for number in range(teachers)
@@ -75,7 +75,7 @@ def wanted_taps(terms: list[TermSpec], teachers: int) -> tuple[list[str], list[l
 
 
 class OutputReader:
-    """What a network says of a batch, with the taps that were asked for."""
+    """Returns a network's outputs for a batch, with the requested taps."""
 
     def __init__(self, model: nn.Module, network: Network, taps: list[str]) -> None:
         self.model = model
@@ -86,7 +86,7 @@ class OutputReader:
 
 
 class WeightedTerms(nn.Module):
-    """The loss of one student: the weighted sum of its terms, with what they train and remember."""
+    """The loss of one student: the weighted sum of its terms, with their adapters and memories."""
 
     def __init__(self, terms: list[TermSpec], inputs: list[TermInputs]) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class WeightedTerms(nn.Module):
         Without labels the cross-entropy is that of a uniform guess, log C. Raises :class:`UserError` for an automatic
         weight of a term that is 0.
         """
-        remembered = copy_weights(self.modules_of_terms)  # what the first batch sets is to be set by training's
+        remembered = copy_weights(self.modules_of_terms)  # state set by a first batch must come from training's own
         sums, reference = dict.fromkeys(self.losses, 0.0), 0.0
         for student, teachers, batch in batches:
             labelled = batch.labels >= 0
@@ -154,6 +154,6 @@ def make_losses(
     batch: int,
     points: Tensor,
 ) -> WeightedTerms:
-    """The terms, built for networks that say ``student`` and ``teachers`` of a few examples."""
+    """Returns the loss, built for the shapes of ``student`` and ``teachers``, their outputs for a few examples."""
     inputs = [TermInputs(student, teachers, spec.pairs, examples, points, batch) for spec in terms]
     return WeightedTerms(terms, inputs)

@@ -18,14 +18,14 @@ from knot_runner.methods.distil.requests import TrainStudents
 
 
 def phases_of(hp: DistilSettings) -> list[PhaseSettings]:
-    """What the student goes through before it learns by ``method.terms``; [] where nothing."""
+    """Returns the phases before training by ``method.terms``; [] where there are none."""
     schedule = build(SCHEDULE_SETTINGS[hp.schedule["kind"]], hp.schedule, "method.schedule")
     return schedule.phases if isinstance(schedule, OfflineSchedule) else []
 
 
 def in_phase(hp: DistilSettings, state: dict[str, Any], last: TrainStudents) -> TrainStudents:
-    """The next training of the student: that of the first phase which ``state`` has not, or else the ``last`` one, by
-    ``method.terms``; either from the weights of the phase before.
+    """The next training of the student: that of the first phase missing in ``state``, else the ``last`` one, by
+    ``method.terms``; each starts from the weights of the previous phase.
 
     A phase's batches are in an order of its own, and its last epoch is kept: what it trains need not classify yet.
     """
@@ -39,8 +39,8 @@ def in_phase(hp: DistilSettings, state: dict[str, Any], last: TrainStudents) -> 
 
 
 def phase_taken(state: dict[str, Any], request: TrainStudents, artefact: Artefact) -> dict[str, Any]:
-    """What the state has after a phase: its artefact's name under ``phase/<number>``, from 1, and in ``phases`` its
-    epochs and what its terms weighed."""
+    """Returns the state after a phase: its artefact's name under ``phase/<number>``, from 1, and in ``phases`` its
+    epochs and the weights of its terms."""
     known = state.get("phases", [])
     facts = {"epochs": request.training.epochs, "terms": artefact.info["terms"]}
     return {f"phase/{len(known) + 1}": f"{artefact.stage}/{artefact.key}", "phases": [*known, facts]}

@@ -1,4 +1,4 @@
-"""What distillation by loss terms asks of the engine: students to be trained, or one of several that were."""
+"""Requests of distillation by loss terms: train students, or pick one of several trained together."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class PickStudent(OwnRequest):
     number: int
 
     def carry_out(self, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Its weights, and the facts of all; no seconds of its own."""
+        """Returns the student's weights, and the facts of all; it takes no time of its own."""
         found, prefix = place.store.get(*self.together), f"{self.number}."
         tensors = {name.removeprefix(prefix): t for name, t in found.tensors().items() if name.startswith(prefix)}
         return tensors, {**found.info, "seconds": 0.0}

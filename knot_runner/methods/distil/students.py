@@ -1,4 +1,4 @@
-"""How students train by loss terms: one of frozen teachers, of its own past, or several of each other."""
+"""How students train by loss terms: from frozen teachers, from their own past, or from each other."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ SHOWN = 4
 
 
 class Students:
-    """What one request trains, and how: see :class:`~knot_runner.methods.distil.requests.TrainStudents`."""
+    """The networks and losses that one request trains: see
+    :class:`~knot_runner.methods.distil.requests.TrainStudents`."""
 
     def __init__(self, request: TrainStudents, place: Place, report: Report) -> None:
         self.request, self.report = request, report
@@ -120,7 +121,8 @@ class Students:
     def _teachers(
         self, outputs: list[NetworkOutputs], positions: Tensor, inputs: dict[str, Tensor]
     ) -> list[list[NetworkOutputs]]:
-        """What the teachers of each student say of a batch: frozen ones, its own past, or the other students."""
+        """Returns the outputs of each student's teachers for a batch: frozen ones, its own past, or the other
+        students."""
         if self.own_teacher is not None:
             with torch.no_grad():
                 return [[self.own_teacher(inputs)]]
@@ -175,7 +177,7 @@ class Students:
         return torch.stack(values).detach().mean()
 
     def _alternate(self, number: int, batch: InputBatch, rows: TermBatch, optimiser: torch.optim.Optimizer) -> Tensor:
-        """A step of student ``number`` on what the others say by now; the loss."""
+        """Takes a step of student ``number`` on the others' current outputs; returns the loss."""
         inputs = batch[1]
         outputs = []
         for other, reader in enumerate(self.readers):
@@ -189,7 +191,7 @@ class Students:
         return loss.detach()
 
     def _share(self, epoch: int) -> float:
-        """What the weights of the teachers' terms are multiplied by in ``epoch``."""
+        """Returns the factor on the weights of the teachers' terms in ``epoch``."""
         if isinstance(self.schedule, AverageSchedule) and self.schedule.ramp:
             return min(1.0, epoch / self.schedule.ramp)
         if isinstance(self.schedule, SnapshotSchedule):

@@ -1,4 +1,4 @@
-"""What terms that compare taps share: sums over pairs, means over teachers, and what a user can get wrong."""
+"""Shared by terms that compare taps: sums over pairs, means over teachers, and checks of settings."""
 
 from __future__ import annotations
 

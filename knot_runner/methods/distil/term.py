@@ -1,6 +1,6 @@
-"""What a loss term of a distillation is, and the one table of all terms.
+"""The interface of a distillation's loss terms, and the table of all terms.
 
-A term compares what the student and its teachers say of one batch. To add one, from anywhere: a dataclass of its
+A term compares the outputs of the student and its teachers for one batch. To add one, from anywhere: a dataclass of its
 options, a function ``make(options, inputs)`` that returns its loss, and ``TERMS["mine"] = Term(Mine, make)`` in a
 module named in ``plugins``; then ``+method.terms.mine.weight=1``.
 """
@@ -21,8 +21,8 @@ DefaultTaps = Literal["none", "features", "middle", "last", "maps"]
 
 @dataclass(frozen=True)
 class NetworkOutputs:
-    """What one network says of a batch: ``logits`` [B, C], and by their names the ``taps`` that were asked for, maps
-    [B, channels, H, W] or features [B, D]. A teacher's carry no gradient."""
+    """Outputs of one network for a batch: ``logits`` [B, C], and the requested ``taps`` by name, maps [B, channels, H,
+    W] or features [B, D]. A teacher's carry no gradient."""
 
     logits: Tensor
     taps: dict[str, Tensor] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class NetworkOutputs:
 
 @dataclass(frozen=True)
 class TermBatch:
-    """What a term may know of a batch beside the networks' outputs."""
+    """Inputs of a term for a batch beside the networks' outputs."""
 
     #: [B], -1 = unlabelled
     labels: Tensor
@@ -48,10 +48,10 @@ TermLoss = Callable[[NetworkOutputs, list[NetworkOutputs], TermBatch], Tensor]
 
 @dataclass(frozen=True)
 class TermInputs:
-    """What a term is made from. ``student`` and ``teachers``: what each says of a few examples, for the shapes of their
-    taps; ``pairs``: of each teacher the (student's tap, teacher's tap) to be compared; ``examples``: how many the
-    student trains on; ``points`` [C, d]: where the classes lie, for transport costs; ``batch``: examples of a step (the
-    last of an epoch may have fewer), None where it is not known."""
+    """Inputs for building a term. ``student`` and ``teachers``: outputs for a few examples, for the shapes of their
+    taps; ``pairs``: for each teacher, the (student's tap, teacher's tap) to be compared; ``examples``: number of the
+    student's training examples; ``points`` [C, d]: coordinates of the classes, for transport costs; ``batch``: batch
+    size (the last batch of an epoch may be smaller), None where unknown."""
 
     student: NetworkOutputs
     teachers: list[NetworkOutputs]

@@ -1,4 +1,4 @@
-"""Federated methods, one file per family: they ask for local training and average what comes of it."""
+"""Federated methods, one file per family: they request local training and average the results."""
 
 from __future__ import annotations
 

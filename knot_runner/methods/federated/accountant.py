@@ -33,7 +33,7 @@ def accountant_name() -> str:
 
 
 def neighbours(privacy: UserPrivacy) -> str:
-    """What one client is to the accountant: ``add or remove``, or ``replace``."""
+    """Returns the accountant's neighbouring relation: ``add or remove``, or ``replace``."""
     return "replace" if _without_replacement(privacy) else "add or remove"
 
 

@@ -45,7 +45,7 @@ def fold(
 
 
 def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """The client's own model mixed with the global one of now; the latter while it has none."""
+    """Returns the client's own model mixed with the current global one; the global one while it has none."""
     whole, own = averaging.deployed(hp, state, federation, client), kept_model(state, client)
     if own is None:
         return whole

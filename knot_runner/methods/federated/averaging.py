@@ -34,8 +34,8 @@ def fold(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
-    """The mean of what was trained; clients keep their own running statistics with ``batchnorm=local``. Of private
-    training the mean is of clipped updates with noise, and running statistics stay where they are."""
+    """Returns the state with the mean of the trained models; with ``batchnorm=local`` clients keep their running
+    statistics. In private training the mean is of clipped updates with noise, and running statistics do not change."""
     row: dict[str, Any] = {}
     if federation.privacy is None:
         state = server.server_step(hp, state, requests, trained)
@@ -55,6 +55,6 @@ def deployed(hp: FederatedSettings, state: FederatedState, federation: Federatio
 def request(
     hp: FederatedSettings, federation: Federation, round: int, client: int, start: ClientModel
 ) -> LocalTraining:
-    """One client's work of a round, from ``start``, the model it would use."""
+    """Returns one client's training request for a round, from the model ``start``."""
     trains, minimises = recipe(hp, federation, round, client), objective(hp, federation, round, client)
     return federation.local_training(client, round, start, trains, minimises)

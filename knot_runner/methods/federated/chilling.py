@@ -62,7 +62,7 @@ def recipe(hp: FederatedSettings, federation: Federation, round: int, client: in
 
 
 def objective(hp: FederatedSettings, federation: Federation, round: int, client: int) -> Objective:
-    """What ``client`` minimises in ``round``: CE(z / T, y) (eq. 1).
+    """Returns the loss of ``client`` in ``round``: CE(z / T, y) (eq. 1).
 
     With ``lr_control`` the temperature goes into the rate: the gradient of CE(z / T) at the logits is (p_T - y) / T
     (eq. 2), so T=1 at rate lr / T has its scale and not its shape.

@@ -58,7 +58,7 @@ def one_cluster(clients: int) -> Clusters:
 
 
 def check_clustering(settings: ClusteringSettings, clients: int) -> None:
-    """Raises :class:`UserError` for what so many clients cannot be clustered by; needs no distances."""
+    """Raises :class:`UserError` for settings that do not fit the number of clients; needs no distances."""
     if settings.graph == "none":
         return
     if settings.clusters != "eigengap" and settings.clusters > clients:

@@ -2,8 +2,8 @@
 its clients together.
 
 With F, the forward pass of one example, training takes 3 F per example and epoch, since the backward pass takes about
-twice the forward one (Kaplan et al. 2020, section 2.1), and an answer takes F. Steps of optimisers, aggregation,
-measurement on test examples, and what an objective asks of the starting model are left out.
+twice the forward one (Kaplan et al. 2020, section 2.1), and inference takes F. Optimiser steps, aggregation, evaluation
+on test examples, and an objective's forward passes of the starting model are left out.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from knot_runner.methods.federation import Federation
 def round_costs(
     method: Method, hp: FederatedSettings, federation: Federation, work: RoundWork, flops: ExampleFlops | None
 ) -> dict[str, int | None]:
-    """``bytes_down``, ``bytes_up``, ``client_flops`` and ``server_flops`` of what ``federation`` did in a round; FLOPs
-    are None where those of an example are not known."""
+    """``bytes_down``, ``bytes_up``, ``client_flops`` and ``server_flops`` of one round of ``federation``; FLOPs are
+    None where those of an example are unknown."""
     down, up = (method.traffic or WHOLE_MODELS).count(hp, federation, work)
     client = server = None
     if flops is not None:

@@ -72,11 +72,11 @@ def _own_request(
 
 
 def _rate(hp: FederatedSettings, federation: Federation, round: int, client: int) -> float:
-    """Of a client's own model; with ``lr_control`` the temperature is in it."""
+    """Returns the learning rate of a client's own model; with ``lr_control`` it includes the temperature."""
     whole = chilling.recipe(hp, federation, round, client).lr
     return whole if hp.ditto.lr is None else hp.ditto.lr * (whole / federation.training.lr)
 
 
 def _ends(federation: Federation) -> set[int]:
-    """The rounds between whose temperatures those of all lie."""
+    """Returns the first and last rounds, between whose temperatures those of all rounds lie."""
     return {0, federation.training.rounds - 1}

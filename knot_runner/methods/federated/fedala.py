@@ -62,8 +62,8 @@ def fold(
 
 
 def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """What the client trained last, or that mixed with the global model of now by the last weights (``deployed``); the
-    global model while it has none of its own."""
+    """Returns the model that the client trained last, or (``deployed``) its mix with the current global model by the
+    last weights; the global model while it has none of its own."""
     whole, own = averaging.deployed(hp, state, federation, client), kept_model(state, client)
     if own is None or hp.fedala.deployed == "trained":
         return own or whole

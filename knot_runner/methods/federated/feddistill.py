@@ -28,7 +28,8 @@ OF_LABELS = ("weight", "form", "label_temperature")
 def plan_regularised(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
 ) -> list[LocalTraining]:
-    """Every participant's own model on its own examples, held near what the others have sent so far."""
+    """Requests training of every participant's own model on its own examples, regularised towards the others' latest
+    logits."""
     found = []
     for request in own_models.plan(hp, state, federation, round):
         means = others_means(state, federation, request.client)
@@ -78,7 +79,7 @@ def label_distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
 def ask_own_examples(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained]
 ) -> list[Inference]:
-    """Each participant's trained model about its own training examples."""
+    """Requests inference of each participant's trained model on its own training examples."""
     return [
         federation.inference(result.client, result.model, federation.clients[result.client].train, "train")
         for result in trained
@@ -94,7 +95,7 @@ def take_label_means(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor], taught: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
-    """What each participant sends: mean logits and count of each of its labels."""
+    """Stores what each participant sends: mean logits and count of each of its labels."""
     sent: FederatedState = {}
     for result, own in zip(trained, logits, strict=True):
         labels = federation.train_labels[federation.clients[result.client].train]

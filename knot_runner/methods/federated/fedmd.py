@@ -21,7 +21,7 @@ def teach_clients(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor],
 ) -> list[LocalTraining]:  # fmt: skip
-    """Each participant goes on from what it has trained, on what all of them say."""
+    """Requests that each participant distils from all participants' logits, starting from its trained model."""
     return [
         distillation_request(
             hp, federation, round, trained, logits, result.client, result.model,
@@ -35,7 +35,7 @@ def take_clients(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor], taught: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
-    """Every participant keeps what it has learnt; its accuracies are on its own test examples."""
+    """Stores every participant's distilled model; accuracies are on its own test examples."""
     tested = sum(len(federation.clients[result.client].test) for result in taught)
     row = distilled_row(taught, tested if federation.training.measures(round) else 0)
     return {**state, **kept_models(taught)}, row

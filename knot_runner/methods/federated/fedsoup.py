@@ -5,9 +5,9 @@ soups on its held-out examples (``partition.valid``), n and P being the size and
 (theta + n P) / (n + 1), and (theta + n P + w) / (n + 2). Where the second is more accurate it is what the client keeps
 and sends, and w joins the pool; else the first is. As in the authors' code what is averaged are the soups, and running
 statistics stay the client's. Ours: selection on held-out examples, where the code selects on the test examples; and no
-fine-tuning after the last round.
-State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, what the client made last; ``pool/<k>`` [P]
-and ``pool_size/<k>`` (0-dimensional), the mean of the global models in its pool and their number.
+fine-tuning after the last round. State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, the
+client's last model; ``pool/<k>`` [P] and ``pool_size/<k>`` (0-dimensional), the mean of the global models in its pool
+and their number.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def fold(
 
 
 def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """What the client sent last; the global model while it has not trained."""
+    """Returns the model that the client sent last; the global model while it has not trained."""
     return kept_model(state, client) or averaging.deployed(hp, state, federation, client)
 
 

@@ -1,8 +1,8 @@
-"""FedGen's generator: what a network's last layer reads, given a label, learnt from the clients' last layers alone.
+"""FedGen's generator: label -> inputs of a network's last layer, learnt from the clients' last layers alone.
 
-A client's head k says W_k z + b_k of features z. The generator minimises, over labels y drawn as often as the clients
-have them and noise e, sum_k a_k(y) CE(W_k G(e, y) + b_k, y) with a_k(y) the share of client k in all examples of y,
-plus ``diversity`` times exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|), means over coordinates (the public code's loss).
+The head of client k maps features z to logits W_k z + b_k. The generator minimises, over labels y drawn as often as the
+clients have them and noise e, sum_k a_k(y) CE(W_k G(e, y) + b_k, y) with a_k(y) the share of client k in all examples
+of y, plus ``diversity`` times exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|), means over coordinates (the public code's loss).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def drawn_noise(spec: LatentGenerator, number: int, dtype: torch.dtype, draws: t
 
 
 def heads_loss(features: Tensor, noise: Tensor, labels: Tensor, heads: list[Head], diversity: float) -> Tensor:
-    """What the generator minimises on a batch: ``features`` [B, H] of ``noise`` [B, E] and ``labels`` [B]."""
+    """Returns the generator's loss on a batch: ``features`` [B, H] of ``noise`` [B, E] and ``labels`` [B]."""
     counts = torch.stack([head.counts for head in heads]).to(features.dtype)  # [K, C]
     shares = (counts / counts.sum(0).clamp_min(1))[:, labels]  # [K, B]
     total = features.new_zeros(())

@@ -1,4 +1,4 @@
-"""Clients that keep models of their own: nothing is averaged, whatever they exchange. Their architectures may differ.
+"""Clients with their own models, which are never averaged, whatever they exchange. Architectures may differ.
 
 State: ``client/<k>/weights`` and ``client/<k>/buffers`` of clients that have trained; others have the first model
 of their architecture.
@@ -13,12 +13,12 @@ from knot_runner.methods.federation import FederatedState, Federation
 
 
 def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
-    """No model but the first, which all begin with."""
+    """Returns an empty state: all clients start from their architecture's initial model."""
     return {}
 
 
 def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Every participant goes on with its own model."""
+    """Requests that every participant trains its own model further."""
     if round >= federation.training.rounds:
         return []
     return [
@@ -31,7 +31,7 @@ def fold(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
-    """Every participant keeps what it has trained."""
+    """Stores every participant's trained model."""
     return state | kept_models(trained), {}
 
 

@@ -1,4 +1,4 @@
-"""Several clusters of clients side by side as one method: each has a model of its own, and none hears of the others."""
+"""Several clusters of clients as one method: each has its own model and is independent of the others."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _tagged(number: int, requests: list[Any]) -> list[Any]:
 
 
 def work_of_cluster(number: int, work: RoundWork) -> RoundWork:
-    """What of ``work`` is for cluster ``number``."""
+    """Returns the part of ``work`` for cluster ``number``."""
     parts = work.requests, work.asked, work.taught
     return RoundWork(*([one for one in part if one.cluster == number] for part in parts), work.classes)
 
@@ -78,7 +78,7 @@ def _fold(
     requests: list[LocalTraining],
     trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, Any]]:
-    """``folded``: the row of each cluster, where the method has something to say."""
+    """Folds each cluster; log entry ``folded``: the row of each cluster, where the method returns one."""
     folded, rows = [], []
     for number, cluster in enumerate(clusters):
         own, row = cluster_state(state, number), {}
@@ -100,7 +100,7 @@ def _through(
 def cluster_work(
     cluster: Federation, requests: list[LocalTraining], trained: list[Trained]
 ) -> tuple[list[LocalTraining], list[Trained]]:
-    """What of a round is the cluster's: its requests and what came of them, in order."""
+    """Returns the cluster's part of a round: its requests and their results, in order."""
     members = set(cluster.numbers)
     asked = [request for request in requests if request.client in members]
     return asked, [result for result in trained if result.client in members]
@@ -115,7 +115,7 @@ def _deployed(
 
 @dataclass(frozen=True)
 class _ClusterRound:
-    """A cluster's part of a round: its state after the fold, and what of all came of its clients."""
+    """A cluster's part of a round: its state after the fold, and its clients' results."""
 
     number: int
     cluster: Federation
@@ -158,7 +158,7 @@ def _take(
     exchange: Exchange, clusters: list[Federation], hp: Any, state: FederatedState, _: Federation, round: int,
     trained: list[Trained], logits: list[Tensor], taught: list[Trained],
 ) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
-    """``exchanged``: the row of each cluster."""
+    """Runs ``take`` for each cluster; log entry ``exchanged``: the row of each cluster."""
     answers, results, states, rows = iter(logits), iter(taught), [], []
     for part in _parts(exchange, clusters, hp, state, round, trained):
         own, after, row = [next(answers) for _ in part.asked], part.state, {}

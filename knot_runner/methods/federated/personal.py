@@ -1,4 +1,4 @@
-"""FedPer (Arivazhagan et al. 2019) and FedRep (Collins et al. 2021): a shared body, a head of each client's own.
+"""FedPer (Arivazhagan et al. 2019) and FedRep (Collins et al. 2021): a shared body, a personal head for each client.
 
 FedPer trains both together; FedRep first the head, then the body. The head is the last linear layer (FedWaD's public
 code). The server averages whole models, so that a client that was never drawn uses the averaged head, as there.

@@ -1,4 +1,4 @@
-"""What the server does with a round: the mean of the participants' models, and a step towards it."""
+"""Aggregation on the server: the mean of the participants' models, and a step towards it."""
 
 from __future__ import annotations
 

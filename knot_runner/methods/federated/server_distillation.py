@@ -1,7 +1,7 @@
 """FedDF (Lin et al. 2020): after averaging, the server distils the global model from the round's clients.
 
-They are asked about unlabelled examples; the averaged model then fits what they say, by any loss and weighting of KNOT
-(:mod:`knot_runner.methods.losses`). Adds nothing to a method's state: each distillation begins afresh.
+Clients' logits on unlabelled examples are the targets of the averaged model, by any loss and weighting of KNOT
+(:mod:`knot_runner.methods.losses`). Adds nothing to a method's state: each distillation starts anew.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ ENSEMBLE = "ensemble"
 def ask_clients(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained]
 ) -> list[Inference]:
-    """Each of the round's clients about the transfer examples, and then each about the random ones, if the weighting
-    reads biases."""
+    """Requests inference of each of the round's clients on the transfer set, then on the random examples, if the
+    weighting uses biases."""
     spec = hp.distil
     if spec is None or not spec.distils(round):
         return []
@@ -44,7 +44,7 @@ def teach_server(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor],
 ) -> list[LocalTraining]:  # fmt: skip
-    """The averaged model's training on the clients' ``logits``."""
+    """Requests the averaged model's training on the clients' ``logits``."""
     model = ClientModel(state["weights"], state["buffers"])
     tested = federation.server.test
     return [distillation_request(hp, federation, round, trained, logits, SERVER, model, tested)]
@@ -106,8 +106,8 @@ def take_server(
 
 
 def distilled_row(taught: list[Trained], tested: int) -> dict[str, float]:
-    """What there is to say of the models ``taught`` in a round; ``tested``: test examples that all of them together
-    were measured on, 0 where they were not."""
+    """Returns the log entries of the models distilled (``taught``) in a round; ``tested``: total number of their test
+    examples, 0 where they were not evaluated."""
     loss, steps = sum(one.loss for one in taught) / len(taught), sum(one.steps for one in taught)
     row = {"distil_loss": loss, "distil_steps": steps}
     if tested:
@@ -129,8 +129,8 @@ def drawn_examples(spec: ServerDistillation, federation: Federation, round: int)
 
 
 def split_transfer(spec: ServerDistillation, federation: Federation) -> tuple[Tensor, Tensor]:
-    """Rows of the transfer set that the server trains on, and those that only say when it has learnt enough (the share
-    ``valid``, the same in every round)."""
+    """Rows of the transfer set that the server trains on, and those for early stopping (the share ``valid``, the same
+    in every round)."""
     transfer = federation.transfer.train
     count = int(spec.valid * len(transfer))
     if not count:
@@ -156,7 +156,7 @@ def mean_logits(
 
 
 def _recipe(hp: FederatedSettings, spec: ServerDistillation) -> Recipe:
-    """The images are as they are, since the clients' logits are of these."""
+    """Returns the training recipe, without augmentation, since the clients' logits are of the original images."""
     return Recipe(
         phases=(Phase(1 if spec.steps else spec.epochs),),
         batch=spec.batch,

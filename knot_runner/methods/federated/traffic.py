@@ -1,4 +1,4 @@
-"""What federated methods send: bytes that the clients of a round receive and send, as the methods were published.
+"""Traffic of federated methods: bytes that the clients of a round receive and send, as the methods were published.
 
 Numbers are sent as they are, uncompressed, each in the size that training computes in. Settings, seeds, labels' numbers
 and public examples, which all parties have beforehand, are not counted. Running statistics of batch normalisation are
@@ -67,7 +67,7 @@ def public_logits(hp: FederatedSettings, federation: Federation, work: RoundWork
 
 
 def nothing(hp: FederatedSettings, federation: Federation, work: RoundWork) -> tuple[int, int]:
-    """All examples lie in one place."""
+    """Returns no traffic: all examples are in one place."""
     return 0, 0
 
 
@@ -77,7 +77,7 @@ def _statistics(hp: FederatedSettings, federation: Federation) -> int:
 
 
 def _bytes(requests: list[LocalTraining], numbers: int) -> int:
-    """Of so many ``numbers`` for each of the ``requests``."""
+    """Returns the bytes of ``numbers`` numbers for each of the ``requests``."""
     return sum(numbers * request.start.weights.element_size() for request in requests)
 
 

@@ -1,7 +1,7 @@
-"""DP-FedAvg (McMahan et al. 2018, Algorithm 1): what clients send is clipped, summed, covered by noise and divided.
+"""DP-FedAvg (McMahan et al. 2018, Algorithm 1): clients' updates are clipped, summed, noised and divided.
 
-A client sends its trained model; what counts is its difference from the global model of the round, over all weights.
-Running statistics of BatchNorm are not sent.
+A client's update is the difference of its trained model from the round's global model, over all weights. Running
+statistics of BatchNorm are not sent.
 """
 
 from __future__ import annotations

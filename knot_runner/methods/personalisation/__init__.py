@@ -1,4 +1,4 @@
-"""Personalisation: what every client makes of its model after the last round. One file per kind, in one table."""
+"""Personalisation: each client adapts its model after the last round. One file per kind, in one table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of clients' models: all of them are rows of one matrix, and what is made of them are products with it.
+"""Linear combinations of clients' models, computed as products with the matrix of all models.
 
 Products are taken in float64, a block of parameters at a time, so that no second copy of all models is made.
 """
@@ -33,7 +33,7 @@ def stacked_models(models: Sequence[ClientModel]) -> tuple[Tensor, Tensor]:
 
 
 def check_room(federation: Federation) -> None:
-    """Raises :class:`UserError` where the models of all clients, and what is made of them, are more than memory."""
+    """Raises :class:`UserError` where all clients' models and their combinations exceed memory."""
     clients, weights = len(federation.clients), federation.model.weights
     needed = 3 * clients * weights.nbytes
     require_memory(needed, "method.personalisation", f"the models of {clients} clients at a time")
@@ -41,8 +41,8 @@ def check_room(federation: Federation) -> None:
 
 @dataclass(frozen=True)
 class Updates:
-    """What clients' training changed: dW_i = ``trained`` [K, P] - the model it began from, which several clients share:
-    row ``begins[i]`` of ``starts`` [U, P]."""
+    """Clients' updates: dW_i = ``trained`` [K, P] - the model it began from, which several clients share: row
+    ``begins[i]`` of ``starts`` [U, P]."""
 
     starts: Tensor
     begins: Tensor

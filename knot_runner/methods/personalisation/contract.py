@@ -1,4 +1,4 @@
-"""What a kind of personalisation is: a method over the clients, and the models of theirs that are measured."""
+"""The interface of a personalisation: a method over the clients, and the points at which their models are measured."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def _nothing_to_say(hp: Any, federation: Federation) -> list[str]:
 @dataclass(frozen=True)
 class Personalisation:
     """``method``: ``init``, ``plan`` and ``fold`` over a :class:`PersonalFederation`; ``rounds(settings, federation)``:
-    how many it plans; ``points(settings)``: all that are measured, in order; ``measured``: which after which round, one
-    point after another. Over all rounds every client's model of every point is measured once.
+    number of its rounds; ``points(settings)``: all measured points, in order; ``measured``: the models due after a
+    round, point by point. Over all rounds every client's model of every point is measured once.
 
-    ``check(settings, federation)``: notes for the user before the rounds; raises ``UserError`` where these clients
-    cannot be personalised so.
+    ``check(settings, federation)``: notes for the user before the rounds; raises ``UserError`` where it cannot
+    personalise these clients.
     """
 
     method: Method

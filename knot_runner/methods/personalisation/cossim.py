@@ -1,4 +1,4 @@
-"""Aggregation by the similarity of clients' label shares, over and over (soup.md 3.4, personalisation.md 3.4).
+"""Repeated aggregation by the similarity of clients' label shares (soup.md 3.4, personalisation.md 3.4).
 
 S_ki is the cosine of the label histograms of clients k and i. Every client trains its model of the last round for one
 epoch; then, so many times over, theta_k <- sum_i A_ki theta_i and another epoch. State: ``theta/weights`` [K, P] and
@@ -73,7 +73,7 @@ def _init(hp: CossimSettings, federation: PersonalFederation) -> FederatedState:
 
 
 def _plan(hp: CossimSettings, state: FederatedState, federation: PersonalFederation, round: int) -> list[LocalTraining]:
-    """An epoch of every client: of theta_0 first, then of what was aggregated."""
+    """Requests an epoch of every client: from theta_0 first, then from the aggregated models."""
     if round > hp.rounds:
         return []
     if round == 0:

@@ -24,7 +24,7 @@ FEWEST = 8
 
 
 def init(hp: FinetuneSettings, federation: PersonalFederation) -> FederatedState:
-    """No client is under way."""
+    """Returns an empty state: no client is training."""
     return {}
 
 
@@ -40,7 +40,7 @@ def fold(
     hp: FinetuneSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
-    """The models of the clients under way."""
+    """Returns the current models of the training clients."""
     kept = {name: value for name, value in state.items() if not name.startswith("theta/")}
     for result in trained:
         kept |= {f"theta/{result.client}/weights": result.weights, f"theta/{result.client}/buffers": result.buffers}
@@ -65,12 +65,12 @@ def finetune_request(
 
 
 def current(state: FederatedState, client: int) -> ClientModel:
-    """The model that a client under way has come to."""
+    """Returns the current model of a training client."""
     return ClientModel(state[f"theta/{client}/weights"], state[f"theta/{client}/buffers"])
 
 
 def under_way(hp: FinetuneSettings, federation: PersonalFederation, round: int) -> list[int]:
-    """The clients that train in ``round``; none when all are through."""
+    """Returns the clients that train in ``round``; [] when all have finished."""
     size = _at_once(federation)
     first = round // hp.saves * size
     return list(federation.everyone[first : first + size])

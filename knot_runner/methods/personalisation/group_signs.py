@@ -1,4 +1,4 @@
-"""What the signs of a transfer matrix say of groups of clients: whose updates help whom (personalisation.md 3.5)."""
+"""Signs of a transfer matrix and groups of clients: whose updates help whom (personalisation.md 3.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients' training after the rounds: as in them, with a rate, an optimiser and a length of its own."""
+"""Clients' training after the rounds: as in the rounds, with its own learning rate, optimiser and number of epochs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The transfer matrix: W_k = W_0 + sum_i lambda_ki dW_i, lambda learnt on held-out examples (personalisation.md 3.5).
 
-dW_i is what client i's training on its own examples made of its model of the last round, W_0. lambda [K, K] is learnt
-by gradient descent without momentum on L_k(W_k), the cross-entropy of client k's held-out examples
+dW_i is the update of client i by training on its own examples from its model of the last round, W_0. lambda [K, K] is
+learnt by gradient descent without momentum on L_k(W_k), the cross-entropy of client k's held-out examples
 (``partition.valid``), with dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>. Relatives: FedFomo (Zhang et al. 2021), APPLE
 (Luo & Wu 2022), task arithmetic (Ilharco et al. 2023).
 
@@ -76,7 +76,7 @@ def gradient_request(
 
 
 def held_out_rows(hp: TransferMatrixSettings, federation: Federation, client: int) -> tuple[Tensor, Tensor]:
-    """(Rows that the client's lambda is learnt on, rows that it is stopped by): all held-out ones and none, or with
+    """Returns (rows for learning the client's lambda, rows for early stopping): all held-out ones and none, or with
     ``early_stop`` two halves drawn from (seed, client), the first at least as large."""
     rows = federation.clients[client].valid
     if not hp.early_stop:
@@ -167,7 +167,7 @@ def _trained_models(
 
 
 def _kept(matrix: Tensor, step: int, loss: float) -> FederatedState:
-    """The lambda that is deployed, so far."""
+    """Returns the state's entries of the best lambda so far, which is deployed."""
     return {
         "kept/lambda": matrix.clone(),
         "kept/step": torch.tensor([step]),
@@ -178,8 +178,8 @@ def _kept(matrix: Tensor, step: int, loss: float) -> FederatedState:
 def matrix_gradient(
     federation: PersonalFederation, state: FederatedState, found: list[tuple[LocalTraining, Trained]]
 ) -> Tensor:
-    """dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>, float64 [K, K], from gradient requests and what came of them; rows
-    of clients without any are 0."""
+    """dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>, float64 [K, K], from gradient requests and their results; rows of
+    clients without any are 0."""
     gradients = [(asked.start.weights.double() - one.weights.double()) / asked.recipe.lr for asked, one in found]
     products = _updates(federation, state["theta/weights"]).products(gradients)
     gradient = torch.zeros_like(state["lambda"])

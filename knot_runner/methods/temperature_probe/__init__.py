@@ -1,6 +1,6 @@
 """The temperature probe: gradients, distances to the decision boundary, softmax (FLex&Chill section 3.1, Fig. 1-3).
 
-What the paper leaves open is a setting (:class:`ProbeSettings`). One model serves all three figures.
+Details that the paper does not specify are settings (:class:`ProbeSettings`). One model serves all three figures.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def _shown_rows(hp: ProbeSettings, data: ImageData, network: Network) -> Tensor:
 
 @torch.no_grad()
 def _softmax(hp: ProbeSettings, probed: Probed, rows: Tensor, say: Callable[[str], None]) -> dict[str, Tensor]:
-    """Fig. 3: softmax(z / T) of the first misclassified image of ``rows``; of the first when all are right (said).
+    """Fig. 3: softmax(z / T) of the first misclassified image of ``rows``; of the first, with a warning, when all are
+    right.
 
     The paper shows one image of its class, without saying which.
     """

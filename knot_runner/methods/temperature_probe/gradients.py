@@ -59,7 +59,7 @@ def logit_gradients(logits: Tensor, labels: Tensor, temperature: float) -> Tenso
 
 
 def _patches(layer: nn.Linear | nn.Conv2d, inputs: Tensor) -> Tensor:
-    """What each of the layer's L output positions sees: [n, L, inputs]; a linear layer has one position."""
+    """Returns the inputs of each of the layer's L output positions: [n, L, inputs]; a linear layer has one position."""
     if isinstance(layer, nn.Linear):
         return inputs[:, None]
     return F.unfold(inputs, layer.kernel_size, layer.dilation, layer.padding, layer.stride).transpose(1, 2)

@@ -1,4 +1,4 @@
-"""The bound of a run that is finished: its stages are found again in the store by planning it once more."""
+"""The bound of a finished run: its stages are found in the store by replanning the run."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from knot_runner.util.errors import UserError
 def bound_of_run(context: RunContext, result: dict[str, Any]) -> dict[str, Any]:
     """:func:`~knot_runner.pipelines.bound.measure.measure_bound` of the finished run of ``context`` with ``result``.
 
-    Trains nothing. Raises :class:`UserError` for a run that is no KNOT distillation, or diverged, and naming what is
-    missing where the data are not those that it was made from or a stage is not in the store.
+    Trains nothing. Raises :class:`UserError` for a run that is not a KNOT distillation or diverged, or naming what is
+    missing where the data have changed since the run or a stage is not in the store.
     """
     hp, settings = context.hp, context.settings
     if not isinstance(hp, KnotSettings):
@@ -41,7 +41,6 @@ def bound_of_run(context: RunContext, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def finished_state(context: RunContext, federation: Federation, store: Store) -> dict[str, Any]:
-    """The state that the run's method ended with, of stages that are all in ``store``. Raises :class:`UserError` naming
-    the first that is not."""
+    """Returns the method's final state. Raises :class:`UserError` naming the first stage that is not in ``store``."""
     *_, last = finished_rounds(context, federation, store)
     return last.state

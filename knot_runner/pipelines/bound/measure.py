@@ -44,10 +44,11 @@ EPSILON_TEXTS = 2000
 def measure_bound(
     context: RunContext, federation: Federation, state: dict[str, Any], executor: Executor
 ) -> dict[str, Any]:
-    """The bound's record: its terms for each form and class, the losses, and what must be known to read them.
+    """Returns the bound's record: its terms for each form and function class, the losses, and notes on how to read
+    them.
 
-    Reads the stages that ``state`` names; the student's outputs on the transfer set are predicted. Raises
-    :class:`UserError` where the loss cannot be bounded.
+    Reads the stages named in ``state``; runs inference of the student on the transfer set. Raises :class:`UserError`
+    where the loss cannot be bounded.
     """
     hp, store = context.hp, executor.place.store
     student, before, _ = trained_models(federation, state)
@@ -109,10 +110,10 @@ class _Problem:
 
 
 def _on_class(of: str, complexity: float, losses: dict[str, np.ndarray], problem: _Problem) -> list[dict[str, Any]]:
-    """Every form of the bound for one class of functions.
+    """Returns every form of the bound for one function class.
 
-    The first term is of the student: no less than the least loss of its class, as ``printed`` has it on the training
-    texts and ``derived`` in expectation, for which its held-out mean stands.
+    The first term is the student's loss, an upper bound on the least loss in its class: on the training texts in
+    ``printed``; in expectation, estimated by the held-out mean, in ``derived``.
     """
     rows = []
     for form in BOUND_FORMS:
@@ -124,7 +125,7 @@ def _on_class(of: str, complexity: float, losses: dict[str, np.ndarray], problem
 
 
 def _held_out(valid: np.ndarray, checkpoints: int, problem: _Problem) -> list[dict[str, Any]]:
-    """The bounds that need no class."""
+    """Returns the bounds on held-out losses, which need no function class."""
     functions = {"hoeffding": bound.hoeffding, "bernstein": bound.bernstein}
     return [problem.row(name, "held-out", f(valid, problem.diameter, checkpoints)) for name, f in functions.items()]
 
@@ -135,9 +136,9 @@ def _held_out(valid: np.ndarray, checkpoints: int, problem: _Problem) -> list[di
 def _complexities(
     student: TrainedModel, request: Train, train: StudentPart, hp: KnotSettings, executor: Executor
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """Class -> its complexity and what that rests on, of the classes that are declared; of the others, why not.
+    """Returns function class -> its complexity and the quantities behind it; for an undeclared class, the reason.
 
-    Logits are divided by the student's temperature, and so are functions of their class.
+    Logits, and with them the functions of the class, are divided by the student's temperature.
     """
     refused, made = undeclared(request.network), {}
     weights = executor.place.store.get(*student.weights).tensors()
@@ -172,7 +173,7 @@ def _images(store: Store, examples: Ref, rows: Tensor) -> Tensor:
 
 
 def _notes(hp: KnotSettings, train: StudentPart, exact: np.ndarray, points: Tensor, diameter: float) -> list[str]:
-    """What was trained that the bound is not on, in one line each."""
+    """Returns one line for each part of the training objective that the bound does not cover."""
     notes, most = [], float(train.weights.sum(1).max())
     if not hp.normalise:
         notes.append(

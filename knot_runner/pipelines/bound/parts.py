@@ -1,4 +1,4 @@
-"""What a bound is measured on: the outputs of student and teachers on the transfer set, each text once."""
+"""Inputs of the bound: outputs of student and teachers on the transfer set, without duplicate texts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from knot_runner.pipelines.parties.trained_model import TrainedModel
 
 @dataclass(frozen=True)
 class StudentPart:
-    """What the student and the teachers say of one part of the transfer set, each text once.
+    """Outputs of student and teachers on one part of the transfer set, without duplicate texts.
 
-    ``p``, ``start`` [N, C] probabilities of the student and of the model that it started from, ``q`` [N, K, C] of the
-    teachers; ``weights`` [N, K] as trained; ``rows`` [N] of the stored examples; ``dropped``: how many were left out,
-    as they are there already.
+    ``p``, ``start`` [N, C] probabilities of the student and of its initial model, ``q`` [N, K, C] of the teachers;
+    ``weights`` [N, K] as trained; ``rows`` [N] of the stored examples; ``dropped``: the number of duplicates left out.
     """
 
     p: Tensor
@@ -35,8 +34,8 @@ class StudentPart:
 def read_part(
     models: tuple[TrainedModel, TrainedModel], request: Train, part: StoredPart, rows: Tensor, executor: Executor
 ) -> StudentPart:
-    """The stored examples ``rows`` of ``part``; targets and weights as the objective itself makes them. ``models``: the
-    student, and what it started from."""
+    """Reads the stored examples ``rows`` of ``part``; targets and weights are computed by the objective itself.
+    ``models``: the student and its initial model."""
     store, settings = executor.place.store, request.objective.settings
     found = executor([model.predict("predictions", part.examples) for model in models])
     p, start = (torch.softmax(one.tensors()["logits"].double() / settings["student_temperature"], 1) for one in found)
@@ -47,7 +46,8 @@ def read_part(
 
 
 def example_keys(store: Store, examples: Ref) -> list[bytes]:
-    """What tells stored examples apart, as the model reads them: token ids, or pixels."""
+    """Returns the model's input of each stored example as bytes (token ids or pixels), by which duplicates are
+    found."""
     tensors = store.get(*examples).tensors()
     if "pixels" in tensors:
         return [image.tobytes() for image in tensors["pixels"].numpy()]
@@ -56,7 +56,7 @@ def example_keys(store: Store, examples: Ref) -> list[bytes]:
 
 
 def first_rows(keys: list[bytes], seen: set[bytes]) -> tuple[Tensor, set[bytes]]:
-    """Rows whose key was not there before, neither in ``seen`` nor above; and all keys seen by then."""
+    """Returns the rows whose key is neither in ``seen`` nor in an earlier row, and the set of all keys so far."""
     seen, rows = set(seen), []
     for row, key in enumerate(keys):
         if key not in seen:

@@ -1,4 +1,5 @@
-"""Clients with models of several architectures (``method.models``): their networks, and what each comes to."""
+"""Clients with models of several architectures (``method.models``): their networks, and the result of each
+architecture."""
 
 from __future__ import annotations
 
@@ -15,19 +16,19 @@ if TYPE_CHECKING:
 
 
 def dealt_networks(context: RunContext, network: Network) -> list[Network]:
-    """The networks of the architectures that clients have in turn; of ``network``, which all have, where
-    ``method.models`` is empty. All read what it reads: of texts the vocabulary is that of ``model``."""
+    """Returns the networks that are assigned to clients in turn; ``[network]`` where ``method.models`` is empty. All
+    take the inputs of ``network``; text models share the vocabulary of ``model``."""
     models = context.hp.models
     return [dataclasses.replace(network, spec=spec) for spec in models] if models else [network]
 
 
 def clients_of(federation: Federation, number: int) -> list[int]:
-    """The clients that have the architecture of that number."""
+    """Returns the clients with architecture ``number``."""
     return [client for client in federation.numbers if federation.network_number(client) == number]
 
 
 def dealt_notes(setup: Setup) -> list[str]:
-    """Which architecture how many clients have, where there are several."""
+    """Returns a note with the number of clients of each architecture, where there are several."""
     if len(setup.networks) == 1:
         return []
     counts = [len(clients_of(setup.federation, number)) for number in range(len(setup.networks))]
@@ -36,8 +37,9 @@ def dealt_notes(setup: Setup) -> list[str]:
 
 
 def architecture_facts(setup: Setup, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of every architecture, where there are several: its clients, parameters, and in the last round the accuracy of
-    its clients' models on their own test examples, by examples and each client alike; None without any of these."""
+    """Returns, for each of several architectures, its clients, its parameter count and the last round's accuracy of its
+    clients' models on their own test examples (weighted by examples, and unweighted over clients; None without test
+    examples)."""
     federation = setup.federation
     if len(federation.architectures) == 1:
         return {}

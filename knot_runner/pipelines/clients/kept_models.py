@@ -1,4 +1,4 @@
-"""What a federated run leaves beside its measures: the last predictions, and models by their parameters' names."""
+"""Files that a federated run writes beside its metrics: the last predictions, and models by parameter name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from knot_runner.util.files import write_atomic
 
 
 def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> None:
-    """The last predictions on all test images, and the final state, into the run's folder."""
+    """Writes the last predictions on all test images and the final state into the run's folder."""
     found = outcome.found
     if found is None:
         labels = setup.test.labels
@@ -29,7 +29,7 @@ def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
 
 
 def _named(federation: Federation, state: FederatedState) -> dict[str, Tensor]:
-    """Each global model by parameter names, with what clients keep of their own; ``cluster/<c>/`` before each of
+    """Returns each global model by parameter name, with clients' own parts; prefix ``cluster/<c>/`` where there are
     several."""
     tensors: dict[str, Tensor] = {}
     for key, value in state.items():

@@ -1,4 +1,4 @@
-"""What a federated run stands on: examples read and dealt to clients, and the model they start from."""
+"""Setup of a federated run: examples read and partitioned over clients, and the initial model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from knot_runner.util.errors import UserError
 
 @dataclass(frozen=True)
 class Setup:
-    """What a run stands on: examples, their partition, the clients, the model."""
+    """Inputs of a federated run: examples, their partition, the clients, the model."""
 
     task: ImageTask | TextPool
     partition: Partition
@@ -50,7 +50,7 @@ class Setup:
 
     @property
     def networks(self) -> list[Network]:
-        """Of the clients' architectures, which requests name by number."""
+        """Networks of the clients' architectures, which requests refer to by number."""
         return [architecture.network for architecture in self.federation.architectures]
 
     @property
@@ -60,7 +60,7 @@ class Setup:
 
     @cached_property
     def example_tokens(self) -> int:
-        """Tokens of a text of the clients, the mean, rounded up; 0 of images."""
+        """Mean number of tokens of a client's text, rounded up; 0 for images."""
         if not isinstance(self.data, TextData):
             return 0
         rows = [self.federation.clients[client].train for client in self.federation.numbers]
@@ -69,25 +69,25 @@ class Setup:
 
     @cached_property
     def example_flops(self) -> ExampleFlops | None:
-        """Of one such example."""
+        """FLOPs of one such example."""
         return example_flops(self.networks[0], self.example_tokens)
 
     @property
     def notes(self) -> list[str]:
-        """What the user should hear before anything is trained. Raises :class:`UserError`."""
+        """Returns notes to the user, made before training. Raises :class:`UserError`."""
         own = [*check_sizes(self.federation), *dealt_notes(self), *self.counts.warnings()]
         return [*self.task.notes, *self.partition.notes, *own]
 
 
 def make_setup(context: RunContext) -> Setup:
-    """Read the examples, deal them out, describe the model. Raises :class:`UserError`."""
+    """Reads the examples, partitions them, describes the model. Raises :class:`UserError`."""
     settings = context.settings
     if settings.on_images:
         task = read_images(context)
         data, test = resident(task, task.train), resident(task, task.test)
         network = Network(settings.model, task.shape, len(task.classes))
     else:
-        from knot_runner.pipelines.clients.texts import read_texts  # tokenizers, which images do without
+        from knot_runner.pipelines.clients.texts import read_texts  # imports tokenizers, for texts alone
 
         task, network, data, test = read_texts(context)
     partition, held_out = deal_clients(context, task)
@@ -129,13 +129,13 @@ def make_setup(context: RunContext) -> Setup:
 
 
 def _architecture(context: RunContext, network: Network, dtype: torch.dtype) -> Architecture:
-    """``network`` and the model that its clients begin with, in ``dtype``."""
+    """Returns ``network`` with its clients' initial model, in ``dtype``."""
     weights, buffers = first_model(network, context.settings.seed, context.data_root)
     return Architecture(network, flat.layout_of(network), ClientModel(weights.to(dtype), buffers.to(dtype)))
 
 
 def _clients(partition: Partition, architectures: list[Architecture]) -> Iterator[Party]:
-    """What ``partition`` deals to each, and ``architectures`` in turn."""
+    """Yields each client with its part of ``partition``, and ``architectures`` in turn."""
     splits = {"train": partition.train, "test": partition.test, "valid": partition.valid}
     for number, name in enumerate(partition.names):
         rows = {split: torch.from_numpy(own[number]) for split, own in splits.items() if own is not None}
@@ -161,7 +161,8 @@ def client_counts(setup: Setup) -> dict[str, Any]:
 
 
 def check_sizes(federation: Federation) -> list[str]:
-    """Notes on clients smaller than a batch. Raises :class:`UserError` for settings that they cannot fulfil."""
+    """Notes on clients smaller than a batch. Raises :class:`UserError` for settings that clients have too few examples
+    for."""
     training, clients = federation.training, federation.clients
     if federation.participants > len(federation):
         raise UserError(

@@ -1,4 +1,4 @@
-"""Texts for clients that train in rounds: all labelled ones in one pool, encoded once and kept."""
+"""Texts for clients that train in rounds: all labelled ones in one pool, encoded once and cached."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MANY_CUT = 0.05
 
 
 def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextData]:
-    """The labelled texts of a task in one pool, its model, and the texts as engines hold them."""
+    """Returns the labelled texts of a task in one pool, its network, and the encoded training and test texts."""
     settings, root = context.settings, context.data_root
     task = context.services.texts(settings.task, root)
     vocabulary = load_vocabulary(settings.model, task, root)
@@ -39,8 +39,8 @@ def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextDa
 
 
 def server_texts(context: RunContext, pool: TextPool, biased: bool) -> tuple[TextData | None, TextData | None]:
-    """The task's own transfer set, where it has one, and the random texts that show probability biases, if ``biased``;
-    both unlabelled."""
+    """Returns the task's own transfer set, if it has one, and random texts for probability biases, if ``biased``; both
+    unlabelled."""
     settings = context.settings
     vocabulary = load_vocabulary(settings.model, pool.whole, context.data_root)
     own = next((data for data in pool.whole.datasets.values() if data.role == "transfer"), None)
@@ -52,7 +52,7 @@ def server_texts(context: RunContext, pool: TextPool, biased: bool) -> tuple[Tex
 
 
 def _cut_note(train: TextData, longest: int) -> list[str]:
-    """A line where many texts are as long as the model takes, since what they have beyond that is not seen."""
+    """Returns a note where many texts reach the model's maximum length, since the rest of them is truncated."""
     full = float((train.texts.offsets.diff() >= longest).double().mean())
     if full <= MANY_CUT:
         return []

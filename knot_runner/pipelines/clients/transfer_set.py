@@ -27,8 +27,8 @@ NO_ROWS = np.empty(0, dtype=np.int64)
 
 
 def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Partition, np.ndarray]:
-    """What the clients have by the run's partition, and the rows of the training examples [n] that are held out from
-    all of them first. Raises :class:`UserError`."""
+    """Returns the run's partition over clients, and the rows of the training examples [n] that are held out before it.
+    Raises :class:`UserError`."""
     dealt, taken = _deal_rest(context, task)
     shares = context.settings.held_out
     if shares is not None and shares.valid is not None:
@@ -55,9 +55,9 @@ def _deal_rest(context: RunContext, task: ImageTask | TextPool) -> tuple[Partiti
 def server_examples(
     context: RunContext, task: ImageTask | TextPool, labels: Labels, data: ClientData, held_out: np.ndarray
 ) -> tuple[ClientData, dict[str, Tensor]]:
-    """The training examples ``data`` with those that the server distils on added and without their labels, and which
-    rows these are: ``transfer`` [n], the unlabelled set, and ``random`` [r], random examples that show probability
-    biases, none where no weighting reads them; ``data`` alone where it does not distil. Raises :class:`UserError`."""
+    """Returns the training examples ``data`` with the server's unlabelled ones appended, and the rows of the latter:
+    ``transfer`` [n], the transfer set, and ``random`` [r], random examples for probability biases (none where no
+    weighting uses them); ``data`` alone where the server does not distil. Raises :class:`UserError`."""
     spec = context.hp.distil
     if spec is None:
         return data, {}
@@ -79,12 +79,12 @@ def server_examples(
 def _more_examples(
     context: RunContext, task: ImageTask | TextPool, data: ClientData, held_out: np.ndarray
 ) -> tuple[ClientData | None, ClientData | None]:
-    """The transfer set of a task that has one of its own, and the random examples of a weighting that reads biases;
-    both unlabelled."""
+    """Returns the task's own transfer set, if any, and random examples, if the weighting uses biases; both
+    unlabelled."""
     spec = context.hp.distil
     biased = needs_bias(spec.weighting)
     if isinstance(task, TextPool):
-        from knot_runner.pipelines.clients.texts import server_texts  # tokenizers, which images do without
+        from knot_runner.pipelines.clients.texts import server_texts  # imports tokenizers, for texts alone
 
         return server_texts(context, task, biased)
     if not biased:
@@ -95,7 +95,7 @@ def _more_examples(
 
 
 def _joined(parts: list[ClientData], transfer: Tensor) -> ClientData:
-    """``parts`` one after another; the labels of the rows ``transfer`` are hidden."""
+    """Concatenates ``parts``; hides the labels of rows ``transfer``."""
     labels = torch.cat([part.labels for part in parts])
     labels[transfer] = UNLABELLED
     first = parts[0]

@@ -1,4 +1,4 @@
-"""Measures on the examples that clients hold out (``partition.valid``): these choose among runs."""
+"""Metrics on the clients' validation examples (``partition.valid``), by which runs are selected."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from knot_runner.pipelines.clients.setup import Setup
 def measure_valid(
     method: Method, hp: object, state: FederatedState, setup: Setup, engine: Engine
 ) -> dict[str, float] | None:
-    """Every metric, and the loss, of the clients' deployed models on their own held-out examples, all together; None
-    where nothing is held out. A value that is not finite is left out."""
+    """Returns every metric, and the loss, of the deployed models on the clients' own validation examples, pooled; None
+    where nothing is held out. Non-finite values are left out."""
     federation = setup.federation
     asked = [client for client in federation.numbers if len(federation.clients[client].valid)]
     if not asked:

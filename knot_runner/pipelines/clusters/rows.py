@@ -1,6 +1,6 @@
-"""Rows of clusters that are trained apart, and the run's rows that they make together.
+"""Log rows of separately trained clusters, and the run's rows merged from them.
 
-A cluster's row holds what can be added up: counts of the confusion table, means with the images they are over.
+A cluster's row holds additive quantities: counts of the confusion table, means with their numbers of images.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from knot_runner.results.costs import BYTES, FLOPS, has_costs, summed_costs
 
 
 def local_row(cluster: Federation, requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
-    """What the cluster's participants did in a round of several clusters."""
+    """Returns the log row of the participants' local training in one cluster."""
     return scores.local_facts(*cluster_work(cluster, requests, trained))
 
 
@@ -32,7 +32,8 @@ def measured_row(
     temperature: float,
     coordinates: list[list[float]] | None,
 ) -> LogRow:
-    """The cluster's measures; ``found``: of the clients of ``everyone``, each on its own test images."""
+    """Returns the cluster's metrics; ``found``: predictions for all clients (``everyone``), each on its own test
+    images."""
     own = _part(found, everyone, cluster)
     logits, labels = own.logits.double().numpy(), own.labels.numpy()
     classes = logits.shape[1]
@@ -49,13 +50,13 @@ def measured_row(
 
 
 def clusters_accuracy(parts: list[LogRow]) -> float:
-    """Of all images of clusters' measured rows."""
+    """Returns the accuracy over all test images of the clusters' evaluated rows."""
     return metrics.accuracy(sum(np.array(part["confusion"]) for part in parts))
 
 
 def merged(logs: list[list[LogRow]], clusters: list[Federation]) -> list[LogRow]:
-    """The run's rows (as ``report.records.schema`` knows them) from the rows of each of ``clusters``, which together
-    hold all clients. A cluster that was through earlier keeps its last measures."""
+    """Returns the run's rows (schema: ``report.records.schema``), merged from the rows of each of ``clusters``, which
+    together hold all clients. A cluster that finished earlier keeps its last metrics."""
     rows = []
     for round in range(max(map(len, logs))):
         parts = [log[round] if round < len(log) else _idle(log[-1]) for log in logs]
@@ -76,7 +77,7 @@ def _part(found: scores.TestPredictions, everyone: Federation, cluster: Federati
 
 
 def _distances(probabilities: np.ndarray, labels: np.ndarray, points: np.ndarray) -> list[float]:
-    """Semantic distance within each class [C]; 0 where the class does not occur."""
+    """Returns the semantic distance within each class [C]; 0 for a class that does not occur."""
     found = []
     for label in range(len(points)):
         own = labels == label
@@ -94,7 +95,7 @@ def _work(parts: list[LogRow]) -> LogRow:
 
 
 def on_clock(parts: list[LogRow]) -> LogRow:
-    """What was said of a fleet: clusters have clocks of their own, and the last one counts; {} without any."""
+    """Returns the fleet's log entries: each cluster has its own clock, and the latest counts; {} without a fleet."""
     if not all("clock" in part for part in parts):
         return {}
     staleness = _mean([part["staleness"] for part in parts], [len(part["participants"]) for part in parts])
@@ -102,18 +103,20 @@ def on_clock(parts: list[LogRow]) -> LogRow:
 
 
 def _idle(last: LogRow) -> LogRow:
-    """A round of a cluster that is through, by its ``last`` one."""
+    """Returns the row of a finished cluster for a later round, made from its ``last`` one."""
     costs = dict.fromkeys((*BYTES, *FLOPS), 0) if has_costs(last) else {}
     return {**last, **scores.NO_WORK, **costs, "seconds": 0.0}
 
 
 def _costs(parts: list[LogRow]) -> LogRow:
-    """What the clusters' rounds cost together; {} where one was trained before costs were counted."""
+    """Returns the summed costs of the clusters' rounds; {} where a cluster was trained by a version without cost
+    counting."""
     return summed_costs(parts) if all(map(has_costs, parts)) else {}
 
 
 def _distilled(parts: list[LogRow]) -> LogRow:
-    """What the servers said of distilling: mean loss by steps, accuracies by test examples; {} where none did."""
+    """Returns the servers' distillation entries: loss averaged over steps, accuracies over test examples; {} if none
+    distils."""
     own = [part for part in parts if "distil_steps" in part]
     if not own:
         return {}
@@ -137,14 +140,15 @@ def _measures(parts: list[LogRow], clusters: list[Federation]) -> dict[str, Any]
 
 
 def _semantic_distance(tables: list[np.ndarray], within: list[list[float]]) -> float:
-    """Label-wise mean, over the classes that occur, from that within each class of each cluster."""
+    """Returns the mean over the classes that occur, from the distance within each class of each cluster."""
     counts = np.array([table.sum(1) for table in tables])
     present = counts.sum(0) > 0
     return float(np.mean((np.array(within) * counts).sum(0)[present] / counts.sum(0)[present]))
 
 
 def _accuracies(parts: list[LogRow], clusters: list[Federation]) -> LogRow:
-    """Accuracy of each client, and over clients: by images, each alike, and each cluster alike (published tables)."""
+    """Returns each client's accuracy, and means weighted by images, over clients, and over clusters (published
+    tables)."""
     sizes = [len(rows) for rows in clusters[0].rows("test")]
     found, by_cluster = {}, []
     for part, cluster in zip(parts, clusters, strict=True):

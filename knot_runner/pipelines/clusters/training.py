@@ -1,7 +1,7 @@
-"""Clusters of clients, each trained once: what is finished is loaded, the rest trains side by side in one cohort.
+"""Clusters of clients, each trained once: finished clusters are loaded, the others train together in one cohort.
 
-A finished cluster is an artefact below ``<out>/artefacts/clusters/``, named by all that decides its training: its
-members and their images, settings, seed, engine; not by how the clusters were found. Runs of other graphs share it.
+A finished cluster is an artefact below ``<out>/artefacts/clusters/``, keyed by all inputs of its training (members and
+their images, settings, seed, engine), not by how the clusters were found, so that runs with other graphs share it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NOT_IN_KEY = ("name", "target", "stop_at_target", "clustering", "personalisation
 
 @dataclass(frozen=True)
 class ClusterWork:
-    """What clusters are trained with."""
+    """Inputs of the training of clusters."""
 
     context: RunContext
     setup: Setup
@@ -60,7 +60,7 @@ class ClusterWork:
 
     @property
     def folder(self) -> Path:
-        """Where the run keeps its commits until all clusters are finished."""
+        """The folder of the run's commits until all clusters are finished."""
         return self.context.folder / "training"
 
 
@@ -74,14 +74,15 @@ class Finished:
 
 
 def train_clusters(work: ClusterWork, clusters: list[Federation]) -> list[Finished]:
-    """Every cluster's final state and rows, in order. Raises :class:`DivergedError` and :class:`UserError`.
+    """Returns every cluster's final state and rows, in order. Raises :class:`DivergedError` and :class:`UserError`.
 
-    A cluster learns the same in any company, up to the rounding of engine=stacked, which depends on the stack's width.
+    A cluster's result does not depend on which clusters train beside it, up to the rounding of engine=stacked, which
+    depends on the stack's width.
     """
     by_key = {cluster_key(work, cluster): cluster for cluster in clusters}
     store = work.store
     with contextlib.ExitStack() as locks:
-        for key in sorted(by_key):  # all take locks in one order, so that no two wait for each other
+        for key in sorted(by_key):  # one order of locks for all processes, so that none deadlock
             if store.find(CLUSTERS_STAGE, key) is None:
                 locks.enter_context(store.lock(CLUSTERS_STAGE, key))
         missing = {key: cluster for key, cluster in by_key.items() if store.find(CLUSTERS_STAGE, key) is None}
@@ -97,7 +98,7 @@ def train_clusters(work: ClusterWork, clusters: list[Federation]) -> list[Finish
 
 
 def cluster_key(work: ClusterWork, cluster: Federation) -> str:
-    """Content address of the cluster's training."""
+    """Returns the content address of the cluster's training."""
     settings = work.context.settings
     hardware, name = settings.hardware, work.engine.name
     rows = hashlib.sha256()
@@ -130,14 +131,14 @@ def cluster_key(work: ClusterWork, cluster: Federation) -> str:
 
 
 def _server_key(cluster: Federation) -> list[Any]:
-    """What stands for the examples that the cluster's server distils on, with what of them is no setting."""
+    """Returns the key's entries for the examples that the server distils on, as far as settings do not decide them."""
     rows = [cluster.transfer.train, cluster.random, cluster.server.test]
     return [*(hashlib.sha256(own.numpy().tobytes()).hexdigest() for own in rows), cluster.label_points]
 
 
 def _examples_key(work: ClusterWork) -> list[Any]:
-    """What stands for the examples as a network reads them. Of texts it is their tokens, which depend on vocabulary and
-    ``task.max_length``, with the weights that clients start from, which may be a file's."""
+    """Returns the key's entries for the examples as network inputs. For texts: their tokens, which depend on vocabulary
+    and ``task.max_length``, and the initial weights, which may come from a file."""
     setup = work.setup
     if isinstance(setup.task, ImageTask):
         return [setup.task.digest, setup.task.mean, setup.task.std]
@@ -148,7 +149,7 @@ def _examples_key(work: ClusterWork) -> list[Any]:
 
 
 def _train_missing(work: ClusterWork, missing: dict[str, Federation]) -> None:
-    """All rounds of clusters that are not finished, and their artefacts; call under their locks."""
+    """Trains all rounds of unfinished clusters and writes their artefacts; call under their locks."""
     hp, clusters = work.context.hp, list(missing.values())
     method = per_cluster(work.method, clusters)
     everyone = work.setup.federation.cluster([client for cluster in clusters for client in cluster.numbers])
@@ -176,7 +177,7 @@ def _train_missing(work: ClusterWork, missing: dict[str, Federation]) -> None:
 
 
 def _rows_of(rows: list[LogRow], number: int) -> list[LogRow]:
-    """The rows of one cluster, whose share of a round's seconds is that of its steps."""
+    """Returns the rows of one cluster; a round's seconds are divided among clusters by their steps."""
     found = []
     for row in rows:
         said = [row[key][number] for key in ("folded", "exchanged") if key in row]

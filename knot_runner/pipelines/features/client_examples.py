@@ -1,4 +1,4 @@
-"""Images or texts of clients, for runs that train no model: as they are read, and which rows are whose."""
+"""Images or texts of clients, for runs that train no model: reading them, and the rows of each client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DATA_SETS = Natural("natural", by="user", least=1, clients=None, without_users="
 
 
 def read_examples(context: RunContext, described: Described) -> ImageTask | TextPool:
-    """The task's images, or its labelled texts with what stands for them noted. Raises :class:`UserError`."""
+    """Returns the task's images, or its labelled texts with notes on their features. Raises :class:`UserError`."""
     settings, root = context.settings, context.data_root
     if settings.on_images:
         return read_images(context)
@@ -29,6 +29,6 @@ def read_examples(context: RunContext, described: Described) -> ImageTask | Text
 
 
 def dealt(context: RunContext, task: ImageTask | TextPool) -> Partition:
-    """``task`` by the run's partition; without one, texts by their data sets. Raises :class:`UserError`."""
+    """Returns the run's partition of ``task``; without one, texts are split by data set. Raises :class:`UserError`."""
     settings = context.settings
     return make_partition(settings.partition or DATA_SETS, task, settings.seed)

@@ -1,5 +1,5 @@
 """Examples as points. Images: normalised pixels, or codes of an autoencoder, which is trained once and kept as an
-artefact; of texts see texts.py."""
+artefact; texts: texts.py."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ IMAGES_AT_ONCE = 512
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Where images of one task are points [d]; ``model`` None: normalised pixels, flattened."""
+    """The feature space of a task's images, points [d]; ``model`` None: flattened normalised pixels."""
 
     shape: tuple[int, int, int]
     #: per channel, in units of pixel values 0..1
@@ -83,9 +83,10 @@ class Space:
 def feature_space(
     context: RunContext, described: Described, task: ImageTask | TextPool, train_rows: np.ndarray | None = None
 ) -> Space | TextSpace:
-    """What examples are points by: images by ``described.encoder`` (see :func:`space`), texts by its ``features``."""
+    """Returns the feature space of a task: of images by ``described.encoder`` (see :func:`space`), of texts by
+    ``features``."""
     if isinstance(task, TextPool):
-        from knot_runner.pipelines.features.texts import text_space  # tokenizers, which images do without
+        from knot_runner.pipelines.features.texts import text_space  # imports tokenizers, for texts alone
 
         return text_space(context, described.features, task)
     return space(context, described.encoder, task, train_rows)
@@ -94,7 +95,7 @@ def feature_space(
 def encoded(
     context: RunContext, spec: EncoderSettings | None, task: ImageTask, train_rows: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Points [N, d] float64 of all training and of all test images, in the :func:`space` of ``spec``."""
+    """Returns points [N, d] float64 of all training and of all test images, in the :func:`space` of ``spec``."""
     found = space(context, spec, task, train_rows)
     return found.points(task.train), found.points(task.test)
 
@@ -130,7 +131,8 @@ def _trained(
     model: Autoencoder,
     plain: Space,
 ) -> Artefact:
-    """The artefact with the trained weights; ``model``: as initialised, trained in place if there is none yet."""
+    """Returns the artefact of the trained weights. ``model``: the initial one, trained in place if no artefact
+    exists."""
     images = task.train if rows is None else task.train.take(rows)
     settings = context.settings
     about = {"spec": spec, "data": images.digest, "mean": task.mean, "std": task.std, "seed": settings.seed}

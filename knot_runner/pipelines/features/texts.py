@@ -1,4 +1,5 @@
-"""Texts as points, where data are compared: TF-IDF by a truncated SVD, or an encoder's last hidden state at [CLS]."""
+"""Texts as points, for distances between data: TF-IDF by a truncated SVD, or an encoder's last hidden state at
+[CLS]."""
 
 from __future__ import annotations
 
@@ -46,10 +47,10 @@ Features = Callable[[Examples], np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class TextSpace:
-    """Where texts of one task are points [d]: (features - ``centre`` [d]) / ``scale``.
+    """The feature space of a task's texts, points [d]: (features - ``centre`` [d]) / ``scale``.
 
-    One scale for all features, so that distances keep their order: that by which a feature's variance over the fitted
-    texts is 1 in the mean, as that of normalised pixels is.
+    One scale for all features, so that distances keep their order: it makes the mean variance of a feature over the
+    fitted texts 1, as for normalised pixels.
     """
 
     features: Features
@@ -67,9 +68,9 @@ class TextSpace:
 
 
 def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -> TextSpace:
-    """The space that ``spec`` describes, fitted on the part of ``pool`` that it names; the same seed, the same space.
+    """Returns the space described by ``spec``, fitted on its part of ``pool``; deterministic for a seed.
 
-    Raises :class:`UserError` naming what of ``spec`` does not fit these texts.
+    Raises :class:`UserError` naming the setting of ``spec`` that does not fit these texts.
     """
     if spec is None:
         raise UserError("features: is not set, and texts are compared by nothing else; /base/features has all keys")
@@ -89,7 +90,7 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
 
 
 def feature_notes(spec: TextFeatures | None, pool: TextPool) -> list[str]:
-    """What texts are points by, and whose texts that was fitted on."""
+    """Returns a note on the text features and on the texts that they were fitted on."""
     if spec is None:
         return []
     fitted, called = _fitted(spec, pool)
@@ -103,7 +104,7 @@ def feature_notes(spec: TextFeatures | None, pool: TextPool) -> list[str]:
 
 
 def feature_files(context: RunContext, spec: TextFeatures | None) -> list[Opened]:
-    """The local files that ``spec`` names, as they are. Raises :class:`UserError`."""
+    """Returns the local files named in ``spec``. Raises :class:`UserError`."""
     if spec is None or spec.kind == "tfidf":
         return []
     with _named(spec):
@@ -111,7 +112,7 @@ def feature_files(context: RunContext, spec: TextFeatures | None) -> list[Opened
 
 
 def _fitted(spec: TextFeatures, pool: TextPool) -> tuple[Examples, str]:
-    """The texts that features are fitted on, and what they are called."""
+    """Returns the texts that features are fitted on, and their name in notes."""
     if spec.fitted_on == "clients":
         return pool.train.examples, "all clients"
     data = next(data for data in pool.whole.datasets.values() if data.role == spec.fitted_on)
@@ -143,12 +144,12 @@ def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Feat
         )
     svd = TruncatedSVD(spec.components, random_state=seed % 2**32)
     with threadpool_limits(1, "blas"), np.errstate(divide="ignore", invalid="ignore"):
-        svd.fit(counted)  # the number of threads changes the last digits; equal texts, refused later, have no variance
+        svd.fit(counted)  # the thread count changes the last digits; equal texts, refused later, have no variance
     return lambda texts: svd.transform(counter.transform(plain_texts(texts)))
 
 
 def plain_texts(examples: Examples) -> list[str]:
-    """Each text with its earlier utterances and its second sentence, as words are counted in."""
+    """Returns each text with its earlier utterances and its second sentence, for counting words."""
     pairs = examples.pairs or [""] * len(examples)
     return [f"{text.replace(CONTEXT_MARK, ' ')} {pair}" for text, pair in zip(examples.texts, pairs, strict=True)]
 
@@ -157,7 +158,8 @@ def plain_texts(examples: Examples) -> list[str]:
 
 
 def _cls(context: RunContext, spec: TextFeatures, pool: TextPool) -> Features:
-    """The last hidden state at [CLS] of the encoder that ``spec`` names, without dropout, in float32 on the CPU."""
+    """Returns the last hidden state at [CLS] of the encoder named in ``spec``, without dropout, in float32 on the
+    CPU."""
     settings, root = context.settings, context.data_root
     with _named(spec):
         own = _encoder(spec, settings.model, root)
@@ -181,7 +183,7 @@ def _cls(context: RunContext, spec: TextFeatures, pool: TextPool) -> Features:
 
 @contextlib.contextmanager
 def _named(spec: TextFeatures) -> Iterator[None]:
-    """What is wrong with an encoder that is not the run's model is said to be of ``features.encoder``."""
+    """Makes errors of an encoder that is not the run's model name ``features.encoder``."""
     try:
         yield
     except UserError as problem:
@@ -192,7 +194,7 @@ def _named(spec: TextFeatures) -> Iterator[None]:
 
 
 def _encoder(spec: TextFeatures, model: ModelSettings, data_root: Path | None) -> ModelSettings:
-    """The model whose encoder is read. Raises :class:`UserError` for a folder that describes none."""
+    """Returns the model whose encoder is used. Raises :class:`UserError` for a folder that describes none."""
     if spec.encoder == OWN_MODEL:
         return model
     if spec.encoder == HUB:

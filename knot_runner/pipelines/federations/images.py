@@ -23,9 +23,9 @@ from knot_runner.pipelines.runs.first_model import check_network
 
 
 def image_federation(settings: Settings, task: PartyTask, store: Store, bias: BiasSettings | None) -> Federation:
-    """Put every split of every party into ``store`` and describe the parties.
+    """Puts every split of every party into ``store``; returns the federation.
 
-    ``bias``: also make the random images that show probability biases. Raises :class:`UserError`.
+    ``bias``: also make the random images for probability biases. Raises :class:`UserError`.
     """
     roles = {data.role: data for data in task.datasets.values()}
     transfer = roles.get("transfer", roles["global"])
@@ -57,7 +57,7 @@ def image_federation(settings: Settings, task: PartyTask, store: Store, bias: Bi
 
 
 def _with_view(student: Party, splits: dict[str, Images], task: ImageTaskSettings, view: View, store: Store) -> Party:
-    """``student``, which sees every one of its ``splits`` as ``view`` shows it."""
+    """Returns ``student`` with each of its ``splits`` transformed by ``view``."""
     shown = {split: viewed_images(images, view) for split, images in splits.items()}
     own = task_in_view(task, shown["train"])
     return dataclasses.replace(
@@ -69,7 +69,7 @@ def _with_view(student: Party, splits: dict[str, Images], task: ImageTaskSetting
 
 
 def save_images(images: Images, task: ImageTaskSettings, store: Store) -> Ref:
-    """``images`` in the store, with what normalises them."""
+    """Puts ``images`` into the store, with their normalisation."""
     stats = {"mean": task.mean, "std": task.std}
     ref = ("images", digest({"format": REQUEST_FORMAT, "images": images.digest, **stats}))
     with store.lock(*ref):

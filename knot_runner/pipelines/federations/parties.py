@@ -21,8 +21,9 @@ def party_federation(
     notes: list[str],
     **more: Any,
 ) -> Federation:
-    """The parties of ``task`` with their ``examples`` by (data set, split) and ``networks``; without a transfer set the
-    server's examples are it. ``notes``: after those on limits; ``more``: further fields of the federation."""
+    """Returns the federation of ``task`` from ``examples`` by (data set, split) and ``networks``; without a transfer
+    set, the server's examples serve as one. ``notes``: appended to those on limits; ``more``: further fields of the
+    federation."""
     by_role: dict[str, list[Party]] = {"local": [], "global": [], "transfer": []}
     for data in task.datasets.values():
         own = {split: examples[data.name, split] for split in data.splits}

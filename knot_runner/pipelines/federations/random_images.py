@@ -1,4 +1,4 @@
-"""Images that show what a model says when there is nothing to see: its probability bias (KNOT section 5.2)."""
+"""Random images, on which a model's outputs show its probability bias (KNOT section 5.2)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from knot_runner.engine.seeds import keyed
 
 
 def random_images(public: Images, bias: BiasSettings, seed: int) -> Images:
-    """``bias.images`` images without labels, of the shape of the transfer set's ``public`` ones: uniform noise, or
-    these with their pixels in random places (all channels alike)."""
+    """Returns ``bias.images`` unlabelled images of the shape of the transfer set's ``public`` ones: uniform noise, or
+    these with their pixels permuted (all channels alike)."""
     draw, count = np.random.default_rng(keyed(seed, "random images", bias.noise)), bias.images
     shape, labels = public.pixels.shape[1:], np.full(bias.images, UNLABELLED, dtype=np.int64)
     if bias.noise == "uniform":

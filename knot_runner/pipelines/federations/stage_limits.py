@@ -1,4 +1,4 @@
-"""How many of a party's training examples its stage uses: ``training.STAGE.limit``."""
+"""Limits on the training examples that a party's stage uses: ``training.STAGE.limit``."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from knot_runner.engine.seeds import keyed
 
 
 def stages_of(settings: Settings) -> dict[Role, StageSettings]:
-    """Role of a data set -> the stage that trains on it."""
+    """Returns role of a data set -> the stage that trains on it."""
     training = settings.training
     return {"local": training.local, "global": training.pretrain, "transfer": training.distil}
 
 
 def used_count(dataset: Dataset, split: str, settings: Settings) -> int:
-    """Examples of a split that are used: of ``train``, at most the stage's ``limit``."""
+    """Returns the number of used examples of a split; of ``train`` at most the stage's ``limit``."""
     limit = stages_of(settings)[dataset.role].limit if split == "train" else None
     count = len(dataset.splits[split])
     return count if limit is None else min(count, limit)
 
 
 def used_examples(dataset: Dataset, split: str, settings: Settings) -> Examples | Images:
-    """The examples that :func:`used_count` counts, drawn by the run's seed, in their order; those of a smaller limit
-    are among those of a larger one."""
+    """Returns the used examples (see :func:`used_count`), sampled by the run's seed, in their order; a smaller limit
+    gives a subset of a larger one's."""
     examples, count = dataset.splits[split], used_count(dataset, split, settings)
     if count == len(examples):
         return examples
@@ -33,7 +33,7 @@ def used_examples(dataset: Dataset, split: str, settings: Settings) -> Examples 
 
 
 def limit_notes(task: PartyTask, settings: Settings) -> list[str]:
-    """A line for each data set that is not used whole."""
+    """Returns a note for each data set of which only a part is used."""
     keys: dict[Role, str] = {"local": "local", "global": "pretrain", "transfer": "distil"}
     notes = []
     for dataset in task.datasets.values():

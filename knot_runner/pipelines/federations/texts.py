@@ -1,4 +1,4 @@
-"""From a task's texts to a federation: one vocabulary, texts encoded once and kept, a network per party."""
+"""From a task's texts to a federation: one vocabulary, texts encoded once and cached, a network per party."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ MIN_ROWS = 2
 def text_federation(
     settings: Settings, task: PartyTask, store: Store, data_root: Path | None, bias: BiasSettings | None
 ) -> Federation:
-    """Encode every split of every data set (cached) and describe the parties.
+    """Encodes every split of every data set (cached); returns the federation.
 
-    ``bias``: also make the random texts that show probability biases. Raises :class:`UserError`.
+    ``bias``: also make the random texts for probability biases. Raises :class:`UserError`.
     """
     vocabulary = load_vocabulary(settings.model, task, data_root)
     tokenizer = make_tokenizer(vocabulary, settings.task.max_length)
@@ -58,15 +58,15 @@ def text_federation(
 
 
 def stage_lengths(settings: Settings) -> dict[str, int]:
-    """Role of a data set -> tokens of its train and valid texts, at most: those of the stage that trains on it.
+    """Returns role of a data set -> maximum tokens of its train and valid texts: that of the stage that trains on it.
 
-    Test texts, random texts and probes have ``task.max_length`` whatever the stages have.
+    Test texts, random texts and probes always use ``task.max_length``.
     """
     return {role: stage.max_length or settings.task.max_length for role, stage in stages_of(settings).items()}
 
 
 def load_vocabulary(model: ModelSettings, task: PartyTask, data_root: Path | None) -> list[str]:
-    """The vocabulary that ``model.vocab`` names: learnt on all train texts, the hub's, or a local file."""
+    """Returns the vocabulary named by ``model.vocab``: learnt on all train texts, the hub's, or a local file."""
     if model.vocab == "train":
         return learn_vocabulary(_train_texts(task), model.vocab_size)
     if model.vocab == "hub":
@@ -81,7 +81,7 @@ def load_vocabulary(model: ModelSettings, task: PartyTask, data_root: Path | Non
 
 
 def _train_texts(task: PartyTask) -> list[str]:
-    """All train texts; once, where the parties have the same ones (a student and its teachers)."""
+    """Returns all train texts, counted once where parties share them (a student and its teachers)."""
     trains = [dataset.splits["train"] for dataset in task.datasets.values()]
     if all(train.texts is trains[0].texts for train in trains) and task.read:
         trains = trains[:1]
@@ -89,7 +89,7 @@ def _train_texts(task: PartyTask) -> list[str]:
 
 
 def weights_identity(model: ModelSettings, data_root: Path | None) -> str:
-    """What tells one pre-trained encoder from another in an artefact's key."""
+    """Returns the identity of a pre-trained encoder for an artefact's key."""
     if model.weights == "scratch":
         return "scratch"
     if model.weights == "hub":
@@ -98,8 +98,7 @@ def weights_identity(model: ModelSettings, data_root: Path | None) -> str:
 
 
 def weights_notes(model: ModelSettings, task: PartyTask, data_root: Path | None) -> list[str]:
-    """Of a run that begins with pre-trained weights: what :func:`text_federation` would note. Raises
-    :class:`UserError`."""
+    """Returns the notes that :func:`text_federation` would make on pre-trained weights. Raises :class:`UserError`."""
     if model.weights == "scratch":
         return []
     return _check_weights(_networks(model, task, len(load_vocabulary(model, task, data_root))).values(), data_root)
@@ -110,8 +109,8 @@ def _networks(model: ModelSettings, task: PartyTask, vocabulary: int) -> dict[st
 
 
 def _check_weights(networks: Iterable[Network], data_root: Path | None) -> list[str]:
-    """Whether the pre-trained encoder fits each of the ``networks``, before anything is trained; what is to be said of
-    it. Raises :class:`UserError`."""
+    """Checks, before training, that the pre-trained encoder fits each of ``networks``; returns notes on it. Raises
+    :class:`UserError`."""
     said: dict[str, None] = {}
     seen: list[Network] = []
     for network in networks:
@@ -127,7 +126,7 @@ def _check_weights(networks: Iterable[Network], data_root: Path | None) -> list[
 
 
 def model_files(model: ModelSettings, data_root: Path | None) -> list[Opened]:
-    """The local files of vocabulary and weights that ``model`` names, as they are; recorded with the task's."""
+    """Returns the local files of vocabulary and weights named in ``model``, to be recorded with the task's."""
     paths: list[Path] = []
     if model.vocab not in ("train", "hub"):
         place = local_path(model.vocab, data_root)
@@ -142,7 +141,7 @@ def model_files(model: ModelSettings, data_root: Path | None) -> list[Opened]:
 
 
 def save_texts(examples: Examples, tokenizer: object, key: str, store: Store) -> Ref:
-    """Encode ``examples`` into the store under ``key`` unless they are there."""
+    """Encodes ``examples`` into the store under ``key``, unless they are there."""
     with store.lock("tokens", key):
         if store.find("tokens", key) is None:
             encoded = encode(tokenizer, examples.texts, examples.pairs)
@@ -152,13 +151,13 @@ def save_texts(examples: Examples, tokenizer: object, key: str, store: Store) ->
 
 
 def encoded_pool(examples: Examples, vocabulary: list[str], settings: Settings, store: Store) -> TextData:
-    """The texts of all clients as engines hold them; kept in the store."""
+    """Returns the encoded texts of all clients; cached in the store."""
     tokenizer = make_tokenizer(vocabulary, settings.task.max_length)
     return _stored(_encoded(examples, tokenizer, digest(vocabulary), settings.task.max_length, store), store)
 
 
 def random_pool(vocabulary: list[str], settings: Settings, bias: BiasSettings, store: Store) -> TextData:
-    """Random texts as engines hold them, unlabelled; kept in the store."""
+    """Returns encoded, unlabelled random texts; cached in the store."""
     tokenizer = make_tokenizer(vocabulary, settings.task.max_length)
     return _stored(_random_texts(settings, bias, vocabulary, tokenizer, digest(vocabulary), store), store)
 
@@ -176,8 +175,8 @@ def _encoded(examples: Examples, tokenizer: object, words: str, max_length: int,
 def _random_texts(
     settings: Settings, bias: BiasSettings, vocabulary: list[str], tokenizer: object, words: str, store: Store
 ) -> Ref:
-    """``bias.texts`` texts of ``bias.tokens`` pieces drawn uniformly, with replacement, from the whole vocabulary,
-    special and ## pieces included, joined by blanks (knot.md 1.4, App. D.1)."""
+    """Stores ``bias.texts`` texts of ``bias.tokens`` word pieces drawn uniformly, with replacement, from the whole
+    vocabulary, special and ## pieces included, joined by blanks (knot.md 1.4, App. D.1)."""
     max_length = settings.task.max_length
     drawn = {"random": [bias.texts, bias.tokens], "words": words, "max_length": max_length, "seed": settings.seed}
     key = digest({"format": REQUEST_FORMAT, **drawn})

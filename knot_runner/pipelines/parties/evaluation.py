@@ -1,4 +1,4 @@
-"""After a method is through: predictions on every test set, measures, features and probes, written as records."""
+"""Evaluation after a method has finished: predictions on every test set, metrics, features and probes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Predictions = tuple[np.ndarray, np.ndarray]
 def evaluate(
     context: RunContext, task: PartyTask, federation: Federation, state: dict[str, Any], executor: Executor
 ) -> dict[str, Any]:
-    """Write ``predictions``, ``vectors`` and ``probe`` into the run's folder and return the measures.
+    """Writes ``predictions``, ``vectors`` and ``probe`` into the run's folder and returns the metrics.
 
     Keys: ``metrics`` (after the method; of teachers alone, each on its own test set), ``before`` (the pretrained global
     model), ``teachers`` (each on its own test set): measure -> data set -> value, see :func:`metrics.measure_all`;
@@ -47,7 +47,7 @@ def evaluate(
     if "selected_epoch" not in state:  # nothing was distilled: the teachers' own scores are the result
         after_p = own
     parties = parties_after(federation, state)
-    if parties:  # each goes on with a model of its own
+    if parties:  # each party keeps its own model
         after_p = _on_own_tests(parties, tests, executor)
         before_p = own
     arrays = {}
@@ -58,7 +58,7 @@ def evaluate(
     write_atomic(context.folder / "predictions.safetensors", tensor_parts(arrays))
     _write_vectors(student, federation, executor, context.folder)
     if not context.settings.on_images and context.settings.task.probe:
-        from knot_runner.pipelines.parties.text_probe import write_probe  # tokenizers, which images do without
+        from knot_runner.pipelines.parties.text_probe import write_probe  # imports tokenizers, for texts alone
 
         write_probe(context, task, federation, state, executor)
     return {
@@ -73,11 +73,11 @@ def evaluate(
 def _baselines(
     teachers: dict[str, TrainedModel], federation: Federation, executor: Executor, coordinates: np.ndarray
 ) -> dict[str, dict[str, float]]:
-    """Every teacher, and their ensemble where they are several, on the global model's test set: name -> measure ->
-    value."""
+    """Evaluates every teacher, and their ensemble where there are several, on the global model's test set; returns name
+    -> metric -> value."""
     found, labels = {}, np.empty(0)
     server, clients = federation.server, {client.name for client in federation.clients}
-    for party, teacher in teachers.items():  # clients read the originals of what the server may see a view of
+    for party, teacher in teachers.items():  # clients read the original images, of which the server may see a view
         own = server.originals.get("test", server.test) if party in clients else server.test
         found[party], labels = _predicted(teacher, [own], executor)[0]
     if len(found) > 1:
@@ -86,17 +86,17 @@ def _baselines(
 
 
 def _on_tests(model: TrainedModel, tests: dict[str, Ref], executor: Executor) -> dict[str, Predictions]:
-    """What ``model`` predicts for the ``tests`` of parties."""
+    """Returns the predictions of ``model`` for the ``tests`` of parties."""
     return dict(zip(tests, _predicted(model, list(tests.values()), executor), strict=True))
 
 
 def _on_own_tests(models: dict[str, TrainedModel], tests: dict[str, Ref], executor: Executor) -> dict[str, Predictions]:
-    """What the parties that have models of their own predict for their ``tests``."""
+    """Returns predictions of the parties that have their own models, each for its own ``tests``."""
     return {name: _predicted(models[name], [test], executor)[0] for name, test in tests.items() if name in models}
 
 
 def _predicted(model: TrainedModel, tests: list[Ref], executor: Executor) -> list[Predictions]:
-    """What ``model`` predicts for stored ``tests``."""
+    """Returns the predictions of ``model`` for stored ``tests``."""
     requests = [model.predict("predictions", test) for test in tests]
     found = []
     for test, artefact in zip(tests, executor(requests), strict=True):
@@ -106,7 +106,7 @@ def _predicted(model: TrainedModel, tests: list[Ref], executor: Executor) -> lis
 
 
 def _write_vectors(student: TrainedModel, federation: Federation, executor: Executor, folder: Path) -> None:
-    """What the student's last layer reads of some of the global model's test examples (App. C)."""
+    """Writes the inputs of the student's last layer for some of the global model's test examples (App. C)."""
     store: Store = executor.place.store
     some = balanced_subset(federation.server.test, VECTORS_PER_LABEL, federation.seed, store)
     artefact = executor([student.predict("features", some, "features")])[0]
@@ -115,7 +115,7 @@ def _write_vectors(student: TrainedModel, federation: Federation, executor: Exec
 
 
 def balanced_subset(examples: Ref, per_label: int, seed: int, store: Store) -> Ref:
-    """At most ``per_label`` stored examples of each label, drawn by ``seed``: for the scatter plots (App. C)."""
+    """Stores at most ``per_label`` examples of each label, drawn by ``seed``, for the scatter plots (App. C)."""
     ref = (examples[0], digest({"format": REQUEST_FORMAT, "of": examples, "per_label": per_label, "seed": seed}))
     with store.lock(*ref):
         if store.find(*ref) is None:
@@ -130,7 +130,7 @@ def balanced_subset(examples: Ref, per_label: int, seed: int, store: Store) -> R
 
 
 def select_stored(tensors: dict[str, Tensor], rows: np.ndarray) -> dict[str, Tensor]:
-    """Stored texts, packed anew, or images: those at ``rows``, with their labels."""
+    """Returns the stored texts (repacked) or images at ``rows``, with their labels."""
     labels = {"labels": tensors["labels"][rows]}
     if "pixels" in tensors:
         return tensors | {"pixels": tensors["pixels"][rows]} | labels

@@ -1,4 +1,4 @@
-"""The rounds of a finished run of stages: found again in the store by planning the run once more."""
+"""The rounds of a finished run of stages: found in the store by replanning the run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from knot_runner.util.errors import UserError
 
 @dataclass(frozen=True)
 class FinishedRound:
-    """What was asked, what came of it, in the same order, and the method's state then."""
+    """The requests of a round, their artefacts in the same order, and the method's state."""
 
     requests: list[StageRequest]
     artefacts: list[Artefact]
@@ -25,7 +25,8 @@ class FinishedRound:
 
 
 def finished_rounds(context: RunContext, federation: Federation, store: Store) -> Iterator[FinishedRound]:
-    """Every round of the run's method. Raises :class:`UserError` naming the first stage that is not in ``store``."""
+    """Yields every round of the run's method. Raises :class:`UserError` naming the first stage that is not in
+    ``store``."""
     hp, method = context.hp, METHODS[context.settings.method["algorithm"]]
     state, round = method.init(hp, federation), 0
     while requests := method.plan(hp, state, federation, round):

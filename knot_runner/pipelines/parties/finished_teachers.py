@@ -1,4 +1,4 @@
-"""Teachers that are finished runs: whether they fit the student, what they have seen, and their weights."""
+"""Teachers that are finished runs: their fit to the student, the examples they have seen, and their weights."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FINISHED_STAGE = "finished"
 
 @dataclasses.dataclass(frozen=True)
 class LearntFrom:
-    """What a run read: examples that it ``trained`` on, its ``tests``, and the digest of all that was read."""
+    """The examples of a run: those that it ``trained`` on, its ``tests``, and the digest of its data."""
 
     trained: list[Examples | Images]
     tests: list[Examples | Images]
@@ -43,8 +43,8 @@ class LearntFrom:
 
 
 def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
-    """Raises :class:`UserError` naming the teacher that does not fit the student of ``task``, or has learnt from
-    examples that it is tested on, or of which that cannot be known."""
+    """Raises :class:`UserError` naming a teacher that does not fit the student of ``task``, that has learnt from the
+    student's test examples, or for which this cannot be determined."""
     for key, teacher in _finished(context.hp):
         result = read_result(Path(teacher.folder))
         if result is None or result["digest"][MODEL_FILE] != teacher.weights:
@@ -60,7 +60,7 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
 
 
 def with_finished_teachers(context: RunContext, federation: Federation, store: Store) -> Federation:
-    """``federation`` with the weights of finished runs in ``store``. Raises :class:`UserError`."""
+    """Returns ``federation`` with the weights of finished runs put into ``store``. Raises :class:`UserError`."""
     teachers = []
     for number, (party, teacher) in enumerate(zip(federation.clients, context.hp.teachers, strict=True)):
         trained = None
@@ -71,8 +71,9 @@ def with_finished_teachers(context: RunContext, federation: Federation, store: S
 
 
 def learnt_from(context: RunContext) -> LearntFrom:
-    """What the run of ``context`` read, dealt out once more as it was: clients' examples with the transfer set of a
-    server that distils, or the training and valid parts of a distillation's parties. Raises :class:`UserError`."""
+    """Returns the examples of the run of ``context``, partitioned again as then: clients' examples with the transfer
+    set of a distilling server, or the training and validation parts of a distillation's parties. Raises
+    :class:`UserError`."""
     settings = context.settings
     if family_of(context.hp).training == "stages":
         parties = context.services.parties(context)
@@ -90,8 +91,7 @@ def learnt_from(context: RunContext) -> LearntFrom:
 
 
 def _clients_rows(context: RunContext, task: Any) -> np.ndarray:
-    """Rows of the training examples at any client, for training or for choices, and of those that its server distils
-    on."""
+    """Returns the rows of all clients' training and validation examples and of the server's transfer set."""
     partition, held_out = deal_clients(context, task)
     shared = [held_out] if context.hp.distil is not None else []
     return np.unique(np.concatenate([*partition.train, *(partition.valid or []), *shared]))
@@ -104,7 +104,7 @@ def _finished(hp: DistilSettings) -> Iterator[tuple[str, RunTeacher]]:
 
 
 def _context_of(context: RunContext, teacher: RunTeacher) -> RunContext:
-    """The run of ``teacher``, on the data that it was made from or, where these are not there, the student's."""
+    """Returns the context of the ``teacher`` run, on its own data or, where these are missing, on the student's."""
     folder = Path(teacher.folder)
     config = recorded_config(folder)
     paths = dict(config.get("paths", {}))
@@ -115,7 +115,8 @@ def _context_of(context: RunContext, teacher: RunTeacher) -> RunContext:
 
 
 def _check_inputs(key: str, teacher: RunTeacher, own: RunContext, context: RunContext, task: PartyTask) -> None:
-    """Whether it reads what the student's task has: images of one shape and normalisation, or one vocabulary."""
+    """Raises :class:`UserError` unless the teacher takes the student's inputs: same image shape and normalisation, or
+    vocabulary."""
     if context.settings.on_images:
         theirs, ours = own.settings.task, context.settings.task
         for name in ("shape", "mean", "std"):
@@ -125,7 +126,7 @@ def _check_inputs(key: str, teacher: RunTeacher, own: RunContext, context: RunCo
                     f"has {getattr(ours, name)}"
                 )
         return
-    from knot_runner.pipelines.federations.texts import load_vocabulary  # tokenizers, which images do without
+    from knot_runner.pipelines.federations.texts import load_vocabulary  # imports tokenizers, for texts alone
 
     theirs = load_vocabulary(own.settings.model, own.services.parties(own), own.data_root)
     if theirs != load_vocabulary(context.settings.model, task, context.data_root):
@@ -136,7 +137,8 @@ def _check_inputs(key: str, teacher: RunTeacher, own: RunContext, context: RunCo
 
 
 def _check_seen(key: str, teacher: RunTeacher, own: RunContext, task: PartyTask) -> None:
-    """Whether it, or a finished run that taught it, has learnt from the student's test examples."""
+    """Raises :class:`UserError` if the teacher, or a finished run that taught it, learnt from the student's test
+    examples."""
     student = next(data for data in task.datasets.values() if data.role == "global")
     learnt, repeated = set(), set()
     for run, read in _all_read(own):
@@ -159,7 +161,7 @@ def _check_seen(key: str, teacher: RunTeacher, own: RunContext, task: PartyTask)
 
 
 def _all_read(own: RunContext) -> Iterator[tuple[str, LearntFrom | None]]:
-    """(Run id, what it read; None where the data are not what they were) of a run and of those that taught it."""
+    """Yields (run id, its examples; None where the data have changed) of a run and of the runs that taught it."""
     result = read_result(own.folder)
     try:
         read = learnt_from(own)
@@ -172,7 +174,7 @@ def _all_read(own: RunContext) -> Iterator[tuple[str, LearntFrom | None]]:
 
 
 def _put_weights(key: str, teacher: RunTeacher, network: Network, store: Store) -> Ref:
-    """The run's weights in ``store``, checked against the network that its settings describe."""
+    """Puts the run's weights into ``store``, checked against the network that its settings describe."""
     ref = (FINISHED_STAGE, digest({"format": REQUEST_FORMAT, "run": teacher.run, "weights": teacher.weights}))
     with store.lock(*ref):
         if store.find(*ref) is None:
@@ -182,7 +184,7 @@ def _put_weights(key: str, teacher: RunTeacher, network: Network, store: Store) 
 
 
 def _model_of(key: str, teacher: RunTeacher, network: Network) -> nn.Module:
-    """``network`` with the run's weights. Raises :class:`UserError` where they are not of it."""
+    """``network`` with the run's weights. Raises :class:`UserError` where they do not fit."""
     folder, model = Path(teacher.folder), build_network(network)
     try:
         found = load_bytes(read_record(folder, read_result(folder) or {}, MODEL_FILE))

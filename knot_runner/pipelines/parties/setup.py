@@ -20,7 +20,7 @@ from knot_runner.util.errors import UserError
 
 
 def read_parties(context: RunContext) -> PartyTask:
-    """Every party's examples: the data sets of a task of texts, or images dealt by ``partition``. Raises
+    """Reads every party's examples: the data sets of a text task, or images split by ``partition``. Raises
     :class:`UserError`."""
     settings = context.settings
     on_images = settings.on_images
@@ -35,14 +35,14 @@ def read_parties(context: RunContext) -> PartyTask:
 
 
 def make_federation(context: RunContext, task: PartyTask, store: Store, bias: BiasSettings | None) -> Federation:
-    """What the method sees of ``task``, whose examples are put into ``store`` unless they are there.
+    """Returns the federation of ``task``, whose examples are put into ``store`` unless they are there.
 
-    ``bias``: also make the random examples that show probability biases. Raises :class:`UserError`.
+    ``bias``: also make the random examples for probability biases. Raises :class:`UserError`.
     """
     settings, hp = context.settings, context.hp
     if isinstance(hp, DistilSettings):
         check_finished_teachers(context, task)
-        # its texts are as long as those of the stage that reads them
+        # texts are cut to the length of the stage that reads them
         training = dataclasses.replace(settings.training, pretrain=settings.training.distil)
         settings = dataclasses.replace(settings, training=training)
     if settings.on_images:
@@ -50,7 +50,7 @@ def make_federation(context: RunContext, task: PartyTask, store: Store, bias: Bi
 
         federation = image_federation(settings, task, store, bias)
     else:
-        from knot_runner.pipelines.federations.texts import text_federation  # tokenizers, which images do without
+        from knot_runner.pipelines.federations.texts import text_federation  # imports tokenizers, for texts alone
 
         federation = text_federation(settings, task, store, context.data_root, bias)
     if not isinstance(hp, DistilSettings):
@@ -59,10 +59,10 @@ def make_federation(context: RunContext, task: PartyTask, store: Store, bias: Bi
 
 
 def teacher_networks(federation: Federation, hp: DistilSettings) -> Federation:
-    """``federation`` with the networks of the teachers that ``hp`` names. Raises :class:`UserError`."""
+    """Returns ``federation`` with the networks of the teachers named in ``hp``. Raises :class:`UserError`."""
     teachers = []
     for party, spec in zip(federation.clients, hp.teachers, strict=True):
-        finished = isinstance(spec, RunTeacher)  # its weights are there, whatever it began with
+        finished = isinstance(spec, RunTeacher)  # its weights are stored, so its initialisation is not needed
         network = dataclasses.replace(party.network, spec=spec.model if finished else spec)
         if network.is_pretrained and not finished:
             raise UserError(
@@ -75,7 +75,7 @@ def teacher_networks(federation: Federation, hp: DistilSettings) -> Federation:
 
 
 def pretrained_notes(context: RunContext, task: PartyTask) -> list[str]:
-    """What is to be said of a pre-trained encoder. Raises :class:`UserError` where it does not fit."""
+    """Returns notes on a pre-trained encoder. Raises :class:`UserError` where it does not fit."""
     if not isinstance(context.settings.model, ModelSettings):
         return []
     from knot_runner.pipelines.federations.texts import weights_notes
@@ -84,7 +84,7 @@ def pretrained_notes(context: RunContext, task: PartyTask) -> list[str]:
 
 
 def model_sources(context: RunContext) -> list[Opened]:
-    """The local files of vocabulary and weights, as they are; recorded with the task's."""
+    """Returns the local files of vocabulary and weights, to be recorded with the task's."""
     if not isinstance(context.settings.model, ModelSettings):
         return []
     from knot_runner.pipelines.federations.texts import model_files

@@ -1,8 +1,8 @@
-"""What a distillation costs: each local model is sent once, to the server; estimated FLOPs of every stage.
+"""Costs of a distillation: each local model is sent once, to the server; estimated FLOPs of every stage.
 
 Stages that several runs share count in each of them. With F, the forward pass of one example (a text of the mean length
-of its set), training takes 3 F per example and epoch that was really trained, an answer takes F. Adapters of terms, the
-first batches that weigh these, and scores on valid and test parts are left out.
+of its set), training takes 3 F per example and epoch actually trained, inference takes F. Adapters of terms, the first
+batches for automatic weights, and evaluation on validation and test parts are left out.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def distillation_costs(context: RunContext, federation: Federation, store: Store
 
 
 def sent_bytes(request: StageRequest, artefact: Artefact) -> int:
-    """What leaves the owner of local data when a stage is finished: a model, or records beside it."""
+    """Returns the bytes that a data owner sends when a stage is finished: a model, or records with it."""
     if isinstance(request, Train) and request.stage == "local":
         layout = layout_of(request.network)
         return NUMBER_BYTES * (layout.size + layout.buffer_size)
@@ -64,14 +64,15 @@ def sent_bytes(request: StageRequest, artefact: Artefact) -> int:
 
 
 class StageCounter:
-    """FLOPs of stages; a network is counted once for each length of texts."""
+    """FLOPs of stages; each network is measured once per text length."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[tuple[str, int], int | None] = {}
 
     def flops(self, request: StageRequest, artefact: Artefact) -> int | None:
-        """Of one stage; None of one that is no training and no inference on stored examples, such as making images."""
+        """Returns the FLOPs of a stage; None if it is neither training nor inference on stored examples (making images,
+        say)."""
         if isinstance(request, Train):
             return self._times(3 * _epochs(artefact), request.network, request.train.examples)
         if isinstance(request, Predict | ReleaseRecords):
@@ -81,7 +82,8 @@ class StageCounter:
         return 0 if isinstance(request, PickStudent) else None
 
     def _students(self, request: TrainStudents, epochs: int) -> int | None:
-        """Students, and teachers: frozen ones answer once where images are not augmented, else in every epoch."""
+        """Returns the FLOPs of students and teachers; frozen teachers run once without augmentation, else in every
+        epoch."""
         examples = request.train.examples
         own = self._times(_passes(request.schedule) * epochs, request.network, examples)
         answers = 1 if request.augment == "none" else epochs
@@ -90,7 +92,7 @@ class StageCounter:
         return None if None in parts else sum(parts)
 
     def _times(self, passes: int, network: Network, examples: Ref) -> int | None:
-        """FLOPs of so many forward ``passes`` of all ``examples``."""
+        """Returns the FLOPs of ``passes`` forward passes over all ``examples``."""
         info = self._store.get(*examples).info
         count = info["texts"] if network.reads_texts else info["images"]
         length = math.ceil(info["tokens"] / count) if network.reads_texts else 0
@@ -103,11 +105,11 @@ class StageCounter:
 
 
 def _passes(schedule: dict[str, Any]) -> int:
-    """What all students of a schedule, and the teachers that they are themselves, do with an example in an epoch, in
-    forward passes: 3 to train, 1 to answer."""
+    """Returns the forward passes per example and epoch of a schedule's students, also as each other's teachers: 3 for
+    training, 1 for inference."""
     own = build(SCHEDULE_SETTINGS[schedule["kind"]], schedule, "method.schedule")
     if isinstance(own, MutualSchedule):
-        answers = own.students - 1 if own.order == "alternating" else 0  # else what is trained on is what is said
+        answers = own.students - 1 if own.order == "alternating" else 0  # else training outputs are reused
         return own.students * (3 + answers)
     return 4 if isinstance(own, AverageSchedule | SnapshotSchedule) else 3
 

@@ -21,8 +21,8 @@ from knot_runner.util.files import write_json
 def write_probe(
     context: RunContext, task: PartyTask, federation: Federation, state: dict[str, Any], executor: Executor
 ) -> None:
-    """Paired sentences that differ in one word (App. D.2), through the student, the model before where there is one,
-    and every teacher."""
+    """Writes the predictions of the student, of the global model before distillation (if any) and of every teacher for
+    paired sentences that differ in one word (App. D.2)."""
     settings = context.settings
     rows = []
     for probe, spec in settings.task.probe.items():

@@ -1,4 +1,4 @@
-"""The models that a distillation ends with, as evaluation sees them, and what they predict."""
+"""The final models of a distillation, as evaluated, and their predictions."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class TrainedModel:
     weights: Ref
 
     def predict(self, stage: Any, examples: Ref, output: Any = "logits") -> Predict:
-        """The request for its ``output`` on stored ``examples``."""
+        """Returns the request for its ``output`` on stored ``examples``."""
         return Predict(stage, self.name, self.network, self.weights, examples, output)
 
 
 def trained_models(
     federation: Federation, state: dict[str, Any]
 ) -> tuple[TrainedModel, TrainedModel | None, dict[str, TrainedModel]]:
-    """(The student, the global model before distillation where there is one, every other model by its party)."""
+    """Returns the student, the global model before distillation (if any), and every other model by party."""
     networks = {party.name: party.network for party in federation.teachers}
     own = federation.server.network
     student = TrainedModel("student", own, ref_of(state["student"]))
@@ -45,7 +45,8 @@ def trained_models(
 
 
 def parties_after(federation: Federation, state: dict[str, Any]) -> dict[str, TrainedModel]:
-    """Every party's own model after they learnt from each other, the global one as it is now; {} where they did not."""
+    """Returns every party's own model after mutual learning, including the current global one; {} without mutual
+    learning."""
     parties = [party for party in federation.teachers if f"after/{party.name}" in state]
     if not parties:
         return {}

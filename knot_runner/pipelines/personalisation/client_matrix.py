@@ -42,7 +42,7 @@ class ClientMatrix:
         return matrix_measures(self.examples, self.correct, self.loss, federation.numbers, self.global_correct)
 
     def save(self, folder: Path) -> None:
-        """Into the run's ``folder``."""
+        """Write the matrices into the run's ``folder``."""
         arrays = {"examples": self.examples, "correct": self.correct, "loss": self.loss}
         if self.global_correct is not None:
             arrays["global_correct"] = self.global_correct
@@ -50,8 +50,7 @@ class ClientMatrix:
 
 
 def check_matrix(federation: Federation, key: str) -> None:
-    """Raises :class:`UserError`, naming the ``key`` that asks for it, where no model can be measured on others'
-    examples."""
+    """Raises :class:`UserError`, naming ``key``, where models cannot be measured on other clients' examples."""
     if len(federation) < 2:
         raise UserError(f"{key}: one client has no others to be measured on; null is right")
     having = [client for client in federation.numbers if len(federation.clients[client].test)]
@@ -62,7 +61,7 @@ def check_matrix(federation: Federation, key: str) -> None:
 def logits_of(
     engine: Engine, tests: TestRows, models: Iterable[tuple[int, ClientModel]], classes: int, federation: Federation
 ) -> Iterator[tuple[int, Tensor]]:
-    """(client, logits [N, C] on ``tests.rows``) of every model; a few models are held at a time."""
+    """Yields (client, logits [N, C] on ``tests.rows``) of every model, holding a few models in memory at a time."""
     values = len(tests.rows) * classes + federation.layout.size
     waiting, bodies = iter(models), _Bodies(federation)
     while part := list(itertools.islice(waiting, max(FEWEST_AT_ONCE, VALUES_AT_ONCE // values))):
@@ -75,7 +74,7 @@ def logits_of(
 
 
 class _Bodies:
-    """Which models have the body of the first one, as with FedPer and FedRep, where heads alone are clients' own."""
+    """Recognises models that share the first model's body, as in FedPer and FedRep, where only heads are personal."""
 
     def __init__(self, federation: Federation) -> None:
         self._federation = federation
@@ -83,7 +82,7 @@ class _Bodies:
         self._name = ""
 
     def name(self, client: int, model: ClientModel) -> str:
-        """The digest of the first model's body for all that have it; "" for the others."""
+        """Returns the digest of the first model's body where ``model`` shares it, otherwise ""."""
         number = self._federation.network_number(client)
         parts = self._federation.layout_of(client).body_parts(model.weights, model.buffers)
         if self._first is None:
@@ -98,7 +97,7 @@ class _Bodies:
 def deployed_matrix(
     method: Method, hp: Any, state: FederatedState, federation: Federation, labels: Tensor, classes: int, engine: Engine
 ) -> ClientMatrix:
-    """The models that clients use after a round; ``labels`` [all test examples]."""
+    """Measures the models deployed to clients after a round; ``labels`` [all test examples]."""
     tests = TestRows.of(federation.rows("test"))
     own, everyone = labels[tests.rows], range(len(federation.clients))
     if one_model(method, hp):

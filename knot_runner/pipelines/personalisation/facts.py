@@ -1,4 +1,4 @@
-"""What a result says of clients' own models: measures of every point, and the trade-offs between ID and OOD."""
+"""Facts on clients' own models: metrics of every point, and the trade-offs between ID and OOD."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def point_facts(
     federation: Federation, points: Sequence[Point], steps: Sequence[float], start: ClientMatrix, correct: Tensor,
     loss: Tensor, valid: Tensor,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Of every point: where it lies, its measures, and the accuracy on the clients' held-out examples, each client
-    alike. ``steps``: of optimisers, in the mean over clients; ``start``: the record of theta_0; ``correct``, ``loss``
-    [points, K, K]; ``valid`` [points, K]."""
+    """Returns for every point its position, its metrics, and its validation accuracy, unweighted over clients.
+    ``steps``: optimiser steps, mean over clients; ``start``: the record of theta_0; ``correct``, ``loss`` [points, K,
+    K]; ``valid`` [points, K]."""
     sizes = [len(rows) for rows in federation.rows("valid")]
     having = [client for client in federation.numbers if sizes[client]]
     found = []
@@ -36,9 +36,10 @@ def point_facts(
 
 
 def trade_offs(points: Sequence[dict[str, Any]], start: dict[str, float], chance: float) -> dict[str, Any]:
-    """The curve of ``points`` with theta_0 (``start``) on it: the best ID accuracy at an OOD accuracy of at most 1, 2
-    or 5 points below that of theta_0; what that gains on theta_0 at 1; and the area above the ID accuracy of theta_0
-    and the OOD accuracy of guessing (``chance``), where all variants of one federated run have the same corner."""
+    """Returns facts of the curve of ``points`` with theta_0 (``start``): the best ID accuracy whose OOD accuracy is at
+    most 1, 2 or 5 points below that of theta_0; the gain over theta_0 at 1 point; and the area above the ID accuracy of
+    theta_0 and the OOD accuracy of guessing (``chance``), where all variants of one federated run have the same
+    corner."""
     pairs = [(point["ood_accuracy"], point["id_accuracy"]) for point in [start, *points]]
     matched = {str(lost): id_at_matched_ood(pairs, start["ood_accuracy"], lost / 100) for lost in MATCHED}
     gain = matched["1"] - start["id_accuracy"]

@@ -1,7 +1,7 @@
-"""Personalisation after the rounds of a federated method: clients' own models, measured on everybody's test examples.
+"""Personalisation after the rounds of a federated method: clients' own models, measured on all clients' test examples.
 
-The rounds are trained once for all variants (an artefact, as clusters are), and the models of each point are measured
-as they come: only counts are kept, so that memory does not grow with clients x parameters.
+The rounds are trained once for all variants (an artefact, as clusters are). Models of each point are measured at once
+and only counts kept, so that memory does not grow with clients x parameters.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PERSONAL_COMMITS = "personalisation"
 
 
 def shared_rounds(context: RunContext, setup: Setup, method: Method, engine: Engine) -> TrainingResult:
-    """All clients together, trained once for every run that has the same rounds."""
+    """Trains all clients together, once for every run with the same rounds."""
     federation = setup.federation
     (finished,) = train_clusters(ClusterWork(context, setup, method, engine), [federation])
     rows = merged([finished.rows], [federation])
@@ -60,7 +60,7 @@ def shared_rounds(context: RunContext, setup: Setup, method: Method, engine: Eng
 
 
 def personal_notes(hp: Any, federation: Federation) -> list[str]:
-    """What the user should hear before the rounds; nothing without personalisation. Raises :class:`UserError`."""
+    """Returns notes to the user before the rounds; [] without personalisation. Raises :class:`UserError`."""
     spec = hp.personalisation
     return PERSONALISATIONS[spec.kind].check(spec, federation) if spec is not None else []
 
@@ -68,7 +68,7 @@ def personal_notes(hp: Any, federation: Federation) -> list[str]:
 def personalise(
     rounds: Callable[..., TrainingResult], context: RunContext, setup: Setup, method: Method, engine: Engine
 ) -> TrainingResult:
-    """``rounds``, and what every client then makes of its model: measures and predictions of the deployed ones."""
+    """Runs ``rounds``, then each client's personalisation; returns metrics and predictions of the deployed models."""
     before = rounds(context, setup, method, engine)
     work = _Work(context, setup, engine, before.method, before.state)
     state, rows = run_rounds(work.loop())
@@ -116,7 +116,7 @@ class _Work:
         self.steps = self._steps()
 
     def loop(self) -> RoundLoop:
-        """All rounds of the kind, committed below the run's folder."""
+        """The loop over the personalisation's rounds, committed below the run's folder."""
         context = self.context
         commits = Commits(
             context.folder / PERSONAL_COMMITS,
@@ -145,12 +145,12 @@ class _Work:
     def _observe(
         self, round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]
     ) -> LogRow:
-        """What the clients' training costs; nothing is sent."""
+        """Returns the costs of the clients' training; nothing is sent."""
         flops = self.setup.example_flops
         return {"client_flops": None if flops is None else sum(training_flops(one, flops) for one in requests)}
 
     def _measure(self, round: int, state: FederatedState, trained: list[Trained]) -> tuple[FederatedState, LogRow]:
-        """The models that are measured after ``round`` into the record, in place."""
+        """Measures the models due after ``round`` into the record, in place."""
         shown = self.kind.measured(self.spec, self.federation, state, round)
         for number, group in itertools.groupby(shown, key=lambda one: one[0]):
             self._record(state, number, [(client, model) for _, client, model in group])
@@ -159,7 +159,7 @@ class _Work:
         return state, {}
 
     def _record(self, state: FederatedState, number: int, models: list[tuple[int, ClientModel]]) -> None:
-        """Counts of the ``models`` of point ``number``."""
+        """Records the counts of the ``models`` of point ``number``."""
         federation = self.federation
         if self.points[number].mixed and any(federation.layout_of(client).buffer_size for client, _ in models):
             models = self._estimated(number, models)
@@ -188,7 +188,8 @@ class _Work:
             )
 
     def _estimated(self, number: int, models: list[tuple[int, ClientModel]]) -> list[tuple[int, ClientModel]]:
-        """``models`` with running statistics of their clients' training examples: one epoch at rate 0."""
+        """Returns ``models`` with running statistics re-estimated on their clients' training examples: one epoch at
+        rate 0."""
         federation, step = self.federation, self.points[number].step
         requests = []
         for client, model in models:
@@ -199,7 +200,7 @@ class _Work:
         return [(client, ClientModel(model.weights, one.buffers)) for (client, model), one in pairs]
 
     def _steps(self) -> list[float]:
-        """Optimiser steps since the rounds, of every point, in the mean over clients."""
+        """Returns optimiser steps since the rounds at every point, mean over clients."""
         sizes = [len(rows) for rows in self.federation.rows("train")]
         found = []
         for point in self.points:
@@ -208,7 +209,7 @@ class _Work:
         return found
 
     def result(self, state: FederatedState) -> _Result:
-        """What the record comes to; it is written into the run's folder."""
+        """Summarises the record and writes it into the run's folder."""
         correct, loss, valid = (state[f"record/{name}"] for name in ("correct", "loss", "valid"))
         facts = point_facts(self.federation, self.points, self.steps, self.start, correct, loss, valid)
         scores = [point["valid_accuracy"] or 0.0 for point in facts]
@@ -226,7 +227,8 @@ class _Work:
         return _Result(facts, self._predictions(state["record/logits"][chosen]), matrix.measures(self.federation))
 
     def _losses(self, client: int, models: Sequence[ClientModel]) -> Tensor:
-        """Mean loss [models, K] on every client's test examples, NaN where it has none that count."""
+        """Returns the mean loss [models, K] on every client's test examples; NaN for a client without examples that
+        count."""
         examples = self.start.examples[client].double()
         asked = [(client, model) for model in models]
         shown = logits_of(self.engine, self.tests, asked, self.classes, self.federation)

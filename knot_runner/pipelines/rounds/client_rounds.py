@@ -1,4 +1,4 @@
-"""Rounds in which clients train: executed by an engine, checked, measured every so often, ended at a target."""
+"""Rounds of client training: executed by an engine, checked, evaluated periodically, stopped at a target."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def client_rounds(
 ) -> RoundLoop:  # fmt: skip
     """Rounds of local training by the clients of ``federation``, committed in ``folder``.
 
-    ``data``: digest of what a commit must have been made with; ``measure``: what is said of a round, with its measures
-    every ``training.evaluate_every`` rounds and in the last.
+    ``data``: digest of the inputs that a commit must match; ``measure``: makes a round's log row, with metrics every
+    ``training.evaluate_every`` rounds and in the last.
     """
     training = context.settings.training
 
@@ -51,14 +51,14 @@ def client_rounds(
 
     def observe(round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
         row = measure(round, state, RoundWork(requests, **after), trained, training.measures(round))
-        after.clear()  # what was asked holds models
+        after.clear()  # requests hold models
         if "accuracy" in row:
             shown["accuracy"] = f"accuracy {row['accuracy']:.3f}"
         context.progress("rounds", round + 1, training.rounds, shown.get("accuracy", ""))
         return row
 
     shown: dict[str, str] = {}
-    after: dict[str, Any] = {}  # what followed the fold of the round that is under way
+    after: dict[str, Any] = {}  # the exchange after the current round's fold
     commits = Commits(folder, data, context.note, context.code, context.settings.plugins)
     stops = functools.partial(reached_target, training)
     rounds = training.rounds if federation.privacy is not None else 0
@@ -69,8 +69,8 @@ def run_exchange(
     method: Method, hp: Any, federation: Federation, engine: Engine, round: int, state: FederatedState,
     trained: list[Trained], see: SeeExchange = lambda *_: None,
 ) -> tuple[FederatedState, LogRow]:  # fmt: skip
-    """What follows the fold of ``round``, if the method exchanges more than models (:class:`Exchange`): the state after
-    it, and what there is to say of it; ``see`` is given what it consists of. Raises :class:`DivergedError`."""
+    """Runs the method's :class:`Exchange` after the fold of ``round``, if it has one; returns the new state and its log
+    entries. ``see`` receives the exchange's requests. Raises :class:`DivergedError`."""
     steps = method.exchange
     asked = steps.ask(hp, state, federation, round, trained) if steps and trained else []
     if not asked:
@@ -84,7 +84,7 @@ def run_exchange(
 
 
 def reached_target(training: FederatedTraining, rows: list[LogRow]) -> bool:
-    """Whether the last round reached the target of a run that ends there."""
+    """Returns whether the last round reached the target accuracy of a run that stops at it."""
     if not training.stop_at_target or not rows or "accuracy" not in rows[-1]:
         return False
     return rows[-1]["accuracy"] >= training.target

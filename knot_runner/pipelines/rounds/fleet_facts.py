@@ -1,4 +1,4 @@
-"""What a result says of a run's fleet, from the rows of its rounds."""
+"""The fleet's part of a result, from the rows of its rounds."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from knot_runner.pipelines.rounds.loop import LogRow
 
 
 def fleet_notes(fleet: FleetSettings | None) -> list[str]:
-    """What the user should hear of a fleet."""
+    """Returns notes to the user on a fleet."""
     return [f"fleet {fleet.name}: its clock is simulated, in virtual seconds"] if fleet is not None else []
 
 
 def fleet_counts(rows: list[LogRow]) -> dict[str, int]:
-    """Clients that dropped out, came too late, or did partial work, in all ``rows`` together."""
+    """Returns how many clients dropped out, were late, or did partial work, summed over ``rows``."""
     return {key: sum(row[key] for row in rows) for key in ("dropped", "late", "partial")}
 
 
 def fleet_result(rows: list[LogRow], target: float | None) -> dict[str, Any]:
-    """The clock at the end and at the first round at ``target``, and what became of the clients; {} without a fleet."""
+    """Returns the clock at the end and at the first round at ``target``, and :func:`fleet_counts`; {} without a
+    fleet."""
     if not rows or "clock" not in rows[-1]:
         return {}
     arrived = [len(row["participants"]) for row in rows]

@@ -29,10 +29,10 @@ Observe = Callable[[int, State, list[Any], list[Any]], LogRow]
 
 @dataclass(frozen=True)
 class RoundLoop:
-    """What goes through rounds: ``method`` with its settings ``hp`` over ``federation``.
+    """The inputs of the loop: ``method`` with its settings ``hp`` over ``federation``.
 
-    ``commits``: where the state is kept; ``stops``: whether a log of rows is complete before the method is through;
-    ``usable``: whether a committed state can be gone on from; ``log``: is given every row.
+    ``commits``: store of the state; ``stops``: whether to stop early, given the rows so far; ``usable``: whether a
+    committed state can be resumed from; ``log``: receives every row.
     """
 
     method: Method
@@ -54,10 +54,10 @@ class RoundLoop:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What rounds came to: the method and state that are deployed, all rows, and what else the result holds.
+    """The outcome of all rounds: the deployed method and state, all rows, and further facts for the result.
 
-    ``seconds``: of what is no round. Of clients' own models beyond the rounds: ``found``, their predictions, and
-    ``measures`` of the deployed ones; ``flops``: what training them took at clients, None where that is not known.
+    ``seconds``: time outside rounds. For personalised models: ``found``, their predictions; ``measures`` of the
+    deployed ones; ``flops`` of training them at clients, None where unknown.
     """
 
     method: Method
@@ -71,7 +71,8 @@ class TrainingResult:
 
 
 def run_rounds(loop: RoundLoop, start: State | None = None) -> tuple[State, list[LogRow]]:
-    """All rounds from the last commit on, until the method plans nothing more: the final state, and a row of each.
+    """Runs all rounds, resuming from the last commit, until the method plans no request; returns the final state and
+    all rows.
 
     ``start``: the state before round 0, made by the method if None. Raises :class:`DivergedError`.
     """
@@ -99,7 +100,7 @@ def run_rounds(loop: RoundLoop, start: State | None = None) -> tuple[State, list
 
 
 def _planned(loop: RoundLoop, state: State, round: int) -> list[Any] | None:
-    """The requests of ``round``; None when the method is through."""
+    """Returns the requests of ``round``; None when the method has finished."""
     method, known = loop.method, (loop.hp, state, loop.federation, round)
     requests = method.plan(*known)
     if requests or round < loop.rounds:
@@ -108,7 +109,7 @@ def _planned(loop: RoundLoop, state: State, round: int) -> list[Any] | None:
 
 
 def scalars(row: LogRow) -> LogRow:
-    """What of a row is one number."""
+    """Returns the scalar entries of a row."""
     return {key: value for key, value in row.items() if isinstance(value, int | float)}
 
 
@@ -117,7 +118,7 @@ def _joined(values: dict[str, Any], tensors: dict[str, Tensor]) -> State:
 
 
 def _commit(commits: Commits, round: int, state: State, rows: list[LogRow]) -> State:
-    """The same state, of which what commits share is mapped now."""
+    """Commits the state; returns it with the tensors shared between commits memory-mapped."""
     tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
     plain = {name: value for name, value in state.items() if name not in tensors}
     return {**state, **commits.save(round, tensors, rows, {"state": plain} if plain else {})}

@@ -1,4 +1,4 @@
-"""Private training of a run: its mechanism, what is told of it, epsilon of every round, and the result's facts."""
+"""Private training of a run: its mechanism, notes, epsilon of every round, and facts of the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from knot_runner.util.errors import UserError
 
 
 def with_privacy(federation: Federation, settings: Settings) -> Federation:
-    """``federation`` as ``settings.privacy`` draws and clips it; as it is without. Raises :class:`UserError`."""
+    """Returns ``federation`` with the sampling and clipping of ``settings.privacy``; unchanged without. Raises
+    :class:`UserError`."""
     spec = settings.privacy
     if spec is None:
         return federation
@@ -33,12 +34,12 @@ def with_privacy(federation: Federation, settings: Settings) -> Federation:
         found = noise_for(known, federation.training.rounds, spec.epsilon, _delta(spec, clients))
         known = dataclasses.replace(known, noise_multiplier=found)
     if known.noise_multiplier:
-        accountant_name()  # that it is missing is said before anything is trained
+        accountant_name()  # a missing accountant is reported before training
     return dataclasses.replace(federation, privacy=known)
 
 
 def privacy_notes(settings: Settings, federation: Federation) -> list[str]:
-    """What the user should hear of a private run before it; [] without."""
+    """Returns notes to the user before a private run; [] without privacy."""
     privacy, spec = federation.privacy, settings.privacy
     if privacy is None:
         return []
@@ -64,14 +65,14 @@ def guarantee(epsilon: float | None, delta: float, rounds: int) -> str:
 
 
 def epsilon_row(settings: Settings, federation: Federation, round: int) -> LogRow:
-    """Epsilon spent once ``round`` is over; {} without noise. Clients' work on their own after the last round sends
+    """Returns the epsilon spent after ``round``; {} without noise. Clients' own training after the last round sends
     nothing and costs nothing."""
     spent = _spent(settings, federation, round + 1)
     return {} if spent is None else {"epsilon": spent}
 
 
 def privacy_facts(settings: Settings, federation: Federation, rounds: int, rows: list[LogRow]) -> dict[str, Any]:
-    """``privacy`` of a result after ``rounds`` whose rows are known; {} without."""
+    """Returns ``privacy`` of a result after ``rounds`` with these ``rows``; {} without privacy."""
     privacy, spec = federation.privacy, settings.privacy
     if privacy is None:
         return {}
@@ -102,5 +103,5 @@ def _spent(settings: Settings, federation: Federation, rounds: int) -> float | N
 
 
 def _delta(spec: UserPrivacySettings, clients: int) -> float:
-    """As McMahan et al. 2018 have it, if none is given."""
+    """Returns the given delta, or by default that of McMahan et al. 2018."""
     return clients**-1.1 if spec.delta is None else spec.delta

@@ -1,4 +1,4 @@
-"""Measures of one round: the deployed models on the clients' test images, as one row of ``rounds.jsonl``."""
+"""Metrics of one round: the deployed models on the clients' test examples, as one row of ``rounds.jsonl``."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from knot_runner.methods.federation import FederatedState, Federation
 
 @dataclass(frozen=True)
 class TestPredictions:
-    """What the deployed models say: ``logits`` [M, C] and ``labels`` [M] of all test examples, and the accuracy of each
-    client's model on its own (None for a client without test examples); ``unseen``: that of the clients that take part
-    in no round, whose examples are not among the others."""
+    """Predictions of the deployed models: ``logits`` [M, C] and ``labels`` [M] of all test examples, and the accuracy
+    of each client's model on its own (None for a client without test examples); ``unseen``: that of the clients that
+    never take part, whose examples are not in ``logits``."""
 
     logits: Tensor
     labels: Tensor
@@ -41,7 +41,7 @@ NO_WORK: dict[str, Any] = {
 def predict_test(
     method: Method, hp: Any, state: FederatedState, federation: Federation, labels: Tensor, engine: Engine
 ) -> TestPredictions:
-    """One global model is asked about every test image once; models of the clients' own about their own images.
+    """Runs inference on the test examples: a global model on each of them once, clients' own models on their own.
 
     ``labels`` [N]: of all test images.
     """
@@ -65,7 +65,7 @@ def predict_test(
 def _own_logits(
     method: Method, hp: Any, state: FederatedState, federation: Federation, clients: list[int], engine: Engine
 ) -> Iterator[Tensor]:
-    """Logits of each client's model on its own test examples; a few models are made at a time."""
+    """Yields logits of each client's model on its own test examples, making a few models at a time."""
     at_once = max(FEWEST_AT_ONCE, VALUES_AT_ONCE // federation.layout.size)
     for first in range(0, len(clients), at_once):
         part = clients[first : first + at_once]
@@ -82,8 +82,9 @@ def one_model(method: Method, hp: Any) -> bool:
 def score(
     predictions: TestPredictions, federation: Federation, temperature: float, coordinates: list[list[float]] | None
 ) -> dict[str, Any]:
-    """Every metric of the table (semantic distance where classes have coordinates), loss at T=1 and at ``temperature``,
-    and the clients' accuracies: over all test images (weighted), over clients (unweighted), and of each."""
+    """Returns every metric of the table (semantic distance where classes have coordinates), loss at T=1 and at
+    ``temperature``, and the clients' accuracies: over all test images (weighted), over clients (unweighted), and of
+    each."""
     logits, labels = predictions.logits.double().numpy(), predictions.labels.numpy()
     points = None if coordinates is None else np.asarray(coordinates, dtype=np.float64)
     row: dict[str, Any] = {
@@ -101,7 +102,7 @@ def score(
 
 
 def over_clients(accuracies: list[float | None], sizes: list[int]) -> dict[str, float]:
-    """The mean of the clients' accuracies by their test images (``weighted``) and of each alike (``unweighted``)."""
+    """Returns the mean accuracy over clients, weighted by test images (``weighted``) and not (``unweighted``)."""
     shown = [(value, size) for value, size in zip(accuracies, sizes, strict=True) if value is not None]
     return {
         "weighted": sum(value * size for value, size in shown) / sum(size for _, size in shown),
@@ -116,14 +117,14 @@ def check_logits(predictions: TestPredictions, round: int) -> None:
 
 
 def evaluation_temperature(hp: Any, round: int) -> float:
-    """The temperature that ``tempered_loss`` is measured at."""
+    """Returns the temperature of ``tempered_loss``."""
     return 1.0 if hp.lr_control else scheduled(hp.temperature, hp.schedule, round)
 
 
 def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> dict[str, Any]:
-    """What the participants' training says: accuracy of each on its own test images before and after, losses, steps.
+    """Returns facts of the participants' training: accuracy on own test images before and after, losses, steps.
 
-    Of a client that trains several models in a round, it is the first, which it sends; steps are of all.
+    For a client that trains several models in a round, these describe the first, which it sends; steps count all.
     """
     if not requests:
         return dict(NO_WORK)

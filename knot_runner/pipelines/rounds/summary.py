@@ -1,4 +1,4 @@
-"""What the rows of a federated run come to."""
+"""Summary of the log rows of a federated run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from knot_runner.pipelines.rounds.fleet_facts import fleet_result
 
 
 def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any]:
-    """The result's measures: of the last measured round, the best accuracy, and the first round at ``target``."""
+    """Returns the result's metrics: those of the last evaluated round, the best accuracy, the first round at
+    ``target``."""
     measured = [row for row in rows if "accuracy" in row]
     last = measured[-1]
     best = max(row["accuracy"] for row in measured)
@@ -28,7 +29,7 @@ def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any
 
 
 def _distilled(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of a server that distils: what its distillations came to."""
+    """Returns a summary of the server's distillations."""
     taught = [row for row in rows if "distil_loss" in row]
     if not taught:
         return {}

@@ -1,4 +1,4 @@
-"""The commits of one run: often enough that a kill costs little, and gone on from only with the same data."""
+"""The commits of one run: frequent enough that a kill costs little, and resumed from only with the same data."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ OTHER_DATA = "the data changed since this run was interrupted; it begins afresh"
 
 
 def stands(commit: Commit, code: str | None, say: Callable[[str], None]) -> bool:
-    """Whether a commit is gone on from, which is said where other code made it; with ``code`` (``--stale=rerun``) such
-    a one is not."""
+    """Returns whether to resume from ``commit``. Warns through ``say`` where other code made it; with ``code``
+    (``--stale=rerun``) such a commit is not resumed from."""
     changes = code_changes(commit.values) if commit.step >= 0 else []
     if changes:
         say(f"{'does not go' if code else 'goes'} on from a commit made otherwise: {'; '.join(changes)}")
@@ -32,10 +32,10 @@ def stands(commit: Commit, code: str | None, say: Callable[[str], None]) -> bool
 
 
 class Commits:
-    """Commits in ``folder`` of work on ``data`` (a digest of all that the steps depend on). Use under a lock.
+    """Commits in ``folder`` of work on ``data`` (a digest of all inputs of the steps). Use under a lock.
 
-    ``code``: with it, what other code committed is not gone on from; ``plugins``: are part of that code.
-    ``step``: that was committed last, -1 before any.
+    ``code``: if given, commits made by other code are not resumed from; ``plugins``: count as part of that code.
+    ``step``: the last committed step, -1 before any.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class Commits:
         self.step, self._cost, self._since = -1, 0.0, time.monotonic()
 
     def resume(self, usable: Usable = lambda *_: True) -> tuple[Commit, list[dict[str, Any]]]:
-        """The last commit (step -1: none) and the log up to it; work on other data is dropped, and that is said, as is
-        what is no longer ``usable``."""
+        """Returns the last commit (step -1: none) and the log up to it. Commits on other data, and those that are not
+        ``usable``, are dropped with a warning."""
         commit = self._checkpoint.load()
         if commit.problem:
             self._say(commit.problem)
@@ -62,7 +62,7 @@ class Commits:
         return commit, self._checkpoint.log()
 
     def due(self) -> bool:
-        """Whether a commit now would be its share of the time."""
+        """Returns whether a commit is due: commits take a bounded share of the time."""
         return time.monotonic() - self._since > min(self._cost / COMMIT_SHARE, MAX_UNCOMMITTED)
 
     def save(

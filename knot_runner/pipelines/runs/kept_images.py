@@ -1,9 +1,9 @@
-"""Images that took long to read from their files: kept as arrays in the store, and mapped by the runs that follow.
+"""Images that are slow to read from their files: cached as arrays in the store and memory-mapped by later runs.
 
 LEAF's json of 3,550 writers takes a minute and a half of CPU time to read, which ``hardware.workers`` processes share,
-and a zip of 12,000 JPEG files eight seconds; arrays are there at once, and being a mapped file they are no memory of
-any process. They are used as long as the files are those that were read: by what the file system says of each, and by
-content where that differs (:class:`knot_runner.provenance.fingerprints.Now`).
+and a zip of 12,000 JPEG files eight seconds; arrays are available at once, and a mapped file takes no process memory.
+The cache is valid while the files are unchanged: by file metadata, and by content where metadata differ
+(:class:`knot_runner.provenance.fingerprints.Now`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ARRAYS = ("pixels", "labels", "users", "files")
 
 
 def read_images(context: RunContext) -> ImageTask:
-    """The run's images, read by ``context.services``, or mapped where they were kept. Raises :class:`UserError`."""
+    """Returns the run's images, read by ``context.services`` or mapped from the cache. Raises :class:`UserError`."""
     settings, root = context.settings.task, context.data_root
     if settings.source != "local" or root is None or context.settings.plugins:  # a plug-in may read anything
         return context.services.images(settings, root)
@@ -68,7 +68,7 @@ def _key(settings: ImageTaskSettings, root: Path) -> str:
 
 
 def _same_files(kept: Artefact, root: Path) -> bool:
-    """Whether the files are those that were read."""
+    """Returns whether the files are unchanged since they were cached."""
     now = Now()
     return all(now.change(root, Opened(**record)) is None for record in kept.info["opened"])
 

@@ -1,6 +1,6 @@
-"""What a run must hold in memory at the least, from its settings alone: refused by name where no machine memory does.
+"""Lower bounds on a run's memory, from its settings alone: a setting that needs more than the machine has is refused.
 
-Lower bounds, so that nothing that could run is refused; what data add (images of a file, say) is not counted.
+Nothing that could run is refused; memory for data (images of a file, say) is not counted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TEXT = 16
 
 
 def check_memory(settings: Settings, hp: Any) -> None:
-    """Raises :class:`UserError` naming the key that asks for more memory than this machine has."""
+    """Raises :class:`UserError` naming the key that needs more memory than this machine has."""
     task = settings.task
     if isinstance(task, GaussiansSettings):
         _gaussians(task, hp.fedwad)
@@ -87,7 +87,7 @@ def _images(task: ImageTaskSettings | ImageSetsSettings) -> None:
 
 
 def _image_models(settings: Settings, hp: Any) -> None:
-    """The model, or the architectures that clients have in its place."""
+    """Checks the model, or the clients' architectures in its place."""
     if settings.training is None or settings.model is None:
         return
     dealt = [(f"method.models[{number}]", spec) for number, spec in enumerate(getattr(hp, "models", []))]
@@ -96,7 +96,7 @@ def _image_models(settings: Settings, hp: Any) -> None:
 
 
 def _image_model(settings: Settings, where: str, spec: ImageModel) -> None:
-    """The model's size is read off the model itself, built without memory."""
+    """Checks the model's size, measured on the model itself, built without allocating memory."""
     from knot_runner.engine.federated import flat
     from knot_runner.models.network import Network
 
@@ -112,7 +112,7 @@ def _image_model(settings: Settings, where: str, spec: ImageModel) -> None:
 
 
 def _points(hp: Any, pixels: int | None) -> None:
-    """Coresets, the moving measures of distances, and what makes points of examples; ``pixels`` None: texts."""
+    """Checks coresets, interpolating measures of distances, and feature extractors; ``pixels`` None: texts."""
     if isinstance(hp, CoresetSettings | CoresetKnnSettings):
         dimension = _dimension("method", hp, pixels)
         require_memory(
@@ -127,7 +127,7 @@ def _points(hp: Any, pixels: int | None) -> None:
 
 
 def _dimension(where: str, described: OtddSettings | CoresetSettings | CoresetKnnSettings, pixels: int | None) -> int:
-    """Numbers of a point, at the least."""
+    """Returns a lower bound on a point's dimension."""
     if pixels is not None:
         return _encoder(f"{where}.encoder", described.encoder, pixels)
     features = described.features
@@ -139,7 +139,7 @@ def _dimension(where: str, described: OtddSettings | CoresetSettings | CoresetKn
 
 
 def _encoder(key: str, spec: EncoderSettings | None, pixels: int) -> int:
-    """Numbers of a point: pixels, or the encoder's code (a convolution's is at least its channels)."""
+    """Returns a point's dimension: pixels, or the encoder's code (for convolutions at least the channels)."""
     if spec is None:
         return pixels
     inputs = 1 if spec.kind == "conv" else pixels
@@ -174,7 +174,8 @@ def _texts(settings: Settings, hp: Any) -> None:
 
 
 def parameters(spec: ModelSettings) -> int:
-    """Weights of the encoder's matrices (attention 4 H^2, feed-forward 2 H I); vocabulary and head only add to them."""
+    """Returns the number of weights in the encoder's matrices (attention 4 H^2, feed-forward 2 H I), without vocabulary
+    and head: a lower bound."""
     return spec.layers * (4 * spec.hidden**2 + 2 * spec.hidden * spec.intermediate)
 
 

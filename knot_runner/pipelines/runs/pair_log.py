@@ -1,4 +1,4 @@
-"""The finished pairs of a distance matrix, logged as they come, so that a kill costs about a second of work."""
+"""Log of the finished pairs of a distance matrix, so that a kill costs about a second of work."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ IndexPair = tuple[int, int]
 
 
 class PairLog:
-    """Distances of pairs (i, j), i < j < ``size``, in the file ``path``: one JSON line per entry, of some pairs with
-    their values and the seconds they took. Use under a lock.
+    """Distances of pairs (i, j), i < j < ``size``, in the file ``path``: one JSON line per entry, with some pairs,
+    their values and their seconds. Use under a lock.
 
-    Each entry seals itself and all before it, from the name of the folder on. What a kill cut off the last line is
-    dropped; a log that does not match is set aside, which is said, and all pairs are measured again.
+    Each entry holds a chained digest of itself, all entries before it and the folder's name. A last line cut off by a
+    kill is dropped; a log that does not match is set aside with a warning, and all pairs are measured again.
     """
 
     def __init__(self, path: Path, size: int, say: Callable[[str], None]) -> None:
@@ -37,7 +37,7 @@ class PairLog:
         self._since = time.monotonic()
 
     def add(self, pairs: list[IndexPair], values: list[float]) -> None:
-        """Take finished pairs; written when an entry is due."""
+        """Adds finished pairs; an entry is written when due."""
         found = {(min(pair), max(pair)): float(value) for pair, value in zip(pairs, values, strict=True)}
         self.done |= found
         self._waiting |= found
@@ -45,7 +45,7 @@ class PairLog:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits, durably."""
+        """Writes pending pairs, durably."""
         now = time.monotonic()
         if self._waiting:
             entry = {"pairs": list(self._waiting), "values": list(self._waiting.values()), "seconds": now - self._since}
@@ -64,7 +64,7 @@ class PairLog:
         self._seal = self.path.parent.name
 
     def _sealed(self, entry: dict[str, Any]) -> str:
-        """The digest of an entry behind those so far."""
+        """Returns the chained digest of an entry after those so far."""
         return digest([self._seal, entry], 64)
 
     def _read(self) -> None:

@@ -1,4 +1,4 @@
-"""One run, whole: found finished, or carried out by the pipeline of its method, and sealed."""
+"""One run: found finished, or carried out by the pipeline of its method, and sealed."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ from knot_runner.util.files import locked
 
 
 def complete_run(context: RunContext) -> dict[str, Any]:
-    """:func:`run_locked`, alone with the run's folder: whoever comes second waits, and finds it finished."""
+    """Calls :func:`run_locked` with exclusive use of the run's folder: a second process waits, then finds the run
+    finished."""
     finished = read_result(context.folder)
-    if finished is not None:  # a lock cannot be had on a read-only disk, and is of no use
+    if finished is not None:  # a read-only disk allows no lock and needs none
         return finished
     with locked(lock_of(context.settings.paths.out, context.run_id)):
         return run_locked(context)
 
 
 def run_locked(context: RunContext) -> dict[str, Any]:
-    """Carry out one run in its folder, under its lock, and return its result, the content of ``result.json``.
+    """Carries out one run in its folder, under its lock; returns the content of ``result.json``.
 
-    A finished run is returned at once; an unfinished one goes on from its last commit. Raises :class:`UserError`.
+    A finished run is returned at once; an unfinished one resumes from its last commit. Raises :class:`UserError`.
     """
     finished = finished_result(context)
     if finished is not None:
@@ -51,8 +52,9 @@ def run_locked(context: RunContext) -> dict[str, Any]:
 
 
 def finished_result(context: RunContext) -> dict[str, Any] | None:
-    """The run's result, if it is finished. Raises :class:`UserError` where another command made it from other data
-    than ``paths.data`` has (``launch.py`` says so of runs that were there before), unless they are shown as they are.
+    """Returns the run's result, if it is finished. Raises :class:`UserError` where another command made it from other
+    data than those in ``paths.data`` (``launch.py`` reports runs that existed before), unless stale runs are to be
+    shown.
     """
     result = read_result(context.folder)
     changes = provenance.data_changes(result, context.settings.paths.data) if result and not context.keep else []
@@ -62,20 +64,20 @@ def finished_result(context: RunContext) -> dict[str, Any] | None:
 
 
 def _carry_out(context: RunContext) -> dict[str, Any]:
-    """By the kind of method; each pipeline is imported only when it is needed, for what it imports.
+    """Runs the pipeline of the method's family, imported only when needed because of its own imports.
 
-    Pipelines give their rows to ``context.log``; what the result says is mirrored here, for all of them.
+    Pipelines log rows through ``context.log``; the result is sent to the tracker here, for all of them.
     """
     with Tracker(_tracked(context), context.note) as tracker:
         result = pipeline_function("run", context.hp)(replace(context, log=tracker.log))
-        if context.services.beside:  # its seconds are wall time, with waits for the others
+        if context.services.beside:  # its seconds are wall time, including waits for other jobs
             result["beside"] = context.services.beside
         tracker.finish(result)
     return result
 
 
 def _tracked(context: RunContext) -> TrackedRun:
-    """What a tracker is told of the run; JSON has words as keys."""
+    """Returns the run as a tracker logs it, with string keys, as in JSON."""
     settings = context.settings
     mirrored = settings.tracker.name != "none"
     config = json.loads(json.dumps(yaml.safe_load(context.config_yaml), default=str)) if mirrored else {}

@@ -1,7 +1,7 @@
 """Federated Wasserstein distance (FedWaD): usable without the rest of the package, on numpy arrays in float64.
 
 ``distance_between`` is the whole algorithm between two measures; ``Client`` and ``server`` are its two sides and
-``Message`` what passes between them; ``interpolate``, ``wasserstein`` and ``optimal_plan`` are the pieces.
+``Message`` is sent between them; ``interpolate``, ``wasserstein`` and ``optimal_plan`` are the pieces.
 """
 
 from knot_runner.transport.federated.client import Client

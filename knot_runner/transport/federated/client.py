@@ -12,9 +12,9 @@ from knot_runner.transport.federated.privacy import clip_to_ball, noisy_distance
 
 
 class Client:
-    """Samples that stay here. ``name`` keys this client's draws (t, noise) and must differ from any other's.
+    """Local samples, never sent. ``name`` keys this client's draws (t, noise) and must differ from any other's.
 
-    With ``options.privacy`` the samples are clipped, and all that is sent is released with noise.
+    With ``options.privacy`` the samples are clipped, and all messages are released with noise.
     """
 
     def __init__(self, samples: Measure, options: FedwadSettings, name: str, draws: Draws) -> None:
@@ -33,7 +33,7 @@ class Client:
             measure = Measure(noisy_points(measure.points, t, self._options.privacy, rng), measure.weights)
         if not trace:
             return Message(measure)
-        # an exact measure lies on a geodesic: the way from there on is known
+        # an exact measure lies on a geodesic: its distance to the samples is known
         exact = self._options.mode == "exact"
         remainder = (1 - t) * distance if exact else wasserstein(measure, self._samples)
         sent = self._released(distance, "distance", iteration), self._released(remainder, "remainder", iteration)

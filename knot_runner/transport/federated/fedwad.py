@@ -8,7 +8,7 @@ Every iteration, with xi for the server's measure and t the place on each geodes
 After K of them the clients send W(mu, xi) and W(xi, nu), whose sum is never below W(mu, nu), and equal to it where xi
 lies on a geodesic between the two (eq. 6). The excess does not go to 0 in general: in approximate mode it ends at a
 floor that falls with S; in exact mode at t = 1/2, on finite samples, it stalls near 1e-4 of the distance at a coupling
-that is not optimal, though Theorem 2 says that it vanishes. That is no error of rounding: a start_scale far below the
+that is not optimal, though Theorem 2 says that it vanishes. This is not a rounding error: a start_scale far below the
 samples' spread ends about 5 times as near, a random t 10 times (200 + 200 points of two Gaussians in the plane).
 """
 
@@ -29,7 +29,7 @@ from knot_runner.util.errors import UserError
 
 @dataclass(frozen=True, eq=False)
 class FederatedDistance:
-    """W(mu, nu) as the server knows it in the end, and how it came there; K iterations."""
+    """W(mu, nu) as computed by the server, and its values over K iterations."""
 
     #: W(mu, xi^K) + W(xi^K, nu), an upper bound
     value: float
@@ -51,7 +51,7 @@ class FederatedDistance:
 
 @dataclass
 class _Course:
-    """What the server keeps: its measure, and what it wrote down after each iteration."""
+    """The server's state: its measure, and its log of each iteration."""
 
     xi: Measure
     trace: bool
@@ -80,7 +80,8 @@ def federated_distance(
     """W_2 between the samples of two clients, of ``dimension`` features, as the server computes it.
 
     ``trace``: clients send distances in every iteration too, for the course of the value (approximate mode: twice the
-    work), which tells the server more than the algorithm needs. ``draws`` gives the start and the server's random t.
+    work), which reveals more to the server than the algorithm needs. ``draws``: for the start and the server's random
+    t.
     """
     course = _Course(server.first_measure(options.support, dimension, options.start_scale, draws("start")), trace)
     for k in range(1, options.iterations + 1):

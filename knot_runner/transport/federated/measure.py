@@ -20,7 +20,7 @@ class Measure:
     Weights of an integer type are *counts*: between measures with counts every transport plan is computed in whole
     numbers (:func:`common_masses`), so that no mass is lost to rounding however often measures are interpolated.
 
-    Raises :class:`UserError` for points that are none, not finite or not in rows, and for weights that do not fit.
+    Raises :class:`UserError` for points that are empty, not finite or not in rows, and for weights that do not fit.
     """
 
     points: np.ndarray

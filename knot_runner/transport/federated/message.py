@@ -1,8 +1,8 @@
-"""All that leaves a client: the privacy boundary of FedWaD as a type.
+"""Everything that a client sends: the privacy boundary of FedWaD as a type.
 
-The type says what is sent, not what can be learnt from it. Who knows xi and t can solve eq. 10 for the means of the
-samples that went to each point of xi; with as many points as samples, or in exact mode, these are the samples. A random
-t, which the client keeps to itself, blurs this a little; noise (``privacy``) is what gives a guarantee.
+The type fixes the content of messages, not what can be inferred from it. Given xi and t one can solve eq. 10 for the
+means of the samples that went to each point of xi; with as many points as samples, or in exact mode, these are the
+samples. A random t, known only to the client, blurs this a little; only noise (``privacy``) gives a guarantee.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Draws = Callable[..., np.random.Generator]
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """One answer of a client to a measure xi. What a client does not send is None."""
+    """One answer of a client to a measure xi. Fields that are not sent are None."""
 
     #: interpolating measure between xi and the client's samples
     measure: Measure | None = None
@@ -32,7 +32,8 @@ class Message:
 
 
 class SampleHolder(Protocol):
-    """Who answers the server: a :class:`~knot_runner.transport.federated.client.Client`, here or at a distance."""
+    """The interface of clients to the server: a :class:`~knot_runner.transport.federated.client.Client`, local or
+    remote."""
 
     def interpolated(self, xi: Measure, iteration: int, trace: bool) -> Message:
         """A measure between xi and the samples; traced: also the two distances."""

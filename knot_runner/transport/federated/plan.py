@@ -49,7 +49,7 @@ def optimal_plan(
     sum 1 where both are None. Whole numbers stay whole. ``cap``: pivots at most; None = as many as are needed.
 
     Raises :class:`UserError` for costs that are not finite, ValueError for masses that do not fit. Warns
-    (RuntimeWarning) where the cap was hit: the plan is then not the best one, and after few pivots not of these masses.
+    (RuntimeWarning) where the cap was hit: the plan is then not optimal, and after few pivots its marginals are wrong.
     """
     if not np.isfinite(cost).all():
         raise UserError("samples: distances between them are not finite; values are too large")
@@ -64,7 +64,7 @@ def optimal_plan(
 
 
 def _masses(shape: tuple[int, ...], a: np.ndarray | None, b: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, float]:
-    """a [n], b [m] with what is None filled in, and what the plan must be divided by."""
+    """a [n], b [m] with defaults filled in, and the divisor of the plan."""
     n, m = shape
     if a is None and b is None:
         unit = math.lcm(n, m)
@@ -79,7 +79,7 @@ def _masses(shape: tuple[int, ...], a: np.ndarray | None, b: np.ndarray | None) 
 
 
 def _solved(cost: np.ndarray, a: np.ndarray, b: np.ndarray, cap: int) -> np.ndarray:
-    with warnings_apart("ignore"):  # POT's, of the cap: said below with numbers
+    with warnings_apart("ignore"):  # POT's warning on the cap: repeated below with numbers
         plan, log = ot.emd(a, b, cost, numItermax=cap, log=True, center_dual=False, check_marginals=False)
     if log["result_code"] == STOPPED:
         sizes = f"{cost.shape[0]} x {cost.shape[1]} points"

@@ -1,7 +1,7 @@
-"""The analytic Gaussian mechanism (Balle and Wang 2018, Theorem 8) for what a FedWaD client sends.
+"""The analytic Gaussian mechanism (Balle and Wang 2018, Theorem 8) for the messages of a FedWaD client.
 
-Neighbouring data sets differ in one sample, replaced by any other in the ball of radius ``clip``; how many samples a
-client has is no secret. What is sent has these sensitivities (largest change in Euclidean norm):
+Neighbouring data sets differ in one sample, replaced by any other in the ball of radius ``clip``; the number of a
+client's samples is public. Messages have these sensitivities (largest change in Euclidean norm):
 
 * points of an approximate interpolating measure, z + t (mean - z) for S points z that are known: **2 clip t sqrt(S)**.
   Each mean lies in the ball, so no point moves by more than 2 clip t. Nothing better holds: where several plans are
@@ -13,8 +13,8 @@ client has is no secret. What is sent has these sensitivities (largest change in
 Masses of an approximate measure are those of the first measure, which no client's data enter. Masses and size of an
 exact one depend on the data and cannot be released with added noise: privacy is of mode=approximate alone.
 
-Every release is (epsilon, delta)-private for itself; the noise costs accuracy as stated, but a generator whose seed the
-server knows, and doubles, protect against nobody: this measures what privacy costs, on one machine.
+Each release by itself is (epsilon, delta)-private. Noise from a generator whose seed the server knows, in doubles,
+gives no real protection: this simulates the cost of privacy on one machine.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def noisy_points(means: np.ndarray, t: float, privacy: PrivacySettings, rng: np.
 
 
 def noisy_distance(distance: float, heaviest: float, privacy: PrivacySettings, rng: np.random.Generator) -> float:
-    """A distance from own samples, the ``heaviest`` of which has that mass, released; below 0 it is sent as 0."""
+    """A distance from own samples, the largest mass among which is ``heaviest``, released with noise; values below 0
+    are sent as 0."""
     sensitivity = 2 * privacy.clip * math.sqrt(heaviest)
     return max(0.0, distance + float(_noise((), sensitivity, privacy, rng)))
 

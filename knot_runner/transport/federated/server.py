@@ -28,7 +28,7 @@ def next_measure(
 
 
 def total(first: Message, second: Message) -> float:
-    """W(mu, xi) + W(xi, nu) of the xi that the two clients were asked about: line 10, an upper bound of W(mu, nu)."""
+    """W(mu, xi) + W(xi, nu) of the xi sent to both clients: line 10, an upper bound of W(mu, nu)."""
     return first.distance + second.distance
 
 

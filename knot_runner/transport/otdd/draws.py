@@ -1,4 +1,4 @@
-"""What is drawn for a matrix of distances, from its seed and the number of the pair alone."""
+"""Random draws of a matrix of distances, keyed by its seed and the number of the pair."""
 
 from __future__ import annotations
 

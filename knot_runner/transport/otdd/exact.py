@@ -1,9 +1,9 @@
 """OTDD solved at once over all samples of both sides: centralised, the baseline of the federated distance.
 
-The cost of moving (x, y) to (x', y') is ``||x - x'||^2 + ||m_y - m_y'||^2 + spread(y, y')`` (FedWaD eq. 13, where
-d(x, x') must be read as squared), without the factor 1/2 that microsoft/otdd has in both. ``spread`` is the squared
-Frobenius distance of what stands for the covariances, or the squared Bures distance
-``tr(S + S' - 2 (S^{1/2} S' S^{1/2})^{1/2})`` of the covariances themselves.
+The cost of moving (x, y) to (x', y') is ``||x - x'||^2 + ||m_y - m_y'||^2 + spread(y, y')`` (FedWaD eq. 13, where d(x,
+x') must be read as squared), without the factor 1/2 that microsoft/otdd has in both. ``spread`` is the squared
+Frobenius distance of the representations of the covariances, or the squared Bures distance ``tr(S + S' - 2 (S^{1/2} S'
+S^{1/2})^{1/2})`` of the covariances themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def exact_otdd(a: LabelledSamples, b: LabelledSamples, options: OtddSettings) ->
 
 
 def least_cost(x: np.ndarray, y: np.ndarray, first: ClassTable, second: ClassTable, bures: bool) -> float:
-    """:func:`exact_otdd` of points [n, d] and [m, d] whose class tables are there."""
+    """:func:`exact_otdd` of points [n, d] and [m, d] with their class tables."""
     between = (_bures_costs if bures else squared_distances)(first.vectors, second.vectors)
     cost = squared_distances(x, y) + between[first.of[:, None], second.of]
     return optimal_plan(cost)[1]

@@ -1,4 +1,4 @@
-"""What each client computes once for all its distances, and the inner products of everybody's labels."""
+"""Computations done once per client for all its distances, and the inner products of all labels."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples
 
 @dataclass(frozen=True, eq=False)
 class FirstIteration:
-    """What one client finds in iteration 1, which begins from the same points for all pairs, whatever t is.
+    """One client's results of iteration 1, which starts from the same points for all pairs and does not depend on t.
 
-    ``spread``: mean squared distance of its augmented points from their mean; ``means`` [S, d + k]: of each first
-    point, the mean features and the class masses of where its mass goes; ``plan``: of that mass.
+    ``spread``: mean squared distance of its augmented points from their mean; ``means`` [S, d + k]: for each first
+    point, the mean features and the class masses of the samples that its mass goes to; ``plan``: the transport plan.
     """
 
     spread: float
@@ -53,7 +53,7 @@ def first_iteration(rows: np.ndarray, table: ClassTable, options: OtddSettings, 
 
 @dataclass(frozen=True, eq=False)
 class LabelProducts:
-    """Inner products of the label parts [m_y, vec(B_y)] of all there is, so that none is needed at full length.
+    """Inner products of all label parts [m_y, vec(B_y)], so that the vectors themselves are not needed.
 
     ``gram`` [R, R] over the S first points of the interpolating measure, then every set's classes, then one row of
     zeros; set c's classes begin at ``begins[c]`` and are ``counts[c]``.
@@ -64,7 +64,7 @@ class LabelProducts:
     counts: np.ndarray
 
     def of_sets(self, sets: np.ndarray) -> LabelProducts:
-        """Only those of ``sets``, ascending, which keep their numbers."""
+        """Returns the products of ``sets`` alone (ascending), which keep their numbers."""
         support = int(self.begins[0])
         rows = [np.arange(support), *(self.begins[c] + np.arange(self.counts[c]) for c in sets), [len(self.gram) - 1]]
         kept = np.concatenate(rows)

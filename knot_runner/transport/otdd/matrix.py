@@ -46,10 +46,9 @@ def distance_matrix(
 ) -> np.ndarray:
     """Squared distances [N, N] between N sets of samples of the same features, float64, symmetric, 0 on the diagonal.
 
-    ``done``: values of pairs (i, j), i < j, that are known; they are kept. A tile of which some are missing is computed
-    whole (a few seconds), so that the matrix is the same to the last digit whatever was known before and however many
-    ``workers`` there are. ``progress`` hears of the new pairs of every tile. Draws depend on seed and pair alone
-    (draws.py).
+    ``done``: known values of pairs (i, j), i < j; they are kept. A tile with missing pairs is computed whole (a few
+    seconds), so that the matrix is bit-identical for any known pairs and number of ``workers``. ``progress`` receives
+    the new pairs of every tile. Draws are keyed by seed and pair (draws.py).
 
     Raises :class:`UserError` for sets of different features, and where values are too large for finite distances.
     """
@@ -97,7 +96,7 @@ def _rows(sets: list[LabelledSamples], options: OtddSettings) -> tuple[list[np.n
     Federated: in ``options.precision``, about each set's own mean. The exact solver has no other precision than
     float64, and centres every pair itself.
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is an error of _prepared
+    with np.errstate(over="ignore", invalid="ignore"):  # _prepared raises for values that are not finite
         means = np.stack([samples.points.mean(0, dtype=np.float64) for samples in sets])
         if options.solver == "exact":
             return [augmented_rows(samples, np.dtype(np.float64)) for samples in sets], means
@@ -106,7 +105,7 @@ def _rows(sets: list[LabelledSamples], options: OtddSettings) -> tuple[list[np.n
 
 
 def _plan_entries(rows: list[np.ndarray], tiles: list[np.ndarray], options: OtddSettings) -> int:
-    """Entries of all transport plans there will be, about."""
+    """Returns the approximate number of entries of all transport plans."""
     pairs, samples = sum(map(len, tiles)), max(map(len, rows))
     steps = samples if options.solver == "exact" else 2 * options.fedwad.iterations * options.fedwad.support
     return pairs * samples * steps
@@ -115,7 +114,7 @@ def _plan_entries(rows: list[np.ndarray], tiles: list[np.ndarray], options: Otdd
 def _prepared(
     task: tuple[int, np.ndarray], rows: list[np.ndarray], options: OtddSettings, seed: int
 ) -> tuple[ClassTable, FirstIteration | None]:
-    """Class statistics of a set (its place, its labels [n]), and for the federated solver its opening."""
+    """Class statistics of a set (its place, its labels [n]), and for the federated solver its first iteration."""
     place, labels = task
     with np.errstate(over="ignore"):
         _check_finite(np.vdot(rows[place], rows[place]))
@@ -165,7 +164,7 @@ def _exact_tile(pairs: np.ndarray, tables: Sequence[ClassTable], options: OtddSe
 def _exact(tile: _ExactTile, rows: list[np.ndarray]) -> np.ndarray:
     """Exact squared distances [m]."""
     points = {one: rows[one][:, : rows[one].shape[1] - len(table.labels)] for one, table in tile.tables.items()}
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is an error below
+    with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite raise below
         costs = [least_cost(points[i], points[j], tile.tables[i], tile.tables[j], tile.bures) for i, j in tile.pairs]
     return np.array(costs)
 

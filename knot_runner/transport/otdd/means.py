@@ -1,10 +1,9 @@
-"""The means of FedWaD's measures, which go their way apart from what is around them.
+"""The means of FedWaD's measures, computed separately from the centred measures.
 
 With equal masses on all sides the mean of a measure between two measures is the mean in between: at t from ``a`` to
-``b`` it is ``(1 - t) a + t b``, whatever the plan. The plan in turn does not depend on the means, and
-``W2^2 = |difference of the means|^2 + W2^2 of both about their means``. So all that is stacked and rounded
-(tile_distances.py) is about means, and a common offset of the features, however large, costs no digit in float32; the
-means themselves are float64.
+``b`` it is ``(1 - t) a + t b``, whatever the plan. The plan in turn does not depend on the means, and ``W2^2 =
+|difference of the means|^2 + W2^2 of both about their means``. So all stacked products (tile_distances.py) are centred,
+and a common offset of the features, however large, costs no digit in float32; the means themselves are float64.
 """
 
 from __future__ import annotations

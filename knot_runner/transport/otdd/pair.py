@@ -1,4 +1,4 @@
-"""The federated distance of two sets of labelled samples, step by step: what the fast matrix must agree with."""
+"""The federated distance of two sets of labelled samples, step by step: the reference for the fast matrix."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def pair_distance(
 ) -> float:
     """FedWaD (Algorithm 1) between the augmented points of a and b, squared, as OTDD reports it (public code).
 
-    ``start`` [S, d + L] and ``times`` [K, 3] are what draws.py draws. One iteration moves the interpolating measure xi
-    towards each client's samples, then one result towards the other, always on the support of the first argument
-    (eq. 10). The value is ``(W(a, xi) + W(xi, b))^2`` after K iterations.
+    ``start`` [S, d + L] and ``times`` [K, 3] come from draws.py. One iteration moves the interpolating measure xi
+    towards each client's samples, then one result towards the other, always on the support of the first argument (eq.
+    10). The value is ``(W(a, xi) + W(xi, b))^2`` after K iterations.
     """
     first, second = (
         Measure(augmented_points(samples, class_table(samples, options.covariance, options.part))) for samples in (a, b)

@@ -1,4 +1,4 @@
-"""Optimal plans of scores that are nearly those of a plan that is known: only what has changed is moved.
+"""Optimal plans for scores close to those of a known plan: only changed entries are recomputed.
 
 From one iteration of FedWaD to the next most sinks stay with their source. A plan is optimal exactly if no cycle of
 sources gains by each handing some mass on to the next: with ``W_st`` the least that a sink of source s loses by moving
@@ -52,7 +52,7 @@ def sparse_plan(plan: np.ndarray, heights: np.ndarray) -> SparsePlan:
 
 def changed_plan(scores: np.ndarray, known: SparsePlan) -> tuple[SparsePlan, np.ndarray]:
     """The optimal plan of ``scores`` [S, n], from the optimal plan ``known`` of others; the sources [c] whose entries
-    are no longer those of ``known``."""
+    differ from those of ``known``."""
     columns = np.ascontiguousarray(scores.T)
     slack = ROUNDING_UNITS * float(np.finfo(scores.dtype).eps * np.abs(scores).max())
     losses = _losses(scores, columns, known)

@@ -1,11 +1,11 @@
-"""FedWaD of the pairs of a tile by inner products alone, where samples are few for each point of the support.
+"""FedWaD of the pairs of a tile by inner products alone, where there are few samples per support point.
 
-The points of every measure are weighted means of the first points and of both sets' samples. All that FedWaD compares
-is inner products, of points with samples and of points with each other, and these are the same weighted means of the
-products of samples with samples, which are computed once for a pair. An iteration is then a few products of sparse
-plans (of S + n entries) with [n, n], in place of products of [S, d] with [d, n]; no point is ever computed.
+The points of every measure are weighted means of the first points and of both sets' samples. FedWaD compares only inner
+products, of points with samples and of points with each other, which are weighted means of the products of samples with
+samples, computed once per pair. An iteration is then a few products of sparse plans (of S + n entries) with [n, n], in
+place of products of [S, d] with [d, n]; no point is ever computed.
 
-As in tile_distances.py, measures are about their own means, and the means come in at the end (means.py).
+As in tile_distances.py, measures are about their own means, and the means are added at the end (means.py).
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ def _distance(tile: Tile, at: int, products: SampleProducts, begun: np.ndarray) 
 
 @dataclass(frozen=True, eq=False)
 class _Course:
-    """A pair on its way. Three times S points: the middle measure's, and of each side where their mass goes, the means
-    of its samples. ``samples`` [3, S, n] of each side: inner products of them with its samples; ``points``
-    [3, 3, S, S]: with each other. Both are overwritten."""
+    """The current state of a pair: three times S points, the middle measure's and, for each side, the means of the
+    samples that their mass goes to. ``samples`` [3, S, n] of each side: inner products of them with its samples;
+    ``points`` [3, 3, S, S]: with each other. Both are overwritten."""
 
     samples: list[np.ndarray]
     points: np.ndarray

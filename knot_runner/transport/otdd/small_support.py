@@ -1,4 +1,4 @@
-"""Exact transport plans from few sources to many sinks, both of equal masses, from potentials that are nearly right.
+"""Exact transport plans from few sources to many sinks, both of equal masses, from approximate potentials.
 
 The plan maximises ``sum_sj P_sj A_sj`` for scores A (inner products: of squared Euclidean costs, all but terms of one
 side). It is optimal if there are heights h so that each sink's mass comes from sources where ``A_sj + h_s`` is largest.
@@ -37,8 +37,8 @@ ROUNDING_UNITS = 64
 def best_plan(scores: np.ndarray, heights: np.ndarray | None, plan: np.ndarray) -> np.ndarray:
     """Write the optimal plan for ``scores`` [S, n] into ``plan`` [S, n] and return its heights [S].
 
-    Every sink receives 1 and every source gives n / S. ``heights`` [S]: where to start; None = nothing is known.
-    Scores of float32 are compared as such; the network simplex has float64.
+    Every sink receives 1 and every source gives n / S. ``heights`` [S]: starting values; None = unknown. Scores of
+    float32 are compared as such; the network simplex has float64.
     """
     sources, sinks = scores.shape
     if heights is None or sinks <= SINKS_PER_SOURCE * sources:

@@ -1,4 +1,5 @@
-"""Labelled samples, and what stands for a label: the mean and covariance of its class (FedWaD 4 and D.3, eq. 13, 14).
+"""Labelled samples, and the representation of a label: the mean and covariance of its class (FedWaD 4 and D.3, eq. 13,
+14).
 
 A sample (x, y) becomes the point [x, m_y, vec(B_y)], so that squared Euclidean distances of points are those of OTDD:
 ``||x - x'||^2 + ||m_y - m_y'||^2 + ||B_y - B_y'||_F^2``. The paper writes B = Sigma; the public code has
@@ -25,7 +26,7 @@ RIDGE = 1e-6
 class LabelledSamples:
     """One client's samples: ``points`` [n, d] (float64 or float32, finite), ``labels`` [n] (whole numbers).
 
-    Raises :class:`UserError` for none at all, for values that are not finite, and for labels that do not fit.
+    Raises :class:`UserError` for no samples, for values that are not finite, and for labels that do not fit.
     """
 
     points: np.ndarray
@@ -52,7 +53,7 @@ class LabelledSamples:
 
 @dataclass(frozen=True, eq=False)
 class ClassTable:
-    """What stands for each of the k classes of one client's samples, whose labels are counted anew from 0.
+    """Statistics of each of the k classes of one client's samples, renumbered from 0.
 
     ``labels`` [k] as they were, ascending; ``vectors`` [k, L] = [m_y, vec(B_y)] of each, float64; ``mass`` [k], its
     share of the samples; ``of`` [n], each sample's class, from 0 to k - 1.

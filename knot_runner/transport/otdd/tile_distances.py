@@ -6,8 +6,8 @@ Every step of FedWaD takes weighted means of points, so the label part (2 d feat
 itself, only the inner products of the vectors it is made of. All points that one client must compare with its samples,
 of all its pairs, go through one product; the label part passes through it as k further columns.
 
-Every measure is kept about its own mean, samples and class vectors about the mean of their set. Means go their way
-apart from all this, and come in at the end (means.py).
+Every measure is kept about its own mean, samples and class vectors about the mean of their set. Means are followed
+separately and added at the end (means.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from knot_runner.transport.otdd.tiles import Tile
 
 @dataclass(frozen=True, eq=False)
 class TileProblem:
-    """What stays the same on the way: a tile of m pairs, the ``rows`` of every set (first_iteration.py), the products.
+    """Constants of the iterations: a tile of m pairs, the ``rows`` of every set (first_iteration.py), the products.
 
     ``gram`` [m, B, B]: inner products of each pair's B vectors. ``heights`` [m, 2, S] are the last plans', overwritten
     by the next ones. Points are arrays [m, S, d + B].
@@ -71,7 +71,8 @@ def _begun(tile: Tile, rows: list[np.ndarray]) -> TileProblem:
 
 
 def _first(problem: TileProblem) -> np.ndarray:
-    """The measures after the clients' part of iteration 1 [2, m, S, d + B], from what all pairs share."""
+    """The measures after the clients' part of iteration 1 [2, m, S, d + B], from the clients' shared first
+    iterations."""
     support, features, tile = problem.heights.shape[2], problem.features, problem.tile
     start = np.zeros((support, features + problem.gram.shape[1]), problem.gram.dtype)
     start[:, :features] = tile.start

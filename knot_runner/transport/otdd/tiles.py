@@ -1,4 +1,4 @@
-"""Cutting the pairs of a matrix into tiles, and what a worker needs to know for one of them."""
+"""Cutting the pairs of a matrix into tiles, and a worker's inputs for one of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEASURES, SCORES = 2**26, 2**27
 @dataclass(frozen=True, eq=False)
 class Tile:
     """``pairs`` [m, 2], the draws of each [m, K, 3] and the features [S, d] of the first points (draws.py) about their
-    mean, what is known of the sets that the pairs name, and the ``means``' part of the distances [m, 2] (means.py)."""
+    mean, the statistics of the pairs' sets, and the ``means``' part of the distances [m, 2] (means.py)."""
 
     pairs: np.ndarray
     times: np.ndarray
@@ -33,7 +33,7 @@ def cut_tiles(sets: int, support: int, features: int, largest: int) -> list[np.n
     """Pairs (i, j), i < j, of each tile [m, 2]: all sets of one block with all of another, at least five blocks.
 
     Depends on these numbers alone (``largest``: samples of the largest set), since a product's last digits depend on
-    what is stacked with it: a tile is always the same tile, whatever is known already and whoever computes it.
+    what is stacked with it: tiles are the same whatever is known already and on any worker.
     """
     room = math.isqrt(max(1, MEASURES // (32 * support * features)))
     side = max(1, min(SETS_A_BLOCK, sets // 5, room, SCORES // (16 * support * largest)))

@@ -20,7 +20,7 @@ _PRELOADED = ["knot_runner.transport.otdd.matrix"]
 class OtddPool:
     """``workers`` processes that run tasks on ``arrays``; with one worker, this process runs them itself.
 
-    Use it in a ``with`` statement: at its end, however it ends, the processes are gone.
+    Use it in a ``with`` statement, which ends the processes in any case.
     """
 
     def __init__(self, arrays: list[np.ndarray], workers: int) -> None:

@@ -1,4 +1,4 @@
-"""Whether the models of a federated method fit it: those that clients have of their own, and the one that all have."""
+"""Checks of the models of a federated method: clients' own architectures, or the shared one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from knot_runner.util.errors import UserError
 
 
 def check_architectures(method: FederatedSettings, model: ModelSettings | ImageModel) -> None:
-    """Each of ``method.models`` is named once and none begins pre-trained; a generator of features needs logits of
-    them. Raises :class:`UserError`."""
+    """Checks that each of ``method.models`` occurs once and none is pre-trained, and that a generator of features has
+    logits. Raises :class:`UserError`."""
     names = [spec.name for spec in method.models]
     for number, spec in enumerate(method.models):
         where = f"method.models[{number}]"

@@ -1,4 +1,4 @@
-"""Whether all that a distillation by loss terms names can be: its schedule, terms and teachers."""
+"""Checks of a distillation by loss terms: its schedule, terms and teachers."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from knot_runner.util.errors import UserError, nearest
 
 @dataclass(frozen=True)
 class OfPlugins:
-    """What a composed config's plug-ins have to do with it: ``load()`` imports them, and says whether there are any;
-    ``check(model)`` raises :class:`UserError` for a model of one's own that none of them has."""
+    """A composed config's plug-ins: ``load()`` imports them, and returns whether there are any; ``check(model)`` raises
+    :class:`UserError` for a custom model that none of them defines."""
 
     load: Callable[[], bool]
     check: Callable[[CustomSettings], None]
 
 
 def check_distil(method: DistilSettings, task: str, on_images: bool, plugins: OfPlugins) -> None:
-    """Build what a distillation's settings name, for the task of that name; the settings of teachers take the place of
-    plain values. A term that no table knows is left to the run where there are plug-ins. Raises :class:`UserError`."""
+    """Builds and checks a distillation's nested settings for the named task; plain values of teachers are replaced by
+    their settings. An unknown term is left to the run where there are plug-ins. Raises :class:`UserError`."""
     kind = method.schedule.get("kind")
     if not isinstance(kind, str) or kind not in SCHEDULE_SETTINGS:
         raise UserError(f"method.schedule.kind: no schedule {kind!r}{nearest(str(kind), SCHEDULE_SETTINGS)}")
@@ -56,7 +56,8 @@ def teacher_settings(teacher: dict[str, Any], where: str, task: str, on_images: 
 
 
 def named_model(model: dict[str, Any], where: str, task: str, on_images: bool, plugins: OfPlugins) -> Any:
-    """The settings of a model that a method names. Raises :class:`Misfit` for one that does not read the task."""
+    """Returns the settings of a model named in a method. Raises :class:`Misfit` for one of another kind than the
+    task."""
     if on_images != (model["kind"] in NETWORK_SETTINGS):
         fits = "cnn_32" if on_images else TEXT_TEACHER
         raise Misfit(f"{where}: model {model['name']} does not read task={task}; {fits} would fit")

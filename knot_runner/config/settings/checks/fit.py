@@ -1,4 +1,4 @@
-"""Whether the groups of a composed config fit together: task, method, model, training and partition."""
+"""Checks that the groups of a composed config fit together: task, method, model, training and partition."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ UNTRAINED_TASKS: dict[str, type] = {"gaussians": GaussiansSettings, "image_sets"
 
 
 class Misfit(UserError):
-    """Groups that are right by themselves do not fit together."""
+    """Groups that are valid separately do not fit together."""
 
 
 def require_group(config: dict[str, Any], group: str) -> None:
@@ -44,7 +44,7 @@ def require_group(config: dict[str, Any], group: str) -> None:
 
 
 def check_fit(config: dict[str, Any], method: type, task_kind: str) -> None:
-    """Whether task, method, model, training and partition are of one family; the first that is not is named.
+    """Checks that task, method, model, training and partition are of one family; the error names the first that is not.
     Raises :class:`Misfit`."""
     name, method_name = config["task"].get("name"), config["method"].get("name")
     if task_kind not in family_of(method).tasks:
@@ -86,8 +86,8 @@ def check_fit(config: dict[str, Any], method: type, task_kind: str) -> None:
 
 
 def _check_shares(given: list[str], method: str, rounds: bool, holds_out: bool, on_images: bool) -> None:
-    """Whether a method takes the shares that are ``given`` of ``partition``: clients in rounds have no server of their
-    own, and parties of a distillation all take part."""
+    """Checks that a method uses the ``given`` shares of ``partition``: a federated server has no data of its own, and
+    all parties of a distillation take part."""
     if not rounds and "unseen" in given:
         raise Misfit(f"partition.unseen: all parties of method={method} take part; null is right")
     if "alter" in given and not (rounds and holds_out and on_images):
@@ -98,8 +98,8 @@ def _check_shares(given: list[str], method: str, rounds: bool, holds_out: bool, 
 
 
 def fitting_choices(config: dict[str, Any]) -> dict[str, str]:
-    """The choices of ``training``, ``partition`` and transport solver in the place of those of a composed ``config``
-    that do not fit its task and method together; empty where all fit, or where task and method do not."""
+    """Returns replacements for the choices of ``training``, ``partition`` and transport solver in a composed ``config``
+    that do not fit its task and method; {} where all fit, or where task and method do not fit each other."""
     task, method = config.get("task"), config.get("method")
     if not isinstance(task, dict) or not isinstance(method, dict):
         return {}

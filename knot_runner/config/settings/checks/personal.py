@@ -1,4 +1,4 @@
-"""Whether what is asked of clients' own models fits the federated method that they come from."""
+"""Checks that personalisation and its evaluation fit the federated method."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ def shares_models(spec: Any) -> bool:
 
 
 def check_personal(settings: Settings, method: FederatedSettings) -> None:
-    """Build the settings of personalisation, and whether the rounds before it are what they must be. Raises
-    :class:`UserError`."""
+    """Builds the settings of personalisation, and checks those of the rounds before it. Raises :class:`UserError`."""
     if method.clustering is not None and settings.evaluate.matrix not in (None, "end"):
         raise UserError(
             f"evaluate.matrix: {settings.evaluate.matrix} rounds are of clients that learn together; with "

@@ -1,4 +1,4 @@
-"""Whether a student can see a view of a task's images, or images made from its teacher."""
+"""Checks of a student's inputs: a view of a task's images, or images synthesised from its teacher."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from knot_runner.util.errors import UserError, nearest
 
 def check_student_images(method: DistilSettings, task: Any) -> None:
     """Raises :class:`UserError` where ``method.view`` or ``method.synthesis`` does not fit the task, or each other;
-    :class:`Misfit` where no other value of theirs would do, so that a glob of methods leaves them out."""
+    :class:`Misfit` where no other value would fit, so that a glob of methods skips them."""
     if method.view != "none":
         _check_view(method, task)
     if method.synthesis is not None:

@@ -139,5 +139,5 @@ class DistilSettings:
 
 
 def teacher_names(count: int) -> list[str]:
-    """What the teachers of a distillation are called as parties."""
+    """Returns the party names of a distillation's teachers."""
     return ["teacher"] if count == 1 else [f"teacher {number + 1}" for number in range(count)]

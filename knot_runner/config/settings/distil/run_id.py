@@ -1,4 +1,4 @@
-"""What of a distillation by loss terms names its run: see :mod:`knot_runner.config.settings.run_id`."""
+"""The settings of a distillation by loss terms that enter the run id: see :mod:`knot_runner.config.settings.run_id`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ POOL_DEFAULTS = {"view": "none", "synthesis": None}
 
 
 def used_of_pool(used: dict[str, Any]) -> dict[str, Any]:
-    """Of a distillation by loss terms: nothing is pretrained, the stage of teachers counts where any is trained, and
-    ``auto_ratio`` where a weight is auto."""
+    """Returns the settings in use: without pretraining, with the teachers' stage if any is trained, and ``auto_ratio``
+    if a weight is auto."""
     method = without(used["method"], "teacher")
     trained = any(not _is_run(teacher) for teacher in method["teachers"])
     unread = ["pretrain"] if trained else ["pretrain", "local"]

@@ -1,4 +1,4 @@
-"""Settings of federated learning: how rounds run (``training``) and what is exchanged (``method``)."""
+"""Settings of federated learning: rounds (``training``) and the method (``method``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of FedWaD's methods and of the tasks that only they have; what they share is in ``transport``."""
+"""Settings of FedWaD's methods and of their own tasks; shared ones are in ``transport``."""
 
 from __future__ import annotations
 

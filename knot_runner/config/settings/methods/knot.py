@@ -20,7 +20,7 @@ class EntropySettings:
 
 
 def require_solvable(epsilon: float, tolerance: float) -> None:
-    """Raises :class:`UserError` for a transport problem that no solver is sure of."""
+    """Raises :class:`UserError` for a transport problem that no solver solves reliably."""
     require(epsilon >= 1e-4, "epsilon", f"{epsilon} is below 1e-4; solver=exact has no regularisation")
     require(1e-12 <= tolerance <= 1e-3, "tolerance", f"{tolerance} is outside 1e-12..1e-3")
 

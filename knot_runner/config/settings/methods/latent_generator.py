@@ -1,4 +1,4 @@
-"""Settings of fedgen: the server's generator of features, and what it is to the clients (``method.generator``)."""
+"""Settings of fedgen: the server's generator of features, and its weight in clients' losses (``method.generator``)."""
 
 from __future__ import annotations
 

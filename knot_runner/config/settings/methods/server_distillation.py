@@ -71,7 +71,7 @@ class ServerDistillation:
 
 
 def used_of_server(distil: dict[str, Any]) -> dict[str, Any]:
-    """What of a server's distillation, as plain settings, decides a run's name: all but what is at its default of
+    """Returns the plain settings of a server's distillation that enter the run id: all that differ from
     ``SERVER_DEFAULTS``."""
     distil = distil if distil.get("valid") else without(distil, *OF_VALID)
     return without(distil, *(key for key, default in SERVER_DEFAULTS.items() if distil.get(key) == default))

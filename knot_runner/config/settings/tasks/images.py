@@ -52,7 +52,7 @@ class ImageHub:
 
 
 def check_pixels(shape: list[int], mean: list[float], std: list[float]) -> None:
-    """Whether images have a shape, and all their channels a mean and a standard deviation."""
+    """Checks that images have a shape, and all channels a mean and a standard deviation."""
     require(len(shape) == 3 and min(shape) >= 1, "shape", f"{shape} is not [channels, height, width]")
     for key, values in (("mean", mean), ("std", std)):
         require(len(values) == shape[0], key, f"{len(values)} values for {shape[0]} channels")

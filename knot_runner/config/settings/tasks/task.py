@@ -16,7 +16,7 @@ TEXT_FORMATS = ("csv", "jsonl", "dailydialog")
 
 
 def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
-    """The data sets that ``missing`` (error, stop, skip, or their names) allows not to be there."""
+    """Returns the data sets that ``missing`` (error, stop, skip, or their names) allows to be absent."""
     if isinstance(missing, list):
         return missing
     return optional if missing == "skip" else []

@@ -1,4 +1,4 @@
-"""Settings of what stands for a text where data are compared: words, or an encoder's [CLS]."""
+"""Settings of text features for distances between data: words, or an encoder's [CLS]."""
 
 from __future__ import annotations
 

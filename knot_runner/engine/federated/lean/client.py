@@ -73,8 +73,8 @@ class ManualBackward:
         self._recent: dict[tuple[str | bytes, ...], Tensor | Foreground] = {}
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """See :class:`TrainingClient`. ``weights`` [P], if given: memory for the trained weights. By hand are
-        plain requests."""
+        """See :class:`TrainingClient`. ``weights`` [P], if given: memory for the trained weights. Only plain requests
+        have the manual backward pass."""
         if not request.is_plain:
             return AutogradClient(self._network, self._data, self._test, self._dtype).train_client(request)
         weights = torch.empty_like(request.start.weights, dtype=self._dtype) if weights is None else weights
@@ -102,11 +102,11 @@ class ManualBackward:
             return self._head(parameters, read).clone()
 
     def _images(self, request: Inference) -> Tensor:
-        """What ``request`` asks about, normalised."""
+        """Returns the images of ``request``, normalised."""
         return normalised(self._test if request.split == "test" else self._data, request.rows, self._dtype)
 
     def _rows_of_many(self, request: Inference) -> Tensor | Foreground:
-        """What ``request`` asks about, in the form that suits many models."""
+        """Returns the images of ``request``, in the form for inference by many models."""
         images = self._images(request)
         if isinstance(self._network.spec, CnnSettings) or len(self._layout.parameters) == 2 or not len(images):
             return images
@@ -114,8 +114,8 @@ class ManualBackward:
         return found if found.saves else images
 
     def _kept(self, key: tuple[str | bytes, ...], make: Callable[[], Any]) -> Any:
-        """What ``make`` makes for ``key``. Many models are asked about the same images, as when every client's model is
-        measured on everybody's: what recent requests made is kept."""
+        """Returns ``make()``, cached by ``key`` for recent requests, since many models may be evaluated on the same
+        images (every client's model on all clients' examples)."""
         found = self._recent.pop(key, None)
         if found is None:
             found = make()
@@ -192,7 +192,7 @@ class ManualBackward:
         return torch.cat(found)
 
     def _features(self, parameters: LayerPairs, x: Tensor | Foreground) -> Tensor:
-        """What the head reads [n, features] of normalised images [n, C, H, W]."""
+        """Returns the head's inputs [n, features] for normalised images [n, C, H, W]."""
         spec, (convs, layers) = self._network.spec, parameters
         layers = layers[:-1]
         if isinstance(x, Foreground):
@@ -207,7 +207,7 @@ class ManualBackward:
         return x
 
     def _head(self, parameters: LayerPairs, features: Tensor) -> Tensor:
-        """The model's output [n, classes] for what its head reads."""
+        """Returns the model's output [n, classes] for its head's inputs."""
         found = affine(features, parameters[1][-1])
         return torch.softmax(found, 1) if self._network.spec.output == "softmax" else found
 

@@ -24,11 +24,11 @@ class Lean:
     One client at a time stays in a core's cache, and processes do not wait for one another as threads of one operation
     do. Results are the same, bit for bit, for any number of workers.
 
-    ``shared``: any number of threads may use it at once (then one worker is a process, too), an error of one
-    leaves the others alone, and a worker that died is replaced by another that repeats its request, once. Otherwise
-    any exception ends the engine. ``say`` prints a line for the user when a worker died. ``plugins``:
-    what workers import, since an objective may be of one. ``others``: networks that requests name from 1 on; every
-    worker trains them all.
+    ``shared``: any number of threads may use it at once (then one worker is a process, too), an error of one does not
+    affect the others, and a worker that died is replaced by another that repeats its request, once. Otherwise any
+    exception ends the engine. ``say`` prints a line for the user when a worker died. ``plugins``: imported by workers,
+    since one may define the objective. ``others``: further networks, numbered from 1 in requests; every worker trains
+    them all.
     """
 
     name = "lean"

@@ -76,7 +76,7 @@ class Slots:
 
 
 class SlotAllocator:
-    """Which slot holds which tensors, and how many orders read it: what requests of a call share is copied once.
+    """Assigns tensors to slots and counts the readers of each: tensors shared by requests of a call are copied once.
 
     Tensors are identified by call and address: during a call its tensors neither change nor are freed.
     """

@@ -150,7 +150,7 @@ def _shared(engine: Engine, computing: threading.Lock) -> SharedEngine:
 
 
 def _key(hardware: HardwareSettings, network: Network, data: ClientData, test: ClientData) -> tuple[Hashable, ...]:
-    """What runs must have in common to share an engine."""
+    """Returns the key that runs sharing an engine have in common."""
     names = ("device", "engine", "precision", "threads", "workers", "stack")
     return tuple(getattr(hardware, name) for name in names), repr(network), _address(data), _address(test)
 

@@ -43,7 +43,7 @@ class Stacked:
     training computes in bfloat16 where autocast does so, weights and measures stay in ``dtype``. ``tf32``: training
     multiplies float32 matrices and convolves in TF32; :class:`UserError` on a CPU, which has none.
 
-    A stack that does not fit into memory, by an estimate or because CUDA memory ran out, is split; ``say`` prints it.
+    A stack that does not fit into memory, by an estimate or because CUDA memory ran out, is split; ``say`` reports it.
     """
 
     name = "stacked"
@@ -72,7 +72,7 @@ class Stacked:
             places = [stacked[position] for position in positions]
             found.update(zip(places, self._train_alike(structure, [cohort[place] for place in places]), strict=True))
         for place, request in enumerate(cohort):
-            if place not in found:  # programs, and what is taught after averaging by AdamW or until it is learnt
+            if place not in found:  # programs, and server training with AdamW or early stopping
                 found[place] = self.measuring.train_client(request)
         return [found[place] for place in range(len(cohort))]
 

@@ -26,8 +26,8 @@ SHARE = {"cuda": 0.8, "cpu": 0.5}
 def client_bytes(network: Network, data: ImageData, structure: Structure, dtype: torch.dtype) -> int:
     """Peak bytes of one client in a stack: its state, and the tensors of a step.
 
-    Counted on the program itself, as half of a step of two clients whose tensors have no memory. Of another objective
-    than cross-entropy, whose loss may be all but impossible without numbers, the step is counted with cross-entropy.
+    Counted on the program itself, as half of a step of two clients whose tensors have no memory. For other objectives,
+    whose loss may not run without real values, the step is counted with cross-entropy.
     """
     structure = replace(structure, objective=None)
     images = ImageData(*(each.to("meta") for each in (data.pixels, data.labels, data.mean, data.std)))
@@ -67,7 +67,7 @@ class _Tally(TorchDispatchMode):
 
 
 def free_bytes(device: torch.device) -> float:
-    """Bytes that stacks on ``device`` may use of those free now; infinite where the system does not say."""
+    """Bytes that stacks on ``device`` may use of those free now; infinite where unknown."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return (torch.cuda.mem_get_info(device)[0] + unused) * SHARE["cuda"]
@@ -75,7 +75,7 @@ def free_bytes(device: torch.device) -> float:
 
 
 def available(meminfo: Path) -> float:
-    """Available bytes of RAM, from Linux's ``/proc/meminfo``; infinite where it does not say."""
+    """Available bytes of RAM, from Linux's ``/proc/meminfo``; infinite where it has no such entry."""
     try:
         lines = meminfo.read_text(encoding="ascii").splitlines()
     except OSError:

@@ -21,7 +21,7 @@ FULL_BATCH = 64
 
 @dataclass(frozen=True)
 class Structure:
-    """What clients must share to train in one program; the rest of a recipe is one number per client.
+    """Settings that clients must share to train in one program; all others are one number per client.
 
     ``room``: batch positions of a step. ``trains``: what each phase trains. ``temperatures``: per sample.
     ``objective``: its name and settings, None for cross-entropy.

@@ -37,7 +37,7 @@ class Program:
         self.model, self.data, self.structure = _trained_model(network, structure), data, structure
         self.clients, self.shrinks, self.dtype, self.autocast = clients, shrinks, dtype, autocast
         self.device = data.labels.device
-        # an objective other than cross-entropy may do what no graph can hold, such as iterating until it converges
+        # other objectives may contain operations that a graph cannot capture, such as iterating until convergence
         self.captures = self.device.type == "cuda" and structure.objective is None
         self.layout = layout = flat.layout_of(network)
         self.weights = self._zeros(layout.size)
@@ -80,7 +80,7 @@ class Program:
             self._load_losses(losses)
 
     def _load_losses(self, losses: list[tuple[LossRows, SampleLoss]]) -> None:
-        """Rows padded to those of the longest client, and of clients that are not there."""
+        """Loads the objectives' rows, padded to the longest client and for absent clients."""
         self.loss, self.loss_rows = losses[0][1], {}
         for name in losses[0][0]:
             padded = pad_sequence([rows[name] for rows, _ in losses], batch_first=True).to(self.device)

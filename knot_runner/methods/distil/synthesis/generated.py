@@ -91,6 +91,6 @@ class GeneratedImages:
 
     @torch.no_grad()
     def images(self) -> Tensor:
-        """The images that the generator has come to make, pixels in 0..1, float32 [N, C, H, W]."""
+        """Returns images of the trained generator, pixels in 0..1, float32 [N, C, H, W]."""
         latent = self._latent("images", self.hp.images)
         return torch.cat([self.generator(z) for z in latent.split(self.hp.batch)]).float().cpu()

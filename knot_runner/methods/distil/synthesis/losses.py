@@ -1,4 +1,4 @@
-"""What images that are made from a teacher are to be like: losses on pixels, activations and outputs."""
+"""Losses of images synthesised from a teacher, on pixels, activations and outputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def batch_norms(model: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def statistics_losses(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Within the block: what each forward pass adds to the list, of every batch normalisation the squared differences
+    """Within the block, each forward pass appends to the list, for every batch normalisation, the squared differences
     of its input's mean and (biased) variance per channel from the running ones, summed over channels, []."""
     found: list[Tensor] = []
 

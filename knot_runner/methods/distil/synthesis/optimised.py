@@ -1,4 +1,4 @@
-"""Images found by Adam on their pixels: what the teacher's statistics, or records of its activations, ask for."""
+"""Images found by Adam on their pixels: they match the teacher's statistics, or records of its activations."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class OptimisedImages:
-    """Batches of images, one after the other, each by ``hp.steps`` steps of Adam from noise; image i is to be of class
-    i modulo their number. ``model``: the teacher, frozen, in evaluation mode."""
+    """Batches of images, one after the other, each by ``hp.steps`` steps of Adam from noise; the target of image i is
+    class i modulo the number of classes. ``model``: the teacher, frozen, in evaluation mode."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class OptimisedImages:
         return float(loss.detach())
 
     def _begin(self, batch: int, x: Tensor | None = None) -> None:
-        """Noise for ``batch``, or the images ``x`` that it has come to, with what decides what they are to be."""
+        """Begins ``batch`` from noise, or resumes from its images ``x``, and sets its targets."""
         first = batch * self.hp.batch
         count = min(self.hp.batch, self.hp.images - first)
         self.batch, labels = batch, (torch.arange(count) + first) % self.request.network.classes

@@ -1,4 +1,4 @@
-"""Records of a teacher's activations: what is released of them, and activations sampled from what was (Lopes 2017).
+"""Records of a teacher's activations: statistics to be released, and activations sampled from them (Lopes 2017).
 
 Of each class and tap: ``covariance`` with the mean (the logits); ``variance`` of every element; or ``axes``, the first
 principal ones scaled by their standard deviations. Ours: means by class, and principal axes in the place of the graph

@@ -1,4 +1,4 @@
-"""What data-free distillation asks of the engine: records of a teacher, and images made from it."""
+"""Requests of data-free distillation: records of a teacher, and images synthesised from it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from knot_runner.models.taps import tap_names
 
 @dataclass(frozen=True)
 class ReleaseRecords(OwnRequest):
-    """Records of a teacher's activations on its training images, as they would be given out with it."""
+    """Compute records of a teacher's activations on its training images, as released together with it."""
 
     stage: Literal["records"]
     party: str
@@ -52,8 +52,8 @@ class ReleaseRecords(OwnRequest):
 
 @dataclass(frozen=True)
 class MakeImages(OwnRequest):
-    """Images made from a teacher: nothing of a real image is in this but what the teacher's weights, and records, hold
-    of it. The artefact is examples as the store keeps them, with the teacher's argmax as labels."""
+    """Synthesise images from a teacher, using real images only through its weights and records. The artefact holds
+    stored examples with the teacher's argmax as labels."""
 
     stage: Literal["synthetic"]
     party: str
@@ -97,7 +97,7 @@ def steps_of(synthesis: dict[str, Any]) -> int:
 
 
 def released(kind: str, tensors: Any) -> dict[str, Any]:
-    """What a teacher's owner gives out beside its weights: ``kind``, and its size."""
+    """Returns what a teacher's owner releases beside its weights: ``kind`` and size."""
     tensors = list(tensors)
     return {"kind": kind, "floats": sum(t.numel() for t in tensors), "bytes": sum(t.nbytes for t in tensors)}
 

@@ -24,8 +24,8 @@ ADAM_STATE = ("exp_avg", "exp_avg_sq", "step")
 
 @dataclass(frozen=True)
 class Stepwise:
-    """What is optimised: ``step(number)`` takes one, from 0, and returns its loss; ``tensors()`` are all that steps
-    change, and ``restore`` brings them back. What a step draws depends on its number alone."""
+    """An optimisation: ``step(number)`` takes one step, from 0, and returns its loss; ``tensors()`` returns all
+    changing state, ``restore`` sets it. Random draws of a step depend on its number alone."""
 
     step: Callable[[int], float]
     tensors: Callable[[], dict[str, Tensor]]
@@ -33,7 +33,7 @@ class Stepwise:
 
 
 def take_steps(work: Stepwise, folder: Path, steps: int, title: str, report: Report) -> dict[str, Any]:
-    """Take ``steps`` in all, going on after the last that were committed in ``folder``; facts: ``seconds``, and the
+    """Takes ``steps`` steps in all, resuming from the last commit in ``folder``; returns facts: ``seconds``, and the
     ``loss`` of the last step. Raises :class:`DivergedError` at the first loss that is not finite."""
     checkpoint = Checkpoint(folder)
     commit = checkpoint.load()

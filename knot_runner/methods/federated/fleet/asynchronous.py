@@ -2,8 +2,8 @@
 
 ``training.participants`` clients train at any time; the server steps whenever ``buffer`` updates have arrived, each
 from the model that the client began with. A round is a server step; a model's version is how many came before it.
-State, beyond the clock: ``fleet/in_flight`` [m, 2] int64, client and version of those who train, ``fleet/arrivals``
-[m] float64, when they are through, and of each version in flight ``fleet/weights/<v>`` and ``fleet/statistics/<v>``.
+State, beyond the clock: ``fleet/in_flight`` [m, 2] int64, client and version of those who train, ``fleet/arrivals`` [m]
+float64, when they finish, and of each version in flight ``fleet/weights/<v>`` and ``fleet/statistics/<v>``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ IN_FLIGHT, ARRIVALS = "fleet/in_flight", "fleet/arrivals"
 
 @dataclass(frozen=True)
 class Flight:
-    """A client that trains from the model of ``version``; through, or failing, at the moment ``arrives``."""
+    """A client that trains from the model of ``version``; it finishes, or fails, at time ``arrives``."""
 
     arrives: float
     client: int
@@ -39,8 +39,8 @@ class Flight:
 
 @dataclass(frozen=True)
 class ServerStep:
-    """What the server aggregates (``updates``, by client), who still trains (``flying``), the ``clock`` then, and how
-    many ``dropped`` out since the last step."""
+    """A server step: the aggregated ``updates`` (by client), the clients still training (``flying``), the ``clock``,
+    and how many clients ``dropped`` out since the last step."""
 
     updates: list[Flight]
     flying: list[Flight]
@@ -49,7 +49,8 @@ class ServerStep:
 
 
 def init(method: Method, fleet: FleetSettings, hp: Any, federation: Federation) -> FederatedState:
-    """The method's, at 0 seconds, nobody in flight. Raises :class:`UserError` for a buffer that does not fill."""
+    """Returns the method's initial state at 0 seconds, with no client in flight. Raises :class:`UserError` for a buffer
+    that does not fill."""
     at_once = federation.participants
     if fleet.buffer > at_once:
         raise UserError(
@@ -77,7 +78,7 @@ def fold(
     method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
-    """The method's, of updates as if they had begun at the model of now, the stale ones smaller."""
+    """Runs the method's fold on updates moved to the current model, stale ones scaled down."""
     step = next_step(method, fleet, hp, state, federation, round)
     staleness = [round - update.version for update in step.updates]
     after, row = state, {}
@@ -107,11 +108,11 @@ def through(
 def next_step(
     method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int
 ) -> ServerStep:
-    """What happens until the server steps. Depends on the seed, the clock and who is in flight alone.
+    """Simulates until the next server step. Depends only on the seed, the clock and the clients in flight.
 
-    Whoever is through makes room for another, who begins with the model of now; what arrives at one moment is taken
-    before anybody begins. Nobody begins twice with one model. Where nobody can begin any more, the server steps with
-    what it has.
+    A client that finishes is replaced by another, which starts from the current model; updates arriving at one time are
+    taken before new clients start. No client starts twice from one model. Where no client can start, the server steps
+    with the updates it has.
     """
     flying, now = _flights(state), clock_of(state)
     received: list[Flight] = []
@@ -137,7 +138,7 @@ def _beginning(
     method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int,
     flying: list[Flight], done: set[int], now: float,
 ) -> list[Flight]:  # fmt: skip
-    """Those who begin ``now``, as many as there is room for, in the order of FedAvg's own draw."""
+    """Returns the clients that start ``now``, as many as there is room for, in the order of FedAvg's sampling."""
     there, away = devices.available_clients(fleet, federation, now), done | {flight.client for flight in flying}
     free = [client for client in federation.in_turn(round) if there[client] and client not in away]
     clients = free[: federation.participants - len(flying)]
@@ -155,7 +156,7 @@ def _moved(
     fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, request: LocalTraining,
     result: Trained, staleness: int,
 ) -> Trained:  # fmt: skip
-    """w + (1 + tau)^-a (w_k - w_begun), at the server's model w; what a client keeps to itself stays as it is."""
+    """w + (1 + tau)^-a (w_k - w_begun), at the server's model w; a client's own state is unchanged."""
     if not staleness:
         return result
     discount = (1 + staleness) ** -fleet.staleness_exponent

@@ -1,6 +1,7 @@
-"""What the seed says of a fleet's clients: speeds, when they can be drawn, and whether they fail. All in virtual time.
+"""Clients of a simulated fleet, drawn from the seed: speeds, availability and failures, in virtual time.
 
-Everything is of all clients of a run by their numbers, so that it is the same in any round, engine and resumption.
+Draws are keyed by client number over all clients of a run, so that they are the same in any round, engine and
+resumption.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ BITS = 32
 
 @dataclass(frozen=True)
 class WorkTime:
-    """Seconds of a client's work of a round: of each epoch, and of sending the model there and back."""
+    """Seconds of a client's work in a round: of each epoch, and of sending the model both ways."""
 
     epochs: int
     epoch: float
@@ -50,12 +51,12 @@ def seconds_per_example(fleet: FleetSettings, federation: Federation) -> Tensor:
 
 
 def with_speeds(fleet: FleetSettings, federation: Federation) -> Federation:
-    """``federation`` that knows its clients' speeds, of which its stragglers may be the lowest."""
+    """Returns ``federation`` with its clients' speeds; stragglers may be the slowest."""
     return dataclasses.replace(federation, seconds_per_example=seconds_per_example(fleet, federation))
 
 
 def seconds_per_number(fleet: FleetSettings, federation: Federation) -> Tensor:
-    """To send one number to each client and back, float64 [N]."""
+    """Returns the seconds to send one number to each client and back, float64 [N]."""
     network = fleet.network
     if network is None:
         return torch.zeros(len(federation.clients), dtype=torch.float64)
@@ -93,7 +94,8 @@ def shortened(request: LocalTraining, epochs: int) -> LocalTraining:
 
 
 def failures(fleet: FleetSettings, federation: Federation, round: int) -> list[float | None]:
-    """Of each client [N] that fails where it begins in ``round``: after which share of its time; None: it does not."""
+    """Returns, for each client [N] starting in ``round``, the share of its time after which it fails; None: it does not
+    fail."""
     draws = generator(federation.seed, "fleet", "dropout", round)
     fails, after = torch.rand(2, len(federation.clients), generator=draws, dtype=torch.float64).tolist()
     return [share if draw < fleet.dropout else None for draw, share in zip(fails, after, strict=True)]
@@ -122,7 +124,7 @@ def await_clients(fleet: FleetSettings, federation: Federation, clients: list[in
 
 
 def _next_change(fleet: FleetSettings, federation: Federation, clients: list[int], at: float) -> float:
-    """When one of ``clients``, none of whom can be drawn ``at`` that moment, may be next."""
+    """Returns the next time at which one of ``clients``, all unavailable ``at`` that time, may be available."""
     period = fleet.availability.period
     if fleet.availability.kind == "random":
         return (math.floor(at / period) + 1) * period

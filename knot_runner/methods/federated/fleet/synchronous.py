@@ -22,8 +22,8 @@ CLOCK = "fleet/clock"
 
 @dataclass(frozen=True)
 class FleetRound:
-    """A round as it goes: the ``requests`` whose results arrive, the ``clock`` at its end, and how many ``dropped``
-    out, came ``late`` (their work is lost) or gave ``partial`` work."""
+    """A simulated round: the ``requests`` whose results arrive, the ``clock`` at its end, and how many ``dropped`` out,
+    came ``late`` (their work is lost) or gave ``partial`` work."""
 
     requests: list[LocalTraining]
     clock: float
@@ -42,7 +42,8 @@ class _Arrival:
 
 
 def init(method: Method, fleet: FleetSettings, hp: Any, federation: Federation) -> FederatedState:
-    """The method's, at 0 seconds. Raises :class:`UserError` for a deadline that nobody can meet."""
+    """Returns the method's initial state at 0 seconds. Raises :class:`UserError` for a deadline that nobody can
+    meet."""
     state = {**method.init(hp, federation), CLOCK: torch.zeros(1, dtype=torch.float64)}
     if fleet.deadline is not None:
         everyone = with_chosen(federation, list(federation.numbers))
@@ -60,7 +61,7 @@ def init(method: Method, fleet: FleetSettings, hp: Any, federation: Federation) 
 def plan(
     method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int
 ) -> list[LocalTraining]:
-    """Of what the method asks for, all that will arrive: what is lost need not be trained."""
+    """Returns the method's requests whose results will arrive; lost work is not trained."""
     return fleet_round(method, fleet, hp, state, federation, round).requests
 
 
@@ -68,7 +69,7 @@ def fold(
     method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
-    """The method's, of what has arrived; where nothing has, its state stays."""
+    """Runs the method's fold on the results that arrived; without any the state is unchanged."""
     found, row = fleet_round(method, fleet, hp, state, federation, round), {}
     if requests:
         state, row = method.fold(hp, state, federation, round, requests, trained)
@@ -86,10 +87,10 @@ def through(
 def fleet_round(
     method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int
 ) -> FleetRound:
-    """What becomes of ``round``. Depends on the seed and the clock alone, and not on what anybody has learnt.
+    """Simulates ``round``. Depends only on the seed and the clock, not on training results.
 
-    It ends when as many as were wanted have arrived, of whom the first are kept, or when nobody is waited for any more:
-    the server hears of a failure when it happens, and of those who would be late it waits until the deadline.
+    It ends when the wanted number of clients have arrived (the first are kept), or when none is left to wait for:
+    failures are known when they happen, late clients are waited for until the deadline.
     """
     began = devices.await_clients(fleet, federation, list(federation.numbers), clock_of(state))
     drawn, wanted = _drawn(fleet, federation, began, round)
@@ -141,5 +142,5 @@ def clock_of(state: FederatedState) -> float:
 
 
 def sends_models(hp: Any) -> bool:
-    """Whether clients send their models, and not only what these say of examples."""
+    """Returns whether clients send their models, and not only logits."""
     return federated_algorithm(hp.algorithm).averages

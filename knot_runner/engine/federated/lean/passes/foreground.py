@@ -1,9 +1,9 @@
-"""The first dense layer of many models on the same images, most of whose pixels show the background: exact, less work.
+"""The first dense layer of many models on the same images, most of whose pixels are background: exact, with less work.
 
 With the background B, the same in every image, the layer's output is X W' + b = (X - B) W' + (B W' + b), and X - B is 0
-wherever an image shows the background. Pixels in which every image does cost nothing, pixels in which few do not are
-added image by image, and the others are multiplied as ever. Sums have another order than in a dense product, so results
-differ from its by rounding.
+wherever an image shows the background. Pixels that are background in every image cost nothing, those that are
+foreground in few images are added image by image, and the others are multiplied as usual. The order of sums differs
+from a dense product, so results differ by rounding.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Foreground:
 
     @property
     def saves(self) -> bool:
-        """Whether so few pixels are multiplied that it is the faster way."""
+        """Returns whether few enough pixels are multiplied for this to be faster."""
         return len(self._often) <= MOST_MULTIPLIED * len(self._background)
 
     def numel(self) -> int:

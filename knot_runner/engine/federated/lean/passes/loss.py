@@ -106,7 +106,7 @@ class AutogradLoss:
     def gradient(self, logits: Tensor, batch: int) -> tuple[Tensor, float]:
         """See :class:`BatchLoss`."""
         with torch.inference_mode(False), torch.enable_grad():
-            output = logits.clone().requires_grad_()  # what inference mode made takes no part in autograd; a copy does
+            output = logits.clone().requires_grad_()  # autograd takes no tensor made in inference mode, but a copy
             rows = {name: tensor[self._parts[batch].clone()] for name, tensor in self._rows.items()}
             value = self._loss(torch.softmax(output, 1) if self._softmax else output, rows).mean()
             (gradient,) = torch.autograd.grad(value, output)
