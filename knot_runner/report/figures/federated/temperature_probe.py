@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,7 @@ def gradient_figure(runs: list[Run], command: str) -> style.Drawing:
             beyond = f", {zeros} exactly 0" if zeros else ""
             median = f"median {quantiles[2]:.4g} of {count:,}{beyond}"
             lines.append(f"{_shown(probes, name)}T={temperature:g}, {text}: {median}")
+    _label_lowest(grid)
     _legend(made, colours)
     numbers = Numbers(("setting", "temperature", "forward pass", "images", "zeros", *QUANTILES), rows, digits=4)
     return style.Drawing(made, "Gradient norms at the input layer by temperature", [GRADIENT_NOTE], lines, numbers)
@@ -94,9 +96,22 @@ def boundary_figure(runs: list[Run], command: str) -> style.Drawing:
             median = f"median {quantiles[2]:.4g}" if len(moves) else "no median"
             said = f"{median} over {len(moves):,} images, {out:,} left out; the step puts {share:.0%} right"
             lines.append(f"{_shown(probes, name)}T={temperature:g}: {said}")
+    _label_lowest(grid)
     numbers = Numbers(("setting", "temperature", "images", "left out", "right after", *QUANTILES), rows, digits=4)
     title = "Distance to the decision boundary, after minus before one step"
     return style.Drawing(made, title, [BOUNDARY_NOTE], lines, numbers)
+
+
+def _label_lowest(grid: Sequence[style.Axes]) -> None:
+    """Of panels that share their x axis, ticks and label at the lowest of each column alone."""
+    for axes in grid:
+        place = axes.get_subplotspec()
+        others = [other.get_subplotspec() for other in grid]
+        lowest = not any(
+            one.colspan.start == place.colspan.start and one.rowspan.start > place.rowspan.start for one in others
+        )
+        axes.tick_params(labelbottom=lowest)
+        axes.set_xlabel(axes.get_xlabel() if lowest else "")
 
 
 def _draw_moves(axes: style.Axes, probe: ProbeRecord, colours: dict[float, Any]) -> None:
