@@ -84,6 +84,12 @@ def test_panels_that_share_an_axis_name_it_at_the_lowest_of_each_column() -> Non
     assert [axes.xaxis.get_tick_params()["labelbottom"] for axes in grid] == [False, True, True]
 
 
+def test_type_shrinks_with_the_figure_but_not_below_six_points() -> None:
+    assert output.type_size(10) == 10
+    with figure_output(SINGLE):
+        assert [output.type_size(points) for points in (11, 10, 8)] == [8, pytest.approx(80 / 11), 6]
+
+
 @pytest.mark.thorough
 def test_vector_files_hold_text_as_text_and_no_date(jobs: Any, tmp_path: Path) -> None:
     FIGURES["probe"](jobs, tmp_path / "plain.png")

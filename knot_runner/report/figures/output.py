@@ -43,6 +43,8 @@ SMALL_STYLE = {
     "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7,
     "legend.fontsize": 7, "legend.title_fontsize": 7,
 }  # fmt: skip
+#: Points of the type on a screen (``style.STYLE``), and of the smallest in print.
+SCREEN_TYPE, SMALLEST_TYPE = 11, 6.0
 TITLE_SIZE, NOTE_SIZE, LARGEST_MARKER = 9, 6.5, 6
 NOTE_COLOUR = "#555555"
 #: Between what stands above and below each other, in inches.
@@ -107,6 +109,13 @@ def fitted_panels(columns: int, width: float, height: float, total: float, fewes
     drawn = max(fewest, min(columns, int(total / NARROWEST_PANEL)))
     scaled = height * total / drawn / width
     return drawn, total / drawn, max(scaled, min(height, LOWEST_PANEL))
+
+
+def type_size(points: float) -> float:
+    """Points of type that has ``points`` on a screen: in proportion, but at least 6, where the width is given."""
+    if current_output().width is None:
+        return points
+    return max(SMALLEST_TYPE, points * SMALL_STYLE["font.size"] / SCREEN_TYPE)
 
 
 def image_bytes(figure: Figure, form: str) -> bytes:
