@@ -12,6 +12,7 @@ from matplotlib.text import Text
 
 from knot_runner.cli.main import main
 from knot_runner.report.figures import output
+from knot_runner.report.figures.federated.temperature_probe import _label_lowest
 from knot_runner.report.figures.output import FigureOutput, current_output, figure_output, fitted_panels
 from knot_runner.report.figures.registry import FIGURES
 
@@ -60,14 +61,33 @@ def test_at_a_single_column_nothing_is_cut_off(jobs: Any, figures: Any, tmp_path
     assert all(axes.get_legend() is None or axes.get_legend()._bbox_to_anchor is None for axes in figure.axes)
 
 
-@pytest.mark.parametrize("panels", [4, 5])
-def test_a_figure_higher_than_a_page_is_said(panels: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("panels", "inches"), [(4, 8.8), (5, 9.0), (6, 9.6)])
+def test_panels_shrink_to_a_page_and_what_is_higher_is_said(
+    panels: int, inches: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     figure = Figure(figsize=(3.35, 2.2 * panels), layout="constrained")
     figure.subplots(panels)
     with figure_output(FigureOutput(("svg",), 3.35, captioned=False)), caplog.at_level("WARNING", "knot_runner"):
         output.write_figure(figure, "title", ["note"], tmp_path / "drawn.png")
-    said = "drawn: 11 inches high, more than a page; a larger --width has more panels in a row"
-    assert caplog.messages == ([said] if panels == 5 else [])
+    said = "drawn: 10 inches high, more than a page; a larger --width has more panels in a row"
+    assert caplog.messages == ([said] if panels == 6 else [])
+    assert figure.get_figheight() == pytest.approx(inches)
+
+
+def test_panels_that_share_an_axis_name_it_at_the_lowest_of_each_column() -> None:
+    """Of three in two columns the second has none below it, though it is in the upper row."""
+    grid = Figure().subplots(2, 2, sharex=True).flatten()[:3]
+    for axes in grid:
+        axes.set_xlabel("norm")
+    _label_lowest(grid)
+    assert [axes.get_xlabel() for axes in grid] == ["", "norm", "norm"]
+    assert [axes.xaxis.get_tick_params()["labelbottom"] for axes in grid] == [False, True, True]
+
+
+def test_type_shrinks_with_the_figure_but_not_below_six_points() -> None:
+    assert output.type_size(10) == 10
+    with figure_output(SINGLE):
+        assert [output.type_size(points) for points in (11, 10, 8)] == [8, pytest.approx(80 / 11), 6]
 
 
 @pytest.mark.thorough

@@ -43,6 +43,8 @@ SMALL_STYLE = {
     "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7,
     "legend.fontsize": 7, "legend.title_fontsize": 7,
 }  # fmt: skip
+#: Points of the type on a screen (``style.STYLE``), and of the smallest in print.
+SCREEN_TYPE, SMALLEST_TYPE = 11, 6.0
 TITLE_SIZE, NOTE_SIZE, LARGEST_MARKER = 9, 6.5, 6
 NOTE_COLOUR = "#555555"
 #: Vertical gap between elements, in inches.
@@ -109,6 +111,13 @@ def fitted_panels(columns: int, width: float, height: float, total: float, fewes
     return drawn, total / drawn, max(scaled, min(height, LOWEST_PANEL))
 
 
+def type_size(points: float) -> float:
+    """Points of type that has ``points`` on a screen: in proportion, but at least 6, where the width is given."""
+    if current_output().width is None:
+        return points
+    return max(SMALLEST_TYPE, points * SMALL_STYLE["font.size"] / SCREEN_TYPE)
+
+
 def image_bytes(figure: Figure, form: str) -> bytes:
     """``figure`` in a format of :data:`FORMATS`; the same figure gives the same bytes at any time."""
     image = io.BytesIO()
@@ -147,7 +156,8 @@ def _caption(figure: Figure, title: str, notes: Sequence[str]) -> None:
 def arrange(figure: Figure, title: str, notes: Sequence[str]) -> None:
     """Title above the panels, and below them legends and notes, for a figure whose width is given.
 
-    The figure grows by their height, so that panels keep theirs. Legends that stood beside the panels come below them.
+    The figure grows by their height; panels keep theirs as far as a page holds it all. Legends that stood beside
+    the panels come below them.
     """
     width, height = figure.get_size_inches()
     above = [_text(figure, [title], TITLE_SIZE, "black")] if title else []
@@ -155,6 +165,7 @@ def arrange(figure: Figure, title: str, notes: Sequence[str]) -> None:
     below += [_below(figure, legend) for legend in _legends_beside(figure)]
     tops, bottoms = [_inches_high(figure, one) for one in above], [_inches_high(figure, one) for one in below]
     room_above, room_below = sum(tops) + LINE_GAP * len(tops), sum(bottoms) + LINE_GAP * len(bottoms)
+    height = _on_a_page(figure, height, PAGE_HEIGHT - room_above - room_below)
     whole = height + room_above + room_below
     figure.set_size_inches(width, whole)
     for one in above:
@@ -170,6 +181,14 @@ def arrange(figure: Figure, title: str, notes: Sequence[str]) -> None:
     engine = figure.get_layout_engine()
     engine.set(rect=(0, room_below / whole, 1, height / whole), w_pad=0.04, h_pad=0.04)
     _wrap_labels(figure)
+
+
+def _on_a_page(figure: Figure, height: float, room: float) -> float:
+    """``height`` of all panels in inches, less where they have ``room`` for less, but none lower than
+    :data:`LOWEST_PANEL`."""
+    specs = [axes.get_subplotspec() for axes in figure.axes]
+    rows = max((spec.get_gridspec().nrows for spec in specs if spec is not None), default=1)
+    return min(height, max(room, rows * LOWEST_PANEL))
 
 
 def _text(figure: Figure, lines: Sequence[str], size: float, colour: str) -> Any:

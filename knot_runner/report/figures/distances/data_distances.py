@@ -12,6 +12,7 @@ import numpy as np
 from knot_runner.report.figures import style
 from knot_runner.report.figures.client_map import draw_map, mark_clients
 from knot_runner.report.figures.distances.matrix_runs import agreements, by_setting, matrix_of, only_matrices, pairs_of
+from knot_runner.report.figures.output import type_size
 from knot_runner.report.records.distance import kinds_of_pairs
 from knot_runner.report.render.text import plain
 from knot_runner.report.row_keys import lookup
@@ -53,7 +54,9 @@ def matrix_figure(runs: list[Run], command: str) -> style.Drawing:
     lines = []
     for axes, (title, seeds) in zip(grid, found.items(), strict=True):
         _draw_map(axes, list(seeds.values()))
-        axes.set_title(re.sub(", (?=FedWaD|exact$)", "\n", plain(title)), fontsize=10)  # settings above, if any
+        axes.set_title(
+            re.sub(", (?=FedWaD|exact$)", "\n", plain(title)), fontsize=type_size(10)
+        )  # settings above, if any
         lines += _lines(title, list(seeds.values()), runs)
     first = f"of seed {min(run.job.seed for run in runs)}"
     which = f"means over seeds {style.seed_list(runs)}" if _fixed(runs[0]) else first
@@ -123,7 +126,7 @@ def _write_numbers(axes: style.Axes, image: Any, names: list[str]) -> None:
     for (i, j), value in np.ndenumerate(image.get_array()):
         if i != j:
             colour = "white" if image.norm(value) < 0.6 else "black"
-            axes.text(j, i, f"{value:,.0f}", ha="center", va="center", fontsize=9, color=colour)
+            axes.text(j, i, f"{value:,.0f}", ha="center", va="center", fontsize=type_size(9), color=colour)
 
 
 @style.figure_of

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from knot_runner.report.figures import style
+from knot_runner.report.figures.output import type_size
 from knot_runner.report.records import probe as probe_view
 from knot_runner.report.records.probe import ProbeRecord
 from knot_runner.report.render.text import plain
@@ -58,14 +60,15 @@ def gradient_figure(runs: list[Run], command: str) -> style.Drawing:
         axes.set(xscale="log", xlabel="gradient norm at the input layer", ylabel="share of images")
         axes.xaxis.set_major_formatter(style.plain_tick)
         for temperature, norms in zip(probe.temperatures, probe.norm[:, chosen], strict=True) if count else ():
-            look = {"histtype": "step", "lw": 1.6, "color": colours[temperature]}
+            look = {"histtype": "step", "lw": 1.6, "color": colours[temperature], "ls": _dashes(temperature)}
             axes.hist(norms.clip(bins[0], bins[-1]), bins, weights=np.full(count, 1 / count), **look)
             zeros, quantiles = int((norms == 0).sum()), _quantiles(norms)
             rows.append([name, f"{temperature:g}", text, count, zeros, *quantiles])
             beyond = f", {zeros} exactly 0" if zeros else ""
             median = f"median {quantiles[2]:.4g} of {count:,}{beyond}"
             lines.append(f"{_shown(probes, name)}T={temperature:g}, {text}: {median}")
-    _legend(made, colours)
+    _label_lowest(grid)
+    _legend(made, colours, lines=True)
     numbers = Numbers(("setting", "temperature", "forward pass", "images", "zeros", *QUANTILES), rows, digits=4)
     return style.Drawing(made, "Gradient norms at the input layer by temperature", [GRADIENT_NOTE], lines, numbers)
 
@@ -94,9 +97,22 @@ def boundary_figure(runs: list[Run], command: str) -> style.Drawing:
             median = f"median {quantiles[2]:.4g}" if len(moves) else "no median"
             said = f"{median} over {len(moves):,} images, {out:,} left out; the step puts {share:.0%} right"
             lines.append(f"{_shown(probes, name)}T={temperature:g}: {said}")
+    _label_lowest(grid)
     numbers = Numbers(("setting", "temperature", "images", "left out", "right after", *QUANTILES), rows, digits=4)
     title = "Distance to the decision boundary, after minus before one step"
     return style.Drawing(made, title, [BOUNDARY_NOTE], lines, numbers)
+
+
+def _label_lowest(grid: Sequence[style.Axes]) -> None:
+    """Of panels that share their x axis, ticks and label at the lowest of each column alone."""
+    for axes in grid:
+        place = axes.get_subplotspec()
+        others = [other.get_subplotspec() for other in grid]
+        lowest = not any(
+            one.colspan.start == place.colspan.start and one.rowspan.start > place.rowspan.start for one in others
+        )
+        axes.tick_params(labelbottom=lowest)
+        axes.set_xlabel(axes.get_xlabel() if lowest else "")
 
 
 def _draw_moves(axes: style.Axes, probe: ProbeRecord, colours: dict[float, Any]) -> None:
@@ -107,7 +123,14 @@ def _draw_moves(axes: style.Axes, probe: ProbeRecord, colours: dict[float, Any])
         style.draw_boxes(axes, [moves], colours[temperature], 0.8, positions=[place], **look)
         if len(probe.before):
             out = 1 - len(moves) / len(probe.before)
-            axes.text(1.01, place, f"{out:.0%} left out", transform=axes.get_yaxis_transform(), va="center", fontsize=9)
+            axes.text(
+                1.01,
+                place,
+                f"{out:.0%} left out",
+                transform=axes.get_yaxis_transform(),
+                va="center",
+                fontsize=type_size(9),
+            )
     axes.axvline(0, color=style.GREY, ls="--", lw=1, zorder=0)
     axes.set_yticks(range(len(order)), [f"T={temperature:g}" for temperature in order])
     axes.set_ylim(-0.6, len(order) - 0.4)
@@ -163,7 +186,17 @@ def _shown(probes: dict[str, ProbeRecord], name: str, gap: str = ", ") -> str:
     return f"{name}{gap}" if len(probes) > 1 else ""
 
 
-def _legend(made: style.Figure, colours: dict[float, Any]) -> None:
+def _dashes(temperature: float) -> str:
+    """Above T=1 broken: in grey, warm colours look as cold ones do."""
+    return "--" if temperature > 1 else "-"
+
+
+def _legend(made: style.Figure, colours: dict[float, Any], lines: bool = False) -> None:
+    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    style.side_legend(made, {f"T={t:g}": Patch(color=colours[t]) for t in sorted(colours, reverse=True)})
+    order = sorted(colours, reverse=True)
+    patches = [
+        Line2D([], [], color=colours[t], lw=1.6, ls=_dashes(t)) if lines else Patch(color=colours[t]) for t in order
+    ]
+    style.side_legend(made, {f"T={t:g}": patch for t, patch in zip(order, patches, strict=True)})

@@ -8,6 +8,7 @@ from knot_runner.records import CLIENTS_FILE
 from knot_runner.report import run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.figures.client_map import draw_map, mark_clients
+from knot_runner.report.figures.output import type_size
 from knot_runner.report.render.text import plain
 from knot_runner.report.row_keys import runs_with
 from knot_runner.report.run_folders import Run
@@ -28,7 +29,7 @@ def transfer_figure(runs: list[Run], command: str) -> style.Drawing:
         first = min(seeds, key=lambda run: run.job.seed)
         matrix, groups = transfer_matrix(first, command)
         _draw_lambda(axes, matrix, groups)
-        axes.set_title(plain(title), fontsize=9, wrap=True)
+        axes.set_title(plain(title), fontsize=type_size(9), wrap=True)
         lines.append(f"{title}: {_transfer_means(seeds)}")
         rows += [(title, first.job.seed, *pair, float(value)) for pair, value in np.ndenumerate(matrix)]
     numbers = Numbers(("setting", "seed", "client", "update of", "lambda"), rows, digits=8)
