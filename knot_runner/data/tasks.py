@@ -160,14 +160,17 @@ class ImageTask:
     )
 
     @property
+    #: unlabelled images of another data set, of ``train``'s shape and type: the transfer set of a distillation
+    transfer: Images | None = None
     def shape(self) -> tuple[int, int, int]:
         """(channels, height, width)."""
         return tuple(self.train.pixels.shape[1:])
 
     @cached_property
     def digest(self) -> str:
-        """sha256 (hex) of train and test: equal data, equal digest."""
-        return hashlib.sha256(f"{self.train.digest} {self.test.digest}".encode()).hexdigest()
+        """sha256 (hex) of train, test and the other data set, if any: equal data, equal digest."""
+        parts = [part.digest for part in (self.train, self.test, self.transfer) if part is not None]
+        return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)

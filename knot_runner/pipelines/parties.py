@@ -28,8 +28,9 @@ def read_parties(context: RunContext) -> PartyTask:
     if not settings.on_images:
         return read(settings.task, context.data_root)
     from knot_runner.data.images.parties import image_parties
+    from knot_runner.pipelines.transfer_set import with_other_set
 
-    task = read(settings.task, context.data_root)
+    task = with_other_set(context, read(settings.task, context.data_root))
     return image_parties(task, settings.partition, settings.shares, settings.seed)
 
 

@@ -36,7 +36,7 @@ from knot_runner.pipelines.architectures import dealt_networks, dealt_notes
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.kept_images import read_images
 from knot_runner.pipelines.private_training import privacy_notes, with_privacy
-from knot_runner.pipelines.transfer_set import deal_clients, server_examples
+from knot_runner.pipelines.transfer_set import deal_clients, server_examples, with_other_set
 from knot_runner.util.errors import UserError
 
 
@@ -87,7 +87,7 @@ def make_setup(context: RunContext) -> Setup:
     """Read the examples, deal them out, describe the model. Raises :class:`UserError`."""
     settings = context.settings
     if settings.on_images:
-        task = read_images(context)
+        task = with_other_set(context, read_images(context))
         data, test = resident(task, task.train), resident(task, task.test)
         network = Network(settings.model, task.shape, len(task.classes))
     else:

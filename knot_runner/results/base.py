@@ -49,10 +49,11 @@ class RunResult:
 
 @dataclass
 class TrainTest:
-    """Images in all."""
+    """Images in all; ``transfer``: those of another data set that a server distils on."""
 
     train: Count
     test: Count
+    transfer: Count | None = None
 
 
 @dataclass

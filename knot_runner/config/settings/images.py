@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
 from knot_runner.config.settings.sizes import Fraction, ImageSide, Seed, Spread
 from knot_runner.config.strict import require
-from knot_runner.util.errors import nearest
+from knot_runner.util.errors import UserError, nearest
 
 #: formats of image files that are read without plug-ins
 IMAGE_FORMATS = ("leaf", "cifar", "idx", "usps", "folders", "gld23k")
+#: the format of images without labels, which a transfer set may have
+UNLABELLED_FORMAT = "files"
 
 
 @dataclass
@@ -21,6 +24,7 @@ class ImageFiles:
     ``leaf``: json files or folders of them. ``cifar``: folders or archives of the official batches (binary or python).
     ``idx``: pairs [images, labels]. ``usps``: zip.train / zip.test text. ``folders``: class folders, in a tree or a zip
     (``archive.zip/train``). ``gld23k``: csv files of user_id, image_id, class; images in ``../images`` of each.
+    ``files``, of ``transfer`` alone: folders of images without labels, or of such folders.
     """
 
     #: leaf, cifar, idx, usps, folders, gld23k, or what a plug-in's reader is called
@@ -116,3 +120,19 @@ class ImageTaskSettings:
             require(listed[name] == 1, "superclasses", f"class {name!r} is in {listed[name]} of them; one is right")
         for name in listed:
             require(name in self.classes, "superclasses", f"no class {name!r}{nearest(name, self.classes)}")
+
+
+def transfer_keys(line: str) -> str:
+    """A ``line`` on keys of ``task`` as one on those of ``transfer``, which are alike."""
+    return re.sub(r"\btask\.(?=(local|hub|source|shape|classes)\b)", "transfer.", line)
+
+
+def check_another_set(images: ImageTaskSettings, task: ImageTaskSettings) -> None:
+    """Whether ``images``, a transfer set, are another data set than that of ``task``. Raises :class:`UserError`."""
+    theirs, ours = (set() if one.local is None else {*one.local.train, *one.local.test} for one in (images, task))
+    same_hub = images.hub is not None and task.hub is not None and images.hub.id == task.hub.id
+    if theirs & ours or same_hub:
+        raise UserError(
+            f"transfer={images.name}: is the data set of task={task.name}; partition.transfer=SHARE makes some of its "
+            "training images the transfer set"
+        )

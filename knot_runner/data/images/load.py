@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,11 +41,11 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None, readers: Fi
     Same settings and files, same task, bit for bit, whatever ``readers`` there are.
     Raises :class:`UserError` naming the key or file.
     """
-    classes, coordinates, folder = settings.classes, class_points(settings), None
+    classes, folder = settings.classes, None
     if settings.source == "embedded":
-        parts, classes, coordinates = _embedded(settings), EMBEDDED_DIGITS, _first_points(coordinates)
+        parts, classes = _embedded(settings), EMBEDDED_DIGITS
     elif settings.source == "local":
-        folder = _open(settings, data_root, readers)
+        folder = open_source(settings, data_root, readers)
         parts = IMAGE_READERS[settings.local.format](folder, settings)
     elif settings.hub is None:
         raise UserError(f"task.hub: is not set, so task.source=hub has no {settings.name}")
@@ -57,6 +58,7 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None, readers: Fi
     images, names = same_dtype(train, test), (parts.user_names, parts.file_names)
     files = folder.files if folder else []
     return ImageTask(
+    notes += hierarchy
         settings.name, classes, coordinates, *images, settings.mean, settings.std, settings.source, *names, notes, files
     )
 
@@ -75,14 +77,18 @@ def _first_points(coordinates: list[list[float]] | None) -> list[list[float]] | 
     return coordinates[:digits] if coordinates and len(coordinates) >= digits else None
 
 
-def _open(settings: ImageTaskSettings, data_root: Path | None, readers: FileReaders) -> DataFolder:
-    """The data folder, after the checks of ``task.local`` that need no file."""
+def open_source(
+    settings: ImageTaskSettings, data_root: Path | None, readers: FileReaders, formats: Container[str] | None = None
+) -> DataFolder:
+    """The data folder, after the checks of ``task.local`` that need no file; ``formats``: those that can be read, by
+    default :data:`IMAGE_READERS`. Raises :class:`UserError`."""
+    formats = IMAGE_READERS if formats is None else formats
     source = settings.local
     if source is None:
         raise UserError(f"task.local: is not set, so task.source=local has no {settings.name}")
     if not source.train:
         raise UserError("task.local.train: names no file")
-    if source.format not in IMAGE_READERS:
+    if source.format not in formats:
         raise UserError(f"task.local.format: no reader '{source.format}'{nearest(source.format, IMAGE_READERS)}")
     folder = open_folder(data_root, readers)
     twice = set(source.train) & set(source.test)
