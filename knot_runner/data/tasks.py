@@ -133,6 +133,8 @@ class ImageParts:
     user_names: list[str] | None = None
     file_names: list[str] | None = None
     notes: list[str] = field(default_factory=list)
+    #: class number -> number of its superclass, where the files say it
+    superclasses: dict[int, int] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,10 +160,10 @@ class ImageTask:
     called: dict[str, tuple[str, str]] = field(
         default_factory=lambda: {"user": ("writer", "writers"), "file": ("file", "files")}
     )
-
-    @property
     #: unlabelled images of another data set, of ``train``'s shape and type: the transfer set of a distillation
     transfer: Images | None = None
+
+    @property
     def shape(self) -> tuple[int, int, int]:
         """(channels, height, width)."""
         return tuple(self.train.pixels.shape[1:])

@@ -78,7 +78,8 @@ class ImageTaskSettings:
     #: where classes lie for semantic distance and transport costs: given = ``coordinates``; onehot = every two sqrt(2)
     #: apart; superclasses = 1 apart within one of ``superclasses``, 2 otherwise
     geometry: Literal["given", "onehot", "superclasses"] = field(default="given", kw_only=True)
-    #: superclass -> its classes, each in one of them
+    #: superclass -> its classes, each in one of them; null = those of CIFAR-100's coarse labels, where the files are
+    #: its archives
     superclasses: dict[str, list[str]] | None = field(default=None, kw_only=True)
     #: [channels, height, width]
     shape: list[ImageSide]
@@ -110,7 +111,8 @@ class ImageTaskSettings:
             require(fits, "coordinates", f"needs one point of equal length for each of {len(self.classes)} classes")
             points = {tuple(point) for point in self.coordinates}
             require(len(points) == len(self.classes), "coordinates", "two classes share one point")
-        if self.geometry == "superclasses":
+        in_files = self.source == "local" and self.local is not None and self.local.format == "cifar"
+        if self.geometry == "superclasses" and not (in_files and self.superclasses is None):
             self._check_superclasses()
 
     def _check_superclasses(self) -> None:

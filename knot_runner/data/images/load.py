@@ -16,7 +16,7 @@ from knot_runner.data.hub import read_hub_images
 from knot_runner.data.images.checks import ImageReader, by_part
 from knot_runner.data.images.cifar import read_cifar
 from knot_runner.data.images.folders import read_folders
-from knot_runner.data.images.geometry import class_points
+from knot_runner.data.images.geometry import class_points, with_superclasses
 from knot_runner.data.images.gld23k import read_gld23k
 from knot_runner.data.images.idx import read_idx, read_usps
 from knot_runner.data.images.leaf import read_leaf
@@ -51,14 +51,20 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None, readers: Fi
         raise UserError(f"task.hub: is not set, so task.source=hub has no {settings.name}")
     else:
         parts = read_hub_images(settings.hub, settings.shape, settings.classes)
+    hierarchy: list[str] = []
+    if settings.geometry == "superclasses" and settings.source != "embedded":
+        settings, hierarchy = with_superclasses(settings, parts.superclasses)
+    coordinates = class_points(settings)
+    if settings.source == "embedded":
+        coordinates = _first_points(coordinates)
     train, test, notes = _split(settings, parts)
+    notes += hierarchy
     present = len(np.unique(train.labels))
     if present < len(classes):
         notes.append(f"{settings.name}: the training images are of {present} of the {len(classes)} classes")
     images, names = same_dtype(train, test), (parts.user_names, parts.file_names)
     files = folder.files if folder else []
     return ImageTask(
-    notes += hierarchy
         settings.name, classes, coordinates, *images, settings.mean, settings.std, settings.source, *names, notes, files
     )
 
