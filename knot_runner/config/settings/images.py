@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from knot_runner.config.settings.sizes import Fraction, ImageSide, Seed, Spread
+from knot_runner.config.settings.task import equal_points
 from knot_runner.config.strict import require
 from knot_runner.util.errors import UserError, nearest
 
@@ -109,8 +110,8 @@ class ImageTaskSettings:
         if self.coordinates is not None:
             fits = len(self.coordinates) == len(self.classes) and len({len(p) for p in self.coordinates}) == 1
             require(fits, "coordinates", f"needs one point of equal length for each of {len(self.classes)} classes")
-            points = {tuple(point) for point in self.coordinates}
-            require(len(points) == len(self.classes), "coordinates", "two classes share one point")
+            pair = equal_points(self.classes, self.coordinates)
+            require(pair is None, "coordinates", f"classes {pair} share one point, so their cost would be 0")
         in_files = self.source == "local" and self.local is not None and self.local.format == "cifar"
         if self.geometry == "superclasses" and not (in_files and self.superclasses is None):
             self._check_superclasses()
