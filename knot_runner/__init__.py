@@ -17,6 +17,9 @@ _PLACES = {
         ("claims", "compare", "compose", "run", "runs", "sweep", "table", "FinishedRun", "RunSelection"),
         "knot_runner.cli.python",
     ),
+    **dict.fromkeys(
+        ("FEDERATED_ALGORITHMS", "FederatedAlgorithm", "OwnKey"), "knot_runner.config.settings.methods.algorithms"
+    ),
     **dict.fromkeys(("Family", "register"), "knot_runner.config.settings.families"),
     **dict.fromkeys(("LocalProgram", "LocalResult"), "knot_runner.engine.federated.local_program"),
     "Objective": "knot_runner.engine.objectives",
@@ -37,6 +40,7 @@ _PLACES = {
 if TYPE_CHECKING:
     from knot_runner.cli.python import FinishedRun, RunSelection, claims, compare, compose, run, runs, sweep, table
     from knot_runner.config.settings.families import Family, register
+    from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS, FederatedAlgorithm, OwnKey
     from knot_runner.engine.federated.local_program import LocalProgram, LocalResult
     from knot_runner.engine.objectives import Objective
     from knot_runner.engine.tracker import TRACKERS, TrackedRun
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = [
     "METHODS",
     "CLAIM_MEASURES",
+    "FEDERATED_ALGORITHMS",
     "FIGURES",
     "LOSSES",
     "METRICS",
@@ -65,6 +70,7 @@ __all__ = [
     "ClaimMeasure",
     "Client",
     "Family",
+    "FederatedAlgorithm",
     "Method",
     "FinishedRun",
     "LocalProgram",
@@ -73,6 +79,7 @@ __all__ = [
     "Measure",
     "Metric",
     "Objective",
+    "OwnKey",
     "RunSelection",
     "TableKind",
     "TableRequest",

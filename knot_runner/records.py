@@ -30,6 +30,8 @@ BEFORE_SEALS = "recorded before their files were sealed, so that damage to logs 
 PAIRS_FILE = "pairs.jsonl"
 #: The model that a run ends with: the global one, or the student; and the settings that it was made with.
 MODEL_FILE, CONFIG_FILE = "model.safetensors", "config.yaml"
+#: The log of a run: a row for each round, epoch or stage.
+ROUNDS_FILE = "rounds.jsonl"
 #: Files of a run's folder that say how it went, and change after its result is written.
 NOT_SEALED = {RESULT_FILE, "log.txt", "progress.json", "failed.json", *STATE_FILES}
 

@@ -40,8 +40,9 @@ from workloads import BATCH, LR, WORKLOADS, Workload
 from knot_runner.engine.examples import ClientData, ImageData, TextData, normalised
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Phase, Recipe
-from knot_runner.engine.federated.lean import Lean
+from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
+from knot_runner.models import images as image_models
 from knot_runner.models.network import build_network
 
 #: round number -> weights [P]: trains the cohort of that round and averages
@@ -142,8 +143,10 @@ def _child(pipe: Connection, engine: str, workload: str, rounds: int, cores: int
 
 
 def _plain(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
-    """As most code has it: DataLoader, autograd, torch.optim, one client after another, ``cores`` torch threads."""
+    """As most code has it: DataLoader, autograd, torch.optim and PyTorch's pooling, one client after another, ``cores``
+    torch threads."""
     torch.set_num_threads(cores)
+    image_models.max_pool = functools.partial(F.max_pool2d, kernel_size=2)  # in this process, which trains nothing else
     network = workload.network
     datasets, collate = _datasets(workload, workload.data())
     model = build_network(network)

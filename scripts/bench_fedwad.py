@@ -30,7 +30,7 @@ import ot
 import process_tree
 from threadpoolctl import threadpool_limits
 
-from knot_runner.config.settings.transport import FedwadSettings, OtddSettings
+from knot_runner.config.settings.methods.transport import FedwadSettings, OtddSettings
 from knot_runner.transport.otdd import LabelledSamples, distance_matrix, draw_times, first_points, pair_distance
 
 SEED = 7

@@ -29,11 +29,11 @@ from gpu_checks import CHECKS, Absent
 from workloads import LR, PARTICIPANTS, WORKLOADS, Workload
 
 from knot_runner.config.settings import HardwareSettings
-from knot_runner.config.settings.transport import FedwadSettings, OtddSettings
+from knot_runner.config.settings.methods.transport import FedwadSettings, OtddSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Phase, Recipe
-from knot_runner.engine.federated.shared import EnginePool
+from knot_runner.engine.federated.shared.engines import EnginePool
 from knot_runner.engine.hardware import choose_device, prepare_device
 
 #: Engine and precision of each line of a workload, on CUDA and on a CPU.

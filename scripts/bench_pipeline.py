@@ -27,7 +27,7 @@ from knot_runner.engine.store import Store
 from knot_runner.methods.knot import plan_teachers
 from knot_runner.models.bert import TextClassifier
 from knot_runner.models.tokens import Encoded, batches
-from knot_runner.pipelines.text_federation import text_federation
+from knot_runner.pipelines.federations.texts import text_federation
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from knot_runner.cli.main import main as command
-from knot_runner.pipelines import commits, pair_log
+from knot_runner.pipelines.runs import commits, pair_log
 from knot_runner.records import RESULT_FILE, STATE_FILES, read_result
 from knot_runner.report.frame import read_runs
 from knot_runner.report.run_folders import Run, cls_vectors, predictions, rounds, with_files

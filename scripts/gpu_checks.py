@@ -17,13 +17,14 @@ from torch import Tensor
 from knot_runner.config.settings import CnnSettings, HardwareSettings, MlpSettings, ResnetSettings
 from knot_runner.config.settings.networks import ConvSettings
 from knot_runner.engine.examples import ImageData
-from knot_runner.engine.federated import flat, stacked
+from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe, Trained
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.shared import EnginePool
-from knot_runner.engine.federated.stacked import Stacked
-from knot_runner.engine.federated.stacked_memory import client_bytes
-from knot_runner.engine.federated.stacked_program import Program
+from knot_runner.engine.federated.shared.engines import EnginePool
+from knot_runner.engine.federated.stacked import engine as stacked
+from knot_runner.engine.federated.stacked.engine import Stacked
+from knot_runner.engine.federated.stacked.memory import client_bytes
+from knot_runner.engine.federated.stacked.program import Program
 from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError

@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 
 import yaml
 
-from knot_runner.config.settings.distil import SCHEDULE_SETTINGS
-from knot_runner.config.settings.distil_terms import TERM_SETTINGS
+from knot_runner.config.settings.checks.fit import UNTRAINED_TASKS
+from knot_runner.config.settings.distil.distil import SCHEDULE_SETTINGS
+from knot_runner.config.settings.distil.synthesis import SYNTHESIS_SETTINGS
+from knot_runner.config.settings.distil.terms import TERM_SETTINGS
 from knot_runner.config.settings.families import METHOD_SETTINGS
-from knot_runner.config.settings.federated import FederatedTraining
-from knot_runner.config.settings.fit import UNTRAINED_TASKS
 from knot_runner.config.settings.fleet import FleetSettings
 from knot_runner.config.settings.groups import (
     HardwareSettings,
@@ -25,15 +25,15 @@ from knot_runner.config.settings.groups import (
     TrackerSettings,
     TrainingSettings,
 )
-from knot_runner.config.settings.images import ImageTaskSettings
-from knot_runner.config.settings.method import LOSS_SETTINGS
+from knot_runner.config.settings.methods.federated import FederatedTraining
+from knot_runner.config.settings.methods.knot import LOSS_SETTINGS
+from knot_runner.config.settings.methods.personalisation import PERSONALISATION_SETTINGS, EvaluateSettings
 from knot_runner.config.settings.networks import NETWORK_SETTINGS
 from knot_runner.config.settings.partition import PARTITION_SETTINGS, HeldOut, PartyShares
-from knot_runner.config.settings.personalisation import PERSONALISATION_SETTINGS, EvaluateSettings
 from knot_runner.config.settings.privacy import UserPrivacySettings
 from knot_runner.config.settings.run import Settings
-from knot_runner.config.settings.synthesis import SYNTHESIS_SETTINGS
-from knot_runner.config.settings.task import TaskSettings
+from knot_runner.config.settings.tasks.images import ImageTaskSettings
+from knot_runner.config.settings.tasks.task import TaskSettings
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.parties import make_federation, read_parties
+from knot_runner.pipelines.parties.setup import make_federation, read_parties
 from tests.tiny import replaced
 
 #: Real digits in colour; a teacher and a student of two convolutions.

@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import BiasSettings, ServerDistillation
+from knot_runner.pipelines.clients.setup import make_setup
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.setup import make_setup
 from tests.tiny import TINY_IMAGES, replaced
 
 ENTROPY = {"name": "entropy", "form": "kl"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from knot_runner.engine.federated.stacked import Stacked
+from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.util.errors import UserError
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "scripts"))

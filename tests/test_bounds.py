@@ -12,7 +12,7 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.config.settings import PARTITION_SETTINGS, ModelSettings, build_run
 from knot_runner.config.settings.partition import Manual
 from knot_runner.config.strict import MAX_COUNT, MAX_NUMBER, build
-from knot_runner.pipelines import needs
+from knot_runner.pipelines.runs import needs
 from knot_runner.util import memory
 from knot_runner.util.errors import UserError
 from tests.tiny import TINY, TINY_IMAGES, replaced

@@ -14,11 +14,12 @@ from sklearn.metrics import accuracy_score, adjusted_rand_score, f1_score, log_l
 
 from knot_runner.cli.main import main
 from knot_runner.config.settings import FederatedTraining, Labels
-from knot_runner.engine.federated.lean import Lean
+from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.party import Party
-from knot_runner.pipelines import cluster_rows, scores
-from knot_runner.pipelines.scores import NO_WORK
+from knot_runner.pipelines.clusters import rows as cluster_rows
+from knot_runner.pipelines.rounds import scores
+from knot_runner.pipelines.rounds.scores import NO_WORK
 from knot_runner.report.records.run_summary import cluster_lines
 from knot_runner.report.records.schema import is_round
 from knot_runner.results import kind_problem

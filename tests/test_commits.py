@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from knot_runner.engine.commit import Commit
-from knot_runner.pipelines.commits import COMMIT_SHARE, Commits, stands
 from knot_runner.pipelines.distillation import _all_there
+from knot_runner.pipelines.runs.commits import COMMIT_SHARE, Commits, stands
 
 
 def saved(folder, data, steps):
@@ -56,7 +56,7 @@ def test_a_commit_that_does_not_match_is_said_and_begun_again(tmp_path):
 
 def test_a_commit_is_due_when_it_is_its_share_of_the_time(tmp_path, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("knot_runner.pipelines.commits.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("knot_runner.pipelines.runs.commits.time.monotonic", lambda: now[0])
     commits = Commits(tmp_path, "data", lambda _: None)
     commits.resume()
     write = commits._checkpoint.save
@@ -96,7 +96,7 @@ def test_plain_values_come_back_with_the_tensors(tmp_path):
     (["torch 2.0 -> 2.1"], "abc", False, ["does not go on from a commit made otherwise: torch 2.0 -> 2.1"]),
 ])  # fmt: skip
 def test_only_stale_rerun_leaves_what_other_code_committed(monkeypatch, changes, code, goes_on, said):
-    monkeypatch.setattr("knot_runner.pipelines.commits.code_changes", lambda values: changes)
+    monkeypatch.setattr("knot_runner.pipelines.runs.commits.code_changes", lambda values: changes)
     heard = []
     assert stands(Commit(2, values={"data": "x"}), code, heard.append) is goes_on
     assert heard == said

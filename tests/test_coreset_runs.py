@@ -18,7 +18,7 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.pipelines import coreset, coreset_knn
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.single_run import complete_run
+from knot_runner.pipelines.runs.single_run import complete_run
 from knot_runner.report.records.run_summary import summary_table
 from tests.forked import Forked, reached
 

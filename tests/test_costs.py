@@ -10,16 +10,16 @@ import torch
 from knot_runner.cli.main import main
 from knot_runner.config.settings import MlpSettings
 from knot_runner.engine.examples import TextData
-from knot_runner.engine.federated.lean import Lean
+from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.methods.distil.requests import PickStudent, TrainStudents
 from knot_runner.methods.distil.synthesis.requests import MakeImages, ReleaseRecords
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import Encoded
-from knot_runner.pipelines import commits
-from knot_runner.pipelines.cluster_rows import merged
-from knot_runner.pipelines.scores import NO_WORK
-from knot_runner.pipelines.setup import Setup
-from knot_runner.pipelines.stage_costs import StageCounter, sent_bytes
+from knot_runner.pipelines.clients.setup import Setup
+from knot_runner.pipelines.clusters.rows import merged
+from knot_runner.pipelines.parties.stage_costs import StageCounter, sent_bytes
+from knot_runner.pipelines.rounds.scores import NO_WORK
+from knot_runner.pipelines.runs import commits
 from knot_runner.results import kind_problem
 from tests.run_folders import records, run
 from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced

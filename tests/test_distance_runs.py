@@ -19,7 +19,7 @@ from knot_runner.data.gaussians import draw_gaussians
 from knot_runner.pipelines import distance
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.distance import distance_draws
-from knot_runner.pipelines.single_run import complete_run
+from knot_runner.pipelines.runs.single_run import complete_run
 from knot_runner.report.records.schema import result_problem
 from knot_runner.transport.federated.fedwad import distance_between
 from knot_runner.transport.federated.interpolate import wasserstein

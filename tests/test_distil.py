@@ -215,7 +215,7 @@ def test_what_does_not_fit_is_refused_before_training(overrides, line, tmp_path,
 
 def test_the_vocabulary_does_not_depend_on_teachers():
     """So that a student of texts reads the same pieces alone and with a teacher."""
-    from knot_runner.pipelines.text_federation import load_vocabulary
+    from knot_runner.pipelines.federations.texts import load_vocabulary
 
     found = []
     for overrides in (["method=student_alone"], ["method=kd", "method.labelled=0.5"]):

@@ -9,7 +9,7 @@ import torch
 from knot_runner.config.settings import EncoderSettings
 from knot_runner.data.images import Images, ImageTask
 from knot_runner.engine.store import Store
-from knot_runner.pipelines import encoding
+from knot_runner.pipelines.features import encoding
 from knot_runner.util.errors import UserError
 
 

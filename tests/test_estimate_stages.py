@@ -19,7 +19,7 @@ from knot_runner.estimate.stage_times import kind_times, plan_and_time
 from knot_runner.estimate.stages import Planner, PlanStore
 from knot_runner.estimate.timed import costs_of, stage_seconds
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.single_run import complete_run
+from knot_runner.pipelines.runs.single_run import complete_run
 from tests.tiny import TINY
 
 

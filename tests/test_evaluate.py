@@ -18,7 +18,7 @@ from knot_runner.methods.federation import Federation
 from knot_runner.methods.party import Party
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import learn_vocabulary, make_tokenizer
-from knot_runner.pipelines import party_evaluation as evaluation
+from knot_runner.pipelines.parties import evaluation
 
 SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 400, "", "main", 4, 1, 1, 8, 0.1)
 SIZES = {"near": 40, "far": 25, "hub": 60}

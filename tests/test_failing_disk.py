@@ -17,7 +17,7 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.data.shared import SharedTasks
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.pipelines.context import RunContext, Services
-from knot_runner.pipelines.single_run import complete_run
+from knot_runner.pipelines.runs.single_run import complete_run
 from knot_runner.util.errors import DiskFullError, UserError
 from tests.disk import WAYS, Disk, Killed
 from tests.tiny import TINY_IMAGES

@@ -14,7 +14,7 @@ from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
 from knot_runner.methods.federated.server_distillation import drawn_examples
 from knot_runner.methods.federation import with_server
 from knot_runner.methods.losses import distillation
-from knot_runner.pipelines.client_rounds import run_exchange
+from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from tests.feddf_runs import POINTS, RANDOM, TRANSFER, close, distil
 from tests.methods.federated.conftest import CLASSES, make_world, settings
 

@@ -14,7 +14,7 @@ from knot_runner.engine.seeds import generator
 from knot_runner.methods.federated import METHODS
 from knot_runner.methods.federated.feddistill import others_means
 from knot_runner.methods.federation import with_server
-from knot_runner.pipelines.client_rounds import run_exchange
+from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from knot_runner.report.records.schema import is_round
 from tests.feddf_runs import TRANSFER, close, distil, records, run
 from tests.forked import Forked, reached

@@ -15,9 +15,9 @@ from knot_runner.config.settings import ModelSettings
 from knot_runner.engine.examples import TextData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
-from knot_runner.engine.federated.lean import Lean
+from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.stacked import Stacked
+from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.engine.objectives import Objective, cross_entropy
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.models.network import Network, build_network
@@ -198,7 +198,7 @@ def test_an_interrupted_run_goes_on_with_the_same_bits(tmp_path, capsys, monkeyp
             raise OSError(5, "the disk is gone")
         return original(self, request, *more)
 
-    monkeypatch.setattr("knot_runner.pipelines.commits.COMMIT_SHARE", 1e9)  # a commit a round
+    monkeypatch.setattr("knot_runner.pipelines.runs.commits.COMMIT_SHARE", 1e9)  # a commit a round
     monkeypatch.setattr(Loop, "train_client", interrupted)
     assert main([*run, f"paths.out={tmp_path / 'cut'}"]) != 0
     monkeypatch.setattr(Loop, "train_client", original)

@@ -21,8 +21,8 @@ from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import with_server
 from knot_runner.methods.party import Architecture
 from knot_runner.models.network import Network
-from knot_runner.pipelines import scores
-from knot_runner.pipelines.client_rounds import run_exchange
+from knot_runner.pipelines.rounds import scores
+from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from knot_runner.report.records.schema import is_round, result_problem
 from tests.feddf_runs import TRANSFER, close, distil, run
 from tests.forked import Forked, reached

@@ -10,14 +10,14 @@ import pytest
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import Labels
-from knot_runner.config.settings.distil import RunTeacher
+from knot_runner.config.settings.distil.distil import RunTeacher
 from knot_runner.data.images.load import load_images
 from knot_runner.data.seen import digests_of, example_digests, seen_rows
 from knot_runner.data.tasks import Dataset, Examples, Images, PartyTask
-from knot_runner.pipelines import finished_teachers
 from knot_runner.pipelines.distillation import inspect_distillation
-from knot_runner.pipelines.finished_teachers import LearntFrom
-from knot_runner.pipelines.parties import make_federation
+from knot_runner.pipelines.parties import finished_teachers
+from knot_runner.pipelines.parties.finished_teachers import LearntFrom
+from knot_runner.pipelines.parties.setup import make_federation
 from knot_runner.records import write_result
 from knot_runner.sweeps.job import run_context
 from knot_runner.util.errors import UserError

@@ -190,7 +190,7 @@ def test_bash_completes_and_forgets(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("shell", "beginning"), [("zsh", "autoload -Uz bashcompinit"), ("fish", "function hydra_fish")]
+    ("shell", "beginning"), [("zsh", "(( $+functions[compdef] )) ||"), ("fish", "function hydra_fish")]
 )
 def test_other_shells_have_a_script_of_their_own(shell, beginning, capsys, monkeypatch):
     assert shown(capsys, "-sc", f"install={shell}").out.startswith(beginning)

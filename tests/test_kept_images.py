@@ -10,7 +10,7 @@ import torch
 from knot_runner.cli.main import main
 from knot_runner.engine.store import Store
 from knot_runner.engine.tensor_file import mapped_arrays
-from knot_runner.pipelines import kept_images
+from knot_runner.pipelines.runs import kept_images
 from knot_runner.util.shared_memory import Memory, map_file, place_in_file
 from knot_runner.util.workers import SharedArrays
 
@@ -69,6 +69,32 @@ def test_runs_on_kept_images_are_the_same(tmp_path, monkeypatch, read):
     for workers in ([], [], ["hardware.workers=2"]):
         assert again(tmp_path, *workers) == wanted
     assert read == [1]
+
+
+KINDS = {
+    "kd": ["method=kd", "training=kd", "training.local.epochs=1", "training.distil.epochs=1", "model=cnn_4"],
+    "distances": ["method=dataset_distance", "partition=natural"],
+    "coreset": ["method=coreset", "method.participants=3", "method.fedwad.support=5", "method.epochs=2"],
+    "probe": ["method=temperature_probe"],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_kinds_of_run_use_what_was_kept(tmp_path, monkeypatch, read, kind):
+    written(tmp_path / "data")
+    task = [words for words in TINY if words.startswith("task")]
+
+    def found(out):
+        assert main([*task, f"paths.data={tmp_path / 'data'}", f"paths.out={tmp_path / out}", *KINDS[kind]]) == 0
+        (path,) = (tmp_path / out).glob("[!a]*/*/*/result.json")
+        result = json.loads(path.read_text())
+        shutil.rmtree(path.parent)
+        return {key: value for key, value in result.items() if key in ("data", "files", "metrics", "notes", "run_id")}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kept_images, "SLOW", 1e9)
+        wanted = found("never")
+    assert found("kept") == wanted and found("kept") == wanted and read == [1]
 
 
 def test_files_that_changed_are_read_again(tmp_path, read):

@@ -9,8 +9,9 @@ import signal
 import pytest
 
 from knot_runner.cli.main import main
-from knot_runner.pipelines import matrix, pair_log
-from knot_runner.pipelines.pair_log import PairLog
+from knot_runner.pipelines import matrix
+from knot_runner.pipelines.runs import pair_log
+from knot_runner.pipelines.runs.pair_log import PairLog
 from knot_runner.util.processes import prepared
 from tests.distances import CLIENTS, result_of
 from tests.forked import PRELOADED

@@ -15,7 +15,7 @@ from knot_runner.data.images import Images, ImageTask
 from knot_runner.engine.store import Store
 from knot_runner.pipelines import matrix
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.pair_log import PairLog
+from knot_runner.pipelines.runs.pair_log import PairLog
 from knot_runner.records import read_result
 from knot_runner.transport.otdd.exact import exact_otdd
 from knot_runner.transport.otdd.statistics import LabelledSamples

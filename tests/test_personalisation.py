@@ -17,11 +17,11 @@ from knot_runner.cli.main import main
 from knot_runner.cli.python import compose
 from knot_runner.data.images.held_out import hold_out_valid
 from knot_runner.engine.federated.cohort import ClientModel, Inference
-from knot_runner.engine.federated.lean import Lean
+from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.pipelines import client_matrix, personalised
+from knot_runner.pipelines.clients.setup import make_setup
 from knot_runner.pipelines.context import Services
-from knot_runner.pipelines.setup import make_setup
+from knot_runner.pipelines.personalisation import client_matrix, personalised
 from tests.forked import Forked, there
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
 

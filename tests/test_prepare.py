@@ -14,8 +14,8 @@ from knot_runner.data.load import load_task
 from knot_runner.data.tasks import Examples
 from knot_runner.engine.store import Store
 from knot_runner.models.tokens import make_tokenizer
-from knot_runner.pipelines.party_evaluation import balanced_subset
-from knot_runner.pipelines.text_federation import _random_texts, text_federation
+from knot_runner.pipelines.federations.texts import _random_texts, text_federation
+from knot_runner.pipelines.parties.evaluation import balanced_subset
 from tests.tiny import TINY
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "dog", "##s"]

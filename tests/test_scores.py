@@ -6,7 +6,7 @@ import pytest
 
 from knot_runner.engine.objectives import Objective
 from knot_runner.methods.federated import METHODS
-from knot_runner.pipelines import scores
+from knot_runner.pipelines.rounds import scores
 
 
 def test_clients_by_their_images_and_each_alike():

@@ -15,7 +15,7 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.config.settings import build_run
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.pretrained import load_pretrained
-from knot_runner.pipelines.text_federation import weights_identity
+from knot_runner.pipelines.federations.texts import weights_identity
 from knot_runner.util.errors import UserError
 from tests.tiny import TINY, TINY_IMAGES, replaced
 

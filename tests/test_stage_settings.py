@@ -11,7 +11,7 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.data.load import load_task
 from knot_runner.engine.store import Store
-from knot_runner.pipelines.text_federation import text_federation
+from knot_runner.pipelines.federations.texts import text_federation
 from knot_runner.util.errors import UserError
 from tests.tiny import TINY
 

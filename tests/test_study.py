@@ -18,7 +18,7 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.engine.examples import normalised
 from knot_runner.models.network import build_network
-from knot_runner.pipelines.setup import make_setup
+from knot_runner.pipelines.clients.setup import make_setup
 from knot_runner.sweeps.job import run_context
 from knot_runner.util.errors import UserError
 from tests.tiny import TINY_IMAGES, replaced
@@ -65,7 +65,7 @@ def fake(monkeypatch):
     found = {name: ModuleType(name) for name in ("optuna", "optuna.distributions")}
     whole, kinds = found["optuna"], found["optuna.distributions"]
     whole.logging = SimpleNamespace(set_verbosity=lambda level: None, ERROR=40)
-    whole.samplers = SimpleNamespace(TPESampler=lambda seed: seed)
+    whole.samplers = SimpleNamespace(TPESampler=lambda seed, constant_liar: (seed, constant_liar))
     whole.trial = SimpleNamespace(TrialState=SimpleNamespace(FAIL="FAIL"))
     whole.create_study = FakeStudy
     kinds.FloatDistribution, kinds.IntDistribution = _range("float"), _range("int")
@@ -88,7 +88,7 @@ def test_a_study_runs_its_trials_once_and_chooses_by_what_is_held_out(tmp_path, 
     assert main(words) == 0
     said = capsys.readouterr()
     found = results(tmp_path)
-    assert len(found) == 2 and FakeStudy.made[0].seed == 5 and FakeStudy.made[0].direction == "maximize"
+    assert len(found) == 2 and FakeStudy.made[0].seed == (5, False) and FakeStudy.made[0].direction == "maximize"
     shown = said.out.splitlines()
     best = Path(shown[-1])
     assert found[best]["valid"]["accuracy"] == max(one["valid"]["accuracy"] for one in found.values())
@@ -161,8 +161,13 @@ def test_a_space_is_drawn_as_in_hydra(space, expected, fake):
         (["seed=0,1"], "seed: is not searched; one value is right, and one study for each"),
         (["hydra.sweeper.n_trials=0", *SPACE], "hydra.sweeper.n_trials: '0' is not a whole number from 1 to 10,000"),
         (["hydra.sweeper.direction=minimize", *SPACE], "hydra.sweeper.direction: is not honoured"),
-        (["hydra/launcher=fused", *SPACE], "hydra/launcher: trials of a study run one after another, as basic has it"),
+        (["hydra/launcher=fused", *SPACE], "hydra/launcher: trials of a study run one after another; hydra.sweeper.n_"),
         (["hydra.launcher.n_jobs=2", *SPACE], "hydra.launcher.n_jobs: trials of a study run one after another"),
+        (["hydra.sweeper.n_jobs=0", *SPACE], "hydra.sweeper.n_jobs: '0' is not a whole number from 1 to 10,000"),
+        (
+            ["hydra.sweeper.max_batch_size=2", *SPACE],
+            "hydra.sweeper.max_batch_size: hydra.sweeper.n_jobs says how many",
+        ),
         (["hydra/sweeper=ax", *SPACE], "hydra/sweeper: is not honoured; runs take hydra/sweeper=optuna with"),
         (["training.lr=interval(1,0.5)"], "an interval needs bounds that rise, as in interval(0.001,1)"),
         (["training.lr=tag(log,interval(0,1))"], "an interval needs bounds above 0 that rise"),
@@ -182,17 +187,6 @@ def test_a_study_that_cannot_be_is_one_line(words, said, fake, tmp_path, capsys)
     assert not results(tmp_path)
 
 
-def test_a_method_without_a_validation_metric_is_refused(fake, capsys):
-    assert main(["task=mnist", "method=kd", "training.distil.lr=0.1,0.2", OPTUNA]) == 2
-    said = "method=kd records no validation metric; a grid, and compare --best=MEASURE"
-    assert said in capsys.readouterr().err
-    begun = []
-    with pytest.raises(UserError, match="method=sinkhorn_e records no valid"):  # one that a later trial draws, too
-        words = ["task=femnist", "partition=dirichlet", "partition.valid=0.2", "method=fedavg,sinkhorn_e", OPTUNA]
-        study.run_study(words, begun.append)
-    assert [command.jobs[0].method.name for command in begun] == ["fedavg"]
-
-
 def test_optuna_is_an_extra_and_intervals_are_its_own(monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main([*RUN, *SPACE, OPTUNA]) == 2
@@ -200,15 +194,6 @@ def test_optuna_is_an_extra_and_intervals_are_its_own(monkeypatch, capsys):
     assert capsys.readouterr().err == f"knot-runner: {said}\n"
     with pytest.raises(UserError, match="only hydra/sweeper=optuna draws from an interval"):
         compose_all(["training.local.lr=interval(0,1)"])
-
-
-def test_a_trial_that_diverges_or_is_not_done_has_no_value():
-    assert study.valid_metric({"status": "diverged", "valid": {"loss": 1.0}}, "loss") is None
-    assert study.valid_metric({"status": "done", "valid": {"loss": 1.0}}, "loss") == 1.0
-    assert study.valid_metric({"status": "done"}, "loss") is None and study.valid_metric({}, "loss") is None
-    points = [{"valid_accuracy": 0.1}, {"valid_accuracy": 0.7}]
-    own = {"status": "done", "personalisation": {"points": points, "chosen": 1}}
-    assert study.valid_metric(own, "accuracy") == 0.7
 
 
 def test_a_study_whose_trials_diverge_says_so(tmp_path, fake, capsys):

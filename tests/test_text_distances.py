@@ -92,7 +92,7 @@ def test_an_interrupted_run_goes_on_with_the_same_bits(once, tmp_path, monkeypat
             raise OSError(5, "the disk is gone")
         return original(self, request, *more)
 
-    monkeypatch.setattr("knot_runner.pipelines.commits.COMMIT_SHARE", 1e9)  # a commit a round
+    monkeypatch.setattr("knot_runner.pipelines.runs.commits.COMMIT_SHARE", 1e9)  # a commit a round
     monkeypatch.setattr(Loop, "train_client", interrupted)
     assert main([*CLUSTERED, f"paths.out={tmp_path}"]) != 0
     monkeypatch.setattr(Loop, "train_client", original)

@@ -20,10 +20,11 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.data.pools import PooledTexts, TextPool
 from knot_runner.data.tasks import Dataset, Examples
 from knot_runner.engine.seeds import keyed
-from knot_runner.pipelines import matrix, text_features
+from knot_runner.pipelines import matrix
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.setup import initial_network
-from knot_runner.pipelines.text_federation import load_vocabulary
+from knot_runner.pipelines.features import texts as text_features
+from knot_runner.pipelines.federations.texts import load_vocabulary
+from knot_runner.pipelines.runs.first_model import initial_network
 from knot_runner.util.errors import UserError
 
 #: Four data sets of 60 generated reviews, a narrow model.

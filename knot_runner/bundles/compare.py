@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from knot_runner.provenance.code import table_of
-from knot_runner.records import CONFIG_FILE, RESULT_FILE
+from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE
 from knot_runner.report.statistics.intervals import wilson
 
 Likeness = Literal["the same bits", "within rounding", "within the interval", "not the same"]
@@ -26,7 +26,7 @@ PASSING = {
     *("code", "plugins", "versions", "files", "data", "digest", "run_id", "artefact", "artefacts", "made_by", "commit"),
 }
 #: Sealed files whose bytes hold times or folders, so that their rows and keys are compared in place of them.
-NOT_BY_BYTES = {CONFIG_FILE, RESULT_FILE, "rounds.jsonl"}
+NOT_BY_BYTES = {CONFIG_FILE, RESULT_FILE, ROUNDS_FILE}
 #: Lines of differences that are shown.
 MAX_DIFFERENCES = 3
 #: Letters of a value or its path in such a line.

@@ -13,13 +13,11 @@ from pathlib import Path
 from knot_runner import provenance
 from knot_runner.bundles.manifest import FORMAT, MANIFEST, MAX_FILE, Manifest, PackedFile, PackedRun
 from knot_runner.bundles.ustar import archive_bytes
-from knot_runner.records import CONFIG_FILE, RESULT_FILE, is_sealed, read_record, read_result
+from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE, is_sealed, read_record, read_result
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 from knot_runner.util.memory import size_text
 
-#: Log of rounds, epochs or stages.
-ROUNDS_FILE = "rounds.jsonl"
 #: What a comparison reads, whatever its size.
 NEEDED = (CONFIG_FILE, RESULT_FILE, ROUNDS_FILE)
 #: Bytes; a larger sealed file (weights, as a rule) is left out unless it is asked for.

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from knot_runner.bundles.pack import ROUNDS_FILE
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.settings import FederatedSettings
+from knot_runner.config.settings.methods.algorithms import federated_algorithm
 from knot_runner.config.strict import without
 from knot_runner.data.preflight import no_data
 from knot_runner.pipelines.context import Note, Progress
-from knot_runner.pipelines.single_run import complete_run
+from knot_runner.pipelines.runs.single_run import complete_run
+from knot_runner.records import ROUNDS_FILE
 from knot_runner.sweeps.job import run_context
 from knot_runner.util.errors import UserError
 
@@ -84,8 +85,8 @@ def whole_because(job: ComposedJob) -> str:
     """
     if not isinstance(job.method, FederatedSettings):
         return "has no rounds of its own"
-    if job.method.fedsoup is not None:
-        return "begins to mix models after a share of all rounds (method.fedsoup.start)"
+    if reason := federated_algorithm(job.method.algorithm).by_all_rounds:
+        return reason
     privacy = job.settings.privacy
     if privacy is not None and privacy.epsilon is not None:
         return "finds its noise for all rounds (privacy.epsilon)"
@@ -110,11 +111,12 @@ def _device(hardware: dict[str, Any], place: RerunPlace) -> dict[str, Any]:
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     """(Dotted key, value) of all that is no mapping or list; a config is nested 40 deep at most."""
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
-    if parts is None:
+    if isinstance(value, list):
+        value = dict(enumerate(value))
+    if not isinstance(value, dict):
         yield key, value
         return
-    for name, part in parts:
+    for name, part in value.items():
         yield from _leaves(part, f"{key}.{name}" if key else str(name))
 
 

@@ -16,10 +16,10 @@ from knot_runner.bundles.manifest import (
     read_manifest,
     strict_json,
 )
-from knot_runner.bundles.pack import ROUNDS_FILE, too_much
+from knot_runner.bundles.pack import too_much
 from knot_runner.bundles.ustar import Members, open_members
 from knot_runner.config.settings.families import family_of_result
-from knot_runner.records import CONFIG_FILE, RESULT_FILE, is_sealed, read_result, recorded_config
+from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE, is_sealed, read_result, recorded_config
 from knot_runner.results import kind_problem
 from knot_runner.util.errors import UserError
 

@@ -31,8 +31,10 @@ SHOWN_FLAGS = (
 )  # fmt: skip
 #: Verbs whose first word is a preset.
 OF_PRESETS = ("claims", "plot", "report", "reproduce", "table")
-#: With this, zsh reads bash's script.
-FOR_ZSH = "autoload -Uz bashcompinit && bashcompinit"
+#: With this, zsh reads bash's script; the first line is for a zsh whose own start-up files have no completion.
+FOR_ZSH = """\
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }
+autoload -Uz bashcompinit && bashcompinit"""
 #: What a shell takes as it is: bash expands the words that it is offered, values of a config among them.
 PLAIN = re.compile(r"[\w./=,:+~@%-]+")
 

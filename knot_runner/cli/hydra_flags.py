@@ -31,7 +31,8 @@ knot-runner composes its runs with Hydra. These of Hydra's flags are honoured:
   -m, --multirun           a grid; values with commas are one without it, too
   -cd, --config-dir DIR    adds a folder of YAML of your own
   -sc, --shell-completion install=SHELL
-                           completion in bash, zsh or fish: eval its output
+                           completion; bash, zsh: eval "$(knot-runner -sc ...)",
+                           fish: knot-runner -sc install=fish | source
   --version, -h, --help    of knot-runner
 
 Overrides are Hydra's: key=value, +key=value, ~key, a,b, range(0,5),
@@ -42,7 +43,8 @@ Of Hydra's own keys:
 
   hydra/launcher=basic, fused, joblib, ray, submitit_local, submitit_slurm
   hydra.launcher.*, hydra.sweeper.max_batch_size
-  hydra/sweeper=optuna, hydra.sweeper.n_trials, hydra.sweeper.sampler.seed
+  hydra/sweeper=optuna, hydra.sweeper.n_trials, hydra.sweeper.n_jobs,
+  hydra.sweeper.sampler.seed
 
 Any other flag or key of Hydra's is refused, with what to type instead."""
 

@@ -74,7 +74,7 @@ def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
     ``overrides``: or a job of :func:`compose`. Raises :class:`UserError`, also where they ask for several runs.
     """
     from knot_runner.composing.job import ComposedJob
-    from knot_runner.pipelines.single_run import complete_run
+    from knot_runner.pipelines.runs.single_run import complete_run
     from knot_runner.sweeps.job import run_context
     from knot_runner.util.files import require_writable
 

@@ -1,19 +1,20 @@
 """``hydra/sweeper=optuna``: a study, whose trials are ordinary runs of values that Optuna's sampler draws.
 
 The sampler is seeded and is told of the runs' validation metric alone, so the same command asks for the same trials
-again and finds the runs that are finished. Runs are chosen by examples that clients hold out (``partition.valid``);
-test metrics are shown of the chosen run, and choose nothing.
+again and finds the runs that are finished. Test metrics are shown of the chosen run, and choose nothing.
+``hydra.sweeper.n_jobs`` trials are drawn before they run, as one grid under the launcher asked for.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 
+from knot_runner.cli.study_value import VALID, study_metric, valid_value
 from knot_runner.composing.commands import Command, compose_all, expand_preset
 from knot_runner.composing.flags import usual_overrides
 from knot_runner.composing.hydra_keys import BATCH, LAUNCHER, LAUNCHER_GROUP
@@ -27,11 +28,10 @@ from knot_runner.composing.overrides import (
     split_flags,
     values_of,
 )
-from knot_runner.config.settings import FederatedSettings
 from knot_runner.metrics import METRICS
 from knot_runner.records import read_result
 from knot_runner.sweeps.summary import EXIT_FAILED, EXIT_USER_ERROR
-from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.errors import UserError
 from knot_runner.util.extras import require_extra
 from knot_runner.util.messages import LOGGER, messages_to
 
@@ -39,19 +39,19 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 SWEEPER = "hydra/sweeper=optuna"
-TRIALS, SEED = "hydra.sweeper.n_trials", "hydra.sweeper.sampler.seed"
-#: What ``report.objective`` begins with, and what it is where a preset says nothing.
-VALID, OBJECTIVE = "valid.", "valid.accuracy"
+TRIALS, SEED, TOGETHER = "hydra.sweeper.n_trials", "hydra.sweeper.sampler.seed", "hydra.sweeper.n_jobs"
 
 
 @dataclass(frozen=True)
 class Study:
-    """``words``: flags and overrides that all trials have; ``space``: overrides that list or bound what is drawn."""
+    """``words``: flags and overrides that all trials have; ``space``: overrides that list or bound what is drawn;
+    ``together``: trials that are drawn before they run."""
 
     words: list[str]
     space: list[Override]
     trials: int
     seed: int
+    together: int
     config_dir: str | None
 
 
@@ -61,33 +61,36 @@ def asks_for_study(arguments: Sequence[str]) -> bool:
 
 
 def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
-    """All trials one after another, each carried out by ``sweep`` like a grid of one job; the exit code. Raises
-    :class:`UserError`, before any trial where what is asked for cannot be had."""
+    """Every batch of trials is carried out by ``sweep`` like a grid; the exit code. Raises :class:`UserError`, before
+    any trial where what is asked for cannot be had."""
     study = _read(arguments)
     require_extra(SWEEPER, "optuna")
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     space = {one.key_or_group: _distribution(one, study.config_dir) for one in study.space}
-    metric = _objective(_job(study, {key: _example(one) for key, one in space.items()})[0])
+    metric = study_metric(_job(study, {key: _example(one) for key, one in space.items()})[0], space, SWEEPER)
     direction = "maximize" if METRICS[metric].better == "higher" else "minimize"
-    drawn = optuna.create_study(direction=direction, sampler=optuna.samplers.TPESampler(seed=study.seed))
+    # with constant_liar, trials of one batch keep apart
+    sampler = optuna.samplers.TPESampler(seed=study.seed, constant_liar=study.together > 1)
+    drawn = optuna.create_study(direction=direction, sampler=sampler)
     best, worst = None, 0
-    for number in range(study.trials):
-        trial = drawn.ask(space)
-        with messages_to(lambda text: None):  # what was chosen has been said of the first
-            job, command = _job(study, trial.params)
-        _objective(job)
+    for first in range(0, study.trials, study.together):
+        trials = [drawn.ask(space) for _ in range(min(study.together, study.trials - first))]
+        jobs, command = _batch(study, [trial.params for trial in trials])
+        for job in jobs:
+            study_metric(job, space, SWEEPER)
         code = sweep(command)
         if code == EXIT_USER_ERROR:
             return code
-        value = valid_metric(read_result(job.folder) or {}, metric)
-        worst = max(worst, EXIT_FAILED if value is None else 0)
-        drawn.tell(trial, value, state=optuna.trial.TrialState.FAIL if value is None else None)
-        said = "no value" if value is None else f"{value:.4f}"
-        LOGGER.info("trial %d of %d: %s: %s%s %s", number + 1, study.trials, _shown(trial.params), VALID, metric, said)
-        if value is not None and drawn.best_trial.number == trial.number:
-            best = job, trial.params, value
+        for number, (trial, job) in enumerate(zip(trials, jobs, strict=True), first + 1):
+            value = valid_value(job, metric)
+            worst = max(worst, EXIT_FAILED if value is None else 0)
+            drawn.tell(trial, value, state=optuna.trial.TrialState.FAIL if value is None else None)
+            said = "no value" if value is None else f"{value:.4f}"
+            LOGGER.info("trial %d of %d: %s: %s%s %s", number, study.trials, _shown(trial.params), VALID, metric, said)
+            if value is not None and drawn.best_trial.number == trial.number:
+                best = job, trial.params, value
     if best is None:
         raise UserError(f"{SWEEPER}: no trial has a value of {VALID}{metric}; the lines above say why")
     _print_best(study, metric, *best)
@@ -98,14 +101,19 @@ def _read(arguments: Sequence[str]) -> Study:
     """What a command line asks for. Raises :class:`UserError`."""
     flags, words = split_flags(arguments)
     config_dir = config_dir_of(flags)
-    own = {key: word.partition("=")[2] for word in words for key in (TRIALS, SEED) if word.startswith(f"{key}=")}
+    own = {
+        key: word.partition("=")[2] for word in words for key in (TRIALS, SEED, TOGETHER) if word.startswith(f"{key}=")
+    }
     rest = [word for word in usual_overrides(words) if word != SWEEPER and word.partition("=")[0] not in own]
     overrides, notes = last_counts(parse_overrides(expand_preset(rest, config_dir)))
     for note in notes:
         LOGGER.warning("%s", note)
     launched = [one.key_or_group for one in overrides if one.key_or_group.startswith((LAUNCHER_GROUP, LAUNCHER, BATCH))]
-    if launched and f"{LAUNCHER_GROUP}=basic" not in rest:
-        raise UserError(f"{launched[0]}: trials of a study run one after another, as basic has it; without it is right")
+    trials, seed, together = _whole(own, TRIALS, 20, 1), _whole(own, SEED, 0, 0), _whole(own, TOGETHER, 1, 1)
+    if BATCH in launched:
+        raise UserError(f"{BATCH}: {TOGETHER} says how many trials of a study are drawn, and run, together")
+    if launched and together == 1 and f"{LAUNCHER_GROUP}=basic" not in rest:
+        raise UserError(f"{launched[0]}: trials of a study run one after another; {TOGETHER}=4 draws four at a time")
     space = [one for one in overrides if one.is_sweep_override()]
     for one in space:
         if one.key_or_group in ("seed", "experiment", "task"):
@@ -114,8 +122,7 @@ def _read(arguments: Sequence[str]) -> Study:
         raise UserError(f"{SWEEPER}: nothing is searched; 'training.lr=tag(log,interval(0.001,1))' or a list of values")
     fixed = [one.input_line for one in overrides if not one.is_sweep_override()]
     kept = [flag for flag in flags if flag not in ("-m", "--multirun")]
-    trials, seed = _whole(own, TRIALS, 20, 1), _whole(own, SEED, 0, 0)
-    return Study([*kept, *fixed], space, trials, seed, config_dir)
+    return Study([*kept, *fixed], space, trials, seed, together, config_dir)
 
 
 def _whole(given: dict[str, str], key: str, otherwise: int, least: int) -> int:
@@ -161,33 +168,12 @@ def _words(params: dict[str, Any]) -> list[str]:
     return [f"{key}={value}" for key, value in params.items()]
 
 
-def _objective(job: ComposedJob) -> str:
-    """The validation metric of the study. Raises :class:`UserError` where the run records none."""
-    name = str((job.settings.report or {}).get("objective", OBJECTIVE))
-    metric = name.removeprefix(VALID)
-    if not name.startswith(VALID) or metric not in METRICS:
-        names = [f"{VALID}{one}" for one in METRICS]
-        raise UserError(f"report.objective: {message_text(name)!r} is no validation metric{nearest(name, names)}")
-    if not isinstance(job.method, FederatedSettings):
-        raise UserError(
-            f"{SWEEPER}: method={job.method.name} records no validation metric; a grid, and compare --best=MEASURE "
-            "--over=KEYS --select=half, choose without one"
-        )
-    if job.settings.held_out is None or job.settings.held_out.valid is None:
-        raise UserError(f"{SWEEPER}: chooses by examples that clients hold out; partition.valid=0.2 holds some out")
-    if job.method.personalisation is not None and metric != "accuracy":
-        raise UserError(f"report.objective: of personalised models {OBJECTIVE} alone is recorded")
-    return metric
-
-
-def valid_metric(result: dict[str, Any], metric: str) -> float | None:
-    """A finished run's ``metric`` on the held-out examples; None where it diverged, or did not finish."""
-    if result.get("status") != "done":
-        return None
-    if "personalisation" in result:
-        own = result["personalisation"]
-        return own["points"][own["chosen"]].get("valid_accuracy")
-    return (result.get("valid") or {}).get(metric)
+def _batch(study: Study, drawn: Sequence[dict[str, Any]]) -> tuple[list[ComposedJob], Command]:
+    """The runs of trials that run together, and the grid that they are. Raises :class:`UserError`."""
+    with messages_to(lambda text: None):  # what was chosen has been said of the first
+        found = [_job(study, params) for params in drawn]
+    jobs = [job for job, _ in found]
+    return jobs, replace(found[0][1], jobs=jobs)
 
 
 def _shown(params: dict[str, Any]) -> str:
@@ -198,5 +184,6 @@ def _print_best(study: Study, metric: str, job: ComposedJob, params: dict[str, A
     tests = (read_result(job.folder) or {}).get("metrics", {}).get(metric, {})
     print(f"best of {study.trials} trials: {_shown(params)}")
     print(f"{VALID}{metric} {value:.4f}" + (f"; on the test examples {tests['ALL']:.4f}" if "ALL" in tests else ""))
-    print(shlex.join(["knot-runner", *study.words, *_words(params)]))
+    words = [word for word in study.words if not word.startswith((LAUNCHER_GROUP, LAUNCHER))]  # of one run, none
+    print(shlex.join(["knot-runner", *words, *_words(params)]))
     print(job.folder)

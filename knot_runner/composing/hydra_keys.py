@@ -49,8 +49,8 @@ INSTEAD = {
     "hydra.job_logging": "every run's folder has its log.txt",
     "hydra.hydra_logging": "every run's folder has its log.txt",
     "hydra.job": "jobs run in the folder and the environment of the command",
-    "hydra.sweeper": "runs take hydra/sweeper=optuna with hydra.sweeper.n_trials and hydra.sweeper.sampler.seed, and "
-    f"grids {BATCH}",
+    "hydra.sweeper": "runs take hydra/sweeper=optuna with hydra.sweeper.n_trials, hydra.sweeper.n_jobs and "
+    f"hydra.sweeper.sampler.seed, and grids {BATCH}",
 }
 #: What the composed config has of Hydra's keys where nobody set one.
 DEFAULTS: dict[str, Any] = {

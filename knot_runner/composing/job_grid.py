@@ -105,22 +105,19 @@ class JobGrid:
         """(What Hydra composed, its claims, the choices that were added to fit.)"""
         config = hydra_compose.hydra_config(early, self.config_dir)
         typed = {_key(override).lstrip("+~") for override in early} | self.late
-        fitting, note = chosen_to_fit(config, typed)
-        if fitting:
-            config = hydra_compose.hydra_config([*fitting, *early], self.config_dir)
-            self._note(note)
-        hardware, note = chosen_hardware(config, self.words)
-        if hardware:
-            fitting = [*fitting, *hardware]
-            config = hydra_compose.hydra_config(_in_place(fitting, early), self.config_dir)
-        if note:
+        fitting, why = chosen_to_fit(config, typed)
+        hardware, where = chosen_hardware(config, self.words)  # which hangs on nothing that is chosen to fit
+        choices = [*fitting, *hardware]
+        if choices:
+            config = hydra_compose.hydra_config(_in_place(choices, early), self.config_dir)
+        for note in filter(None, (why, where)):
             self._note(note)
         with open_dict(config):
             self.hydra = config.pop("hydra")
             if deals_nothing(config) and not any(key.partition(".")[0] == "partition" for key in typed):
                 config.pop("partition", None)  # the task's own choice, for methods that have clients
         config, claims = _apart_from_claims(config)
-        return Base(config), claims, fitting
+        return Base(config), claims, choices
 
     def _note(self, text: str) -> None:
         """Log ``text``, once."""

@@ -132,13 +132,9 @@ def _check_group(override: Override, line: str) -> None:
     names = value.list if isinstance(value, ChoiceSweep) else [value]
     for name in [] if isinstance(value, Glob) else names:
         if not isinstance(name, str) and not hasattr(name, "with_quotes"):
-            text = (
-                "a list"
-                if isinstance(name, list)
-                else "a mapping"
-                if isinstance(name, dict)
-                else message_text(str(name))
-            )
+            text = message_text(str(name))
+            if isinstance(name, list | dict):
+                text = "a list" if isinstance(name, list) else "a mapping"
             raise UserError(
                 f"{line}: {text} is not one of the names of {key}; {key}=NAME is right, or NAME,NAME for a job each"
                 " ('knot-runner ls' shows them)"

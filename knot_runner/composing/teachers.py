@@ -11,8 +11,6 @@ from knot_runner.util.errors import UserError
 
 #: What a teacher that is a finished run begins with, before its id or folder.
 RUN_PREFIX = "run:"
-#: Families whose runs end with a model of their own.
-WITH_MODELS = ("distillation", "distil", "federated")
 
 
 def teacher_run(word: str, config: dict[str, Any]) -> dict[str, Any]:
@@ -27,7 +25,7 @@ def teacher_run(word: str, config: dict[str, Any]) -> dict[str, Any]:
     if result is None:
         raise UserError(f"{folder}: is no finished run: it has no result.json, or one that is damaged")
     family = family_of_result(result)
-    if family is None or family.name not in WITH_MODELS:
+    if family is None or not family.ends_with_model:
         raise UserError(f"{folder}: is a run of {result.get('method')}, which ends with no model")
     if result.get("status") != "done":
         raise UserError(f"{folder}: diverged, so it has no model")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from knot_runner.config.settings import ImageSetsSettings, ImageTaskSettings, Settings, TaskSettings
-from knot_runner.config.settings.images import IMAGE_FORMATS, UNLABELLED_FORMAT, transfer_keys
+from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELLED_FORMAT, transfer_keys
 from knot_runner.data.checksums import open_folder
 from knot_runner.data.images.sets import check_set_files, missing_entries
 from knot_runner.data.load import check_text_files

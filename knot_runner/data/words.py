@@ -8,9 +8,13 @@ from typing import Any
 Words = tuple[str, ...]
 
 
+def _words(text: str) -> Words:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
 def _field(text: str) -> Any:
     """Words apart by commas; with bars, one tuple of words for each label (or pair of acts)."""
-    parts = [tuple(word.strip() for word in part.split(",") if word.strip()) for part in text.split("|")]
+    parts = [_words(part) for part in text.split("|")]
     return tuple(parts) if "|" in text else parts[0]
 
 

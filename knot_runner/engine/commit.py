@@ -19,11 +19,11 @@ from torch import Tensor
 
 from knot_runner.engine.commit_parts import DoesNotMatch, StateParts
 from knot_runner.engine.tensor_file import tensor_parts
-from knot_runner.records import PART_FILES, STATE_FILES, clear_states, read_sealed, write_sealed
+from knot_runner.records import PART_FILES, ROUNDS_FILE, STATE_FILES, clear_states, read_sealed, write_sealed
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import append_synced, digest_of_parts, remove_temporaries, set_aside_files, write_atomic
 
-RECORD, LOG_FILE = STATE_FILES[0], "rounds.jsonl"
+RECORD = STATE_FILES[0]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Checkpoint:
             parts = self._parts.load(record.get("parts", []))
         except DoesNotMatch as problem:
             shared = sorted(path.name for path in self.folder.glob(PART_FILES))
-            place = set_aside_files(self.folder, [*STATE_FILES, *shared, LOG_FILE])
+            place = set_aside_files(self.folder, [*STATE_FILES, *shared, ROUNDS_FILE])
             self._parts = StateParts(self.folder)
             self._cut_log(b"")
             return Commit(-1, problem=f"{problem}; set aside in {place}, and the work begins again from the start")
@@ -83,12 +83,12 @@ class Checkpoint:
         with instead.
         """
         text = "\n".join(json.dumps(row, allow_nan=False) for row in rows)
-        length = append_synced(self.folder / LOG_FILE, text)
+        length = append_synced(self.folder / ROUNDS_FILE, text)
         self._hash.update(text.encode() + b"\n")
         self._logged += len(text.encode()) + 1
         if length != self._logged:
             raise UserError(
-                f"{self.folder / LOG_FILE}: was changed while this work wrote it; the same command begins again"
+                f"{self.folder / ROUNDS_FILE}: was changed while this work wrote it; the same command begins again"
             )
         rest, shared = self._parts.settle(tensors) if self._share else (tensors, {})
         content = tensor_parts(rest)
@@ -112,7 +112,7 @@ class Checkpoint:
 
     def log(self) -> list[dict[str, Any]]:
         """The rows logged so far."""
-        path = self.folder / LOG_FILE
+        path = self.folder / ROUNDS_FILE
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
     def clear(self) -> None:
@@ -136,9 +136,9 @@ class Checkpoint:
         state = self._read(record["file"])
         if hashlib.sha256(state).hexdigest() != record["sha256"]:
             raise DoesNotMatch(f"{self.folder / record['file']}: does not match its digest in {RECORD}")
-        log = self._read(LOG_FILE)[: record["log_bytes"]]  # the rest was logged, but not committed
+        log = self._read(ROUNDS_FILE)[: record["log_bytes"]]  # the rest was logged, but not committed
         if hashlib.sha256(log).hexdigest() != record["log_sha256"]:
-            raise DoesNotMatch(f"{self.folder / LOG_FILE}: does not match its digest in {RECORD}")
+            raise DoesNotMatch(f"{self.folder / ROUNDS_FILE}: does not match its digest in {RECORD}")
         return record, state, log
 
     def _read(self, name: str) -> bytes:
@@ -151,7 +151,7 @@ class Checkpoint:
 
     def _cut_log(self, committed: bytes) -> None:
         """Truncate the log to its beginning ``committed``; it is never made longer."""
-        path = self.folder / LOG_FILE
+        path = self.folder / ROUNDS_FILE
         self._logged, self._hash = len(committed), hashlib.sha256(committed)
         if path.exists() and path.stat().st_size > len(committed):
             with path.open("rb+") as file:

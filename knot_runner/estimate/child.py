@@ -133,7 +133,7 @@ def _end(process: BaseProcess) -> None:
 
 def run_apart(step: str, job: ComposedJob, folder: Path, report: Callable[..., None], **services: Any) -> Any:
     """``run`` or ``inspect`` (the ``step``) of the pipeline of ``job``, with ``folder`` for ``paths.out``."""
-    from knot_runner.pipelines.single_run import pipeline_function
+    from knot_runner.pipelines.runs.single_run import pipeline_function
 
     return pipeline_function(step, job.method)(context_apart(job, folder, report, **services))
 

@@ -36,10 +36,8 @@ def at_once(loads: list[Load], costs: Costs, cores: int) -> tuple[float, float]:
     less than the longest of them takes by itself."""
     pieces = [piece for load in to_do(loads) for piece in load.pieces]
     longest = max((load.seconds(costs) for load in to_do(loads)), default=0.0)
-    low, high = (
-        sum(costs[piece.kind].seconds(piece) * costs[piece.kind].busy[end] for piece in pieces if piece.kind) / cores
-        for end in (0, 1)
-    )
+    timed = [(costs[piece.kind], piece) for piece in pieces if piece.kind]
+    low, high = (sum(cost.seconds(piece) * cost.busy[end] for cost, piece in timed) / cores for end in (0, 1))
     return max(low, longest), max(high, longest)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from knot_runner.composing.job import ComposedJob
 from knot_runner.config.settings import FederatedSettings, TaskSettings
 from knot_runner.config.settings.families import family_of
+from knot_runner.config.settings.methods.algorithms import own_keys
 from knot_runner.config.strict import digest, without
 from knot_runner.records import read_sealed
 
@@ -19,9 +20,10 @@ HARDWARE = ("device", "threads", "workers", "engine", "precision", "stack")
 NOT_OF_A_ROUND = ("name", "rounds", "lr", "target", "stop_at_target", "evaluate_every")
 #: Of a federated method, what does.
 OF_A_ROUND = (
-    "algorithm", "aggregation", "batchnorm", "stragglers", "head_epochs", "final_head_epochs", "distil",
-    "ditto", "apfl", "fedala", "fedsoup",
+    "algorithm", "aggregation", "batchnorm", "stragglers", "final_head_epochs", "distil", "options",
 )  # fmt: skip
+#: Keys of algorithms that are a weight in the loss, and no work.
+WEIGHTS = ("mu",)
 #: How the names of kinds begin: of teachers, of all trainings.
 TEACHER, TRAININGS = "teacher", ("teacher", "distillation")
 #: Kinds of pieces of jobs in stages: starting worker processes, each of which loads what the timed process had to,
@@ -152,7 +154,8 @@ def round_kind(config: dict[str, Any]) -> str:
     Runs that are clustered are of a kind of their own, whichever way clusters were found.
     """
     training = without(config["training"], *NOT_OF_A_ROUND)
-    method = {key: config["method"].get(key) for key in OF_A_ROUND}
+    keys = [*OF_A_ROUND, *(key for key in own_keys() if key not in WEIGHTS)]
+    method = {key: config["method"].get(key) for key in keys}
     clustering = config["method"].get("clustering") or {}
     clusters = "one" if clustering.get("graph") == "none" else clustering.get("clusters")
     of_round = [training, config["training"]["evaluate_every"], method, clusters]

@@ -39,16 +39,14 @@ def recorded_costs(jobs: list[ComposedJob], cores: int) -> dict[str, Cost]:
                     found[kind].append(tuple(seconds))
                     one = result.get("engine") == "loop" or kind.startswith("texts")
                     busy[kind] = 1.0 if one else float(min(config["hardware"].get("workers") or cores, cores))
-    return {
-        kind: Cost(
-            statistics.median(start for start, _, _ in runs),
-            statistics.median(unit for _, unit, _ in runs),
-            (1.0, busy[kind]),
-            disk=max(space for _, _, space in runs),
-            source=f"{len(runs)} recorded run{'s' * (len(runs) > 1)}",
-        )
-        for kind, runs in found.items()
-    }
+    return {kind: _cost(runs, busy[kind]) for kind, runs in found.items()}
+
+
+def _cost(runs: list[tuple[float, float, int]], busy: float) -> Cost:
+    """What runs of a kind take, of (seconds at the start, seconds a unit, bytes) of some."""
+    starts, units, spaces = zip(*runs, strict=True)
+    source = f"{len(runs)} recorded run{'s' * (len(runs) > 1)}"
+    return Cost(statistics.median(starts), statistics.median(units), (1.0, busy), disk=max(spaces), source=source)
 
 
 def _finished(root: Path, known: dict[str, dict[str, Any]]) -> Iterator[tuple[Path, dict[str, Any], dict[str, Any]]]:

@@ -69,7 +69,7 @@ def plan_and_time(tell: Tell, folder: Path, jobs: list[ComposedJob], known: set[
 
 def _with_vocabulary(job: ComposedJob, task: PartyTask, file: Path) -> ModelSettings:
     """The job's model with a vocabulary in ``file``, learnt once; what the requests' keys hold of it stays the same."""
-    from knot_runner.pipelines.text_federation import load_vocabulary
+    from knot_runner.pipelines.federations.texts import load_vocabulary
 
     model, data = job.settings.model, job.settings.paths.data
     words = load_vocabulary(model, task, Path(data).expanduser() if data else None)

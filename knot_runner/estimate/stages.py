@@ -36,8 +36,8 @@ from knot_runner.methods.distil.requests import PickStudent, TrainStudents
 from knot_runner.methods.distil.synthesis.requests import MakeImages, ReleaseRecords, steps_of
 from knot_runner.methods.parties import TrainParties
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.parties import make_federation, read_parties
-from knot_runner.pipelines.stage_limits import used_count
+from knot_runner.pipelines.federations.stage_limits import used_count
+from knot_runner.pipelines.parties.setup import make_federation, read_parties
 
 #: Where the store keeps texts and images.
 EXAMPLE_STAGES = ("tokens", "images")

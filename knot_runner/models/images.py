@@ -25,6 +25,7 @@ from knot_runner.config.settings.networks import WRN_WIDTH
 from knot_runner.models.initial import initialise_convolutions
 from knot_runner.models.mobilenet import Mobilenet
 from knot_runner.models.norms import make_norm
+from knot_runner.models.pooling import max_pool
 from knot_runner.util.errors import UserError
 
 #: (channels, height, width)
@@ -90,7 +91,7 @@ class Cnn(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         for conv in self.convs:
-            x = F.max_pool2d(F.relu(conv(x)), 2)
+            x = max_pool(F.relu(conv(x)))
         return _through_dense(self, x)
 
 
@@ -207,5 +208,5 @@ class Vgg(nn.Module):
         for number, stage in enumerate(self.stages):
             x = stage(x)
             if number < self.pools:
-                x = F.max_pool2d(x, 2)
+                x = max_pool(x)
         return self.head(x.mean((2, 3)))

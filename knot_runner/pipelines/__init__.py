@@ -1,1 +1,6 @@
-"""From settings to a result: one pipeline per family of methods."""
+"""From settings to a result: one file here per kind of run, their parts in rooms. Open ``federated.py`` first.
+
+``context.py`` (what each is given), ``runs/`` and ``rounds/`` serve all kinds; ``clients/``, ``clusters/`` and
+``personalisation/`` federated runs; ``federations/``, ``parties/`` and ``bound/`` distillations; ``features/``
+distances and coresets.
+"""

@@ -66,7 +66,7 @@ class Services:
     executor: Callable[..., Executor] = partial(call, "knot_runner.engine.execute:Executor")
     beside: int = 0
     unlabelled: Callable[..., UnlabelledImages] = partial(call, "knot_runner.data.images.unlabelled:load_unlabelled")
-    parties: Callable[..., PartyTask] = partial(call, "knot_runner.pipelines.parties:read_parties")
+    parties: Callable[..., PartyTask] = partial(call, "knot_runner.pipelines.parties.setup:read_parties")
 
 
 @dataclass(frozen=True, eq=False)

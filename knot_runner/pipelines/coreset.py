@@ -19,10 +19,10 @@ from knot_runner.data.pools import TextPool
 from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.tensor_file import tensor_parts
-from knot_runner.pipelines.client_examples import dealt, read_examples
-from knot_runner.pipelines.commits import Commits
 from knot_runner.pipelines.context import RunContext, RunInputs
-from knot_runner.pipelines.encoding import Space, feature_space
+from knot_runner.pipelines.features.client_examples import dealt, read_examples
+from knot_runner.pipelines.features.encoding import Space, feature_space
+from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.transport import coreset as descent
 from knot_runner.transport.coreset import Descent
 from knot_runner.transport.federated.message import Draws
@@ -31,7 +31,7 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 
 if TYPE_CHECKING:
-    from knot_runner.pipelines.text_features import TextSpace
+    from knot_runner.pipelines.features.texts import TextSpace
 
 #: Training samples, at most, that the finished coreset is compared with.
 COMPARED = 2000

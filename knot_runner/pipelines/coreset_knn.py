@@ -17,8 +17,6 @@ from knot_runner.data.counts import of_images
 from knot_runner.data.images import ImageTask, Partition
 from knot_runner.data.pools import TextPool
 from knot_runner.engine.hardware import prepare_cpu_device
-from knot_runner.pipelines.client_examples import dealt, read_examples
-from knot_runner.pipelines.commits import Commits
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.coreset import (
     Clients,
@@ -31,7 +29,9 @@ from knot_runner.pipelines.coreset import (
     pull,
     subsample,
 )
-from knot_runner.pipelines.encoding import feature_space
+from knot_runner.pipelines.features.client_examples import dealt, read_examples
+from knot_runner.pipelines.features.encoding import feature_space
+from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.transport import coreset as descent
 from knot_runner.util.errors import UserError
 
@@ -96,7 +96,7 @@ def split(hp: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np
     taken = round(hp.encoder_share * count)
     if taken == 0 and hp.encoder.epochs:
         raise UserError(
-            f"method.encoder_share: {hp.encoder_share} of {count} images leaves none to train on; .5 is right"
+            f"method.encoder_share: {hp.encoder_share} of {count} images leaves none to train on; 0.5 is right"
         )
     order = coreset_draws(seed, "coreset_knn", "split").permutation(count)
     return np.sort(order[:taken]), np.sort(order[taken:])

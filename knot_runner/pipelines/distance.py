@@ -115,10 +115,11 @@ def _course(traced: FederatedDistance) -> list[dict[str, float]]:
         "support": traced.supports,
         "server_only": traced.server_only,
     }
-    return [
-        {"iteration": k + 1} | {name: column[k] for name, column in columns.items() if column}
-        for k in range(len(traced.values))
-    ]
+    kept = {name: column for name, column in columns.items() if column}
+    rows = []
+    for k in range(len(traced.values)):
+        rows.append({"iteration": k + 1, **{name: column[k] for name, column in kept.items()}})
+    return rows
 
 
 def inspect_distance(context: RunContext) -> RunInputs:

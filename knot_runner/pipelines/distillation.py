@@ -22,13 +22,13 @@ from knot_runner.methods.contract import METHODS
 from knot_runner.methods.distil import distil  # noqa: F401  likewise
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
-from knot_runner.pipelines.commits import Commits
 from knot_runner.pipelines.context import RunContext, RunInputs
-from knot_runner.pipelines.finished_teachers import FINISHED_STAGE, check_finished_teachers
-from knot_runner.pipelines.parties import make_federation, model_sources, pretrained_notes
-from knot_runner.pipelines.party_evaluation import evaluate
-from knot_runner.pipelines.rounds import LogRow, RoundLoop, State, run_rounds
-from knot_runner.pipelines.stage_costs import distillation_costs
+from knot_runner.pipelines.parties.evaluation import evaluate
+from knot_runner.pipelines.parties.finished_teachers import FINISHED_STAGE, check_finished_teachers
+from knot_runner.pipelines.parties.setup import make_federation, model_sources, pretrained_notes
+from knot_runner.pipelines.parties.stage_costs import distillation_costs
+from knot_runner.pipelines.rounds.loop import LogRow, RoundLoop, State, run_rounds
+from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.records import BOUND_FILE, MODEL_FILE, write_sealed
 from knot_runner.util.files import refused, write_atomic
 
@@ -122,7 +122,7 @@ def _bound(
     if not getattr(context.hp, "bound", False):
         path.unlink(missing_ok=True)  # of a run that this one takes the place of
         return {}
-    from knot_runner.pipelines.bound import measure_bound  # exact transport, which other runs do without
+    from knot_runner.pipelines.bound.measure import measure_bound  # exact transport, which other runs do without
 
     found = measure_bound(context, federation, state, executor)
     write_sealed(path, found)

@@ -20,18 +20,18 @@ from knot_runner.methods.federated.costs import round_costs
 from knot_runner.methods.federated.fleet import on_fleet
 from knot_runner.methods.federated.traffic import NOTHING_SENT, WHOLE_MODELS
 from knot_runner.methods.federation import FederatedState
-from knot_runner.pipelines import scores
-from knot_runner.pipelines.architectures import architecture_facts
-from knot_runner.pipelines.client_matrix import ClientMatrix, check_matrix, deployed_matrix
-from knot_runner.pipelines.client_rounds import client_rounds
+from knot_runner.pipelines.clients.architectures import architecture_facts
+from knot_runner.pipelines.clients.kept_models import keep_models
+from knot_runner.pipelines.clients.setup import Setup, client_counts, make_setup
+from knot_runner.pipelines.clients.validation import measure_valid
 from knot_runner.pipelines.context import RunContext, RunInputs
-from knot_runner.pipelines.fleet_facts import fleet_notes
-from knot_runner.pipelines.kept_models import keep_models
-from knot_runner.pipelines.private_training import epsilon_row, privacy_facts
-from knot_runner.pipelines.round_summary import summarise
-from knot_runner.pipelines.rounds import LogRow, TrainingResult, run_rounds, scalars
-from knot_runner.pipelines.setup import Setup, client_counts, make_setup
-from knot_runner.pipelines.validation import measure_valid
+from knot_runner.pipelines.personalisation.client_matrix import ClientMatrix, check_matrix, deployed_matrix
+from knot_runner.pipelines.rounds import scores
+from knot_runner.pipelines.rounds.client_rounds import client_rounds
+from knot_runner.pipelines.rounds.fleet_facts import fleet_notes
+from knot_runner.pipelines.rounds.loop import LogRow, TrainingResult, run_rounds, scalars
+from knot_runner.pipelines.rounds.private_training import epsilon_row, privacy_facts
+from knot_runner.pipelines.rounds.summary import summarise
 from knot_runner.results.costs import total_costs
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import write_atomic, write_json
@@ -75,7 +75,7 @@ def run_federated(context: RunContext) -> dict[str, Any]:
             context.note(note)
         learn = functools.partial(clustered.learn, grouping)
     if hp.personalisation is not None:
-        from knot_runner.pipelines import personalised
+        from knot_runner.pipelines.personalisation import personalised
 
         shares = hp.clustering is None and context.settings.privacy is None
         learn = functools.partial(personalised.personalise, personalised.shared_rounds if shares else learn)
@@ -105,7 +105,7 @@ def _notes(context: RunContext, setup: Setup) -> list[str]:
     """What the user should hear before anything is trained. Raises :class:`UserError`."""
     if context.hp.personalisation is None:
         return setup.notes
-    from knot_runner.pipelines import personalised
+    from knot_runner.pipelines.personalisation import personalised
 
     return [*setup.notes, *personalised.personal_notes(context.hp, setup.federation)]
 

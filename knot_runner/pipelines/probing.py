@@ -12,8 +12,9 @@ from knot_runner.engine.hardware import prepare_device as prepare_device
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.temperature_probe import probe_arrays
 from knot_runner.models.network import Network
+from knot_runner.pipelines.clients.setup import resident
 from knot_runner.pipelines.context import RunContext, RunInputs
-from knot_runner.pipelines.setup import resident
+from knot_runner.pipelines.runs.kept_images import read_images
 from knot_runner.util.files import write_atomic
 
 
@@ -54,6 +55,6 @@ def _means(arrays: dict[str, Tensor], place: int, temperatures: int) -> dict[str
 
 def inspect_probing(context: RunContext) -> RunInputs:
     """What the run reads, and notes on it. Raises :class:`UserError`."""
-    task = context.services.images(context.settings.task, context.data_root)
+    task = read_images(context)
     counts = of_all_images(task)
     return RunInputs(task, None, counts, [*task.notes, *counts.warnings()])

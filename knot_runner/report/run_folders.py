@@ -17,7 +17,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from knot_runner import provenance
-from knot_runner.records import has_record, problem_of, read_record
+from knot_runner.records import ROUNDS_FILE, has_record, problem_of, read_record
 from knot_runner.report.records import schema as sound
 from knot_runner.report.records.earlier import rounds_trained
 from knot_runner.util.errors import UserError
@@ -26,7 +26,7 @@ Status = Literal["done", "diverged", "missing", "corrupt", "other data"]
 #: Of runs with a result that is not used: how a person calls them.
 UNUSED = {"corrupt": "damaged", "other data": "other data"}
 PREDICTIONS, VECTORS = "predictions.safetensors", "vectors.safetensors"
-ROUNDS, PROBE = "rounds.jsonl", "probe.json"
+PROBE = "probe.json"
 #: A result is some kilobytes; a file this long is not one.
 LONGEST_RESULT = 10_000_000
 
@@ -138,8 +138,8 @@ def rounds(run: Run, command: str = "") -> list[dict[str, Any]]:
 
     Raises :class:`UserError` naming the file when it is absent, cut short or damaged.
     """
-    with refuse_damage(run, ROUNDS, command):
-        *lines, rest = kept_file(run, ROUNDS, command).decode().split("\n")
+    with refuse_damage(run, ROUNDS_FILE, command):
+        *lines, rest = kept_file(run, ROUNDS_FILE, command).decode().split("\n")
         rows = [_parsed(line) for line in lines]
         demand(not rest and len(rows) == run.result.get("rounds", len(rows)) > 0)
         demand(all(sound.is_round(row, i) for i, row in enumerate(rows)) and "accuracy" in rows[-1])

@@ -126,7 +126,7 @@ class Board:
 
 
 def ended_line(result: dict) -> str:
-    """``done, accuracy .912, 12 s``: what one finished run came to, in few words."""
+    """``done, accuracy 0.912, 12 s``: what one finished run came to, in few words."""
     if result["status"] != "done":
         return "diverged"
     found = []

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.pipelines.context import Note, Progress, RunContext, Services
-from knot_runner.pipelines.single_run import finished_result, run_locked
+from knot_runner.pipelines.runs.single_run import finished_result, run_locked
 from knot_runner.records import lock_of
 from knot_runner.sweeps.devices import leased
 from knot_runner.sweeps.plan import STOP, Plan, read_plan

@@ -208,11 +208,11 @@ def test_which_runs_are_made_again_whole(folder, tmp_path, capsys):
 #: Files of methods and pipelines that read how many rounds there are, and only to end with the last one, or to say so.
 ENDS_ALONE = {
     *("methods/federated/averaging.py", "methods/federated/own_models.py", "methods/federated/personal.py"),
-    *("methods/federated/fleet/asynchronous.py", "methods/personalisation/training.py", "pipelines/client_rounds.py"),
-    "methods/federated/ditto.py",
+    *("methods/federated/fleet/asynchronous.py", "methods/personalisation/training.py"),
+    *("methods/federated/ditto.py", "pipelines/rounds/client_rounds.py"),
 }
 #: Those whose first rounds depend on it: ``whole_because`` names the setting.
-DEPENDS = {"methods/federated/fedsoup.py", "pipelines/private_training.py"}
+DEPENDS = {"methods/federated/fedsoup.py", "pipelines/rounds/private_training.py"}
 
 
 def test_whoever_reads_how_many_rounds_there_are_is_known():

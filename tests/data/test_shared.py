@@ -14,7 +14,7 @@ from knot_runner.data.images import load_images
 from knot_runner.data.load import load_task
 from knot_runner.data.shared import SharedTasks
 from knot_runner.pipelines.context import RunContext, Services
-from knot_runner.pipelines.single_run import complete_run
+from knot_runner.pipelines.runs.single_run import complete_run
 from knot_runner.util.errors import UserError
 from tests.tiny import TINY, TINY_IMAGES
 

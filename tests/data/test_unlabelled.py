@@ -107,8 +107,8 @@ def test_grey_levels_are_those_of_pillow_and_grey_fills_all_channels():
 
 
 def test_the_type_is_that_of_the_tasks_images():
-    own = fit_images(grey(2, 4, value=0.4999), np.empty((0, 1, 4, 4), np.uint8))
-    assert own.pixels.dtype == np.uint8 and set(own.pixels.ravel()) == {127}  # 127.47: rounded, not cut at 128
+    own = fit_images(grey(2, 4, value=0.5005), np.empty((0, 1, 4, 4), np.uint8))
+    assert own.pixels.dtype == np.uint8 and set(own.pixels.ravel()) == {128}  # 127.63, rounded
     same = grey(2, 4)
     assert fit_images(same, np.empty((0, 1, 4, 4), np.float32)) is same
 

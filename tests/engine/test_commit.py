@@ -6,7 +6,8 @@ import json
 import pytest
 import torch
 
-from knot_runner.engine.commit import LOG_FILE, Checkpoint, Commit
+from knot_runner.engine.commit import Checkpoint, Commit
+from knot_runner.records import ROUNDS_FILE
 from knot_runner.util import files
 from knot_runner.util.errors import UserError
 
@@ -82,7 +83,7 @@ def changes(content):
     yield None
 
 
-@pytest.mark.parametrize("name", ["commit.json", "state-0.safetensors", LOG_FILE])
+@pytest.mark.parametrize("name", ["commit.json", "state-0.safetensors", ROUNDS_FILE])
 def test_no_change_of_any_byte_goes_unnoticed(tmp_path, name):
     """The state that the third commit names is state-0."""
     whole = committed(tmp_path / "method" / "work")
@@ -94,7 +95,7 @@ def test_no_change_of_any_byte_goes_unnoticed(tmp_path, name):
         (folder / name).unlink() if changed is None else (folder / name).write_bytes(changed)
         commit = Checkpoint(folder).load()
         if name == "commit.json" and changed is None:  # as of work that has no commit yet
-            assert commit == Commit(-1) and (folder / LOG_FILE).stat().st_size == 0
+            assert commit == Commit(-1) and (folder / ROUNDS_FILE).stat().st_size == 0
             continue
         if commit.step == 2 and name == "commit.json":  # white space between the words of JSON
             assert json.loads(changed) == json.loads(whole[name])
@@ -126,7 +127,7 @@ def test_the_commit_of_other_work_is_not_gone_on_from(tmp_path):
 def test_work_begins_again_after_damage_and_is_damaged_again(tmp_path):
     whole = committed(tmp_path)
     for number in (1, 2):
-        (tmp_path / LOG_FILE).write_bytes(whole[LOG_FILE][:-1])
+        (tmp_path / ROUNDS_FILE).write_bytes(whole[ROUNDS_FILE][:-1])
         assert f"damaged-{number}" in Checkpoint(tmp_path).load().problem
         committed(tmp_path)
         assert Checkpoint(tmp_path).load().step == 2
@@ -135,18 +136,18 @@ def test_work_begins_again_after_damage_and_is_damaged_again(tmp_path):
 def test_a_log_that_another_writes_to_is_not_committed(tmp_path):
     checkpoint = Checkpoint(tmp_path)
     save(checkpoint, 0)
-    with (tmp_path / LOG_FILE).open("a") as file:
+    with (tmp_path / ROUNDS_FILE).open("a") as file:
         file.write("{}\n")
-    with pytest.raises(UserError, match=f"{LOG_FILE}: was changed while this work wrote it"):
+    with pytest.raises(UserError, match=f"{ROUNDS_FILE}: was changed while this work wrote it"):
         save(checkpoint, 1)
 
 
 def test_rows_logged_but_not_committed_are_cut(tmp_path):
     save(Checkpoint(tmp_path), 0)
-    with (tmp_path / LOG_FILE).open("a") as file:
+    with (tmp_path / ROUNDS_FILE).open("a") as file:
         file.write(json.dumps({"step": 1}) + "\n")
     Checkpoint(tmp_path).load()
-    assert len((tmp_path / LOG_FILE).read_text().splitlines()) == 1
+    assert len((tmp_path / ROUNDS_FILE).read_text().splitlines()) == 1
 
 
 def test_a_failed_write_keeps_the_old_file_and_names_the_new(tmp_path, monkeypatch):

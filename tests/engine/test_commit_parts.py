@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from knot_runner.engine import commit_parts
-from knot_runner.engine.commit import LOG_FILE, Checkpoint
+from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.commit_parts import DoesNotMatch
-from knot_runner.records import clear_states, write_result
+from knot_runner.records import ROUNDS_FILE, clear_states, write_result
 from knot_runner.sweeps import leftovers
 from tests import test_failing_disk as failing
 from tests.disk import WAYS, Disk
@@ -150,13 +150,13 @@ def test_a_finished_run_keeps_and_seals_no_parts(tmp_path):
     rounds(Checkpoint(run, share=True), {}, 0, 8)
     assert parts_of(run)
     sealed = write_result(run, {})["digest"]
-    assert not [name for name in sealed if name.startswith("state")] and LOG_FILE in sealed
+    assert not [name for name in sealed if name.startswith("state")] and ROUNDS_FILE in sealed
     leftovers.clear(tmp_path)
     assert not parts_of(run)
-    (run / LOG_FILE).unlink()
+    (run / ROUNDS_FILE).unlink()
     rounds(Checkpoint(run, share=True), {}, 0, 8)
     clear_states(run)
-    assert {path.name for path in run.iterdir()} == {"result.json", LOG_FILE}
+    assert {path.name for path in run.iterdir()} == {"result.json", ROUNDS_FILE}
 
 
 def test_another_file_in_place_of_a_part_does_not_match(tmp_path):

@@ -10,7 +10,7 @@ import transformers
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.models.bert import TextClassifier
 from knot_runner.models.pretrained import load_pretrained
-from knot_runner.pipelines.text_federation import load_vocabulary, weights_identity
+from knot_runner.pipelines.federations.texts import load_vocabulary, weights_identity
 from knot_runner.util.errors import UserError
 from tests.models.test_bert import SHAPE, SPEC
 

@@ -18,8 +18,8 @@ from knot_runner.engine.loop import initial_model
 from knot_runner.models.bert import TextClassifier
 from knot_runner.models.network import Network
 from knot_runner.models.pretrained import describe_weights, load_pretrained, read_encoder, weight_files
-from knot_runner.pipelines.setup import first_model
-from knot_runner.pipelines.text_federation import _check_weights
+from knot_runner.pipelines.federations.texts import _check_weights
+from knot_runner.pipelines.runs.first_model import first_model
 from knot_runner.util.errors import UserError
 from tests.models.test_bert import SHAPE, SPEC
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from knot_runner.composing import catalog
+from knot_runner.config.settings.checks.fit import FITTING_METHODS
 from knot_runner.config.settings.families import FAMILIES, METHOD_SETTINGS, family_of_algorithm
-from knot_runner.config.settings.fit import FITTING_METHODS
 from knot_runner.report.render.terminal import TerminalColumn, listing, output, text_line
 from knot_runner.util.errors import UserError
 

@@ -64,7 +64,9 @@ def verify_command(arguments: list[str]) -> int:
         answers = [_answered(run, options, out) for run in runs]
     counts = Counter(answers)
     print(f"{len(runs)} run{'s' * (len(runs) != 1)}: {', '.join(f'{n} {name}' for name, n in counts.items())}")
-    return 1 if counts["not the same"] else 2 if counts[NOT_MADE] else 0
+    if counts["not the same"]:
+        return 1
+    return 2 if counts[NOT_MADE] else 0
 
 
 #: The answer for a run that was refused, or failed here.

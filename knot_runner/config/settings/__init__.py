@@ -1,22 +1,13 @@
-"""Settings: one dataclass per config group, built strictly (``config/strict.py``) from the composed YAML."""
+"""Settings: one dataclass per config group, built strictly (``config/strict.py``) from the composed YAML.
+
+Open ``run.py`` first: one run's settings, whole. ``tasks/``: what is learnt; ``methods/`` and ``distil/``: by what;
+``checks/``: whether they fit together.
+"""
 
 from __future__ import annotations
 
-from knot_runner.config.settings.distil import DistilSettings, teacher_names
-from knot_runner.config.settings.federated import (
-    FederatedSettings,
-    FederatedTraining,
-    Schedule,
-    ServerSettings,
-    Stragglers,
-)
-from knot_runner.config.settings.fedwad import (
-    CoresetKnnSettings,
-    CoresetSettings,
-    GaussiansSettings,
-    ImageSetsSettings,
-)
-from knot_runner.config.settings.fit import Misfit, fitting_choices
+from knot_runner.config.settings.checks.fit import Misfit, fitting_choices
+from knot_runner.config.settings.distil.distil import DistilSettings, teacher_names
 from knot_runner.config.settings.fleet import FleetSettings
 from knot_runner.config.settings.groups import (
     TRACKER_EXTRAS,
@@ -27,14 +18,48 @@ from knot_runner.config.settings.groups import (
     TrackerSettings,
     TrainingSettings,
 )
-from knot_runner.config.settings.images import ImageHub, ImageTaskSettings
-from knot_runner.config.settings.method import (
+from knot_runner.config.settings.methods.federated import (
+    FederatedSettings,
+    FederatedTraining,
+    Schedule,
+    ServerSettings,
+    Stragglers,
+)
+from knot_runner.config.settings.methods.fedwad import (
+    CoresetKnnSettings,
+    CoresetSettings,
+    GaussiansSettings,
+    ImageSetsSettings,
+)
+from knot_runner.config.settings.methods.knot import (
     BiasSettings,
     EntropySettings,
     KnotSettings,
     MutualSettings,
     SinkhornSettings,
     TeachersSettings,
+)
+from knot_runner.config.settings.methods.personal_methods import (
+    ApflSettings,
+    DittoSettings,
+    FedalaSettings,
+    FedsoupSettings,
+)
+from knot_runner.config.settings.methods.personalisation import (
+    CossimSettings,
+    EvaluateSettings,
+    FinetuneSettings,
+    LandscapeSettings,
+    LocalSettings,
+    SoupSettings,
+    TransferMatrixSettings,
+)
+from knot_runner.config.settings.methods.probe import ProbeSettings
+from knot_runner.config.settings.methods.server_distillation import LabelDistillation, ServerDistillation
+from knot_runner.config.settings.methods.transport import (
+    EncoderSettings,
+    FedwadSettings,
+    OtddSettings,
 )
 from knot_runner.config.settings.networks import (
     CnnSettings,
@@ -59,21 +84,10 @@ from knot_runner.config.settings.partition import (
     PartyShares,
     Shards,
 )
-from knot_runner.config.settings.personal_methods import ApflSettings, DittoSettings, FedalaSettings, FedsoupSettings
-from knot_runner.config.settings.personalisation import (
-    CossimSettings,
-    EvaluateSettings,
-    FinetuneSettings,
-    LandscapeSettings,
-    LocalSettings,
-    SoupSettings,
-    TransferMatrixSettings,
-)
-from knot_runner.config.settings.probe import ProbeSettings
 from knot_runner.config.settings.run import Settings, build_run
 from knot_runner.config.settings.run_id import run_id
-from knot_runner.config.settings.server_distillation import LabelDistillation, ServerDistillation
-from knot_runner.config.settings.task import (
+from knot_runner.config.settings.tasks.images import ImageHub, ImageTaskSettings
+from knot_runner.config.settings.tasks.task import (
     DatasetSettings,
     EmbeddedSource,
     File,
@@ -85,10 +99,5 @@ from knot_runner.config.settings.task import (
     TaskSettings,
     TextColumns,
 )
-from knot_runner.config.settings.text_features import TextFeatures
-from knot_runner.config.settings.transport import (
-    EncoderSettings,
-    FedwadSettings,
-    OtddSettings,
-)
+from knot_runner.config.settings.tasks.text_features import TextFeatures
 from knot_runner.config.strict import build

@@ -12,16 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from knot_runner.config.settings.distil import DistilSettings
-from knot_runner.config.settings.federated import FEDERATED_ALGORITHMS, FederatedSettings
-from knot_runner.config.settings.fedwad import (
+from knot_runner.config.settings.distil.distil import DistilSettings
+from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
+from knot_runner.config.settings.methods.federated import FederatedSettings
+from knot_runner.config.settings.methods.fedwad import (
     CoresetKnnSettings,
     CoresetSettings,
     DatasetDistanceSettings,
     FederatedDistanceSettings,
 )
-from knot_runner.config.settings.method import KnotSettings, MutualSettings, TeachersSettings
-from knot_runner.config.settings.probe import ProbeSettings
+from knot_runner.config.settings.methods.knot import KnotSettings, MutualSettings, TeachersSettings
+from knot_runner.config.settings.methods.probe import ProbeSettings
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,16 @@ class Family:
     training: str = "rounds"
     #: whether a partition deals the examples of images to clients or parties; else all are one pool
     clients: bool = True
+    #: whether a partition may hold examples out from its clients (``HeldOut``)
+    holds_out: bool = False
+    #: whether its runs end with one model, which may then teach (``method.teachers=[run:...]``)
+    ends_with_model: bool = False
     #: whether its jobs may be threads of one process that share data, engine and stages (``hydra/launcher=fused``)
     fusable: bool = False
     #: whether a GPU computes any of it
     on_gpu: bool = True
     #: what a job's process imports before it is forked
-    preload: tuple[str, ...] = ("knot_runner.pipelines.federated", "knot_runner.engine.federated.lean_worker")
+    preload: tuple[str, ...] = ("knot_runner.pipelines.federated", "knot_runner.engine.federated.lean.worker")
     #: packages that always compute its numbers, beyond torch; their versions are recorded
     libraries: tuple[str, ...] = ()
 
@@ -107,6 +112,7 @@ register(
         inspect="knot_runner.pipelines.distillation:inspect_distillation",
         summary="knot_runner.report.records.run_summary:stages_summary",
         training="stages",
+        ends_with_model=True,
         fusable=True,
         preload=("knot_runner.pipelines.distillation", "torch._dynamo", "transformers.models.bert.modeling_bert"),
     )
@@ -121,6 +127,7 @@ register(
         summary="knot_runner.report.records.distil_summary:distil_summary",
         training="stages",
         clients=False,
+        ends_with_model=True,
         fusable=True,
         preload=("knot_runner.pipelines.distillation", "torch._dynamo"),
     )
@@ -134,6 +141,8 @@ register(
         inspect="knot_runner.pipelines.federated:inspect_federated",
         summary="knot_runner.report.records.run_summary:federated_summary",
         stage="rounds",
+        holds_out=True,
+        ends_with_model=True,
         fusable=True,
     )
 )

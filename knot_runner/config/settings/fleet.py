@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.federated import OWN_MODELS, FederatedSettings
-from knot_runner.config.settings.fit import Misfit
+from knot_runner.config.settings.checks.fit import Misfit
+from knot_runner.config.settings.methods.algorithms import EXCHANGES_PREDICTIONS, algorithms_where, federated_algorithm
+from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.config.settings.sizes import AT_LEAST_ONE, FractionOrNone, Positive, Steps
 from knot_runner.config.strict import AtMost, Holds, require
 from knot_runner.util.errors import UserError
@@ -14,8 +15,6 @@ from knot_runner.util.errors import UserError
 #: Of the logarithm of a speed; exp(6 sigma) is still a number.
 LogDeviation = Annotated[float, AtMost(20), Holds(lambda value: value >= 0, "is negative; 0 makes all clients alike")]
 PositiveShare = Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
-#: Methods that a server can go on with while clients still train: their clients send models, and nothing else.
-ASYNCHRONOUS = ("fedavg", "fedprox", "fedrep", "fedper", "fedsoup")
 
 
 @dataclass
@@ -116,15 +115,10 @@ def check_fleet(fleet: FleetSettings | None, method: Any) -> None:
 
 def _check_async(method: FederatedSettings) -> None:
     """Of a server that does not wait. Raises :class:`UserError`."""
-    why = ""
-    if method.algorithm in OWN_MODELS or method.distil is not None:
-        why = "exchanges predictions, for which all of a round are waited for"
-    elif method.algorithm not in ASYNCHRONOUS:
-        why = "is not known to go without rounds"
-        if method.algorithm == "scaffold":
-            why = "corrects all clients by the same round's control variates"
+    needs_rounds = federated_algorithm(method.algorithm).needs_rounds
+    why = needs_rounds if method.distil is None else EXCHANGES_PREDICTIONS
     if why:
-        fits = ", ".join(ASYNCHRONOUS)
+        fits = ", ".join(algorithms_where(lambda algorithm: not algorithm.needs_rounds))
         raise UserError(f"fleet.mode: async does not go with method={method.name}, which {why}; {fits} do, or sync")
     if method.final_head_epochs:
         raise UserError("method.final_head_epochs: is a last round of all, which fleet.mode=async has not; 0 is right")

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from knot_runner.config.settings.methods.algorithms import federated_algorithm
 from knot_runner.config.settings.sizes import AT_LEAST_ONE, NOT_NEGATIVE, Fraction, Items, ItemsOrNone, Parties
 from knot_runner.config.strict import AtMost, Holds, require, without
 
@@ -189,7 +190,7 @@ def held_out_shares(config: dict[str, Any]) -> dict[str, Any]:
     shares = {}
     if method.get("distil") is not None:
         shares["transfer"] = PartyShares.transfer
-    if method.get("personalisation") is not None or method.get("algorithm") == "fedsoup":
+    if method.get("personalisation") is not None or federated_algorithm(method.get("algorithm")).selects:
         shares["valid"] = PERSONAL_VALID
     names = [field.name for field in dataclasses.fields(HeldOut)]
     shares |= {key: partition[key] for key in names if partition.get(key) is not None}

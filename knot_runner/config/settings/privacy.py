@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from knot_runner.config.settings.federated import FederatedSettings
+from knot_runner.config.settings.checks.personal import shares_models
+from knot_runner.config.settings.methods.algorithms import algorithms_where, federated_algorithm
+from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.config.settings.partition import Centralised
-from knot_runner.config.settings.personal_check import shares_models
 from knot_runner.config.settings.sizes import Fraction, Positive
 from knot_runner.config.strict import Holds, require
 from knot_runner.util.errors import UserError
@@ -15,8 +16,6 @@ from knot_runner.util.errors import UserError
 if TYPE_CHECKING:
     from knot_runner.config.settings.run import Settings
 
-#: Algorithms whose clients send nothing but a model that the server averages.
-PRIVATE_ALGORITHMS = ("fedavg", "fedprox", "fedrep", "fedper")
 #: Below, Renyi divergences of usual numbers of rounds are no finite numbers any more; above, noise drowns any model.
 NOISE_MULTIPLIERS = 0.01, 1000.0
 
@@ -53,8 +52,8 @@ def check_privacy(settings: Settings, method: Any) -> None:
     """Whether all that a run's clients send is clipped and covered by noise. Raises :class:`UserError`."""
     if not isinstance(method, FederatedSettings):
         raise UserError(f"privacy: method={method.name} has no clients that train in rounds; null is right")
-    if method.algorithm not in PRIVATE_ALGORITHMS:
-        fits = ", ".join(PRIVATE_ALGORITHMS)
+    if not federated_algorithm(method.algorithm).one_model_sent:
+        fits = ", ".join(algorithms_where(lambda algorithm: algorithm.one_model_sent))
         raise UserError(
             f"privacy: what clients of algorithm={method.algorithm} send is not one model each that is averaged, and "
             f"only that is clipped; one of {fits} would fit"

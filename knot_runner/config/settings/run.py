@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings.architectures import check_architectures
-from knot_runner.config.settings.distil import DistilSettings
-from knot_runner.config.settings.distil_check import OfPlugins, check_distil, named_model
+from knot_runner.config.settings.checks.architectures import check_architectures
+from knot_runner.config.settings.checks.distil import OfPlugins, check_distil, named_model
+from knot_runner.config.settings.checks.fit import UNTRAINED_TASKS, check_fit, require_group
+from knot_runner.config.settings.checks.personal import check_personal
+from knot_runner.config.settings.checks.student_images import check_student_images
+from knot_runner.config.settings.distil.distil import DistilSettings
 from knot_runner.config.settings.families import METHOD_SETTINGS, family_of, family_of_algorithm
-from knot_runner.config.settings.federated import FederatedSettings, FederatedTraining
-from knot_runner.config.settings.fedwad import GaussiansSettings, ImageSetsSettings
-from knot_runner.config.settings.fit import UNTRAINED_TASKS, check_fit, require_group
 from knot_runner.config.settings.fleet import FleetSettings, check_fleet, fleet_group
 from knot_runner.config.settings.groups import (
     TRACKER_EXTRAS,
@@ -26,8 +26,10 @@ from knot_runner.config.settings.groups import (
     TrackerSettings,
     TrainingSettings,
 )
-from knot_runner.config.settings.images import IMAGE_FORMATS, UNLABELLED_FORMAT, ImageTaskSettings, check_another_set
-from knot_runner.config.settings.method import LOSS_SETTINGS, KnotSettings, MutualSettings
+from knot_runner.config.settings.methods.federated import FederatedSettings, FederatedTraining
+from knot_runner.config.settings.methods.fedwad import GaussiansSettings, ImageSetsSettings
+from knot_runner.config.settings.methods.knot import LOSS_SETTINGS, KnotSettings, MutualSettings
+from knot_runner.config.settings.methods.personalisation import EvaluateSettings
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
 from knot_runner.config.settings.partition import (
     PARTITION_SETTINGS,
@@ -38,14 +40,12 @@ from knot_runner.config.settings.partition import (
     party_shares,
     transfer_group,
 )
-from knot_runner.config.settings.personal_check import check_personal
-from knot_runner.config.settings.personalisation import EvaluateSettings
 from knot_runner.config.settings.privacy import UserPrivacySettings, check_privacy
 from knot_runner.config.settings.run_id import kind_of
 from knot_runner.config.settings.secrets import refuse_secrets
 from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
-from knot_runner.config.settings.student_images import check_student_images
-from knot_runner.config.settings.task import TEXT_FORMATS, TaskSettings
+from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELLED_FORMAT, ImageTaskSettings, check_not_own
+from knot_runner.config.settings.tasks.task import TEXT_FORMATS, TaskSettings
 from knot_runner.config.strict import build, shorten, without
 from knot_runner.util.errors import UserError, nearest
 
@@ -173,7 +173,7 @@ def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
     if transfer_group(config) is not None:
         _check_formats(config, config["transfer"], (*IMAGE_FORMATS, UNLABELLED_FORMAT), "transfer")
         parts["transfer"] = build(ImageTaskSettings, config["transfer"], "transfer")
-        check_another_set(parts["transfer"], parts["task"])
+        check_not_own(parts["transfer"], parts["task"])
     if config.get("partition") is not None:
         parts["partition"] = _partition(config)
         if training is FederatedTraining and (shares := held_out_shares(config)):

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from knot_runner.config.plugins import as_written
-from knot_runner.config.settings.distil_run_id import used_of_pool
+from knot_runner.config.settings.distil.run_id import used_of_pool
 from knot_runner.config.settings.families import family_of_algorithm
+from knot_runner.config.settings.methods.server_distillation import used_of_server
 from knot_runner.config.settings.partition import SHARE_KEYS, held_out_shares, party_shares, transfer_group
-from knot_runner.config.settings.server_distillation import used_of_server
 from knot_runner.config.settings.training_run_id import used_of_stage, used_of_training, used_stragglers
 from knot_runner.config.strict import digest, without
 
@@ -94,8 +94,7 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
         hardware["stack"] = config["hardware"]["stack"]
     training = used_of_training(counted["training"])
     used = {"method": method, "training": training, "hardware": hardware, **_used_partition(counted)}
-    federated = family_of_algorithm(method["algorithm"]).name == "federated"
-    shares = held_out_shares(config) if federated else {}
+    shares = held_out_shares(config) if family_of_algorithm(method["algorithm"]).holds_out else {}
     if counted.get("fleet", {}).get("mode") == "sync":  # nobody is stale in rounds
         used["fleet"] = without(counted["fleet"], "staleness_exponent")
     return {**used, "partition": {**used["partition"], **shares}} if shares else used

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from knot_runner.config.settings import ImageTaskSettings
-from knot_runner.config.settings.images import UNLABELLED_FORMAT, transfer_keys
+from knot_runner.config.settings.tasks.images import UNLABELLED_FORMAT, transfer_keys
 from knot_runner.data.checksums import DataFolder
 from knot_runner.data.embedded import read_digits, scale
 from knot_runner.data.file_readers import ALONE, FileReaders

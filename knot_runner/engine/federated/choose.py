@@ -48,7 +48,7 @@ def make_engine(
         )
     dtype = DTYPES[hardware.precision]
     if name == "lean":
-        from knot_runner.engine.federated.lean import Lean
+        from knot_runner.engine.federated.lean.engine import Lean
 
         workers = hardware.workers or os.cpu_count() or 1
         return Lean(network, data, test, dtype, workers, hardware.threads, shared, say, plugins, others)
@@ -70,7 +70,7 @@ def _in_process(
     """The stacked engine or the loop, of one network."""
     dtype = DTYPES[hardware.precision]
     if name == "stacked":
-        from knot_runner.engine.federated.stacked import Stacked
+        from knot_runner.engine.federated.stacked.engine import Stacked
 
         autocast = "bf16" if hardware.precision == "bf16" else "none"
         return Stacked(network, data, test, device, dtype, hardware.stack, autocast, hardware.precision == "tf32", say)

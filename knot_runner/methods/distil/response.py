@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from knot_runner.config.settings.distil_terms import (
+from knot_runner.config.settings.distil.terms import (
     CeTermSettings,
     DkdTermSettings,
     KdTermSettings,

@@ -11,7 +11,12 @@ from torch import Tensor, nn
 
 from knot_runner import metrics
 from knot_runner.config.settings import build
-from knot_runner.config.settings.distil import SCHEDULE_SETTINGS, AverageSchedule, MutualSchedule, SnapshotSchedule
+from knot_runner.config.settings.distil.distil import (
+    SCHEDULE_SETTINGS,
+    AverageSchedule,
+    MutualSchedule,
+    SnapshotSchedule,
+)
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.epochs import copy_weights
 from knot_runner.engine.examples import InputBatch, batch_count

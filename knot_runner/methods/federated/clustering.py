@@ -10,7 +10,7 @@ from sklearn.cluster import SpectralClustering
 from sklearn.metrics import adjusted_rand_score
 from sklearn.neighbors import NearestNeighbors
 
-from knot_runner.config.settings.transport import ClusteringSettings
+from knot_runner.config.settings.methods.transport import ClusteringSettings
 from knot_runner.util.errors import UserError
 from knot_runner.util.processes import warnings_apart
 

@@ -141,7 +141,7 @@ def _distilled(result: dict[str, Any]) -> list[str]:
 
 
 def _architectures(result: dict[str, Any]) -> list[str]:
-    """``accuracy by architecture: cnn_8 (7 clients) .812, ...``, where clients have several."""
+    """``accuracy by architecture: cnn_8 (7 clients) 0.812, ...``, where clients have several."""
     shown = []
     for name, own in (result.get("models") or {}).items():
         accuracy = "-" if own["accuracy"] is None else number(own["accuracy"], 3)
@@ -150,7 +150,7 @@ def _architectures(result: dict[str, Any]) -> list[str]:
 
 
 def _reached(result: dict[str, Any]) -> list[str]:
-    """``target .740 not reached in 30 rounds``, or how to set one."""
+    """``target 0.740 not reached in 30 rounds``, or how to set one."""
     if result.get("target") is None:
         return ["rounds to target: none is set; training.target=0.8 counts those to 80% accuracy"]
     first = result.get("rounds_to_target")

@@ -139,12 +139,12 @@ def _distances(clustering: dict[str, Any], of: str) -> str:
 
 def _data(config: dict[str, Any]) -> str:
     task, limit = config["task"], config["task"].get("limit")
-    on_images, model = task["kind"] == "images", config["model"]
-    cut = f", at most {limit:,} {'training images' if on_images else 'rows per split'}" if limit else ""
-    source = f"{task['name']} (task.source={task['source']}{cut})"
-    if not on_images:
-        source += f", {_texts(task)}"
-    own = "" if on_images else f" ({model['head']} head), weights: {model['weights']}, vocabulary: {model['vocab']}"
+    model, counted, texts, own = config["model"], "training images", "", ""
+    if task["kind"] != "images":
+        counted, texts = "rows per split", f", {_texts(task)}"
+        own = f" ({model['head']} head), weights: {model['weights']}, vocabulary: {model['vocab']}"
+    cut = f", at most {limit:,} {counted}" if limit else ""
+    source = f"{task['name']} (task.source={task['source']}{cut}){texts}"
     clients = f"{_clients(config['partition'])}, " if config.get("partition") else ""
     names = [one["name"] for one in config["method"].get("models") or []] or [model["name"]]
     return f"{source}, {clients}{' and '.join(names)}{own}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from knot_runner.config.settings.transport import FedwadSettings
+from knot_runner.config.settings.methods.transport import FedwadSettings
 from knot_runner.transport.federated.interpolate import interpolate, wasserstein
 from knot_runner.transport.federated.measure import Measure
 from knot_runner.transport.federated.message import Draws, Message, place

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
-from knot_runner.config.settings.transport import FedwadSettings
+from knot_runner.config.settings.methods.transport import FedwadSettings
 from knot_runner.transport.federated import server
 from knot_runner.transport.federated.client import Client
 from knot_runner.transport.federated.measure import Measure
@@ -90,18 +90,15 @@ def federated_distance(
 
 
 def _finished(course: _Course, value: float, options: FedwadSettings) -> FederatedDistance:
+    server_only: tuple[float, ...] = ()
+    if options.t != "random":
+        server_only = tuple(server.server_only(w, options.t) for w in course.between)
     releases = options.iterations + 1 + 2 * options.iterations * course.trace
-    return FederatedDistance(
-        value,
-        course.xi,
-        tuple(course.supports),
-        () if options.t == "random" else tuple(server.server_only(w, options.t) for w in course.between),
-        compose_privacy(options.privacy, releases) if options.privacy else None,
-        # the totals sent in iteration k are of xi^(k-1)
-        (*course.totals[1:], value) if course.trace else (),
-        tuple(course.sums),
-        tuple(course.measures),
-    )
+    spent = compose_privacy(options.privacy, releases) if options.privacy else None
+    # the totals sent in iteration k are of xi^(k-1)
+    values = (*course.totals[1:], value) if course.trace else ()
+    supports, sums, measures = tuple(course.supports), tuple(course.sums), tuple(course.measures)
+    return FederatedDistance(value, course.xi, supports, server_only, spent, values, sums, measures)
 
 
 def distance_between(

@@ -25,7 +25,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
-from knot_runner.config.settings.transport import PrivacySettings
+from knot_runner.config.settings.methods.transport import PrivacySettings
 
 
 def delta_of(multiplier: float, epsilon: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from knot_runner.config.settings.transport import FedwadSettings, OtddSettings
+from knot_runner.config.settings.methods.transport import FedwadSettings, OtddSettings
 from knot_runner.transport.otdd.statistics import augmented_dimension
 
 #: tells the streams of one seed apart

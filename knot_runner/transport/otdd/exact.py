@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from knot_runner.config.settings.transport import OtddSettings
+from knot_runner.config.settings.methods.transport import OtddSettings
 from knot_runner.transport.federated.plan import optimal_plan, squared_distances
 from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples, class_table
 

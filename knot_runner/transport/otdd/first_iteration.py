@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from knot_runner.config.settings.transport import OtddSettings
+from knot_runner.config.settings.methods.transport import OtddSettings
 from knot_runner.transport.otdd.draws import first_points
 from knot_runner.transport.otdd.means import centred
 from knot_runner.transport.otdd.plan_changes import SparsePlan, sparse_plan

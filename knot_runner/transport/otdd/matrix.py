@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from knot_runner.config.settings.transport import OtddSettings
+from knot_runner.config.settings.methods.transport import OtddSettings
 from knot_runner.transport.otdd.draws import draw_times, first_points
 from knot_runner.transport.otdd.exact import least_cost
 from knot_runner.transport.otdd.first_iteration import FirstIteration, augmented_rows, first_iteration, label_products

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from knot_runner.config.settings.transport import OtddSettings
+from knot_runner.config.settings.methods.transport import OtddSettings
 from knot_runner.transport.federated.interpolate import interpolate, wasserstein
 from knot_runner.transport.federated.measure import Measure
 from knot_runner.transport.otdd.statistics import LabelledSamples, augmented_points, class_table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -37,9 +38,9 @@ def cut_tiles(sets: int, support: int, features: int, largest: int) -> list[np.n
     room = math.isqrt(max(1, MEASURES // (32 * support * features)))
     side = max(1, min(SETS_A_BLOCK, sets // 5, room, SCORES // (16 * support * largest)))
     blocks = [np.arange(begin, min(begin + side, sets)) for begin in range(0, sets, side)]
-    tiles = [
-        np.array([(i, j) for i in first for j in second if i < j], dtype=int).reshape(-1, 2)
-        for at, first in enumerate(blocks)
-        for second in blocks[at:]
-    ]
-    return [pairs for pairs in tiles if len(pairs)]
+    tiles = []
+    for first, second in itertools.combinations_with_replacement(blocks, 2):
+        pairs = [(i, j) for i in first for j in second if i < j]
+        if pairs:
+            tiles.append(np.array(pairs, dtype=int))
+    return tiles

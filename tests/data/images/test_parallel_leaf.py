@@ -17,7 +17,7 @@ from knot_runner.cli.main import main
 from knot_runner.data import file_readers
 from knot_runner.data.file_readers import ALONE, FileReaders, read_files
 from knot_runner.data.images.load import load_images
-from knot_runner.pipelines import kept_images
+from knot_runner.pipelines.runs import kept_images
 from knot_runner.provenance.fingerprints import TICK
 from knot_runner.util.errors import UserError
 from knot_runner.util.task_pool import TaskPool
@@ -195,4 +195,4 @@ def test_a_command_reads_with_its_workers_and_finds_the_same(tmp_path, write, po
         result = json.loads(path.read_text())
         found.append([result[key] for key in ("run_id", "data", "files", "metrics", "notes", "label_counts")])
     assert found[0] == found[1] and pools == [2]
-    assert [workers for workers, _ in asked] == [1, 2] and "knot_runner.engine.federated.lean_worker" in asked[0][1]
+    assert [workers for workers, _ in asked] == [1, 2] and "knot_runner.engine.federated.lean.worker" in asked[0][1]

@@ -173,7 +173,7 @@ def test_close_leaves_no_process_and_no_file_descriptor():
 SCRIPT = """
     import multiprocessing, sys, time
     import torch
-    from knot_runner.engine.federated.lean import Lean
+    from knot_runner.engine.federated.lean.engine import Lean
     from tests.engine.federated.cases import MODELS, RECIPES, cohort, images, lean_engine
 
     if __name__ == "__main__":
@@ -199,6 +199,6 @@ def test_workers_die_with_a_killed_parent(tmp_path):
 @pytest.mark.thorough
 def test_a_worker_imports_little():
     heavy = "{'transformers', 'datasets', 'hydra', 'omegaconf', 'matplotlib', 'sklearn', 'rich', 'wandb', 'PIL'}"
-    code = f"import sys, knot_runner.engine.federated.lean_worker; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, knot_runner.engine.federated.lean.worker; print(sorted({heavy} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert found.stdout.strip() == "[]"

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knot_runner.config.settings import MlpSettings
-from knot_runner.engine.federated import flat, lean_gram
+from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
-from knot_runner.engine.federated.lean_client import ManualBackward
+from knot_runner.engine.federated.lean.client import ManualBackward
+from knot_runner.engine.federated.lean.passes import gram as lean_gram
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.objectives import Objective, cross_entropy
 from knot_runner.models.network import Network

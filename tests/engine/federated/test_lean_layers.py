@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knot_runner.engine.federated.lean_dense import LARGE, Dense, affine, by_onednn
-from knot_runner.engine.federated.lean_stems import Convs
+from knot_runner.engine.federated.lean.passes.dense import LARGE, Dense, affine, by_onednn
+from knot_runner.engine.federated.lean.passes.stems import Convs
 
 
 @settings(max_examples=25, deadline=None)

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from knot_runner.engine.federated.cohort import Phase
-from knot_runner.engine.federated.lean import Lean
+from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.local_program import LocalProgram, LocalResult
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.stacked import Stacked
+from knot_runner.engine.federated.stacked.engine import Stacked
 from tests.engine.federated.cases import MODELS, RECIPES, cohort, images
 
 

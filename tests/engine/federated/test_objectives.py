@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from knot_runner.engine.federated.lean import Lean
+from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.stacked import Stacked
+from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.engine.objectives import Objective
 from knot_runner.methods.losses import distillation
 from tests.engine.federated.cases import CLASSES, LINEAR, MODELS, RECIPES, cohort, images

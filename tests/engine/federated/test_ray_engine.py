@@ -15,7 +15,7 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, ClientModel, Inference
 from knot_runner.engine.federated.ray_engine import RayEngine
-from knot_runner.engine.federated.shared import EnginePool
+from knot_runner.engine.federated.shared.engines import EnginePool
 from knot_runner.util.errors import UserError
 from knot_runner.util.processes import Ended
 from knot_runner.util.workers import WorkerDied
@@ -116,7 +116,7 @@ def test_what_an_actors_code_raises_is_raised_here(monkeypatch):
     with pytest.raises(RuntimeError, match="in an actor of Ray: ray::function"):
         engine.train([replace(one, rows=torch.tensor([10**6]))])
     monkeypatch.setattr(
-        "knot_runner.engine.federated.lean.Lean.train", lambda *_: (_ for _ in ()).throw(UserError("x"))
+        "knot_runner.engine.federated.lean.engine.Lean.train", lambda *_: (_ for _ in ()).throw(UserError("x"))
     )
     with pytest.raises(UserError, match="^x$"):
         engine.train([one])

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from knot_runner.engine.federated import shared_batch
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.shared import EnginePool
-from knot_runner.engine.federated.shared_batch import BatchedEngine, WaitingCohort, in_order
-from knot_runner.engine.federated.stacked import Stacked
+from knot_runner.engine.federated.shared import batch as shared_batch
+from knot_runner.engine.federated.shared.batch import BatchedEngine, WaitingCohort, in_order
+from knot_runner.engine.federated.shared.engines import EnginePool
+from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.util.processes import Ended
 from tests.engine.federated.cases import RECIPES, cohort
 from tests.engine.federated.test_shared import DATA, MODEL, PLANS, TEST, Plan, hardware, in_threads, played

@@ -7,8 +7,8 @@ import torch
 
 from knot_runner.engine.federated.cohort import Phase
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.stacked import Stacked
-from knot_runner.engine.federated.stacked_plan import chunks, structure_of
+from knot_runner.engine.federated.stacked.engine import Stacked
+from knot_runner.engine.federated.stacked.plan import chunks, structure_of
 from knot_runner.engine.objectives import Objective, cross_entropy
 from knot_runner.util.errors import UserError
 from tests.engine.federated.cases import MODELS, PLAIN, RECIPES, Case, cohort, images

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knot_runner.config.settings import MlpSettings
-from knot_runner.engine.federated import stacked
-from knot_runner.engine.federated.stacked import Stacked
-from knot_runner.engine.federated.stacked_memory import available, client_bytes, free_bytes, narrowed, out_of_memory
-from knot_runner.engine.federated.stacked_plan import structure_of, width
-from knot_runner.engine.federated.stacked_program import Program
+from knot_runner.engine.federated.stacked import engine as stacked
+from knot_runner.engine.federated.stacked.engine import Stacked
+from knot_runner.engine.federated.stacked.memory import available, client_bytes, free_bytes, narrowed, out_of_memory
+from knot_runner.engine.federated.stacked.plan import structure_of, width
+from knot_runner.engine.federated.stacked.program import Program
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 from tests.engine.federated.cases import CLASSES, MODELS, RECIPES, cohort, images

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import Phase
-from knot_runner.engine.federated.stacked_plan import PADDING, plan_chunk, structure_of, width
+from knot_runner.engine.federated.stacked.plan import PADDING, plan_chunk, structure_of, width
 from tests.engine.federated.cases import MODELS, PLAIN, Case, cohort
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from knot_runner.engine.federated.stacked_plan import PADDING, plan_chunk, structure_of, width
-from knot_runner.engine.federated.stacked_program import Program
+from knot_runner.engine.federated.stacked.plan import PADDING, plan_chunk, structure_of, width
+from knot_runner.engine.federated.stacked.program import Program
 from tests.engine.federated.cases import MODELS, RECIPES, cohort, images
 
 

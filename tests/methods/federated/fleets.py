@@ -6,7 +6,7 @@ from knot_runner.config.settings import FleetSettings
 from knot_runner.config.strict import build
 from knot_runner.methods.federated import METHODS
 from knot_runner.methods.federated.fleet import on_fleet
-from knot_runner.pipelines.rounds import RoundLoop, run_rounds
+from knot_runner.pipelines.rounds.loop import RoundLoop, run_rounds
 from tests.methods.federated.conftest import holding_out, make_world, settings
 
 PLAIN = {"name": "t", "mode": "sync", "compute": {"median": 1.0, "sigma": 0.0}}

@@ -12,7 +12,7 @@ from sklearn.cluster import SpectralClustering
 from sklearn.metrics import adjusted_rand_score
 
 from knot_runner.config.settings import Stragglers
-from knot_runner.config.settings.transport import ClusteringSettings, FedwadSettings, OtddSettings
+from knot_runner.config.settings.methods.transport import ClusteringSettings, FedwadSettings, OtddSettings
 from knot_runner.methods.federated import METHODS, clustering
 from knot_runner.methods.federated.per_cluster import cluster_state, joint_state, per_cluster
 from knot_runner.util.errors import UserError

@@ -14,7 +14,7 @@ from knot_runner.methods.federated import METHODS
 from knot_runner.methods.federated.costs import round_costs, training_flops
 from knot_runner.methods.federated.per_cluster import per_cluster, work_of_cluster
 from knot_runner.methods.federation import with_server
-from knot_runner.pipelines.client_rounds import run_exchange
+from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from tests.feddf_runs import distil
 from tests.methods.federated.conftest import CLASSES, SIZES, make_world, settings
 

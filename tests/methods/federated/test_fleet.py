@@ -16,8 +16,8 @@ from knot_runner.methods.federated.fleet import devices, on_fleet
 from knot_runner.methods.federated.fleet.synchronous import sends_models
 from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
 from knot_runner.methods.party import Party
-from knot_runner.pipelines.cluster_rows import on_clock
-from knot_runner.pipelines.rounds import RoundLoop, run_rounds
+from knot_runner.pipelines.clusters.rows import on_clock
+from knot_runner.pipelines.rounds.loop import RoundLoop, run_rounds
 from knot_runner.util.errors import UserError
 from tests.methods.federated.conftest import SIZES, make_world, settings
 from tests.methods.federated.fleets import NoCommits, Played, fleet_of

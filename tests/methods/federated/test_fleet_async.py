@@ -6,8 +6,12 @@ import pytest
 import torch
 
 from knot_runner.config.settings import FedsoupSettings, ServerSettings
+from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS, FederatedAlgorithm
 from knot_runner.engine.federated.cohort import ClientModel
+from knot_runner.methods.contract import METHODS, Method
+from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.fleet import devices
+from knot_runner.methods.federated.own_models import kept_models
 from knot_runner.util.errors import UserError
 from tests.methods.federated.conftest import SIZES
 from tests.methods.federated.fleets import Played, fleet_of
@@ -158,6 +162,25 @@ def test_a_soup_is_of_the_model_that_its_client_began_with(paced):
         wanted = before["weights"] + (1 + tau) ** -0.5 * (soup.weights - sent)
         assert torch.allclose(state["weights"], wanted, atol=1e-14)
     assert grown  # a soup with the global model was chosen, too
+
+
+@pytest.mark.parametrize("keeps", ["model", "nothing"])
+def test_a_method_of_ones_own_declares_that_clients_keep_their_models(paced, monkeypatch, keeps):
+    """FedAvg, whose clients also keep what they have trained: as it was trained, or moved with the server's model."""
+
+    def fold(hp, state, federation, round, requests, trained):
+        after, row = averaging.fold(hp, state, federation, round, requests, trained)
+        return {**after, **kept_models(trained)}, row
+
+    paced(1 / 16, 2.5 / 24, 10 / 32)
+    monkeypatch.setitem(METHODS, "own", Method(averaging.init, averaging.plan, fold, averaging.deployed))
+    monkeypatch.setitem(FEDERATED_ALGORITHMS, "own", FederatedAlgorithm(keeps=keeps, needs_rounds=""))
+    played = Played(buffered(), "own")
+    ((request,), (stale,)), before, after = played.seen[2], played.states[1], played.states[2]
+    moved = before["weights"] + 3**-0.5 * (stale.weights - request.start.weights)
+    assert torch.allclose(after["client/1/weights"], stale.weights if keeps == "model" else moved, atol=1e-14)
+    assert torch.allclose(after["weights"], moved, atol=1e-14)
+    assert not torch.allclose(moved, stale.weights)
 
 
 def test_soups_begin_with_a_version(paced):

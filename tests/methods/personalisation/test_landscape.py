@@ -126,7 +126,7 @@ def test_margins_go_beyond_the_path_on_both_sides():
     ],
 )
 def test_what_is_no_landscape_is_refused(changes, said):
-    from knot_runner.config.settings.personalisation import build_personalisation
+    from knot_runner.config.settings.methods.personalisation import build_personalisation
     from knot_runner.util.errors import UserError
 
     with pytest.raises(UserError, match=said):

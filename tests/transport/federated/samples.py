@@ -10,7 +10,7 @@ import numpy as np
 import ot
 from hypothesis import strategies as st
 
-from knot_runner.config.settings.transport import FedwadSettings
+from knot_runner.config.settings.methods.transport import FedwadSettings
 from knot_runner.transport.federated import Draws, Measure
 
 SIZES = st.integers(1, 7)

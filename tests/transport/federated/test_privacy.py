@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from knot_runner.config.settings.transport import FedwadSettings, PrivacySettings
+from knot_runner.config.settings.methods.transport import FedwadSettings, PrivacySettings
 from knot_runner.config.strict import build
 from knot_runner.transport.federated import Client, Measure, distance_between, interpolate, wasserstein
 from knot_runner.transport.federated.privacy import clip_to_ball, compose_privacy, delta_of, noise_multiplier

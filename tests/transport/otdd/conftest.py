@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from knot_runner.config.settings.transport import FedwadSettings, OtddSettings
+from knot_runner.config.settings.methods.transport import FedwadSettings, OtddSettings
 from knot_runner.transport.otdd import LabelledSamples
 
 

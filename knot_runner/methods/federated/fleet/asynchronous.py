@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings import FleetSettings
+from knot_runner.config.settings.methods.algorithms import federated_algorithm
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.fleet import devices
@@ -84,7 +85,7 @@ def fold(
         work = zip(requests, trained, staleness, strict=True)
         moved = [_moved(fleet, hp, state, federation, *one) for one in work]
         after, row = method.fold(hp, state, federation, round, requests, moved)
-        if hp.algorithm == "fedsoup":  # a client keeps the soup that it made, however far the server moves by it
+        if federated_algorithm(hp.algorithm).keeps == "model":  # however far the server moves by it
             after = {**after, **kept_models(trained)}
     kept = {name: tensor for name, tensor in after.items() if not name.startswith("fleet/")}
     for version in {flight.version for flight in step.flying}:
@@ -165,7 +166,7 @@ def _moved(
     start = request.start
     weights = move(state["weights"], start.weights, result.weights)
     buffers = result.buffers if hp.batchnorm == "local" else move(state["buffers"], start.buffers, result.buffers)
-    if hp.algorithm in ("fedrep", "fedper"):
+    if federated_algorithm(hp.algorithm).keeps == "head":
         head = federation.layout.mask("head")
         weights[head] = result.weights[head]
     return dataclasses.replace(result, weights=weights, buffers=buffers)

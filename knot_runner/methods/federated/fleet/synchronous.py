@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from knot_runner.config.settings import FleetSettings
-from knot_runner.config.settings.federated import OWN_MODELS
+from knot_runner.config.settings.methods.algorithms import federated_algorithm
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.fleet import devices
@@ -142,4 +142,4 @@ def clock_of(state: FederatedState) -> float:
 
 def sends_models(hp: Any) -> bool:
     """Whether clients send their models, and not only what these say of examples."""
-    return hp.algorithm not in OWN_MODELS
+    return federated_algorithm(hp.algorithm).averages

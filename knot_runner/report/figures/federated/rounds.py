@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from knot_runner.records import ROUNDS_FILE
 from knot_runner.report import paper_tables, run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.render.text import plain
@@ -30,7 +31,7 @@ CURVE_AXES = {"accuracy": "accuracy (%)", "macro F1": "macro F1", "loss at T": "
 CHANGE_NOTE = "Participants: new model less the one just trained; others: less the previous model of the server."
 
 
-@style.figure_of(one_task=False, reads=(run_folders.ROUNDS,))
+@style.figure_of(one_task=False, reads=(ROUNDS_FILE,))
 def curves(runs: list[Run], command: str) -> style.Drawing:
     """Accuracy of the global model on the test set, and its loss at T, after each round (Fig. 4, 5); macro F1 in the
     place of accuracy where all tasks are scored by it.
@@ -60,7 +61,7 @@ def curves(runs: list[Run], command: str) -> style.Drawing:
     return style.Drawing(made, title, [_band_note(runs, found)], lines, _numbers(found))
 
 
-@style.figure_of(one_task=False, reads=(run_folders.ROUNDS,))
+@style.figure_of(one_task=False, reads=(ROUNDS_FILE,))
 def aggregation(runs: list[Run], command: str) -> style.Drawing:
     """Change of clients' accuracy on their own test images when the server aggregates (Fig. 6), in points.
 

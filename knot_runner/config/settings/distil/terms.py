@@ -1,0 +1,228 @@
+"""Settings of the loss terms of ``method=distil``, one dataclass each (``method.terms.NAME``).
+
+What the terms are: ``knot_runner/methods/distil/terms.md``. Defaults are the published values; weights have none, for
+the published ones fit nets of another size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from knot_runner.config.settings.methods.knot import require_solvable
+from knot_runner.config.settings.sizes import (
+    Fraction,
+    FractionOrNone,
+    Items,
+    NotNegative,
+    Positive,
+    StepsOrNone,
+    Temperature,
+    Width,
+)
+from knot_runner.config.strict import AtMost, Holds, require
+
+#: What a term's loss is multiplied by; ``auto``: decided by the run from the terms' first values.
+Weight = Literal["auto"] | NotNegative
+#: [[student's tap, teacher's tap], ...]; null = what the term reads by default
+TapPairs = list[list[str]] | None
+
+
+def _require_pairs(taps: TapPairs) -> None:
+    if taps is None:
+        return
+    require(bool(taps), "taps", "names no pair; null = the term's default")
+    for pair in taps:
+        require(len(pair) == 2, "taps", f"{pair} is not a pair [student's tap, teacher's tap]")
+
+
+@dataclass
+class CeTermSettings:
+    """Cross-entropy with the true labels."""
+
+    #: of the term in the student's loss; ``auto`` = so that it begins at ``method.auto_ratio`` of the cross-entropy
+    weight: Weight
+    #: share of the target that is spread over all classes
+    label_smoothing: FractionOrNone = 0.0
+
+
+@dataclass
+class KdTermSettings:
+    """Softened outputs of the teachers (Hinton et al. 2015)."""
+
+    #: of the term in the student's loss; ``auto`` = so that it begins at ``method.auto_ratio`` of the cross-entropy
+    weight: Weight
+    #: temperature of both outputs
+    tau: Temperature = 4.0
+    #: times tau^2, which keeps the gradient's size as tau grows; false is the control
+    tau_squared: bool = True
+    #: cross_entropy: -sum p log q, the same gradient
+    form: Literal["kl", "cross_entropy"] = "kl"
+    #: of several teachers: of their softened probabilities, or of their logits
+    mean: Literal["probabilities", "logits"] = "probabilities"
+
+
+@dataclass
+class DkdTermSettings:
+    """Decoupled distillation: the label against the rest, and the rest among themselves (Zhao et al. 2022)."""
+
+    #: of the term in the student's loss, or ``auto``
+    weight: Weight
+    #: of the label against the rest
+    alpha: NotNegative = 1.0
+    #: of the other classes among themselves
+    beta: NotNegative = 8.0
+    #: temperature of both outputs
+    tau: Temperature = 4.0
+    #: epochs over which the term grows linearly to its full size; 0 = at once
+    warmup: StepsOrNone = 20
+
+
+@dataclass
+class SinkhornTermSettings:
+    """Regularised transport between the student's and each teacher's outputs (KNOT eq. 1)."""
+
+    #: of the term in the student's loss, or ``auto``
+    weight: Weight
+    #: temperature of both outputs
+    tau: Temperature = 1.0
+    #: as of ``method.loss`` with ``name=sinkhorn``
+    solver: Literal["newton", "geomloss", "exact", "line", "tree"] = "newton"
+    #: weight of the entropy, in units of the transport cost; 1e-4 at least
+    epsilon: float = 0.001
+    #: of newton: largest error of a marginal
+    tolerance: float = 1e-6
+    #: of solver geomloss alone
+    scaling: Fraction = 0.5
+
+    def __post_init__(self) -> None:
+        require_solvable(self.epsilon, self.tolerance)
+
+
+@dataclass
+class HintTermSettings:
+    """Middle features, the student's through a trained adapter (FitNets, Romero et al. 2015)."""
+
+    #: of the term in the student's loss, or ``auto``
+    weight: Weight
+    #: pairs [student's, teacher's]; null = the middle map of each
+    taps: TapPairs = None
+    #: ce: the channels at each position, or the features of a vector, are read as logits
+    form: Literal["l2", "l1", "ce"] = "l2"
+    #: auto: where shapes differ
+    adapter: Literal["auto", "always"] = "auto"
+
+    def __post_init__(self) -> None:
+        _require_pairs(self.taps)
+
+
+@dataclass
+class AttentionTermSettings:
+    """Where maps are active (attention transfer, Zagoruyko and Komodakis 2017)."""
+
+    #: of the term in the student's loss, or ``auto``
+    weight: Weight
+    #: pairs [student's, teacher's]; null = all maps
+    taps: TapPairs = None
+    #: power of the activations in a map's mean over channels
+    p: Annotated[float, AtMost(16), Holds(lambda value: value >= 1, "is not at least 1")] = 2.0
+
+    def __post_init__(self) -> None:
+        _require_pairs(self.taps)
+
+
+@dataclass
+class SimilarityTermSettings:
+    """Which examples of a batch are alike (similarity-preserving, Tung and Mori 2019)."""
+
+    #: of the term in the student's loss, or ``auto``
+    weight: Weight
+    #: pairs [student's, teacher's]; null = the last maps
+    taps: TapPairs = None
+
+    def __post_init__(self) -> None:
+        _require_pairs(self.taps)
+
+
+@dataclass
+class RkdTermSettings:
+    """Distances and angles between the examples of a batch (Park et al. 2019)."""
+
+    #: of the term in the student's loss, or ``auto``
+    weight: Weight
+    #: pairs [student's, teacher's]; null = the features that the last layers read
+    taps: TapPairs = None
+    #: of the distances between pairs of examples
+    distance: NotNegative = 25.0
+    #: of the angles between triples of examples
+    angle: NotNegative = 50.0
+
+    def __post_init__(self) -> None:
+        _require_pairs(self.taps)
+
+
+@dataclass
+class PktTermSettings:
+    """How near each example is to the others, as a distribution (Passalis and Tefas 2018)."""
+
+    #: of the term in the student's loss, or ``auto``
+    weight: Weight
+    #: pairs [student's, teacher's]; null = the features that the last layers read
+    taps: TapPairs = None
+
+    def __post_init__(self) -> None:
+        _require_pairs(self.taps)
+
+
+@dataclass
+class CrdTermSettings:
+    """Contrastive: an example's two embeddings against memories of all examples' (Tian et al. 2020)."""
+
+    #: of the term in the student's loss, or ``auto``
+    weight: Weight
+    #: pairs [student's, teacher's]; null = the features that the last layers read
+    taps: TapPairs = None
+    #: temperature of the contrast
+    tau_nce: Temperature = 0.07
+    #: examples against which each is held; of fewer examples, all the others
+    negatives: Items = 16384
+    #: numbers of an embedding
+    dim: Annotated[Width, Holds(lambda value: value >= 1, "is not at least 1")] = 128
+    #: share of a memory that an update keeps
+    momentum: FractionOrNone = 0.5
+
+    def __post_init__(self) -> None:
+        _require_pairs(self.taps)
+
+
+@dataclass
+class TripletTermSettings:
+    """Which of two examples is nearer to a third, as most teachers see it (You et al. 2017)."""
+
+    #: of the term in the student's loss, or ``auto``
+    weight: Weight
+    #: pairs [student's, teacher's]; null = the features that the last layers read
+    taps: TapPairs = None
+    #: by which the nearer of the two is to be nearer
+    margin: Positive = 0.1
+    #: triples drawn of each batch
+    triples: Items = 256
+
+    def __post_init__(self) -> None:
+        _require_pairs(self.taps)
+
+
+#: Name of a term that comes with the package -> its settings; a plug-in's term brings its own.
+TERM_SETTINGS: dict[str, type] = {
+    "ce": CeTermSettings,
+    "kd": KdTermSettings,
+    "dkd": DkdTermSettings,
+    "sinkhorn": SinkhornTermSettings,
+    "hint": HintTermSettings,
+    "at": AttentionTermSettings,
+    "sp": SimilarityTermSettings,
+    "rkd": RkdTermSettings,
+    "pkt": PktTermSettings,
+    "crd": CrdTermSettings,
+    "triplet": TripletTermSettings,
+}

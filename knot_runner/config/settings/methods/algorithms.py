@@ -1,0 +1,110 @@
+"""What composing knows of each federated algorithm without importing it: the keys it needs, and what it goes with.
+
+Its functions are those of ``methods.contract.METHODS``. A plug-in's algorithm needs no entry: it may then read any key,
+has untyped ``options``, and is taken to be as :class:`FederatedAlgorithm` is by default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+EXCHANGES_PREDICTIONS = "exchanges predictions, for which all of a round are waited for"
+
+
+def _is_set(value: Any) -> bool:
+    return value is not None
+
+
+@dataclass(frozen=True)
+class OwnKey:
+    """A key of ``method`` that an algorithm needs; null with those that do not list it. ``holds``: of its value, else
+    ``wrong`` is said of it."""
+
+    key: str
+    holds: Callable[[Any], bool] = _is_set
+    wrong: str = "is not set"
+
+
+@dataclass(frozen=True)
+class FederatedAlgorithm:
+    """What an algorithm is, as far as settings, fleets, privacy and bundles must know."""
+
+    #: keys of ``method`` that are its own, beside ``options``
+    keys: tuple[OwnKey, ...] = ()
+    #: dataclass of its ``method.options``; None = it has none
+    options: type | None = None
+    #: whether the server averages models; else clients have models of their own, perhaps of unlike architectures
+    averages: bool = True
+    #: whether the server may distil on unlabelled examples, has to, or does not (``method.distil``)
+    distil: Literal["optional", "needed", "none"] = "optional"
+    #: what a client goes on with as it has trained it, however old the model that it began with
+    keeps: Literal["nothing", "head", "model"] = "nothing"
+    #: why its server cannot go on while clients still train; "" = it can: clients send models and nothing else
+    needs_rounds: str = "is not known to go without rounds"
+    #: whether clients send nothing but one model each, which is averaged: what privacy clips
+    one_model_sent: bool = False
+    #: whether clients choose on held-out examples, so that ``partition.valid`` has a default
+    selects: bool = False
+    #: why its first rounds depend on how many there are; "" = they do not
+    by_all_rounds: str = ""
+
+
+def _has_weight(value: float | None) -> bool:
+    return value is not None and value >= 0
+
+
+def _has_epochs(value: int | None) -> bool:
+    return value is not None and value >= 1
+
+
+_PLAIN = FederatedAlgorithm(needs_rounds="", one_model_sent=True)
+_OWN_HEADS = {"distil": "none", "keeps": "head", "needs_rounds": "", "one_model_sent": True}
+_OWN_MODELS = {"averages": False, "needs_rounds": EXCHANGES_PREDICTIONS}
+
+#: ``method.algorithm`` -> what it is.
+FEDERATED_ALGORITHMS: dict[str, FederatedAlgorithm] = {
+    "fedavg": _PLAIN,
+    "fedprox": FederatedAlgorithm(
+        (OwnKey("mu", _has_weight, "is not a weight of 0 or more"),), needs_rounds="", one_model_sent=True
+    ),
+    "scaffold": FederatedAlgorithm(needs_rounds="corrects all clients by the same round's control variates"),
+    "fedgen": FederatedAlgorithm((OwnKey("generator"),)),
+    "fedrep": FederatedAlgorithm((OwnKey("head_epochs", _has_epochs, "is not at least 1"),), **_OWN_HEADS),
+    "fedper": FederatedAlgorithm(**_OWN_HEADS),
+    "feddistill": FederatedAlgorithm((OwnKey("labels"),), distil="none", **_OWN_MODELS),
+    "fedmd": FederatedAlgorithm(distil="needed", **_OWN_MODELS),
+    "local": FederatedAlgorithm(distil="none", **_OWN_MODELS),
+    "ditto": FederatedAlgorithm((OwnKey("ditto"),)),
+    "apfl": FederatedAlgorithm((OwnKey("apfl"),)),
+    "fedala": FederatedAlgorithm((OwnKey("fedala"),)),
+    "fedsoup": FederatedAlgorithm(
+        (OwnKey("fedsoup"),),
+        keeps="model",
+        needs_rounds="",
+        selects=True,
+        by_all_rounds="begins to mix models after a share of all rounds (method.fedsoup.start)",
+    ),
+}
+#: Of a plug-in that declares nothing.
+UNDECLARED = FederatedAlgorithm()
+
+
+def federated_algorithm(name: Any) -> FederatedAlgorithm:
+    """What the algorithm ``name`` is; :data:`UNDECLARED` without an entry."""
+    return FEDERATED_ALGORITHMS.get(name, UNDECLARED) if isinstance(name, str) else UNDECLARED
+
+
+def own_keys() -> dict[str, list[str]]:
+    """Key of ``method`` -> the algorithms whose own it is."""
+    found: dict[str, list[str]] = {}
+    for name, algorithm in FEDERATED_ALGORITHMS.items():
+        for own in algorithm.keys:
+            found.setdefault(own.key, []).append(name)
+    return found
+
+
+def algorithms_where(holds: Callable[[FederatedAlgorithm], bool]) -> list[str]:
+    """Names of the algorithms that ``holds`` is true of."""
+    return [name for name, algorithm in FEDERATED_ALGORITHMS.items() if holds(algorithm)]

@@ -1,0 +1,141 @@
+"""Settings of an image task: classes, image shape, and where the images come from."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Literal
+
+from knot_runner.config.settings.sizes import Fraction, ImageSide, Seed, Spread
+from knot_runner.config.settings.tasks.task import equal_points
+from knot_runner.config.strict import require
+from knot_runner.util.errors import UserError, nearest
+
+#: formats of image files that are read without plug-ins
+IMAGE_FORMATS = ("leaf", "cifar", "idx", "usps", "folders", "gld23k")
+#: the format of images without labels, which a transfer set may have
+UNLABELLED_FORMAT = "files"
+
+
+@dataclass
+class ImageFiles:
+    """Images on disk, paths relative to ``paths.data``.
+
+    ``leaf``: json files or folders of them. ``cifar``: folders or archives of the official batches (binary or python).
+    ``idx``: pairs [images, labels]. ``usps``: zip.train / zip.test text. ``folders``: class folders, in a tree or a zip
+    (``archive.zip/train``). ``gld23k``: csv files of user_id, image_id, class; images in ``../images`` of each.
+    ``files``, of ``transfer`` alone: folders of images without labels, or of such folders.
+    """
+
+    #: leaf, cifar, idx, usps, folders, gld23k, or what a plug-in's reader is called
+    format: str
+    #: files or folders of the train set
+    train: list[str]
+    #: empty: ``holdout`` of the train images is the test set
+    test: list[str]
+
+
+@dataclass
+class ImageHub:
+    """Images on the Hugging Face hub. ``splits``: ours (train, test) -> theirs; columns by name."""
+
+    #: owner/name on the hub
+    id: str
+    #: commit hash, or a branch, which is no pin
+    revision: str
+    #: ours (train, test) -> theirs
+    splits: dict[str, str]
+    #: name of the column with the image
+    image: str
+    #: column with the class number
+    label: str
+    #: column with the writer; null = none
+    user: str | None = None
+    #: configuration of a data set that has several
+    config: str | None = None
+
+
+def check_pixels(shape: list[int], mean: list[float], std: list[float]) -> None:
+    """Whether images have a shape, and all their channels a mean and a standard deviation."""
+    require(len(shape) == 3 and min(shape) >= 1, "shape", f"{shape} is not [channels, height, width]")
+    for key, values in (("mean", mean), ("std", std)):
+        require(len(values) == shape[0], key, f"{len(values)} values for {shape[0]} channels")
+    require(min(std) > 0, "std", f"{std} has a value that is not above 0")
+
+
+@dataclass
+class ImageTaskSettings:
+    """What is learnt from images. ``embedded``: scikit-learn's handwritten digits, scaled to ``shape``."""
+
+    name: str
+    kind: Literal["images"]
+    #: where the images come from: scikit-learn's digits, files below ``paths.data``, or the hub
+    source: Literal["embedded", "local", "hub"]
+    #: class names in label order
+    classes: list[str]
+    #: one coordinate vector per class, for semantic distance; null = none is measured
+    coordinates: list[list[Spread]] | None
+    #: where classes lie for semantic distance and transport costs: given = ``coordinates``; onehot = every two sqrt(2)
+    #: apart; superclasses = 1 apart within one of ``superclasses``, 2 otherwise
+    geometry: Literal["given", "onehot", "superclasses"] = field(default="given", kw_only=True)
+    #: superclass -> its classes, each in one of them; null = those of CIFAR-100's coarse labels, where the files are
+    #: its archives
+    superclasses: dict[str, list[str]] | None = field(default=None, kw_only=True)
+    #: [channels, height, width]
+    shape: list[ImageSide]
+    #: per channel, in units of pixel values 0..1
+    mean: list[Spread]
+    #: standard deviation of each channel, in the same units
+    std: list[Spread]
+    #: of training images: crop_flip = reflect-pad 4, random crop, horizontal flip
+    augment: Literal["none", "crop_flip"]
+    #: as files; null = not to be had so
+    local: ImageFiles | None
+    #: on the Hugging Face hub; null = not to be had so
+    hub: ImageHub | None
+    #: images of the train set, at most (seeded, stratified; the test set shrinks alike); null = all
+    limit: int | None
+    #: share of the images held out where the source has no test set
+    holdout: Fraction
+    #: seed of ``limit`` and ``holdout``
+    cut_seed: Seed = 2021
+
+    def __post_init__(self) -> None:
+        require(len(self.classes) >= 2, "classes", "needs at least two classes")
+        require(len(set(self.classes)) == len(self.classes), "classes", "names repeat")
+        check_pixels(self.shape, self.mean, self.std)
+        require(self.limit is None or self.limit >= 10, "limit", f"{self.limit} images are too few; 10 is the least")
+        require(0 <= self.cut_seed < 2**32, "cut_seed", f"{self.cut_seed} is not in 0..4294967295")
+        if self.coordinates is not None:
+            fits = len(self.coordinates) == len(self.classes) and len({len(p) for p in self.coordinates}) == 1
+            require(fits, "coordinates", f"needs one point of equal length for each of {len(self.classes)} classes")
+            pair = equal_points(self.classes, self.coordinates)
+            require(pair is None, "coordinates", f"classes {pair} share one point, so their cost would be 0")
+        in_files = self.source == "local" and self.local is not None and self.local.format == "cifar"
+        if self.geometry == "superclasses" and not (in_files and self.superclasses is None):
+            self._check_superclasses()
+
+    def _check_superclasses(self) -> None:
+        require(bool(self.superclasses), "superclasses", "is not set, but task.geometry=superclasses needs it")
+        listed = Counter(name for members in self.superclasses.values() for name in members)
+        for name in self.classes:
+            require(listed[name] == 1, "superclasses", f"class {name!r} is in {listed[name]} of them; one is right")
+        for name in listed:
+            require(name in self.classes, "superclasses", f"no class {name!r}{nearest(name, self.classes)}")
+
+
+def transfer_keys(line: str) -> str:
+    """A ``line`` on keys of ``task`` as one on those of ``transfer``, which are alike."""
+    return re.sub(r"\btask\.(?=(local|hub|source|shape|classes)\b)", "transfer.", line)
+
+
+def check_not_own(images: ImageTaskSettings, task: ImageTaskSettings) -> None:
+    """Whether ``images``, a transfer set, are another data set than that of ``task``. Raises :class:`UserError`."""
+    theirs, ours = (set() if one.local is None else {*one.local.train, *one.local.test} for one in (images, task))
+    same_hub = images.hub is not None and task.hub is not None and images.hub.id == task.hub.id
+    if theirs & ours or same_hub:
+        raise UserError(
+            f"transfer={images.name}: is the data set of task={task.name}; partition.transfer=SHARE makes some of its "
+            "training images the transfer set"
+        )

@@ -1,0 +1,220 @@
+"""A client's local training and inference in one process of the lean engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from knot_runner.config.settings import CnnSettings, MlpSettings
+from knot_runner.engine.examples import ClientData, ImageData, normalised
+from knot_runner.engine.federated import flat, local
+from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference, LocalTraining, Recipe, Trained
+from knot_runner.engine.federated.lean.passes import gram as lean_gram
+from knot_runner.engine.federated.lean.passes.dense import Dense, LayerPairs, affine, pairs
+from knot_runner.engine.federated.lean.passes.foreground import Foreground
+from knot_runner.engine.federated.lean.passes.loss import AutogradLoss, BatchLoss, TemperedLoss
+from knot_runner.engine.federated.lean.passes.network import LeanNetwork
+from knot_runner.engine.federated.lean.passes.sgd import Sgd
+from knot_runner.engine.federated.lean.passes.stems import Convs, Pixels, Stem
+from knot_runner.engine.federated.loop import Loop
+from knot_runner.engine.objectives import ObjectiveInputs, make_loss, tempered
+from knot_runner.models.network import Network
+
+#: Images gathered at a time (rounded to whole batches): many make gathering cheap, few stay in the cache.
+_IMAGES_AT_ONCE = 1024
+#: Values of recent inference requests that are kept, of images and of what heads read: 8 MB of float32. What the last
+#: request made is kept in any case.
+_KEPT_VALUES = 2**21
+
+
+class TrainingClient(Protocol):
+    """Trains and applies models, one request at a time."""
+
+    def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
+        """See :meth:`Engine.train`. ``weights`` [P], if given: memory in which the trained weights may be returned."""
+        ...
+
+    def infer(self, request: Inference) -> Tensor:
+        """See :meth:`Engine.logits`."""
+        ...
+
+
+def make_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> TrainingClient:
+    """Manual backward pass for MLP and CNN, autograd for the others."""
+    manual = isinstance(network.spec, MlpSettings | CnnSettings)
+    return (ManualBackward if manual else AutogradClient)(network, data, test, dtype)
+
+
+class AutogradClient:
+    """A client of the plain loop (autograd)."""
+
+    def __init__(self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> None:
+        self._loop = Loop(network, data, test, torch.device("cpu"), dtype)
+
+    def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
+        """See :class:`TrainingClient`."""
+        return self._loop.train_client(request)
+
+    def infer(self, request: Inference) -> Tensor:
+        """See :class:`TrainingClient`."""
+        return self._loop.logits([request])[0]
+
+
+class ManualBackward:
+    """Manual forward and backward passes with in-place updates."""
+
+    def __init__(self, network: Network, data: ImageData, test: ImageData, dtype: torch.dtype) -> None:
+        self._network, self._layout = network, flat.layout_of(network)
+        self._data, self._test, self._dtype = data, test, dtype
+        self._recent: dict[tuple[str | bytes, ...], Tensor | Foreground] = {}
+
+    def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
+        """See :class:`TrainingClient`. ``weights`` [P], if given: memory for the trained weights. By hand are
+        plain requests."""
+        if not request.is_plain:
+            return AutogradClient(self._network, self._data, self._test, self._dtype).train_client(request)
+        weights = torch.empty_like(request.start.weights, dtype=self._dtype) if weights is None else weights
+        with torch.inference_mode():
+            weights.copy_(request.start.weights)
+            before = self._correct(weights, request.test_rows)
+            loss, steps = self._train(request, weights)
+            after = self._correct(weights, request.test_rows)
+            (finite,) = local.finite(weights[None])
+        return Trained(request.client, weights, request.start.buffers.clone(), steps, loss, before, after, finite)
+
+    def infer(self, request: Inference) -> Tensor:
+        """See :class:`TrainingClient`."""
+        with torch.inference_mode():
+            weights, key = request.model.weights.to(self._dtype), (request.split, request.rows.numpy().tobytes())
+            if not request.many:
+                return self._logits(weights, self._kept(key, lambda: self._images(request))).clone()
+            parameters = pairs(weights, self._layout)
+
+            def features() -> Tensor:
+                rows = self._kept((*key, "many"), lambda: self._rows_of_many(request))
+                return self._features(parameters, rows)
+
+            read = self._kept((*key, request.body), features) if request.body else features()
+            return self._head(parameters, read).clone()
+
+    def _images(self, request: Inference) -> Tensor:
+        """What ``request`` asks about, normalised."""
+        return normalised(self._test if request.split == "test" else self._data, request.rows, self._dtype)
+
+    def _rows_of_many(self, request: Inference) -> Tensor | Foreground:
+        """What ``request`` asks about, in the form that suits many models."""
+        images = self._images(request)
+        if isinstance(self._network.spec, CnnSettings) or len(self._layout.parameters) == 2 or not len(images):
+            return images
+        found = Foreground(images)
+        return found if found.saves else images
+
+    def _kept(self, key: tuple[str | bytes, ...], make: Callable[[], Any]) -> Any:
+        """What ``make`` makes for ``key``. Many models are asked about the same images, as when every client's model is
+        measured on everybody's: what recent requests made is kept."""
+        found = self._recent.pop(key, None)
+        if found is None:
+            found = make()
+        self._recent[key] = found  # the most recent is the last
+        while len(self._recent) > 1 and sum(kept.numel() for kept in self._recent.values()) > _KEPT_VALUES:
+            del self._recent[next(iter(self._recent))]
+        return found
+
+    def _train(self, request: LocalTraining, weights: Tensor) -> tuple[float, int]:
+        """(mean loss, steps) of all epochs; ``weights`` [P] change in place."""
+        recipe = request.recipe
+        images = normalised(self._data, request.rows, self._dtype)
+        loss = self._loss(request, weights, images)
+        sgd = Sgd(recipe, self._layout, weights, request.control)
+        network = self._layers(request, sgd, images)
+        del images  # the stem keeps them in its own layout
+        total, steps, trains = 0.0, 0, None
+        for epoch in local.epochs(request, recipe.augment):
+            if epoch.trains != trains:
+                trains = epoch.trains
+                network.begin(trains)
+            for part, shifts, flips in _blocks(epoch, max(1, _IMAGES_AT_ONCE // recipe.batch) * recipe.batch):
+                loss.start(part)
+                batches = network.stem.batches(part, shifts, flips, recipe.batch)
+                for number, x in enumerate(batches):
+                    network.step(x, loss, number)
+                total, steps = total + loss.total(), steps + len(batches)
+        network.stem.finish()
+        return total / max(steps, 1), steps
+
+    def _loss(self, request: LocalTraining, weights: Tensor, images: Tensor) -> BatchLoss:
+        """The objective's loss, with a gradient in closed form where it is a cross-entropy."""
+        softmax, labels = self._network.spec.output == "softmax", self._data.labels[request.rows]
+        options = tempered(request.objective)
+        if options is not None:
+            logits = self._logits(weights, images) if options.hard_temperature is not None else None
+            size, classes = request.recipe.batch, self._network.classes
+            return TemperedLoss(options, size, labels, classes, self._dtype, logits, softmax)
+        with torch.inference_mode(False):
+            own = {name: tensor.clone() for name, tensor in request.inputs.items()}
+            inputs = ObjectiveInputs(labels.clone(), own, lambda: self._logits(weights, images).clone())
+            rows, function = make_loss(request.objective, inputs)
+        return AutogradLoss(function, rows, request.recipe.batch, softmax)
+
+    def _layers(self, request: LocalTraining, sgd: Sgd, images: Tensor) -> LeanNetwork:
+        """The layers, with the stem that suits the recipe."""
+        _, layers = pairs(sgd.weights, self._layout)
+        stem = self._stem(request.recipe, sgd, images)
+        return LeanNetwork(stem, Dense(layers[1:] if isinstance(stem, lean_gram.Gram) else layers), sgd, self._layout)
+
+    def _stem(self, recipe: Recipe, sgd: Sgd, images: Tensor) -> Stem:
+        spec, (convs, layers) = self._network.spec, pairs(sgd.weights, self._layout)
+        if isinstance(spec, CnnSettings):
+            return Convs(convs, [conv.padding for conv in spec.convs], images)
+        outputs, pixels = layers[0][0].shape
+        epochs = sum(phase.epochs for phase in recipe.phases if phase.trains != "head")
+        unchanging = sgd.plain and recipe.augment == "none" and len(layers) > 1
+        if unchanging and lean_gram.is_cheaper(len(images), pixels, outputs, epochs):
+            return lean_gram.Gram(layers[0], images)
+        return Pixels(images)
+
+    def _correct(self, weights: Tensor, rows: Tensor) -> int:
+        """How many of the test images at ``rows`` are classified correctly."""
+        found = 0
+        for part in rows.split(INFERENCE_ROWS) if len(rows) else ():
+            logits = self._logits(weights, normalised(self._test, part, self._dtype))
+            found += int((logits.argmax(1) == self._test.labels[part]).sum())
+        return found
+
+    def _logits(self, weights: Tensor, images: Tensor) -> Tensor:
+        """The model's output [n, classes] for normalised ``images`` [n, C, H, W]."""
+        parameters = pairs(weights, self._layout)
+        found = [self._head(parameters, self._features(parameters, x)) for x in images.split(INFERENCE_ROWS)]
+        return torch.cat(found)
+
+    def _features(self, parameters: LayerPairs, x: Tensor | Foreground) -> Tensor:
+        """What the head reads [n, features] of normalised images [n, C, H, W]."""
+        spec, (convs, layers) = self._network.spec, parameters
+        layers = layers[:-1]
+        if isinstance(x, Foreground):
+            x, layers = x.affine(layers[0]).relu_(), layers[1:]
+        elif isinstance(spec, CnnSettings):
+            x = x.contiguous(memory_format=torch.channels_last)
+            for (weight, bias), conv in zip(convs, spec.convs, strict=True):
+                x = F.max_pool2d(F.conv2d(x, weight, bias, padding=conv.padding), 2).relu_()
+        x = x.flatten(1)
+        for pair in layers:
+            x = affine(x, pair).relu_()
+        return x
+
+    def _head(self, parameters: LayerPairs, features: Tensor) -> Tensor:
+        """The model's output [n, classes] for what its head reads."""
+        found = affine(features, parameters[1][-1])
+        return torch.softmax(found, 1) if self._network.spec.output == "softmax" else found
+
+
+def _blocks(epoch: local.Epoch, size: int) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None]]:
+    """(order, shifts, flips) of ``size`` images at a time."""
+    for at in range(0, len(epoch.order), size):
+        part = slice(at, at + size)
+        plain = epoch.shifts is None or epoch.flips is None
+        yield epoch.order[part], None if plain else epoch.shifts[part], None if plain else epoch.flips[part]

@@ -1,0 +1,98 @@
+"""The CPU engine: worker processes train one client at a time, with a manual backward pass and in-place updates."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from knot_runner.engine.examples import ClientData
+from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained, silent
+from knot_runner.engine.federated.dealing import EngineRequest, Result, infer_in_pieces, train_longest_first
+from knot_runner.engine.federated.lean.client import make_client
+from knot_runner.engine.federated.lean.memory import SharedData
+from knot_runner.engine.federated.lean.pool import LeanPool
+from knot_runner.models.network import Network
+
+
+class Lean:
+    """``workers`` processes (0 = one per core) with ``threads`` torch threads each; with 1, none but this one.
+
+    One client at a time stays in a core's cache, and processes do not wait for one another as threads of one operation
+    do. Results are the same, bit for bit, for any number of workers.
+
+    ``shared``: any number of threads may use it at once (then one worker is a process, too), an error of one
+    leaves the others alone, and a worker that died is replaced by another that repeats its request, once. Otherwise
+    any exception ends the engine. ``say`` prints a line for the user when a worker died. ``plugins``:
+    what workers import, since an objective may be of one. ``others``: networks that requests name from 1 on; every
+    worker trains them all.
+    """
+
+    name = "lean"
+    device = torch.device("cpu")
+
+    def __init__(
+        self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype, workers: int, threads: int,
+        shared: bool = False, say: Callable[[str], None] = silent, plugins: Sequence[str] = (),
+        others: Sequence[Network] = (),
+    ) -> None:  # fmt: skip
+        self._threads, self._shared = threads, shared
+        workers = workers or os.cpu_count() or 1
+        networks = [network, *others]
+        self._pool = self._data = None
+        if workers == 1 and not shared:
+            self._clients = [make_client(one, data, test, dtype) for one in networks]
+        else:
+            self._data = SharedData(data, test)
+            max_deaths = 2 if shared else 1
+            self._pool = LeanPool(networks, self._data, dtype, workers, threads, max_deaths, say, plugins)
+
+    def train(self, cohort: list[LocalTraining]) -> list[Trained]:
+        """See :class:`Engine`."""
+        if self._data is not None:
+            for request in cohort:
+                self._data.expect(request.rows)
+        return train_longest_first(self._run, cohort)
+
+    def logits(self, requests: list[Inference]) -> list[Tensor]:
+        """See :class:`Engine`."""
+        return infer_in_pieces(self._run, requests)
+
+    def close(self) -> None:
+        """See :class:`Engine`."""
+        if self._pool is not None:
+            self._pool.close()
+            self._data.memory.close()
+
+    def _run(self, requests: list[EngineRequest]) -> list[Result]:
+        if self._pool is not None:
+            return self._pooled(requests)
+        with _threads(self._threads):
+            return [self._result(request) for request in requests]
+
+    def _result(self, request: EngineRequest) -> Result:
+        """In this process."""
+        client = self._clients[request.network]
+        return client.infer(request) if isinstance(request, Inference) else client.train_client(request)
+
+    def _pooled(self, requests: list[EngineRequest]) -> list[Result]:
+        try:
+            return self._pool.run(requests)
+        except BaseException:  # Ctrl-C, a dead worker, a worker's exception: nobody will use what is in flight
+            if not self._shared:
+                self.close()
+            raise
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """``count`` torch threads inside the block; the previous number afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,210 @@
+"""The whole cohort as one program: stacked weights, data on the device, one step for all clients at once."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from knot_runner.engine.examples import ImageData
+from knot_runner.engine.federated import local
+from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained, silent
+from knot_runner.engine.federated.loop import Loop
+from knot_runner.engine.federated.stacked.memory import client_bytes, free_bytes, narrowed, out_of_memory
+from knot_runner.engine.federated.stacked.plan import Structure, chunks, plan_chunk, width
+from knot_runner.engine.federated.stacked.program import Program
+from knot_runner.engine.objectives import (
+    LossRows,
+    ObjectiveInputs,
+    SampleLoss,
+    make_loss,
+    sample_temperatures,
+    tempered,
+)
+from knot_runner.models.network import Network
+from knot_runner.util.errors import UserError
+
+#: What another width of the stack may change; printed with it.
+ROUNDING_NOTE = "(float32 may round differently in the last place)"
+
+
+class Stacked:
+    """Clients of equal structure train together; see :class:`Engine`.
+
+    ``stack=0``: all of a round, in a stack that shrinks as clients finish. ``stack=S``: S at a time, padded to S in
+    every step, so that a client's bits do not depend on its neighbours. In float32 another S may round a convolution
+    differently (by units in the last place); float64 does not, on a CPU.
+
+    On CUDA each step is a captured graph, kept from round to round; a capture that fails raises. ``autocast="bf16"``:
+    training computes in bfloat16 where autocast does so, weights and measures stay in ``dtype``. ``tf32``: training
+    multiplies float32 matrices and convolves in TF32; :class:`UserError` on a CPU, which has none.
+
+    A stack that does not fit into memory, by an estimate or because CUDA memory ran out, is split; ``say`` prints it.
+    """
+
+    name = "stacked"
+
+    def __init__(
+        self, network: Network, data: ImageData, test: ImageData, device: torch.device, dtype: torch.dtype,
+        stack: int, autocast: Literal["none", "bf16"], tf32: bool, say: Callable[[str], None] = silent,
+    ) -> None:  # fmt: skip
+        if tf32 and device.type != "cuda":
+            raise UserError(f"hardware.precision: tf32 is a mode of CUDA GPUs, not of {device}; float32 runs there")
+        self.network, self.device, self.dtype, self.stack, self.tf32 = network, device, dtype, stack, tf32
+        self.autocast = autocast == "bf16"
+        self.measuring = Loop(network, data, test, device, dtype)
+        self.programs: dict[Structure, Program] = {}
+        self.say, self.limits = say, dict[Structure, int]()
+
+    def train(self, cohort: list[LocalTraining]) -> list[Trained]:
+        """See :class:`Engine`. Raises :class:`UserError` when memory runs out with one client at a time."""
+        if any(request.recipe.optimiser != "sgd" and not request.exchanged for request in cohort):
+            raise UserError("hardware.engine: stacked trains with SGD alone; lean or loop would fit training.optimiser")
+        if any(request.objective.reads_head for request in cohort):
+            raise UserError("hardware.engine: stacked trains by logits alone; lean or loop would fit this method")
+        stacked = [place for place, request in enumerate(cohort) if request.is_plain]
+        found: dict[int, Trained] = {}
+        for structure, positions in chunks([cohort[place] for place in stacked], 0):
+            places = [stacked[position] for position in positions]
+            found.update(zip(places, self._train_alike(structure, [cohort[place] for place in places]), strict=True))
+        for place, request in enumerate(cohort):
+            if place not in found:  # programs, and what is taught after averaging by AdamW or until it is learnt
+                found[place] = self.measuring.train_client(request)
+        return [found[place] for place in range(len(cohort))]
+
+    def logits(self, requests: list[Inference]) -> list[Tensor]:
+        """See :class:`Engine`; one model after another, in chunks of ``INFERENCE_ROWS``."""
+        return self.measuring.logits(requests)
+
+    def close(self) -> None:
+        """Free the programs and their graphs."""
+        self.programs.clear()
+
+    def _train_alike(self, structure: Structure, requests: list[LocalTraining]) -> list[Trained]:
+        """Requests of one structure, as many at a time as fit; with half as many whenever memory runs out."""
+        trained: list[Trained] = []
+        while len(trained) < len(requests):
+            room = self._room(structure, len(requests) - len(trained))
+            try:
+                trained += self._train_chunk(structure, requests[len(trained) : len(trained) + room], room)
+                continue
+            except RuntimeError as problem:  # whose traceback holds tensors until this block ends
+                if not out_of_memory(problem):
+                    raise
+            self._halve(structure, room)
+        return trained
+
+    def _room(self, structure: Structure, wanted: int) -> int:
+        """Width of the next program: ``stack`` or all ``wanted`` clients, if so many fit into memory."""
+        asked = self.stack or wanted
+        room = min(asked, self.limits.get(structure, asked))
+        program = self.programs.get(structure)
+        if program is not None and program.clients >= room:
+            return room
+        each = client_bytes(self.network, self.measuring.data, structure, self.dtype)
+        free = self._freed([structure], room * each)
+        if room * each <= free:
+            return room
+        self._limit(structure, int(free // each))
+        self.say(
+            f"hardware.stack: {room} clients together take {room * each / 1e9:.1f} GB of {free / 1e9:.1f} GB that they "
+            f"may take; going on with {self.limits[structure]} {ROUNDING_NOTE}"
+        )
+        return self.limits[structure]
+
+    def _freed(self, structures: Iterable[Structure], needed: int) -> float:
+        """Free bytes after dropping the programs of ``structures``; if fewer than ``needed``, after dropping all."""
+        for structure in structures:
+            self.programs.pop(structure, None)
+        free = free_bytes(self.device)
+        if free < needed and self.programs:
+            return self._freed(list(self.programs), needed)
+        return free
+
+    def _halve(self, structure: Structure, room: int) -> None:
+        """After memory ran out with ``room`` clients: free it, and halve the next program."""
+        if room == 1:
+            raise UserError(
+                "hardware.stack: out of GPU memory with one client at a time; a smaller training.batch takes less"
+            )
+        self.programs.clear()
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        self._limit(structure, room // 2)
+        self.say(
+            f"hardware.stack: out of GPU memory with {room} clients together; going on with {self.limits[structure]} "
+            f"{ROUNDING_NOTE}"
+        )
+
+    def _limit(self, structure: Structure, clients: int) -> None:
+        self.limits[structure] = max(clients, 1) if self.stack else narrowed(clients)
+
+    def _train_chunk(self, structure: Structure, chunk: list[LocalTraining], room: int) -> list[Trained]:
+        before = [self._correct(request, request.start) for request in chunk]
+        temperatures = [self._temperatures(request) for request in chunk] if structure.temperatures else None
+        phases = plan_chunk(structure, chunk, temperatures)
+        program = self._program(structure, room)
+        program.load(chunk, [self._loss(request) for request in chunk] if structure.objective else None)
+        with _tf32(self.tf32):
+            for phase in phases:
+                program.run(phase)
+        finite = local.finite(program.state[0][: len(chunk)])
+        weights, buffers, losses = (each[: len(chunk)].to("cpu", copy=True) for each in program.state)
+        results = []
+        for k, request in enumerate(chunk):
+            steps = local.steps(request.recipe, len(request.rows))
+            mean, after = float(losses[k]) / max(steps, 1), self._correct(request, ClientModel(weights[k], buffers[k]))
+            own = weights[k].clone(), buffers[k].clone()
+            results.append(Trained(request.client, *own, steps, mean, before[k], after, finite[k]))
+        return results
+
+    def _program(self, structure: Structure, clients: int) -> Program:
+        """The structure's program, replaced by a larger one when it is too narrow for ``clients``."""
+        program = self.programs.get(structure)
+        if program is None or program.clients < clients:
+            self.programs.pop(structure, None)  # frees its memory before the next one allocates
+            room, data = clients if self.stack else width(clients), self.measuring.data
+            program = Program(self.network, data, structure, room, self.dtype, self.autocast, shrinks=self.stack == 0)
+            self.programs[structure] = program
+        return program
+
+    def _temperatures(self, request: LocalTraining) -> Tensor:
+        """(T_i, scale_i) [n, 2] of the client's images under its starting weights."""
+        options = tempered(request.objective)
+        return torch.stack(sample_temperatures(options, self._start_logits(request), self._labels(request)), 1)
+
+    def _loss(self, request: LocalTraining) -> tuple[LossRows, SampleLoss]:
+        """The rows and the loss of the client's objective."""
+        inputs = ObjectiveInputs(self._labels(request), request.inputs, lambda: self._start_logits(request))
+        return make_loss(request.objective, inputs)
+
+    def _start_logits(self, request: LocalTraining) -> Tensor:
+        return self.logits([Inference(request.start, request.rows, "train")])[0]
+
+    def _labels(self, request: LocalTraining) -> Tensor:
+        return self.measuring.data.labels[request.rows.to(self.device)].cpu()
+
+    def _correct(self, request: LocalTraining, model: ClientModel) -> int:
+        """How many of the client's test images are classified correctly by ``model``."""
+        if not len(request.test_rows):
+            return 0
+        logits = self.logits([Inference(model, request.test_rows)])[0]
+        labels = self.measuring.test.labels[request.test_rows.to(self.measuring.device)].cpu()
+        return int((logits.argmax(1) == labels).sum())
+
+
+@contextmanager
+def _tf32(wanted: bool) -> Iterator[None]:
+    """TF32 on CUDA inside the block; the previous setting afterwards."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    found = matmul.allow_tf32, cudnn.allow_tf32
+    matmul.allow_tf32 = cudnn.allow_tf32 = wanted
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = found

@@ -1,0 +1,239 @@
+"""One SGD step of many clients at once, on tensors that stay in place; on CUDA captured and replayed as a graph."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.utils.rnn import pad_sequence
+
+from knot_runner.engine.examples import ImageData, augmented_images, normalised
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import LocalTraining
+from knot_runner.engine.federated.stacked.plan import PADDING, PhasePlan, Structure, width
+from knot_runner.engine.objectives import LossRows, SampleLoss, tempered
+from knot_runner.models.network import Network, build_network
+from knot_runner.models.norms import BatchNorm
+
+#: Runs on a side stream before a graph is captured, so that lazily made handles and workspaces exist (PyTorch's notes
+#: on CUDA graphs).
+WARM_UP = 3
+
+
+class Program:
+    """State of at most ``clients`` clients of one structure on the device of ``data``, allocated once.
+
+    ``shrinks``: a step is as wide as the clients that still have one; otherwise always ``clients`` wide, so that a
+    client's bits do not depend on which others are beside it (a kernel may round differently at another width). A graph
+    replays on the addresses it was captured with, so every round copies its values into these tensors.
+    """
+
+    def __init__(
+        self, network: Network, data: ImageData, structure: Structure, clients: int, dtype: torch.dtype,
+        autocast: bool, shrinks: bool,
+    ) -> None:  # fmt: skip
+        self.model, self.data, self.structure = _trained_model(network, structure), data, structure
+        self.clients, self.shrinks, self.dtype, self.autocast = clients, shrinks, dtype, autocast
+        self.device = data.labels.device
+        # an objective other than cross-entropy may do what no graph can hold, such as iterating until it converges
+        self.captures = self.device.type == "cuda" and structure.objective is None
+        self.layout = layout = flat.layout_of(network)
+        self.weights = self._zeros(layout.size)
+        self.buffers = self._zeros(layout.buffer_size)
+        self.start = self._zeros(layout.size) if structure.proximal else None
+        self.control = self._zeros(layout.size) if structure.control else None
+        self.spans = {trains: _span(layout, trains) for trains in structure.trains}
+        self.velocity = {t: self._zeros(b - a) for t, (a, b) in self.spans.items()} if structure.momentum else {}
+        self.numbers = {name: self._zeros(1) for name in ("lr", "momentum", "weight_decay", "proximal", "temperature")}
+        self.decayed = (~layout.biases() | structure.decay_biases).to(self.device, dtype)
+        self.total = torch.zeros(clients, dtype=torch.float64, device=self.device)
+        self.rows = torch.full((clients, structure.room), PADDING, device=self.device)
+        self.crops = self.rows.new_zeros(*self.rows.shape, 3) if structure.augment != "none" else None
+        scaled = torch.ones(*self.rows.shape, 2, dtype=dtype, device=self.device) if structure.temperatures else None
+        self.temperatures = scaled  # (T_i, scale_i)
+        self.positions = torch.zeros_like(self.rows) if structure.objective is not None else None
+        self.loss: SampleLoss | None = None  # of another objective, with its rows [K, n, ...]
+        self.loss_rows: LossRows = {}
+        self.masks = [f"{name}.mask" for name, module in self.model.named_modules() if isinstance(module, BatchNorm)]
+        self.graphs: dict[tuple[int, str], torch.cuda.CUDAGraph] = {}
+
+    def load(self, chunk: list[LocalTraining], losses: list[tuple[LossRows, SampleLoss]] | None = None) -> None:
+        """Start the clients of ``chunk``; positions beyond them keep their values and are never trained. ``losses``:
+        the rows and the loss of each client's objective, unless that is cross-entropy."""
+        k = len(chunk)
+        self.weights[:k] = torch.stack([request.start.weights for request in chunk]).to(self.device, self.dtype)
+        self.buffers[:k] = torch.stack([request.start.buffers for request in chunk]).to(self.device, self.dtype)
+        if self.start is not None:
+            self.start.copy_(self.weights)
+        if self.control is not None:
+            controls = [request.control for request in chunk if request.control is not None]
+            self.control[:k] = torch.stack(controls).to(self.device, self.dtype)
+        for velocity in self.velocity.values():
+            velocity.zero_()
+        for name, values in self.numbers.items():
+            chosen = [_number(request, name) for request in chunk]
+            values[:k, 0] = torch.tensor(chosen, dtype=self.dtype, device=self.device)
+        self.total.zero_()
+        if losses is not None:
+            self._load_losses(losses)
+
+    def _load_losses(self, losses: list[tuple[LossRows, SampleLoss]]) -> None:
+        """Rows padded to those of the longest client, and of clients that are not there."""
+        self.loss, self.loss_rows = losses[0][1], {}
+        for name in losses[0][0]:
+            padded = pad_sequence([rows[name] for rows, _ in losses], batch_first=True).to(self.device)
+            places = torch.arange(self.clients, device=self.device).clamp_max(len(losses) - 1)
+            self.loss_rows[name] = padded[places]
+
+    @property
+    def state(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights [K, P], buffers [K, Q] and sums of losses [K] as they stand."""
+        return self.weights, self.buffers, self.total
+
+    def run(self, phase: PhasePlan) -> None:
+        """All steps of a phase, each for as many clients as still have one."""
+        self.rows.fill_(PADDING)  # places beyond the chunk stay padding
+        pairs = [
+            (self.rows, phase.rows),
+            (self.positions, phase.positions),
+            (self.crops, phase.crops),
+            (self.temperatures, phase.temperatures),
+        ]
+        moved = [(place, values.to(self.device)) for place, values in pairs if place is not None and values is not None]
+        for step, active in enumerate(phase.active):
+            for place, values in moved:
+                place[: values.shape[1]] = values[step]
+            self._advance(width(active) if self.shrinks else self.clients, phase.trains)
+
+    def _advance(self, k: int, trains: str) -> None:
+        if not self.captures:
+            self.step(k, trains)
+            return
+        if (k, trains) not in self.graphs:
+            self.graphs[k, trains] = self._captured(k, trains)
+        self.graphs[k, trains].replay()
+
+    def _captured(self, k: int, trains: str) -> torch.cuda.CUDAGraph:
+        """The graph of one step. The warm-up sees padding alone, of which a step changes nothing."""
+        rows = self.rows.clone()
+        self.rows.fill_(PADDING)
+        side = torch.cuda.Stream(self.device)
+        side.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP):
+                self.step(k, trains)
+        torch.cuda.current_stream(self.device).wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        pool = next(iter(self.graphs.values())).pool() if self.graphs else None  # replayed one at a time: may share
+        with torch.cuda.graph(graph, pool=pool, stream=side):  # the default is of the first device used
+            self.step(k, trains)
+        self.rows.copy_(rows)
+        return graph
+
+    def step(self, k: int, trains: str) -> None:
+        """One step of clients 0..k-1, in place; a client whose rows are all padding does not change.
+
+        Reads rows, crops and temperatures; changes weights, velocity, running statistics and the sum of losses.
+        """
+        real = self.rows[:k] != PADDING
+        alive = real.any(1)
+        a, b = self.spans[trains]
+        leaves = {
+            name: part.detach().requires_grad_(a <= field.start < b)
+            for (name, part), field in zip(self._named(k).items(), self.layout.parameters, strict=True)
+        }
+        losses = self._losses(k, leaves, real)
+        trained = [leaf for leaf in leaves.values() if leaf.requires_grad]
+        gradients = torch.autograd.grad(losses.sum(), trained)
+        with torch.no_grad():
+            self.total[:k] += losses.double().masked_fill(~alive, 0)
+            self._update(k, trains, torch.cat([each.flatten(1) for each in gradients], 1), alive[:, None])
+
+    def _named(self, k: int) -> dict[str, Tensor]:
+        return flat.views(self.weights[:k], self.layout.parameters)
+
+    def _losses(self, k: int, leaves: dict[str, Tensor], real: Tensor) -> Tensor:
+        """[k] mean loss over each client's real rows."""
+        rows = self.rows[:k].clamp_min(0)
+        images = normalised(self.data, rows.flatten(), self.dtype)
+        if self.crops is not None:
+            crops = self.crops[:k].flatten(0, 1)
+            images = augmented_images(images, crops[:, :2], crops[:, 2].bool())
+        images = images.contiguous().unflatten(0, rows.shape)  # group_norm has no rule for other strides in vmap
+        buffers = flat.views(self.buffers[:k], self.layout.buffers)
+        with self._autocast():
+            logits = vmap(self._forward)(leaves, buffers, images, real).to(self.dtype)
+        losses = self._cross_entropies(k, logits, rows) if self.loss is None else self._own_losses(k, logits)
+        return losses.masked_fill(~real, 0).sum(1) / real.sum(1).clamp_min(1)
+
+    def _cross_entropies(self, k: int, logits: Tensor, rows: Tensor) -> Tensor:
+        """[k, B] scale_i CE(z_i / T_i, y_i) (FLex&Chill, algorithm 1)."""
+        # the truth picked by a mask, not by index: nll_loss and gather have atomics in their CUDA gradients
+        others = self.data.labels[rows][..., None] != torch.arange(logits.shape[-1], device=self.device)
+        per_sample = self.temperatures
+        temperature = self.numbers["temperature"][:k, None] if per_sample is None else per_sample[:k, :, :1]
+        losses = -torch.log_softmax(logits / temperature, -1).masked_fill(others, 0).sum(-1)
+        return losses if per_sample is None else losses * per_sample[:k, :, 1]
+
+    def _own_losses(self, k: int, logits: Tensor) -> Tensor:
+        """[k, B] of an objective that is not cross-entropy."""
+        clients = torch.arange(k, device=self.device)[:, None]
+        rows = {name: values[clients, self.positions[:k]].flatten(0, 1) for name, values in self.loss_rows.items()}
+        return self.loss(logits.flatten(0, 1), rows).view(logits.shape[:2])
+
+    def _autocast(self) -> contextlib.AbstractContextManager[object]:
+        """bfloat16 where autocast has it; without its cache: a cast made outside a graph must not be read inside it."""
+        if not self.autocast:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
+
+    def _forward(self, weights: dict[str, Tensor], buffers: dict[str, Tensor], images: Tensor, real: Tensor) -> Tensor:
+        return functional_call(self.model, {**weights, **buffers, **dict.fromkeys(self.masks, real)}, (images,))
+
+    def _update(self, k: int, trains: str, gradient: Tensor, alive: Tensor) -> None:
+        """SGD as ``torch.optim.SGD``; the proximal term and the control are part of the gradient."""
+        a, b = self.spans[trains]
+        weights, number = self.weights[:k, a:b], {name: values[:k] for name, values in self.numbers.items()}
+        if self.start is not None:
+            gradient = gradient + number["proximal"] * (weights - self.start[:k, a:b])
+        if self.control is not None:
+            gradient = gradient + self.control[:k, a:b]
+        if self.structure.decay:
+            gradient = gradient + number["weight_decay"] * self.decayed[a:b] * weights
+        if self.structure.momentum:
+            velocity = self.velocity[trains][:k]
+            gradient = number["momentum"] * velocity + gradient
+            velocity.copy_(torch.where(alive, gradient, velocity))
+        weights.copy_(torch.where(alive, weights - number["lr"] * gradient, weights))
+
+    def _zeros(self, size: int) -> Tensor:
+        return torch.zeros(self.clients, size, dtype=self.dtype, device=self.device)
+
+
+def _number(request: LocalTraining, name: str) -> float:
+    """A number of the recipe, or the constant temperature of a cross-entropy (1 without one)."""
+    if name != "temperature":
+        return getattr(request.recipe, name)
+    options = tempered(request.objective)
+    return 1.0 if options is None else options.temperature
+
+
+def _trained_model(network: Network, structure: Structure) -> nn.Module:
+    """The module in training mode, without memory: every step brings its own parameters and buffers."""
+    with torch.device("meta"):
+        model = build_network(network).train()
+    for module in model.modules():
+        if isinstance(module, BatchNorm):
+            module.frozen = structure.frozen_statistics
+    return model
+
+
+def _span(layout: flat.FlatLayout, trains: str) -> tuple[int, int]:
+    """The flat range of what a phase trains: the head is the last layer of every model."""
+    places = layout.mask(trains).nonzero()[:, 0]
+    start, stop = int(places[0]), int(places[-1]) + 1
+    if stop - start != len(places):
+        raise ValueError(f"the {trains} of this model is not one range of its parameters")
+    return start, stop

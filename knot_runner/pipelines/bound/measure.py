@@ -1,0 +1,198 @@
+"""The generalisation bound of a finished distillation (KNOT Theorem 5.2), measured on its stored stages."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knot_runner.config.settings import KnotSettings
+from knot_runner.engine.examples import IMAGE_TENSORS, ImageData, normalised
+from knot_runner.engine.execute import Executor
+from knot_runner.engine.requests import Ref, Train
+from knot_runner.engine.seeds import generator
+from knot_runner.engine.store import Store
+from knot_runner.methods import bound
+from knot_runner.methods.bound import BOUND_FORMS, BoundTerms
+from knot_runner.methods.bound_loss import constant_best, transport_losses
+from knot_runner.methods.complexity import (
+    LastLayerComplexity,
+    affine_matrix,
+    dense_layers,
+    last_layer_complexity,
+    norm_complexity,
+    undeclared,
+)
+from knot_runner.methods.federation import Federation
+from knot_runner.methods.knot import plan_distillation
+from knot_runner.pipelines.bound.parts import StudentPart, example_keys, first_rows, read_part
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.parties.trained_model import TrainedModel, trained_models
+from knot_runner.transport import Solver, transport_loss
+from knot_runner.util.errors import UserError
+
+BOUND_FORMAT = 1
+#: Of each part: the variance needs two.
+LEAST_TEXTS = 2
+#: Training texts on which the loss that was trained is compared with the exact one.
+EPSILON_TEXTS = 2000
+
+
+def measure_bound(
+    context: RunContext, federation: Federation, state: dict[str, Any], executor: Executor
+) -> dict[str, Any]:
+    """The bound's record: its terms for each form and class, the losses, and what must be known to read them.
+
+    Reads the stages that ``state`` names; the student's outputs on the transfer set are predicted. Raises
+    :class:`UserError` where the loss cannot be bounded.
+    """
+    hp, store = context.hp, executor.place.store
+    student, before, _ = trained_models(federation, state)
+    request = plan_distillation(hp, state, federation)[0]
+    first, seen = first_rows(example_keys(store, request.train.examples), set())
+    fresh, _ = first_rows(example_keys(store, request.valid.examples), seen)
+    train = read_part((student, before), request, request.train, first, executor)
+    valid = read_part((student, before), request, request.valid, fresh, executor)
+    least = min(len(train.p), len(valid.p))
+    if least < LEAST_TEXTS:
+        raise UserError(f"bound: {least} texts are left without duplicates; {LEAST_TEXTS} are the least")
+    points = torch.tensor(request.objective.settings["points"], dtype=torch.float64)
+    losses = {"train": _losses(train.p, train, points), "valid": _losses(valid.p, valid, points)}
+    means = {name: float(values.mean()) for name, values in losses.items()}
+    gap = means["valid"] - means["train"]
+    start_gap = float(_losses(valid.start, valid, points).mean() - _losses(train.start, train, points).mean())
+    _, constant = constant_best(train.q, bound.normalised_weights(train.weights), points)
+    complexities, refused = _complexities(student, request, train, hp, executor)
+    problem = _Problem(len(points), bound.label_diameter(points), constant)
+    checkpoints = request.training.epochs + 1 if request.training.select == "best" else 1
+    rows = [row for name, facts in complexities.items() for row in _on_class(name, facts["value"], losses, problem)]
+    return {
+        "format": BOUND_FORMAT,
+        "run_id": context.run_id,
+        "delta": bound.DELTA,
+        "classes": problem.classes,
+        "diameter": problem.diameter,
+        "texts": {name: len(values) for name, values in losses.items()},
+        "dropped": {"train": train.dropped, "valid": valid.dropped},
+        "checkpoints": checkpoints,
+        "loss": {**means, "gap": gap, "gap_less_start": gap - start_gap, "constant": constant},
+        "complexity": complexities,
+        "undeclared": refused,
+        "rows": [*rows, *_held_out(losses["valid"], checkpoints, problem)],
+        "notes": _notes(hp, train, losses["train"], points, problem.diameter),
+    }
+
+
+def _losses(p: Tensor, part: StudentPart, points: Tensor) -> np.ndarray:
+    """The loss of ``p`` [N, C] on each text [N], in [0, C_M]."""
+    return transport_losses(p, part.q, bound.normalised_weights(part.weights), points).numpy()
+
+
+# ------------------------------------------------------------------------------------------------------------ the rows
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """``classes`` labels, at most ``diameter`` apart; ``constant``: the least loss of a constant prediction."""
+
+    classes: int
+    diameter: float
+    constant: float
+
+    def row(self, form: str, of: str, terms: BoundTerms) -> dict[str, Any]:
+        """One row of the record."""
+        why = bound.vacuous(terms.total, self.diameter, self.constant)
+        return {"form": form, "class": of, **asdict(terms), "sum": terms.total, "vacuous": why}
+
+
+def _on_class(of: str, complexity: float, losses: dict[str, np.ndarray], problem: _Problem) -> list[dict[str, Any]]:
+    """Every form of the bound for one class of functions.
+
+    The first term is of the student: no less than the least loss of its class, as ``printed`` has it on the training
+    texts and ``derived`` in expectation, for which its held-out mean stands.
+    """
+    rows = []
+    for form in BOUND_FORMS:
+        first = float(losses["valid" if form == "derived" else "train"].mean())
+        second = bound.second_term(form, problem.classes, problem.diameter, complexity)
+        third = bound.third_term(form, problem.classes, problem.diameter, len(losses["train"]))
+        rows.append(problem.row(form, of, BoundTerms(first, second, third)))
+    return rows
+
+
+def _held_out(valid: np.ndarray, checkpoints: int, problem: _Problem) -> list[dict[str, Any]]:
+    """The bounds that need no class."""
+    functions = {"hoeffding": bound.hoeffding, "bernstein": bound.bernstein}
+    return [problem.row(name, "held-out", f(valid, problem.diameter, checkpoints)) for name, f in functions.items()]
+
+
+# ---------------------------------------------------------------------------------------------------------- complexity
+
+
+def _complexities(
+    student: TrainedModel, request: Train, train: StudentPart, hp: KnotSettings, executor: Executor
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Class -> its complexity and what that rests on, of the classes that are declared; of the others, why not.
+
+    Logits are divided by the student's temperature, and so are functions of their class.
+    """
+    refused, made = undeclared(request.network), {}
+    weights = executor.place.store.get(*student.weights).tensors()
+    head = student.network.head
+    if "last_layer" not in refused:
+        found = _last_layer(
+            student, request, train, affine_matrix(weights[f"{head}weight"], weights[f"{head}bias"]), executor
+        )
+        made["last_layer"] = {name: value / hp.student_temperature for name, value in asdict(found).items()}
+    if "norms" not in refused:
+        inputs = _images(executor.place.store, request.train.examples, train.rows)
+        value = norm_complexity(inputs, dense_layers(weights, head)) / hp.student_temperature
+        made["norms"] = {"value": value}
+    return made, refused
+
+
+def _last_layer(
+    student: TrainedModel, request: Train, train: StudentPart, head: Tensor, executor: Executor
+) -> LastLayerComplexity:
+    asked = student.predict("features", request.train.examples, "features")
+    features = executor([asked])[0].tensors()["features"][train.rows].double()
+    features = torch.cat([features, torch.ones(len(features), 1, dtype=torch.float64)], dim=1)  # for the bias
+    return last_layer_complexity(features, head, generator(request.seed, "rademacher"))
+
+
+def _images(store: Store, examples: Ref, rows: Tensor) -> Tensor:
+    tensors = store.get(*examples).tensors()
+    return normalised(ImageData(*(tensors[name] for name in IMAGE_TENSORS)), rows, torch.float64)
+
+
+# --------------------------------------------------------------------------------------------------------------- words
+
+
+def _notes(hp: KnotSettings, train: StudentPart, exact: np.ndarray, points: Tensor, diameter: float) -> list[str]:
+    """What was trained that the bound is not on, in one line each."""
+    notes, most = [], float(train.weights.sum(1).max())
+    if not hp.normalise:
+        notes.append(
+            f"weights: trained on their raw sum (method.normalise=false), up to {most:.3g} for a text; divided by it "
+            f"here, since the bound is on a loss in [0, C_M] (unnormalised, C_M would be {most * diameter:.3g})"
+        )
+    if hp.loss["name"] != "sinkhorn":
+        return [*notes, f"loss: trained on {hp.loss['name']}; the bound is on the 1-Wasserstein loss of that student"]
+    if hp.loss["solver"] in ("newton", "geomloss"):
+        notes.append(_regularised_note(hp, train, exact, points))
+    return notes
+
+
+def _regularised_note(hp: KnotSettings, train: StudentPart, exact: np.ndarray, points: Tensor) -> str:
+    loss, some = hp.loss, slice(0, EPSILON_TEXTS)
+    solver = Solver(loss["solver"], loss["epsilon"], loss["tolerance"], loss["scaling"])
+    costs = transport_loss(train.p[some, None], train.q[some], points, solver)
+    trained = float((costs * bound.normalised_weights(train.weights[some])).sum(1).mean())
+    own = float(exact[some].mean())
+    return (
+        f"epsilon: trained with {loss['solver']} at {loss['epsilon']:g}; recomputed exactly (eps = 0): {own:.4f} where "
+        f"that gives {trained:.4f}, on {len(train.p[some])} training texts"
+    )

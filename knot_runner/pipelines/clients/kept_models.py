@@ -1,0 +1,44 @@
+"""What a federated run leaves beside its measures: the last predictions, and models by their parameters' names."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import Engine
+from knot_runner.engine.tensor_file import tensor_parts
+from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.pipelines.clients.setup import Setup
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.rounds import scores
+from knot_runner.pipelines.rounds.loop import TrainingResult
+from knot_runner.util.files import write_atomic
+
+
+def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> None:
+    """The last predictions on all test images, and the final state, into the run's folder."""
+    found = outcome.found
+    if found is None:
+        labels = setup.test.labels
+        found = scores.predict_test(outcome.method, context.hp, outcome.state, setup.federation, labels, engine)
+    probabilities = torch.softmax(found.logits.double(), 1).float()
+    arrays = {"test.probabilities": probabilities, "test.labels": found.labels}
+    write_atomic(context.folder / "predictions.safetensors", tensor_parts(arrays))
+    write_atomic(context.folder / "model.safetensors", tensor_parts(_named(setup.federation, outcome.state)))
+
+
+def _named(federation: Federation, state: FederatedState) -> dict[str, Tensor]:
+    """Each global model by parameter names, with what clients keep of their own; ``cluster/<c>/`` before each of
+    several."""
+    tensors: dict[str, Tensor] = {}
+    for key, value in state.items():
+        prefix, slash, name = key.rpartition("/")
+        if name in ("weights", "buffers"):
+            *_, owner, number = ["", "", *prefix.split("/")]
+            layout = federation.layout_of(int(number)) if owner == "client" else federation.layout
+            own = flat.views(value, layout.parameters if name == "weights" else layout.buffers)
+            tensors |= {f"{prefix}{slash}{parameter}": tensor for parameter, tensor in own.items()}
+        elif prefix.split("/")[-1] in ("head", "buffers"):
+            tensors[key] = value
+    return tensors

@@ -1,0 +1,188 @@
+"""What a federated run stands on: examples read and dealt to clients, and the model they start from."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from knot_runner.config.settings import Centralised
+from knot_runner.data.counts import Counts, of_images
+from knot_runner.data.images import Images, ImageTask, Partition
+from knot_runner.data.images.altered import alter_clients
+from knot_runner.data.images.geometry import label_space
+from knot_runner.data.images.held_out import unseen_clients
+from knot_runner.data.pools import TextPool
+from knot_runner.engine.examples import ClientData, ImageData, TextData
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.choose import DTYPES
+from knot_runner.engine.federated.cohort import ClientModel
+from knot_runner.engine.flops import ExampleFlops, example_flops
+from knot_runner.methods.federation import Federation, with_server
+from knot_runner.methods.party import Architecture, Party
+from knot_runner.models.network import Network
+from knot_runner.pipelines.clients.architectures import dealt_networks, dealt_notes
+from knot_runner.pipelines.clients.transfer_set import deal_clients, server_examples, with_other_set
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.rounds.private_training import privacy_notes, with_privacy
+from knot_runner.pipelines.runs.first_model import first_model
+from knot_runner.pipelines.runs.kept_images import read_images
+from knot_runner.util.errors import UserError
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a run stands on: examples, their partition, the clients, the model."""
+
+    task: ImageTask | TextPool
+    partition: Partition
+    federation: Federation
+    data: ClientData
+    test: ClientData
+    #: training examples that no client has
+    held_out: int = 0
+
+    @property
+    def networks(self) -> list[Network]:
+        """Of the clients' architectures, which requests name by number."""
+        return [architecture.network for architecture in self.federation.architectures]
+
+    @property
+    def counts(self) -> Counts:
+        """Examples of each class that every client has."""
+        return of_images(self.task, self.partition)
+
+    @cached_property
+    def example_tokens(self) -> int:
+        """Tokens of a text of the clients, the mean, rounded up; 0 of images."""
+        if not isinstance(self.data, TextData):
+            return 0
+        rows = [self.federation.clients[client].train for client in self.federation.numbers]
+        lengths = self.data.texts.lengths[torch.cat(rows)]
+        return math.ceil(lengths.double().mean())
+
+    @cached_property
+    def example_flops(self) -> ExampleFlops | None:
+        """Of one such example."""
+        return example_flops(self.networks[0], self.example_tokens)
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should hear before anything is trained. Raises :class:`UserError`."""
+        own = [*check_sizes(self.federation), *dealt_notes(self), *self.counts.warnings()]
+        return [*self.task.notes, *self.partition.notes, *own]
+
+
+def make_setup(context: RunContext) -> Setup:
+    """Read the examples, deal them out, describe the model. Raises :class:`UserError`."""
+    settings = context.settings
+    if settings.on_images:
+        task = with_other_set(context, read_images(context))
+        data, test = resident(task, task.train), resident(task, task.test)
+        network = Network(settings.model, task.shape, len(task.classes))
+    else:
+        from knot_runner.pipelines.clients.texts import read_texts  # tokenizers, which images do without
+
+        task, network, data, test = read_texts(context)
+    partition, held_out = deal_clients(context, task)
+    if settings.held_out is not None and settings.held_out.alter is not None:
+        task, partition = alter_clients(task, partition, settings.held_out.alter, settings.seed)
+        data, test = resident(task, task.train), resident(task, task.test)
+    labels = task.whole.labels if isinstance(task, TextPool) else label_space(task.classes, task.coordinates)
+    data, server = server_examples(context, task, labels, data, held_out)
+    dtype = DTYPES[settings.hardware.precision]
+    architectures = [_architecture(context, one, dtype) for one in dealt_networks(context, network)]
+    training = settings.training
+    if isinstance(settings.partition, Centralised):
+        training = dataclasses.replace(training, participants=1, epochs=1)
+        partition.notes.append(
+            "one client has everything, so a round is one epoch (training.participants and .epochs do not apply)"
+        )
+    unseen = ()
+    if settings.held_out is not None and settings.held_out.unseen is not None:
+        unseen = unseen_clients(len(partition.names), settings.held_out.unseen, settings.seed)
+        partition.notes.append(
+            f"partition.unseen: {len(unseen)} of {len(partition.names)} clients take part in no round"
+        )
+    federation = Federation(
+        clients=tuple(_clients(partition, architectures)),
+        labels=labels,
+        training=training,
+        seed=settings.seed,
+        augment=settings.task.augment if settings.on_images else "none",
+        architectures=tuple(architectures),
+        members=tuple(sorted(set(range(len(partition.names))) - set(unseen))) if unseen else None,
+        unseen=unseen,
+        train_labels=data.labels,
+    )
+    if server:
+        federation = with_server(federation, tests=torch.arange(len(test.labels)), **server)
+    federation = with_privacy(federation, settings)
+    partition.notes.extend(privacy_notes(settings, federation))
+    return Setup(task, partition, federation, data, test, len(held_out))
+
+
+def _architecture(context: RunContext, network: Network, dtype: torch.dtype) -> Architecture:
+    """``network`` and the model that its clients begin with, in ``dtype``."""
+    weights, buffers = first_model(network, context.settings.seed, context.data_root)
+    return Architecture(network, flat.layout_of(network), ClientModel(weights.to(dtype), buffers.to(dtype)))
+
+
+def _clients(partition: Partition, architectures: list[Architecture]) -> Iterator[Party]:
+    """What ``partition`` deals to each, and ``architectures`` in turn."""
+    splits = {"train": partition.train, "test": partition.test, "valid": partition.valid}
+    for number, name in enumerate(partition.names):
+        rows = {split: torch.from_numpy(own[number]) for split, own in splits.items() if own is not None}
+        yield Party.of_rows(name, architectures[number % len(architectures)].network, **rows)
+
+
+def resident(task: ImageTask, images: Images) -> ImageData:
+    """``images`` as the engines hold them."""
+    mean, std = (torch.tensor(values, dtype=torch.float64) for values in (task.mean, task.std))
+    return ImageData(torch.from_numpy(images.pixels), torch.from_numpy(images.labels), mean, std)
+
+
+def client_counts(setup: Setup) -> dict[str, Any]:
+    """Examples per client and class, for the record."""
+    labels, classes = setup.task.train.labels, len(setup.task.classes)
+    return {
+        "clients": setup.partition.names,
+        "classes": setup.task.classes,
+        "train": [np.bincount(labels[rows], minlength=classes).tolist() for rows in setup.partition.train],
+        "test": [len(rows) for rows in setup.partition.test],
+        "groups": setup.partition.groups,
+    }
+
+
+def check_sizes(federation: Federation) -> list[str]:
+    """Notes on clients smaller than a batch. Raises :class:`UserError` for settings that they cannot fulfil."""
+    training, clients = federation.training, federation.clients
+    if federation.participants > len(federation):
+        raise UserError(
+            f"training.participants: {federation.participants} are more than the {len(federation)} clients; "
+            f"at most {len(federation)} is right"
+        )
+    empty = [client.name for client in clients if not client.size]
+    if empty:
+        raise UserError(f"partition: {empty[0]} has no training examples ({len(empty)} such clients)")
+    small = [(client.size, client.name) for client in clients if client.size < training.batch]
+    if not small:
+        return []
+    size, name = min(small)
+    if training.drop_last:
+        raise UserError(
+            f"training.batch: {training.batch} is more than the {size} examples of {name}, which would never "
+            f"train with training.drop_last=true ({len(small)} such clients); at most {size} is right"
+        )
+    if training.small_clients == "stop":
+        raise UserError(
+            f"training.batch: {training.batch} is more than the {size} examples of {name} ({len(small)} such "
+            "clients); training.small_clients=allow trains them on one smaller batch"
+        )
+    return [f"{len(small)} clients are smaller than a batch of {training.batch} and train on one smaller batch"]

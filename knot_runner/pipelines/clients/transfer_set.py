@@ -1,0 +1,130 @@
+"""Examples that no client has: held out from a partition, unlabelled, for a server that distils."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knot_runner.config.settings import FederatedSettings, Labels
+from knot_runner.data.images import Images, ImageTask, Partition, make_partition
+from knot_runner.data.images.held_out import hold_out_valid
+from knot_runner.data.images.parties import transfer_rows
+from knot_runner.data.images.unlabelled import with_transfer
+from knot_runner.data.pools import TextPool
+from knot_runner.data.tasks import UNLABELLED
+from knot_runner.engine.examples import ClientData, ImageData, TextData
+from knot_runner.methods.losses import check_loss_and_weighting
+from knot_runner.methods.party import label_points
+from knot_runner.methods.weighting import needs_bias
+from knot_runner.models.tokens import Encoded
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.federations.random_images import random_images
+from knot_runner.util.errors import UserError
+
+NO_ROWS = np.empty(0, dtype=np.int64)
+
+
+def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
+    """``task`` with the data set of images that ``transfer`` names as its transfer set; as it is where none is named,
+    or where the run distils nothing, which is said. Raises :class:`UserError`."""
+    settings, hp = context.settings, context.hp
+    if settings.transfer is None:
+        return task
+    if isinstance(hp, FederatedSettings) and hp.distil is None:
+        note = f"transfer={settings.transfer.name}: method={hp.name} distils nothing and does not read it"
+        return dataclasses.replace(task, notes=[*task.notes, note])
+    return with_transfer(task, context.services.unlabelled(settings.transfer, context.data_root))
+
+
+def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Partition, np.ndarray]:
+    """What the clients have by the run's partition, and the rows of the training examples [n] that are held out from
+    all of them first. Raises :class:`UserError`."""
+    dealt, taken = _deal_rest(context, task)
+    shares = context.settings.held_out
+    if shares is not None and shares.valid is not None:
+        dealt = hold_out_valid(dealt, shares.valid, context.settings.seed)
+    return dealt, taken
+
+
+def _deal_rest(context: RunContext, task: ImageTask | TextPool) -> tuple[Partition, np.ndarray]:
+    settings, shares = context.settings, context.settings.held_out
+    if shares is None or shares.transfer is None:
+        return make_partition(settings.partition, task, settings.seed), NO_ROWS
+    kept, taken = transfer_rows(task.train.labels, shares.transfer, settings.seed)
+    left = dataclasses.replace(task, train=task.train.take(kept))
+    dealt = make_partition(settings.partition, left, settings.seed)
+    distils = context.hp.distil is not None
+    use = "unlabelled, for distillation" if distils else "and are not used"
+    notes = [
+        *dealt.notes,
+        f"partition.transfer: {len(taken)} of {len(task.train)} training examples are at no client, {use}",
+    ]
+    return dataclasses.replace(dealt, train=[kept[rows] for rows in dealt.train], notes=notes), taken
+
+
+def server_examples(
+    context: RunContext, task: ImageTask | TextPool, labels: Labels, data: ClientData, held_out: np.ndarray
+) -> tuple[ClientData, dict[str, Tensor]]:
+    """The training examples ``data`` with those that the server distils on added and without their labels, and which
+    rows these are: ``transfer`` [n], the unlabelled set, and ``random`` [r], random examples that show probability
+    biases, none where no weighting reads them; ``data`` alone where it does not distil. Raises :class:`UserError`."""
+    spec = context.hp.distil
+    if spec is None:
+        return data, {}
+    check_loss_and_weighting(spec.loss, spec.weighting, label_points(labels), "method.distil")
+    own, random = _more_examples(context, task, data, held_out)
+    parts = [part for part in (data, own, random) if part is not None]
+    total = sum(len(part.labels) for part in parts)
+    transfer = torch.from_numpy(held_out)
+    if own is not None:
+        transfer = len(data.labels) + torch.arange(len(own.labels))
+    if spec.valid and int(spec.valid * len(transfer)) == 0:
+        raise UserError(
+            f"method.distil.valid: {spec.valid:g} of {len(transfer)} transfer examples is none; 0, or more, is right"
+        )
+    shown = torch.arange(total - (len(random.labels) if random is not None else 0), total)
+    return _joined(parts, transfer), {"transfer": transfer, "random": shown}
+
+
+def _more_examples(
+    context: RunContext, task: ImageTask | TextPool, data: ClientData, held_out: np.ndarray
+) -> tuple[ClientData | None, ClientData | None]:
+    """The transfer set of a task that has one beside its training examples, and the random examples of a weighting
+    that reads biases; both unlabelled."""
+    spec = context.hp.distil
+    biased = needs_bias(spec.weighting)
+    if isinstance(task, TextPool):
+        from knot_runner.pipelines.clients.texts import server_texts  # tokenizers, which images do without
+
+        return server_texts(context, task, biased)
+    own = None if task.transfer is None else _resident(data, task.transfer)
+    if not biased:
+        return own, None
+    public = task.train.take(held_out) if task.transfer is None else task.transfer
+    return own, _resident(data, random_images(public, spec.bias, context.settings.seed))
+
+
+def _resident(data: ImageData, images: Images) -> ImageData:
+    """``images`` as engines hold them, normalised as ``data`` is."""
+    return dataclasses.replace(data, pixels=torch.from_numpy(images.pixels), labels=torch.from_numpy(images.labels))
+
+
+def _joined(parts: list[ClientData], transfer: Tensor) -> ClientData:
+    """``parts`` one after another; the labels of the rows ``transfer`` are hidden."""
+    labels = torch.cat([part.labels for part in parts])
+    labels[transfer] = UNLABELLED
+    first = parts[0]
+    if isinstance(first, ImageData):
+        pixels = first.pixels if len(parts) == 1 else torch.cat([part.pixels for part in parts])
+        return dataclasses.replace(first, pixels=pixels, labels=labels)
+    starts = torch.cumsum(torch.tensor([0, *(len(part.texts.ids) for part in parts)]), 0)
+    offsets = [part.texts.offsets[1:] + start for part, start in zip(parts, starts, strict=False)]
+    texts = Encoded(
+        torch.cat([part.texts.ids for part in parts]),
+        torch.cat([first.texts.offsets[:1], *offsets]),
+        torch.cat([part.texts.second for part in parts]),
+    )
+    return TextData(texts, labels)

@@ -1,0 +1,199 @@
+"""Clusters of clients, each trained once: what is finished is loaded, the rest trains side by side in one cohort.
+
+A finished cluster is an artefact below ``<out>/artefacts/clusters/``, named by all that decides its training: its
+members and their images, settings, seed, engine; not by how the clusters were found. Runs of other graphs share it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+import operator
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from knot_runner.config.settings.methods.algorithms import own_keys
+from knot_runner.config.settings.methods.server_distillation import used_of_server
+from knot_runner.config.settings.training_run_id import used_of_training, used_stragglers
+from knot_runner.config.strict import digest, without
+from knot_runner.data.images import ImageTask
+from knot_runner.engine.federated.cohort import Engine, Trained
+from knot_runner.engine.store import Artefact, Store
+from knot_runner.methods.contract import Method, RoundWork
+from knot_runner.methods.federated.costs import round_costs
+from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster, work_of_cluster
+from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.pipelines.clients.setup import Setup
+from knot_runner.pipelines.clusters import rows as cluster_rows
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.rounds import scores
+from knot_runner.pipelines.rounds.client_rounds import client_rounds
+from knot_runner.pipelines.rounds.loop import LogRow, run_rounds
+from knot_runner.records import ROUNDS_FILE
+
+CLUSTERS_STAGE = "clusters"
+#: Bump when a change of code changes what a cluster learns: older artefacts are then not found any more.
+CLUSTERS_FORMAT = 1
+#: Keys of algorithms that keys of clusters have had from the start; others count where they are set.
+FIRST_KEYS = ("mu", "head_epochs")
+#: Settings of training and method that decide nothing of a cluster's rounds.
+NOT_IN_KEY = ("name", "target", "stop_at_target", "clustering", "personalisation")
+
+
+@dataclass(frozen=True)
+class ClusterWork:
+    """What clusters are trained with."""
+
+    context: RunContext
+    setup: Setup
+    method: Method
+    engine: Engine
+
+    @property
+    def store(self) -> Store:
+        return self.context.store
+
+    @property
+    def folder(self) -> Path:
+        """Where the run keeps its commits until all clusters are finished."""
+        return self.context.folder / "training"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A cluster after all its rounds."""
+
+    key: str
+    state: FederatedState
+    rows: list[LogRow]
+
+
+def train_clusters(work: ClusterWork, clusters: list[Federation]) -> list[Finished]:
+    """Every cluster's final state and rows, in order. Raises :class:`DivergedError` and :class:`UserError`.
+
+    A cluster learns the same in any company, up to the rounding of engine=stacked, which depends on the stack's width.
+    """
+    by_key = {cluster_key(work, cluster): cluster for cluster in clusters}
+    store = work.store
+    with contextlib.ExitStack() as locks:
+        for key in sorted(by_key):  # all take locks in one order, so that no two wait for each other
+            if store.find(CLUSTERS_STAGE, key) is None:
+                locks.enter_context(store.lock(CLUSTERS_STAGE, key))
+        missing = {key: cluster for key, cluster in by_key.items() if store.find(CLUSTERS_STAGE, key) is None}
+        if len(missing) < len(by_key):
+            trained = f"{len(by_key) - len(missing)} of {len(by_key)} clusters have been trained before"
+            if work.context.hp.clustering is None:
+                trained = "the rounds have been trained before, and are shared"
+            work.context.note(trained)
+        if missing:
+            _train_missing(work, missing)
+    shutil.rmtree(work.folder, ignore_errors=True)
+    return [_read(store.get(CLUSTERS_STAGE, key)) for key in by_key]
+
+
+def cluster_key(work: ClusterWork, cluster: Federation) -> str:
+    """Content address of the cluster's training."""
+    settings = work.context.settings
+    hardware, name = settings.hardware, work.engine.name
+    rows = hashlib.sha256()
+    for client in cluster.numbers:
+        for own in (cluster.clients[client].train, cluster.clients[client].test):
+            rows.update(len(own).to_bytes(8) + own.numpy().tobytes())
+    plain = {
+        "format": CLUSTERS_FORMAT,
+        "seed": settings.seed,
+        "task": [*_examples_key(work), work.setup.task.coordinates, cluster.augment],
+        "model": settings.model,
+        "plugins": settings.plugins,
+        "engine": [name, hardware.precision, hardware.stack if name == "stacked" else None],
+        "clients": [len(cluster.clients), list(cluster.numbers), rows.hexdigest()],
+    }
+    training, method = used_of_training(dataclasses.asdict(settings.training)), dataclasses.asdict(work.context.hp)
+    for later in ("distil", "models", *own_keys()):
+        if later not in FIRST_KEYS and not method[later]:
+            del method[later]
+    if "distil" in method:
+        method["distil"] = used_of_server(method["distil"])
+    if method["stragglers"] is not None:
+        method["stragglers"] = used_stragglers(method["stragglers"])
+    if settings.fleet is not None:
+        plain["fleet"] = settings.fleet
+    if cluster.server is not None:
+        plain["server"] = _server_key(cluster)
+    used = {"training": without(training, *NOT_IN_KEY), "method": without(method, *NOT_IN_KEY)}
+    return digest({**plain, **used})
+
+
+def _server_key(cluster: Federation) -> list[Any]:
+    """What stands for the examples that the cluster's server distils on, with what of them is no setting."""
+    rows = [cluster.transfer.train, cluster.random, cluster.server.test]
+    return [*(hashlib.sha256(own.numpy().tobytes()).hexdigest() for own in rows), cluster.label_points]
+
+
+def _examples_key(work: ClusterWork) -> list[Any]:
+    """What stands for the examples as a network reads them. Of texts it is their tokens, which depend on vocabulary and
+    ``task.max_length``, with the weights that clients start from, which may be a file's."""
+    setup = work.setup
+    if isinstance(setup.task, ImageTask):
+        return [setup.task.digest, setup.task.mean, setup.task.std]
+    content = hashlib.sha256()
+    for tensor in (*setup.data.tensors(), *setup.test.tensors(), setup.federation.model.weights):
+        content.update(f"{tensor.dtype} {list(tensor.shape)}".encode() + tensor.cpu().numpy().tobytes())
+    return [setup.task.digest, content.hexdigest()]
+
+
+def _train_missing(work: ClusterWork, missing: dict[str, Federation]) -> None:
+    """All rounds of clusters that are not finished, and their artefacts; call under their locks."""
+    hp, clusters = work.context.hp, list(missing.values())
+    method = per_cluster(work.method, clusters)
+    everyone = work.setup.federation.cluster([client for cluster in clusters for client in cluster.numbers])
+
+    flops = work.setup.example_flops
+
+    def measure(round: int, state: FederatedState, done: RoundWork, trained: list[Trained], measured: bool) -> LogRow:
+        parts = [cluster_rows.local_row(cluster, done.requests, trained) for cluster in clusters]
+        for number, cluster in enumerate(clusters):
+            parts[number] |= round_costs(work.method, hp, cluster, work_of_cluster(number, done), flops)
+        if not measured:
+            return {"parts": parts}
+        found = scores.predict_test(method, hp, state, everyone, work.setup.test.labels, work.engine)
+        scores.check_logits(found, round)
+        temperature, points = scores.evaluation_temperature(hp, round), work.setup.task.coordinates
+        for row, cluster in zip(parts, clusters, strict=True):
+            row |= cluster_rows.measured_row(found, everyone, cluster, temperature, points)
+        return {"parts": parts, "accuracy": cluster_rows.clusters_accuracy(parts)}
+
+    data = digest(list(missing))
+    loop = client_rounds(work.context, method, everyone, data, work.folder, work.engine, measure)
+    state, rows = run_rounds(loop)
+    for number, (key, cluster) in enumerate(missing.items()):
+        _write(work.store, key, cluster, cluster_state(state, number), _rows_of(rows, number))
+
+
+def _rows_of(rows: list[LogRow], number: int) -> list[LogRow]:
+    """The rows of one cluster, whose share of a round's seconds is that of its steps."""
+    found = []
+    for row in rows:
+        said = [row[key][number] for key in ("folded", "exchanged") if key in row]
+        own = functools.reduce(operator.or_, said, row["parts"][number])
+        share = own["steps"] / max(sum(other["steps"] for other in row["parts"]), 1)
+        found.append({"round": row["round"], **own, "seconds": row["seconds"] * share})
+    return found
+
+
+def _write(store: Store, key: str, cluster: Federation, state: FederatedState, rows: list[LogRow]) -> None:
+    log = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+    seconds = round(sum(row["seconds"] for row in rows), 2)
+    info: dict[str, Any] = {"members": list(cluster.numbers), "seconds": seconds}
+    store.put(CLUSTERS_STAGE, key, state, info, {ROUNDS_FILE: log})
+
+
+def _read(artefact: Artefact) -> Finished:
+    return Finished(
+        artefact.key, artefact.tensors(), [json.loads(line) for line in artefact.read(ROUNDS_FILE).splitlines()]
+    )

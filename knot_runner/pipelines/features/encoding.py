@@ -1,0 +1,171 @@
+"""Examples as points. Images: normalised pixels, or codes of an autoencoder, which is trained once and kept as an
+artefact; of texts see texts.py."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from knot_runner.config.settings import EncoderSettings
+from knot_runner.config.strict import digest
+from knot_runner.data.images import Images, ImageTask
+from knot_runner.data.pools import TextPool
+from knot_runner.engine.seeds import generator, seeded
+from knot_runner.engine.store import Artefact
+from knot_runner.models.encoder import Autoencoder, build_encoder
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.features.client_examples import Described
+from knot_runner.util.errors import UserError
+
+if TYPE_CHECKING:
+    from knot_runner.pipelines.features.texts import TextSpace
+
+ENCODER_STAGE = "encoder"
+#: Images that are encoded at once.
+IMAGES_AT_ONCE = 512
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Where images of one task are points [d]; ``model`` None: normalised pixels, flattened."""
+
+    shape: tuple[int, int, int]
+    #: per channel, in units of pixel values 0..1
+    mean: list[float]
+    std: list[float]
+    model: Autoencoder | None = None
+
+    @property
+    def dimension(self) -> int:
+        """d."""
+        return math.prod(self.shape) if self.model is None else self.model.code
+
+    def points(self, images: Images) -> np.ndarray:
+        """``images`` as points [N, d] float64; an autoencoder computes in float32."""
+        if self.model is None:
+            return self.normalised(images, np.float64).reshape(len(images), -1)
+        found = np.empty((len(images), self.dimension))
+        for first in range(0, len(images), IMAGES_AT_ONCE):
+            rows = np.arange(first, min(first + IMAGES_AT_ONCE, len(images)))
+            pixels = torch.from_numpy(self.normalised(images.take(rows), np.float32))
+            with torch.no_grad():
+                found[rows] = self.model.encode(pixels).numpy()
+        return found
+
+    def images(self, points: np.ndarray) -> np.ndarray:
+        """``points`` [K, d] decoded to pixels [K, C, H, W] float32, cut to 0..1."""
+        if self.model is None:
+            pixels = points.reshape(-1, *self.shape)
+        else:
+            with torch.no_grad():
+                pixels = self.model.decode(torch.from_numpy(points.astype(np.float32))).numpy()
+        mean, std = self._scales(np.float64)
+        return np.clip(pixels * std + mean, 0, 1).astype(np.float32)
+
+    def normalised(self, images: Images, dtype: type) -> np.ndarray:
+        """(pixels - mean) / std per channel, [N, C, H, W]."""
+        unit = 255 if images.pixels.dtype == np.uint8 else 1
+        mean, std = self._scales(dtype)
+        return (images.pixels.astype(dtype) / dtype(unit) - mean) / std
+
+    def _scales(self, dtype: type) -> tuple[np.ndarray, np.ndarray]:
+        mean, std = (np.asarray(values, dtype).reshape(-1, 1, 1) for values in (self.mean, self.std))
+        return mean, std
+
+
+def feature_space(
+    context: RunContext, described: Described, task: ImageTask | TextPool, train_rows: np.ndarray | None = None
+) -> Space | TextSpace:
+    """What examples are points by: images by ``described.encoder`` (see :func:`space`), texts by its ``features``."""
+    if isinstance(task, TextPool):
+        from knot_runner.pipelines.features.texts import text_space  # tokenizers, which images do without
+
+        return text_space(context, described.features, task)
+    return space(context, described.encoder, task, train_rows)
+
+
+def encoded(
+    context: RunContext, spec: EncoderSettings | None, task: ImageTask, train_rows: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Points [N, d] float64 of all training and of all test images, in the :func:`space` of ``spec``."""
+    found = space(context, spec, task, train_rows)
+    return found.points(task.train), found.points(task.test)
+
+
+def space(
+    context: RunContext, spec: EncoderSettings | None, task: ImageTask, train_rows: np.ndarray | None = None
+) -> Space:
+    """Normalised pixels for ``spec`` None; else codes of the autoencoder, trained on ``train_rows`` of the training
+    images (None = all) for ``spec.epochs`` epochs of Adam on the mean squared error of normalised pixels, on the CPU.
+
+    ``epochs=0``: as initialised from the seed. A trained one is an artefact that all runs with the same data, rows,
+    seed and settings share. Raises :class:`UserError` where all images are the same, or when training diverges.
+    """
+    if len(task.train) > 1 and (task.train.pixels == task.train.pixels[:1]).all():
+        raise UserError(
+            f"{task.name}: all {len(task.train)} training images are the same, so no distance between them can be told"
+        )
+    plain = Space(task.shape, task.mean, task.std)
+    if spec is None:
+        return plain
+    model = _initial(spec, task.shape, context.settings.seed)
+    if spec.epochs:
+        model.load_state_dict(_trained(context, spec, task, train_rows, model, plain).tensors())
+    return Space(task.shape, task.mean, task.std, model.eval())
+
+
+def _initial(spec: EncoderSettings, shape: tuple[int, int, int], seed: int) -> Autoencoder:
+    with seeded(seed, ENCODER_STAGE, "weights"):
+        return build_encoder(spec, shape)
+
+
+def _trained(
+    context: RunContext,
+    spec: EncoderSettings,
+    task: ImageTask,
+    rows: np.ndarray | None,
+    model: Autoencoder,
+    plain: Space,
+) -> Artefact:
+    """The artefact with the trained weights; ``model``: as initialised, trained in place if there is none yet."""
+    images = task.train if rows is None else task.train.take(rows)
+    settings = context.settings
+    about = {"spec": spec, "data": images.digest, "mean": task.mean, "std": task.std, "seed": settings.seed}
+    key = digest({**about, "threads": settings.hardware.threads})
+    store = context.store
+    with store.lock(ENCODER_STAGE, key):
+        found = store.find(ENCODER_STAGE, key)
+        if found is None:
+            began = time.monotonic()
+            losses = _train(context, spec, model, torch.from_numpy(plain.normalised(images, np.float32)))
+            info = {"images": len(images), "losses": losses, "seconds": round(time.monotonic() - began, 2)}
+            found = store.put(ENCODER_STAGE, key, model.state_dict(), info)
+    return found
+
+
+def _train(context: RunContext, spec: EncoderSettings, model: Autoencoder, pixels: Tensor) -> list[float]:
+    """Train ``model`` in place on ``pixels`` [N, C, H, W] in batches of a keyed order; the mean loss of each epoch."""
+    optimiser = torch.optim.Adam(model.parameters(), lr=spec.lr)
+    losses = []
+    for epoch in range(spec.epochs):
+        order = torch.randperm(len(pixels), generator=generator(context.settings.seed, ENCODER_STAGE, "order", epoch))
+        total = 0.0
+        for rows in order.split(spec.batch):
+            batch = pixels[rows]
+            loss = F.mse_loss(model(batch), batch)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            total += loss.item() * len(rows)
+        losses.append(total / len(pixels))
+        if not math.isfinite(losses[-1]):
+            raise UserError(f"encoder.lr: {spec.lr} makes training diverge in epoch {epoch}; a smaller one is right")
+        context.progress("encoder", epoch + 1, spec.epochs, f"error {losses[-1]:.4f}")
+    return losses

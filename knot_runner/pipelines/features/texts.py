@@ -1,0 +1,212 @@
+"""Texts as points, where data are compared: TF-IDF by a truncated SVD, or an encoder's last hidden state at [CLS]."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+
+from knot_runner.config.settings import ModelSettings, TextFeatures
+from knot_runner.config.settings.tasks.text_features import HUB, OWN_MODEL
+from knot_runner.data.pools import PooledTexts, TextPool
+from knot_runner.data.rows import CONTEXT_MARK
+from knot_runner.data.tasks import Examples
+from knot_runner.engine.seeds import keyed
+from knot_runner.models.bert import party_model
+from knot_runner.models.network import Network
+from knot_runner.models.pretrained import local_path
+from knot_runner.models.tokens import batches, encode, make_tokenizer
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.federations.texts import load_vocabulary, model_files
+from knot_runner.pipelines.runs.first_model import initial_network
+from knot_runner.provenance import Opened
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import read_json
+
+#: Texts that an encoder reads at once.
+TEXTS_AT_ONCE = 64
+#: A spread below this share of the features themselves is rounding.
+ROUNDING = 1e-6
+#: Our names of an encoder's sizes -> those of its config.json.
+CONFIG_SIZES = {
+    "hidden": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "intermediate": "intermediate_size",
+}
+#: Texts -> features [N, d], before they are centred and scaled.
+Features = Callable[[Examples], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class TextSpace:
+    """Where texts of one task are points [d]: (features - ``centre`` [d]) / ``scale``.
+
+    One scale for all features, so that distances keep their order: that by which a feature's variance over the fitted
+    texts is 1 in the mean, as that of normalised pixels is.
+    """
+
+    features: Features
+    centre: np.ndarray
+    scale: float
+
+    @property
+    def shape(self) -> tuple[int]:
+        """(d,)."""
+        return self.centre.shape
+
+    def points(self, texts: PooledTexts) -> np.ndarray:
+        """``texts`` as points [N, d] float64; an encoder computes in float32."""
+        return (self.features(texts.examples) - self.centre) / self.scale
+
+
+def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -> TextSpace:
+    """The space that ``spec`` describes, fitted on the part of ``pool`` that it names; the same seed, the same space.
+
+    Raises :class:`UserError` naming what of ``spec`` does not fit these texts.
+    """
+    if spec is None:
+        raise UserError("features: is not set, and texts are compared by nothing else; /base/features has all keys")
+    fitted, called = _fitted(spec, pool)
+    if spec.kind == "tfidf":
+        features = _tfidf(spec, fitted, called, keyed(context.settings.seed, "features"))
+    else:
+        features = _cls(context, spec, pool)
+    found = features(fitted)
+    centre = found.mean(0)
+    scale = float(np.sqrt(np.mean((found - centre) ** 2)))
+    if not scale > ROUNDING * np.sqrt(np.mean(found**2)):  # true for NaN, too
+        raise UserError(
+            f"features: all {len(fitted)} train texts of {called} have the same features, so no distance can be told"
+        )
+    return TextSpace(features, centre, scale)
+
+
+def feature_notes(spec: TextFeatures | None, pool: TextPool) -> list[str]:
+    """What texts are points by, and whose texts that was fitted on."""
+    if spec is None:
+        return []
+    fitted, called = _fitted(spec, pool)
+    what = f"TF-IDF of words, {spec.components} features" if spec.kind == "tfidf" else f"[CLS] of {_encoder_text(spec)}"
+    leaves = {
+        "transfer": "no client's",
+        "global": "the server's",
+        "clients": "which for this do not stay with their clients; features.fitted_on=transfer needs none of theirs",
+    }
+    return [f"features: {what}, fitted on the {len(fitted):,} train texts of {called}, {leaves[spec.fitted_on]}"]
+
+
+def feature_files(context: RunContext, spec: TextFeatures | None) -> list[Opened]:
+    """The local files that ``spec`` names, as they are. Raises :class:`UserError`."""
+    if spec is None or spec.kind == "tfidf":
+        return []
+    with _named(spec):
+        return model_files(_encoder(spec, context.settings.model, context.data_root), context.data_root)
+
+
+def _fitted(spec: TextFeatures, pool: TextPool) -> tuple[Examples, str]:
+    """The texts that features are fitted on, and what they are called."""
+    if spec.fitted_on == "clients":
+        return pool.train.examples, "all clients"
+    data = next(data for data in pool.whole.datasets.values() if data.role == spec.fitted_on)
+    return data.splits["train"], data.name
+
+
+# ------------------------------------------------------------------------------------------------------------- TF-IDF
+
+
+def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Features:
+    """scikit-learn's TF-IDF (words of two letters or more, rows of norm 1), then its randomised truncated SVD."""
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    counter = TfidfVectorizer(max_features=spec.words)
+    try:
+        counted = counter.fit_transform(plain_texts(fitted))
+    except ValueError:  # "empty vocabulary"
+        raise UserError(
+            f"features: none of the {len(fitted)} train texts of {called} has a word of two letters or more; "
+            "features.kind=cls would fit"
+        ) from None
+    most = min(counted.shape)
+    if spec.components > most:
+        texts, words = counted.shape
+        raise UserError(
+            f"features.components: {spec.components} are more than {called} allows, with {texts} train texts of "
+            f"{words} words; {most} is the most"
+        )
+    svd = TruncatedSVD(spec.components, random_state=seed % 2**32)
+    with threadpool_limits(1, "blas"), np.errstate(divide="ignore", invalid="ignore"):
+        svd.fit(counted)  # the number of threads changes the last digits; equal texts, refused later, have no variance
+    return lambda texts: svd.transform(counter.transform(plain_texts(texts)))
+
+
+def plain_texts(examples: Examples) -> list[str]:
+    """Each text with its earlier utterances and its second sentence, as words are counted in."""
+    pairs = examples.pairs or [""] * len(examples)
+    return [f"{text.replace(CONTEXT_MARK, ' ')} {pair}" for text, pair in zip(examples.texts, pairs, strict=True)]
+
+
+# --------------------------------------------------------------------------------------------------------------- [CLS]
+
+
+def _cls(context: RunContext, spec: TextFeatures, pool: TextPool) -> Features:
+    """The last hidden state at [CLS] of the encoder that ``spec`` names, without dropout, in float32 on the CPU."""
+    settings, root = context.settings, context.data_root
+    with _named(spec):
+        own = _encoder(spec, settings.model, root)
+        vocabulary = load_vocabulary(own, pool.whole, root)
+        network = Network(party_model(own, ""), len(vocabulary), len(pool.classes))
+        encoder = initial_network(network, settings.seed, root).bert.eval()
+    tokenizer = make_tokenizer(vocabulary, settings.task.max_length)
+
+    def features(texts: Examples) -> np.ndarray:
+        encoded = encode(tokenizer, texts.texts, texts.pairs)
+        found = np.empty((len(encoded), own.hidden))
+        for rows in batches(encoded.lengths, TEXTS_AT_ONCE, None):
+            read = encoded.batch(rows)
+            with torch.no_grad():
+                output = encoder(input_ids=read["ids"], attention_mask=read["mask"], token_type_ids=read["types"])
+            found[rows] = output.last_hidden_state[:, 0].numpy()
+        return found
+
+    return features
+
+
+@contextlib.contextmanager
+def _named(spec: TextFeatures) -> Iterator[None]:
+    """What is wrong with an encoder that is not the run's model is said to be of ``features.encoder``."""
+    try:
+        yield
+    except UserError as problem:
+        text = str(problem)
+        if spec.encoder == OWN_MODEL or text.startswith("features."):
+            raise
+        raise UserError(f"features.encoder={spec.encoder}: {text}") from None
+
+
+def _encoder(spec: TextFeatures, model: ModelSettings, data_root: Path | None) -> ModelSettings:
+    """The model whose encoder is read. Raises :class:`UserError` for a folder that describes none."""
+    if spec.encoder == OWN_MODEL:
+        return model
+    if spec.encoder == HUB:
+        return dataclasses.replace(model, weights=HUB, vocab=HUB)
+    folder = local_path(spec.encoder, data_root)
+    config = read_json(folder / "config.json")
+    if not isinstance(config, dict) or not all(type(config.get(key)) is int for key in CONFIG_SIZES.values()):
+        raise UserError(
+            f"features.encoder: {spec.encoder!r} is neither {OWN_MODEL} nor {HUB} nor a folder whose config.json has "
+            f"{', '.join(CONFIG_SIZES.values())} ({folder})"
+        )
+    sizes = {ours: config[theirs] for ours, theirs in CONFIG_SIZES.items()}
+    return dataclasses.replace(model, weights=spec.encoder, vocab=spec.encoder, **sizes)
+
+
+def _encoder_text(spec: TextFeatures) -> str:
+    return {OWN_MODEL: "the model as clients start from it", HUB: "the hub's encoder"}.get(spec.encoder, spec.encoder)

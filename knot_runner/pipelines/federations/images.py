@@ -1,0 +1,80 @@
+"""From a task's images to a federation: every party's images in the store, a network for each."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from knot_runner.config.settings import BiasSettings, ImageTaskSettings, Settings
+from knot_runner.config.settings.distil.distil import View
+from knot_runner.config.strict import digest
+from knot_runner.data.images.views import task_in_view, viewed_images
+from knot_runner.data.tasks import Images, PartyTask
+from knot_runner.engine.requests import REQUEST_FORMAT, Ref
+from knot_runner.engine.store import Store
+from knot_runner.methods.federation import Federation
+from knot_runner.methods.party import Party
+from knot_runner.models.network import Network
+from knot_runner.pipelines.federations.parties import party_federation
+from knot_runner.pipelines.federations.random_images import random_images
+from knot_runner.pipelines.federations.stage_limits import used_examples
+from knot_runner.pipelines.runs.first_model import check_network
+
+
+def image_federation(settings: Settings, task: PartyTask, store: Store, bias: BiasSettings | None) -> Federation:
+    """Put every split of every party into ``store`` and describe the parties.
+
+    ``bias``: also make the random images that show probability biases. Raises :class:`UserError`.
+    """
+    roles = {data.role: data for data in task.datasets.values()}
+    transfer = roles.get("transfer", roles["global"])
+    examples = {
+        (data.name, split): save_images(used_examples(data, split, settings), settings.task, store)
+        for data in task.datasets.values()
+        for split in data.splits
+    }
+    network = Network(settings.model, tuple(settings.task.shape), len(task.labels.names))
+    random = random_images(transfer.splits["train"], bias, settings.seed) if bias else None
+    federation = party_federation(
+        settings,
+        task,
+        examples,
+        dict.fromkeys(task.datasets, network),
+        notes=[],
+        random=save_images(random, settings.task, store) if random else None,
+        augment=settings.task.augment,
+        mean=settings.task.mean,
+        std=settings.task.std,
+    )
+    view = settings.method.get("view", "none")
+    if view != "none":
+        used = {split: used_examples(roles["global"], split, settings) for split in roles["global"].splits}
+        student = _with_view(federation.server, used, settings.task, view, store)
+        federation = dataclasses.replace(federation, server=student, transfer=student)
+    check_network(federation.server.network, settings.seed)
+    return federation
+
+
+def _with_view(student: Party, splits: dict[str, Images], task: ImageTaskSettings, view: View, store: Store) -> Party:
+    """``student``, which sees every one of its ``splits`` as ``view`` shows it."""
+    shown = {split: viewed_images(images, view) for split, images in splits.items()}
+    own = task_in_view(task, shown["train"])
+    return dataclasses.replace(
+        student,
+        examples={split: save_images(images, own, store) for split, images in shown.items()},
+        network=dataclasses.replace(student.network, inputs=tuple(own.shape)),
+        originals={split: student.examples[split] for split in ("train", "test")},
+    )
+
+
+def save_images(images: Images, task: ImageTaskSettings, store: Store) -> Ref:
+    """``images`` in the store, with what normalises them."""
+    stats = {"mean": task.mean, "std": task.std}
+    ref = ("images", digest({"format": REQUEST_FORMAT, "images": images.digest, **stats}))
+    with store.lock(*ref):
+        if store.find(*ref) is None:
+            tensors = {"pixels": torch.from_numpy(images.pixels), "labels": torch.from_numpy(images.labels)}
+            tensors |= {name: torch.tensor(values, dtype=torch.float64) for name, values in stats.items()}
+            store.put(*ref, tensors, {"images": len(images)})
+    return ref

@@ -1,0 +1,190 @@
+"""From a task's texts to a federation: one vocabulary, texts encoded once and kept, a network per party."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from knot_runner.config.settings import BiasSettings, ModelSettings, Settings
+from knot_runner.config.strict import digest
+from knot_runner.data.checksums import DataFolder
+from knot_runner.data.tasks import Examples, PartyTask
+from knot_runner.engine.examples import TextData
+from knot_runner.engine.requests import REQUEST_FORMAT, Ref
+from knot_runner.engine.seeds import keyed
+from knot_runner.engine.store import Store
+from knot_runner.methods.federation import Federation
+from knot_runner.models.bert import TextClassifier, party_model
+from knot_runner.models.network import Network
+from knot_runner.models.pretrained import check_fits, describe_weights, local_path, read_encoder, weight_files
+from knot_runner.models.tokens import Encoded, encode, learn_vocabulary, make_tokenizer, read_vocabulary
+from knot_runner.pipelines.federations.parties import party_federation
+from knot_runner.pipelines.federations.stage_limits import stages_of, used_examples
+from knot_runner.provenance import Opened
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import sha256
+
+#: Below this many texts nothing can be learnt, and the run would fail later with a less clear message.
+MIN_ROWS = 2
+
+
+def text_federation(
+    settings: Settings, task: PartyTask, store: Store, data_root: Path | None, bias: BiasSettings | None
+) -> Federation:
+    """Encode every split of every data set (cached) and describe the parties.
+
+    ``bias``: also make the random texts that show probability biases. Raises :class:`UserError`.
+    """
+    vocabulary = load_vocabulary(settings.model, task, data_root)
+    tokenizer = make_tokenizer(vocabulary, settings.task.max_length)
+    words = digest(vocabulary)
+    lengths = stage_lengths(settings)
+    tokens = {}
+    for dataset in task.datasets.values():
+        for split in dataset.splits:
+            examples = used_examples(dataset, split, settings)
+            if len(examples.texts) < MIN_ROWS and split != "test":
+                raise UserError(f"task.datasets.{dataset.name}: {split} has {len(examples.texts)} usable texts")
+            length = settings.task.max_length if split == "test" else lengths[dataset.role]
+            cutter = make_tokenizer(vocabulary, length)
+            tokens[dataset.name, split] = _encoded(examples, cutter, words, length, store)
+    networks = _networks(settings.model, task, len(vocabulary))
+    random = _random_texts(settings, bias, vocabulary, tokenizer, words, store) if bias else None
+    weights, notes = weights_identity(settings.model, data_root), _check_weights(networks.values(), data_root)
+    return party_federation(settings, task, tokens, networks, notes, weights=weights, random=random)
+
+
+def stage_lengths(settings: Settings) -> dict[str, int]:
+    """Role of a data set -> tokens of its train and valid texts, at most: those of the stage that trains on it.
+
+    Test texts, random texts and probes have ``task.max_length`` whatever the stages have.
+    """
+    return {role: stage.max_length or settings.task.max_length for role, stage in stages_of(settings).items()}
+
+
+def load_vocabulary(model: ModelSettings, task: PartyTask, data_root: Path | None) -> list[str]:
+    """The vocabulary that ``model.vocab`` names: learnt on all train texts, the hub's, or a local file."""
+    if model.vocab == "train":
+        return learn_vocabulary(_train_texts(task), model.vocab_size)
+    if model.vocab == "hub":
+        from huggingface_hub import hf_hub_download
+
+        try:
+            return read_vocabulary(Path(hf_hub_download(model.hub_id, "vocab.txt", revision=model.revision)))
+        except (OSError, ValueError) as problem:
+            reason = str(problem).strip().splitlines()[0]
+            raise UserError(f"model.vocab: {model.hub_id} cannot be read from the hub: {reason}") from None
+    return read_vocabulary(local_path(model.vocab, data_root))
+
+
+def _train_texts(task: PartyTask) -> list[str]:
+    """All train texts; once, where the parties have the same ones (a student and its teachers)."""
+    trains = [dataset.splits["train"] for dataset in task.datasets.values()]
+    if all(train.texts is trains[0].texts for train in trains) and task.read:
+        trains = trains[:1]
+    return [text for train in trains for text in [*train.texts, *(train.pairs or [])]]
+
+
+def weights_identity(model: ModelSettings, data_root: Path | None) -> str:
+    """What tells one pre-trained encoder from another in an artefact's key."""
+    if model.weights == "scratch":
+        return "scratch"
+    if model.weights == "hub":
+        return f"{model.hub_id}@{model.revision}"
+    return digest([sha256(file) for file in weight_files(local_path(model.weights, data_root))])
+
+
+def weights_notes(model: ModelSettings, task: PartyTask, data_root: Path | None) -> list[str]:
+    """Of a run that begins with pre-trained weights: what :func:`text_federation` would note. Raises
+    :class:`UserError`."""
+    if model.weights == "scratch":
+        return []
+    return _check_weights(_networks(model, task, len(load_vocabulary(model, task, data_root))).values(), data_root)
+
+
+def _networks(model: ModelSettings, task: PartyTask, vocabulary: int) -> dict[str, Network]:
+    return {name: Network(party_model(model, name), vocabulary, len(task.labels.names)) for name in task.datasets}
+
+
+def _check_weights(networks: Iterable[Network], data_root: Path | None) -> list[str]:
+    """Whether the pre-trained encoder fits each of the ``networks``, before anything is trained; what is to be said of
+    it. Raises :class:`UserError`."""
+    said: dict[str, None] = {}
+    seen: list[Network] = []
+    for network in networks:
+        if network.spec.weights == "scratch" or network in seen:
+            continue
+        seen.append(network)
+        encoder = read_encoder(network.spec, data_root)
+        with torch.device("meta"):
+            model = TextClassifier(network.spec, network.inputs, network.classes)
+        check_fits(encoder, model.bert.state_dict())
+        said[describe_weights(encoder)] = None
+    return list(said)
+
+
+def model_files(model: ModelSettings, data_root: Path | None) -> list[Opened]:
+    """The local files of vocabulary and weights that ``model`` names, as they are; recorded with the task's."""
+    paths: list[Path] = []
+    if model.vocab not in ("train", "hub"):
+        place = local_path(model.vocab, data_root)
+        paths.append(place / "vocab.txt" if place.is_dir() else place)
+    if model.weights not in ("scratch", "hub"):
+        place = local_path(model.weights, data_root)
+        paths += [place / "config.json", *weight_files(place)]
+    folder = DataFolder(data_root or Path(), {})
+    for path in paths:
+        folder.check(path)
+    return folder.files
+
+
+def save_texts(examples: Examples, tokenizer: object, key: str, store: Store) -> Ref:
+    """Encode ``examples`` into the store under ``key`` unless they are there."""
+    with store.lock("tokens", key):
+        if store.find("tokens", key) is None:
+            encoded = encode(tokenizer, examples.texts, examples.pairs)
+            tensors = encoded.tensors() | {"labels": torch.from_numpy(examples.labels)}
+            store.put("tokens", key, tensors, {"texts": len(encoded), "tokens": len(encoded.ids)})
+    return ("tokens", key)
+
+
+def encoded_pool(examples: Examples, vocabulary: list[str], settings: Settings, store: Store) -> TextData:
+    """The texts of all clients as engines hold them; kept in the store."""
+    tokenizer = make_tokenizer(vocabulary, settings.task.max_length)
+    return _stored(_encoded(examples, tokenizer, digest(vocabulary), settings.task.max_length, store), store)
+
+
+def random_pool(vocabulary: list[str], settings: Settings, bias: BiasSettings, store: Store) -> TextData:
+    """Random texts as engines hold them, unlabelled; kept in the store."""
+    tokenizer = make_tokenizer(vocabulary, settings.task.max_length)
+    return _stored(_random_texts(settings, bias, vocabulary, tokenizer, digest(vocabulary), store), store)
+
+
+def _stored(ref: Ref, store: Store) -> TextData:
+    tensors = store.get(*ref).tensors()
+    return TextData(Encoded(tensors["ids"], tensors["offsets"], tensors["second"]), tensors["labels"])
+
+
+def _encoded(examples: Examples, tokenizer: object, words: str, max_length: int, store: Store) -> Ref:
+    key = digest({"format": REQUEST_FORMAT, "texts": examples.digest, "words": words, "max_length": max_length})
+    return save_texts(examples, tokenizer, key, store)
+
+
+def _random_texts(
+    settings: Settings, bias: BiasSettings, vocabulary: list[str], tokenizer: object, words: str, store: Store
+) -> Ref:
+    """``bias.texts`` texts of ``bias.tokens`` pieces drawn uniformly, with replacement, from the whole vocabulary,
+    special and ## pieces included, joined by blanks (knot.md 1.4, App. D.1)."""
+    max_length = settings.task.max_length
+    drawn = {"random": [bias.texts, bias.tokens], "words": words, "max_length": max_length, "seed": settings.seed}
+    key = digest({"format": REQUEST_FORMAT, **drawn})
+    if store.find("tokens", key) is not None:
+        return ("tokens", key)
+    draw = np.random.default_rng(keyed(settings.seed, "random texts"))
+    drawn = draw.integers(len(vocabulary), size=(bias.texts, bias.tokens))
+    texts = [" ".join(vocabulary[i] for i in row) for row in drawn]
+    examples = Examples(texts, None, np.full(len(texts), -1, dtype=np.int64))
+    return save_texts(examples, tokenizer, key, store)

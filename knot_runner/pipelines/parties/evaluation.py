@@ -1,0 +1,141 @@
+"""After a method is through: predictions on every test set, measures, features and probes, written as records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knot_runner import metrics
+from knot_runner.config.strict import digest
+from knot_runner.data.tasks import PartyTask
+from knot_runner.engine.execute import Executor
+from knot_runner.engine.requests import REQUEST_FORMAT, Ref
+from knot_runner.engine.seeds import keyed
+from knot_runner.engine.store import Store
+from knot_runner.engine.tensor_file import tensor_parts
+from knot_runner.methods.federation import Federation
+from knot_runner.models.tokens import Encoded
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.parties.trained_model import TrainedModel, parties_after, probabilities_of, trained_models
+from knot_runner.util.files import write_atomic
+
+VECTORS_PER_LABEL = 400
+#: (probabilities float32 [N, C], labels int64 [N]) of a test set
+Predictions = tuple[np.ndarray, np.ndarray]
+
+
+def evaluate(
+    context: RunContext, task: PartyTask, federation: Federation, state: dict[str, Any], executor: Executor
+) -> dict[str, Any]:
+    """Write ``predictions``, ``vectors`` and ``probe`` into the run's folder and return the measures.
+
+    Keys: ``metrics`` (after the method; of teachers alone, each on its own test set), ``before`` (the pretrained global
+    model), ``teachers`` (each on its own test set): measure -> data set -> value, see :func:`metrics.measure_all`;
+    ``baselines``: every teacher, and the mean of their probabilities (``ensemble``), on the global model's test set;
+    where that is a view of images, teachers see the originals.
+    """
+    coordinates = np.asarray(task.labels.coordinates, dtype=np.float64)
+    student, before, teachers = trained_models(federation, state)
+    tests = {party.name: party.test for party in federation.teachers if "test" in party.examples}
+    after_p = _on_tests(student, tests, executor)
+    before_p = _on_tests(before, tests, executor) if before else {}
+    own = _on_own_tests(teachers, tests, executor)
+    if "selected_epoch" not in state:  # nothing was distilled: the teachers' own scores are the result
+        after_p = own
+    parties = parties_after(federation, state)
+    if parties:  # each goes on with a model of its own
+        after_p = _on_own_tests(parties, tests, executor)
+        before_p = own
+    arrays = {}
+    for prefix, predictions in (("", after_p), ("before/", before_p)):
+        for name, (probabilities, labels) in predictions.items():
+            arrays[f"{prefix}{name}.probabilities"] = torch.from_numpy(probabilities)
+            arrays[f"{prefix}{name}.labels"] = torch.from_numpy(labels)
+    write_atomic(context.folder / "predictions.safetensors", tensor_parts(arrays))
+    _write_vectors(student, federation, executor, context.folder)
+    if not context.settings.on_images and context.settings.task.probe:
+        from knot_runner.pipelines.parties.text_probe import write_probe  # tokenizers, which images do without
+
+        write_probe(context, task, federation, state, executor)
+    return {
+        "metrics": metrics.measure_all(after_p, coordinates),
+        **({"parties": list(parties)} if parties else {}),
+        **({"before": metrics.measure_all(before_p, coordinates)} if before_p else {}),
+        "teachers": {name: metrics.measure_data_set(*own[name], coordinates) for name in own},
+        "baselines": _baselines(teachers, federation, executor, coordinates),
+    }
+
+
+def _baselines(
+    teachers: dict[str, TrainedModel], federation: Federation, executor: Executor, coordinates: np.ndarray
+) -> dict[str, dict[str, float]]:
+    """Every teacher, and their ensemble where they are several, on the global model's test set: name -> measure ->
+    value."""
+    found, labels = {}, np.empty(0)
+    server, clients = federation.server, {client.name for client in federation.clients}
+    for party, teacher in teachers.items():  # clients read the originals of what the server may see a view of
+        own = server.originals.get("test", server.test) if party in clients else server.test
+        found[party], labels = _predicted(teacher, [own], executor)[0]
+    if len(found) > 1:
+        found["ensemble"] = np.mean(list(found.values()), axis=0, dtype=np.float64).astype(np.float32)
+    return {name: metrics.measure_data_set(own, labels, coordinates) for name, own in found.items()}
+
+
+def _on_tests(model: TrainedModel, tests: dict[str, Ref], executor: Executor) -> dict[str, Predictions]:
+    """What ``model`` predicts for the ``tests`` of parties."""
+    return dict(zip(tests, _predicted(model, list(tests.values()), executor), strict=True))
+
+
+def _on_own_tests(models: dict[str, TrainedModel], tests: dict[str, Ref], executor: Executor) -> dict[str, Predictions]:
+    """What the parties that have models of their own predict for their ``tests``."""
+    return {name: _predicted(models[name], [test], executor)[0] for name, test in tests.items() if name in models}
+
+
+def _predicted(model: TrainedModel, tests: list[Ref], executor: Executor) -> list[Predictions]:
+    """What ``model`` predicts for stored ``tests``."""
+    requests = [model.predict("predictions", test) for test in tests]
+    found = []
+    for test, artefact in zip(tests, executor(requests), strict=True):
+        labels = executor.place.store.get(*test).tensors()["labels"]
+        found.append((probabilities_of(artefact), labels.numpy()))
+    return found
+
+
+def _write_vectors(student: TrainedModel, federation: Federation, executor: Executor, folder: Path) -> None:
+    """What the student's last layer reads of some of the global model's test examples (App. C)."""
+    store: Store = executor.place.store
+    some = balanced_subset(federation.server.test, VECTORS_PER_LABEL, federation.seed, store)
+    artefact = executor([student.predict("features", some, "features")])[0]
+    arrays = {"vectors": artefact.tensors()["features"], "labels": store.get(*some).tensors()["labels"]}
+    write_atomic(folder / "vectors.safetensors", tensor_parts(arrays))
+
+
+def balanced_subset(examples: Ref, per_label: int, seed: int, store: Store) -> Ref:
+    """At most ``per_label`` stored examples of each label, drawn by ``seed``: for the scatter plots (App. C)."""
+    ref = (examples[0], digest({"format": REQUEST_FORMAT, "of": examples, "per_label": per_label, "seed": seed}))
+    with store.lock(*ref):
+        if store.find(*ref) is None:
+            tensors = store.get(*examples).tensors()
+            draw = np.random.default_rng(keyed(seed, "balanced"))
+            labels = tensors["labels"].numpy()
+            groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+            rows = np.sort(np.concatenate([draw.permutation(group)[:per_label] for group in groups]))
+            kind = "images" if "pixels" in tensors else "texts"
+            store.put(*ref, select_stored(tensors, rows), {kind: len(rows)})
+    return ref
+
+
+def select_stored(tensors: dict[str, Tensor], rows: np.ndarray) -> dict[str, Tensor]:
+    """Stored texts, packed anew, or images: those at ``rows``, with their labels."""
+    labels = {"labels": tensors["labels"][rows]}
+    if "pixels" in tensors:
+        return tensors | {"pixels": tensors["pixels"][rows]} | labels
+    pieces = [tensors["ids"][tensors["offsets"][row] : tensors["offsets"][row + 1]] for row in rows]
+    lengths = torch.tensor([len(piece) for piece in pieces])
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    texts = Encoded(torch.cat(pieces), offsets, tensors["second"][torch.from_numpy(rows)])
+    return texts.tensors() | labels

@@ -1,0 +1,94 @@
+"""The parties of a distillation and the federation that its method sees, of texts or of images."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from knot_runner.config.settings import BiasSettings, DistilSettings, ModelSettings
+from knot_runner.config.settings.distil.distil import RunTeacher
+from knot_runner.config.settings.families import family_of
+from knot_runner.data.tasks import PartyTask
+from knot_runner.data.teaching import teaching_parties
+from knot_runner.engine.store import Store
+from knot_runner.methods.federation import Federation
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.parties.finished_teachers import check_finished_teachers, with_finished_teachers
+from knot_runner.pipelines.runs.first_model import check_network
+from knot_runner.pipelines.runs.kept_images import read_images
+from knot_runner.provenance import Opened
+from knot_runner.util.errors import UserError
+
+
+def read_parties(context: RunContext) -> PartyTask:
+    """Every party's examples: the data sets of a task of texts, or images dealt by ``partition``. Raises
+    :class:`UserError`."""
+    settings = context.settings
+    on_images = settings.on_images
+    task = read_images(context) if on_images else context.services.texts(settings.task, context.data_root)
+    if not family_of(context.hp).clients:
+        return teaching_parties(task, context.hp, settings.seed)
+    if not on_images:
+        return task
+    from knot_runner.data.images.parties import image_parties
+    from knot_runner.pipelines.clients.transfer_set import with_other_set
+
+    task = with_other_set(context, task)
+    return image_parties(task, settings.partition, settings.shares, settings.seed)
+
+
+def make_federation(context: RunContext, task: PartyTask, store: Store, bias: BiasSettings | None) -> Federation:
+    """What the method sees of ``task``, whose examples are put into ``store`` unless they are there.
+
+    ``bias``: also make the random examples that show probability biases. Raises :class:`UserError`.
+    """
+    settings, hp = context.settings, context.hp
+    if isinstance(hp, DistilSettings):
+        check_finished_teachers(context, task)
+        # its texts are as long as those of the stage that reads them
+        training = dataclasses.replace(settings.training, pretrain=settings.training.distil)
+        settings = dataclasses.replace(settings, training=training)
+    if settings.on_images:
+        from knot_runner.pipelines.federations.images import image_federation
+
+        federation = image_federation(settings, task, store, bias)
+    else:
+        from knot_runner.pipelines.federations.texts import text_federation  # tokenizers, which images do without
+
+        federation = text_federation(settings, task, store, context.data_root, bias)
+    if not isinstance(hp, DistilSettings):
+        return federation
+    return with_finished_teachers(context, teacher_networks(federation, hp), store)
+
+
+def teacher_networks(federation: Federation, hp: DistilSettings) -> Federation:
+    """``federation`` with the networks of the teachers that ``hp`` names. Raises :class:`UserError`."""
+    teachers = []
+    for party, spec in zip(federation.clients, hp.teachers, strict=True):
+        finished = isinstance(spec, RunTeacher)  # its weights are there, whatever it began with
+        network = dataclasses.replace(party.network, spec=spec.model if finished else spec)
+        if network.is_pretrained and not finished:
+            raise UserError(
+                f"method.teachers: {spec.name} has weights={spec.weights}; a teacher is trained from scratch"
+            )
+        if not finished:
+            check_network(network, federation.seed)
+        teachers.append(dataclasses.replace(party, network=network))
+    return dataclasses.replace(federation, clients=tuple(teachers))
+
+
+def pretrained_notes(context: RunContext, task: PartyTask) -> list[str]:
+    """What is to be said of a pre-trained encoder. Raises :class:`UserError` where it does not fit."""
+    if not isinstance(context.settings.model, ModelSettings):
+        return []
+    from knot_runner.pipelines.federations.texts import weights_notes
+
+    return weights_notes(context.settings.model, task, context.data_root)
+
+
+def model_sources(context: RunContext) -> list[Opened]:
+    """The local files of vocabulary and weights, as they are; recorded with the task's."""
+    if not isinstance(context.settings.model, ModelSettings):
+        return []
+    from knot_runner.pipelines.federations.texts import model_files
+
+    return model_files(context.settings.model, context.data_root)

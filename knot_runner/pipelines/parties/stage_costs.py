@@ -1,0 +1,116 @@
+"""What a distillation costs: each local model is sent once, to the server; estimated FLOPs of every stage.
+
+Stages that several runs share count in each of them. With F, the forward pass of one example (a text of the mean length
+of its set), training takes 3 F per example and epoch that was really trained, an answer takes F. Adapters of terms, the
+first batches that weigh these, and scores on valid and test parts are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from knot_runner.config.settings import build
+from knot_runner.config.settings.distil.distil import (
+    SCHEDULE_SETTINGS,
+    AverageSchedule,
+    MutualSchedule,
+    SnapshotSchedule,
+)
+from knot_runner.engine.federated.flat import layout_of
+from knot_runner.engine.flops import example_flops
+from knot_runner.engine.requests import Predict, Ref, StageRequest, Train, request_title
+from knot_runner.engine.store import Artefact, Store
+from knot_runner.methods.distil.requests import PickStudent, TrainStudents
+from knot_runner.methods.distil.synthesis.requests import ReleaseRecords
+from knot_runner.methods.federation import Federation
+from knot_runner.models.network import Network
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.parties.finished_rounds import finished_rounds
+from knot_runner.results.costs import summed_costs, total_costs
+
+#: Of a number of the models, which stages train in float32.
+NUMBER_BYTES = 4
+SENT, NO_LOCALS = "every local model once, to the server", "nothing, since there are no local models"
+#: Stages at the owners of local data; all others are the server's.
+AT_CLIENTS = ("local", "records")
+
+
+def distillation_costs(context: RunContext, federation: Federation, store: Store) -> dict[str, Any]:
+    """:class:`~knot_runner.results.costs.CostFacts` of a run whose stages are all in ``store``, as plain data."""
+    counter, rows, stages = StageCounter(store), [], {}
+    for round in finished_rounds(context, federation, store):
+        for request, artefact in zip(round.requests, round.artefacts, strict=True):
+            title = request_title(request)
+            flops = counter.flops(request, artefact)
+            earlier = stages.get(title, 0)
+            stages[title] = None if flops is None or earlier is None else earlier + flops
+            at_client = request.stage in AT_CLIENTS
+            rows.append({
+                "bytes_down": 0,
+                "bytes_up": sent_bytes(request, artefact),
+                "client_flops": flops if at_client else 0,
+                "server_flops": 0 if at_client else flops,
+            })  # fmt: skip
+    return total_costs([summed_costs(rows)], None, SENT if federation.clients else NO_LOCALS, stages=stages)
+
+
+def sent_bytes(request: StageRequest, artefact: Artefact) -> int:
+    """What leaves the owner of local data when a stage is finished: a model, or records beside it."""
+    if isinstance(request, Train) and request.stage == "local":
+        layout = layout_of(request.network)
+        return NUMBER_BYTES * (layout.size + layout.buffer_size)
+    return artefact.info["released"]["bytes"] if isinstance(request, ReleaseRecords) else 0
+
+
+class StageCounter:
+    """FLOPs of stages; a network is counted once for each length of texts."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[tuple[str, int], int | None] = {}
+
+    def flops(self, request: StageRequest, artefact: Artefact) -> int | None:
+        """Of one stage; None of one that is no training and no inference on stored examples, such as making images."""
+        if isinstance(request, Train):
+            return self._times(3 * _epochs(artefact), request.network, request.train.examples)
+        if isinstance(request, Predict | ReleaseRecords):
+            return self._times(1, request.network, request.examples)
+        if isinstance(request, TrainStudents):
+            return self._students(request, _epochs(artefact))
+        return 0 if isinstance(request, PickStudent) else None
+
+    def _students(self, request: TrainStudents, epochs: int) -> int | None:
+        """Students, and teachers: frozen ones answer once where images are not augmented, else in every epoch."""
+        examples = request.train.examples
+        own = self._times(_passes(request.schedule) * epochs, request.network, examples)
+        answers = 1 if request.augment == "none" else epochs
+        seen = request.originals or examples
+        parts = [own, *(self._times(answers, network, seen) for network, _ in request.teachers)]
+        return None if None in parts else sum(parts)
+
+    def _times(self, passes: int, network: Network, examples: Ref) -> int | None:
+        """FLOPs of so many forward ``passes`` of all ``examples``."""
+        info = self._store.get(*examples).info
+        count = info["texts"] if network.reads_texts else info["images"]
+        length = math.ceil(info["tokens"] / count) if network.reads_texts else 0
+        key = (repr(network), length)
+        if key not in self._known:
+            found = example_flops(network, length)
+            self._known[key] = None if found is None else found.forward
+        each = self._known[key]
+        return None if each is None else passes * count * each
+
+
+def _passes(schedule: dict[str, Any]) -> int:
+    """What all students of a schedule, and the teachers that they are themselves, do with an example in an epoch, in
+    forward passes: 3 to train, 1 to answer."""
+    own = build(SCHEDULE_SETTINGS[schedule["kind"]], schedule, "method.schedule")
+    if isinstance(own, MutualSchedule):
+        answers = own.students - 1 if own.order == "alternating" else 0  # else what is trained on is what is said
+        return own.students * (3 + answers)
+    return 4 if isinstance(own, AverageSchedule | SnapshotSchedule) else 3
+
+
+def _epochs(artefact: Artefact) -> int:
+    return len(artefact.info["epochs"])

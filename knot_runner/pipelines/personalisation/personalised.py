@@ -1,0 +1,246 @@
+"""Personalisation after the rounds of a federated method: clients' own models, measured on everybody's test examples.
+
+The rounds are trained once for all variants (an artefact, as clusters are), and the models of each point are measured
+as they come: only counts are kept, so that memory does not grow with clients x parameters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from knot_runner.engine.diverged import DivergedError
+from knot_runner.engine.federated import local
+from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Trained
+from knot_runner.engine.tensor_file import tensor_parts
+from knot_runner.methods.client_matrix import TestRows, count
+from knot_runner.methods.contract import Method
+from knot_runner.methods.federated.costs import training_flops
+from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.personalisation import PERSONALISATIONS
+from knot_runner.methods.personalisation.contract import PersonalFederation, Personalisation
+from knot_runner.methods.personalisation.training import personal_recipe, personal_training
+from knot_runner.pipelines.clients.setup import Setup
+from knot_runner.pipelines.clusters.rows import merged
+from knot_runner.pipelines.clusters.training import ClusterWork, train_clusters
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.personalisation.client_matrix import ClientMatrix, deployed_matrix, logits_of
+from knot_runner.pipelines.personalisation.facts import point_facts, trade_offs
+from knot_runner.pipelines.rounds.client_rounds import check_outcomes
+from knot_runner.pipelines.rounds.loop import LogRow, RoundLoop, TrainingResult, run_rounds, scalars
+from knot_runner.pipelines.rounds.scores import TestPredictions
+from knot_runner.pipelines.runs.commits import Commits
+from knot_runner.records import CLIENTS_FILE, ROUNDS_FILE
+from knot_runner.util.files import write_atomic
+from knot_runner.util.memory import give_back_freed
+
+#: Below the run's folder: commits of what follows the rounds.
+PERSONAL_COMMITS = "personalisation"
+
+
+def shared_rounds(context: RunContext, setup: Setup, method: Method, engine: Engine) -> TrainingResult:
+    """All clients together, trained once for every run that has the same rounds."""
+    federation = setup.federation
+    (finished,) = train_clusters(ClusterWork(context, setup, method, engine), [federation])
+    rows = merged([finished.rows], [federation])
+    for row in rows:
+        row.get("client_accuracy", {}).pop("clusters", None)
+        context.log(scalars(row))
+    write_atomic(context.folder / ROUNDS_FILE, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
+    return TrainingResult(method, finished.state, rows, {"artefact": finished.key})
+
+
+def personal_notes(hp: Any, federation: Federation) -> list[str]:
+    """What the user should hear before the rounds; nothing without personalisation. Raises :class:`UserError`."""
+    spec = hp.personalisation
+    return PERSONALISATIONS[spec.kind].check(spec, federation) if spec is not None else []
+
+
+def personalise(
+    rounds: Callable[..., TrainingResult], context: RunContext, setup: Setup, method: Method, engine: Engine
+) -> TrainingResult:
+    """``rounds``, and what every client then makes of its model: measures and predictions of the deployed ones."""
+    before = rounds(context, setup, method, engine)
+    work = _Work(context, setup, engine, before.method, before.state)
+    state, rows = run_rounds(work.loop())
+    result = work.result(state)
+    for point in result.facts["points"]:
+        context.log({"personalisation": {"epoch": point["epochs"], **scalars(point)}})
+    shutil.rmtree(context.folder / PERSONAL_COMMITS, ignore_errors=True)
+    facts = {**before.facts, "personalisation": result.facts}
+    seconds = before.seconds | {"personalisation": round(sum(row["seconds"] for row in rows), 2)}
+    flops = [row.get("client_flops") for row in rows]  # a commit of an earlier version has none
+    return dataclasses.replace(
+        before, facts=facts, seconds=seconds, found=result.found, measures=result.measures,
+        flops=None if None in flops else sum(flops),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Result:
+    """``found``: predictions of the deployed models; ``measures``: theirs, of the K x K record."""
+
+    facts: dict[str, Any]
+    found: TestPredictions
+    measures: dict[str, float]
+
+
+class _Work:
+    """One run's personalisation. State, beside the kind's own: the record of every point, ``record/correct``
+    [points, K, K], ``record/loss`` [points, K, K], ``record/valid`` [points, K] and ``record/logits`` [points, M, C] of
+    clients' models on their own test examples, one client after another."""
+
+    def __init__(
+        self, context: RunContext, setup: Setup, engine: Engine, method: Method, state: FederatedState
+    ) -> None:
+        self.context, self.setup, self.engine = context, setup, engine
+        self.spec = context.hp.personalisation
+        self.kind: Personalisation = PERSONALISATIONS[self.spec.kind]
+        start = functools.partial(method.deployed, context.hp, state, setup.federation)
+        self.federation = PersonalFederation.after(setup.federation, context.hp, start, setup.partition.groups)
+        self.points = self.kind.points(self.spec)
+        self.tests = TestRows.of(self.federation.rows("test"))
+        self.labels, self.classes = setup.test.labels[self.tests.rows], len(setup.task.classes)
+        self.start = deployed_matrix(
+            method, context.hp, state, self.federation, setup.test.labels, self.classes, engine
+        )
+        self.steps = self._steps()
+
+    def loop(self) -> RoundLoop:
+        """All rounds of the kind, committed below the run's folder."""
+        context = self.context
+        commits = Commits(
+            context.folder / PERSONAL_COMMITS,
+            self.setup.task.digest,
+            context.note,
+            context.code,
+            context.settings.plugins,
+        )
+        method = dataclasses.replace(self.kind.method, init=self._init)
+        return RoundLoop(method, self.spec, self.federation, commits, self._execute, self._observe, self._measure)
+
+    def _init(self, hp: Any, federation: PersonalFederation) -> FederatedState:
+        points, clients = len(self.points), len(self.federation.clients)
+        return self.kind.method.init(hp, federation) | {
+            "record/correct": torch.zeros(points, clients, clients, dtype=torch.int32),
+            "record/loss": torch.zeros(points, clients, clients, dtype=torch.float64),
+            "record/valid": torch.zeros(points, clients, dtype=torch.int32),
+            "record/logits": torch.zeros(points, len(self.tests.places), self.classes),
+        }
+
+    def _execute(self, round: int, requests: list[LocalTraining]) -> list[Trained]:
+        trained = self.engine.train(requests)
+        check_outcomes(round, trained, self.federation, "a smaller method.personalisation.lr")
+        return trained
+
+    def _observe(
+        self, round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]
+    ) -> LogRow:
+        """What the clients' training costs; nothing is sent."""
+        flops = self.setup.example_flops
+        return {"client_flops": None if flops is None else sum(training_flops(one, flops) for one in requests)}
+
+    def _measure(self, round: int, state: FederatedState, trained: list[Trained]) -> tuple[FederatedState, LogRow]:
+        """The models that are measured after ``round`` into the record, in place."""
+        shown = self.kind.measured(self.spec, self.federation, state, round)
+        for number, group in itertools.groupby(shown, key=lambda one: one[0]):
+            self._record(state, number, [(client, model) for _, client, model in group])
+        give_back_freed()
+        self.context.progress("personalisation", round + 1, self.kind.rounds(self.spec, self.federation), "")
+        return state, {}
+
+    def _record(self, state: FederatedState, number: int, models: list[tuple[int, ClientModel]]) -> None:
+        """Counts of the ``models`` of point ``number``."""
+        federation = self.federation
+        if self.points[number].mixed and any(federation.layout_of(client).buffer_size for client, _ in models):
+            models = self._estimated(number, models)
+        for client, logits in logits_of(self.engine, self.tests, models, self.classes, self.federation):
+            self._check_finite(number, client, logits)
+            counts = count(self.tests, logits, self.labels, client)
+            state["record/correct"][number, client] = counts.correct
+            state["record/loss"][number, client] = counts.loss
+            state["record/logits"][number, self.tests.owners == client] = logits[self.tests.own(client)].float()
+        asked = [(c, m) for c, m in models if len(self.federation.clients[c].valid)]
+        requests = []
+        for client, model in asked:
+            requests.append(federation.inference(client, model, federation.clients[client].valid, "train"))
+        for (client, _), logits in zip(asked, self.engine.logits(requests), strict=True):
+            right = logits.argmax(1) == self.setup.data.labels[self.federation.clients[client].valid]
+            state["record/valid"][number, client] = int(right.sum())
+
+    def _check_finite(self, number: int, client: int, logits: Tensor) -> None:
+        """Raises :class:`DivergedError`."""
+        if not logits.isfinite().all():
+            point, name = self.points[number], self.federation.clients[client].name
+            raise DivergedError(
+                f"diverged after the rounds at {name}, step {point.step}: the predictions of its model are not finite",
+                step=point.step,
+                client=name,
+            )
+
+    def _estimated(self, number: int, models: list[tuple[int, ClientModel]]) -> list[tuple[int, ClientModel]]:
+        """``models`` with running statistics of their clients' training examples: one epoch at rate 0."""
+        federation, step = self.federation, self.points[number].step
+        requests = []
+        for client, model in models:
+            recipe = personal_recipe(self.spec, federation, client, epochs=1)
+            still = dataclasses.replace(recipe, lr=0.0, optimiser="sgd")
+            requests.append(personal_training(federation, client, step, model, still))
+        pairs = zip(models, self.engine.train(requests), strict=True)
+        return [(client, ClientModel(model.weights, one.buffers)) for (client, model), one in pairs]
+
+    def _steps(self) -> list[float]:
+        """Optimiser steps since the rounds, of every point, in the mean over clients."""
+        sizes = [len(rows) for rows in self.federation.rows("train")]
+        found = []
+        for point in self.points:
+            own = personal_recipe(self.spec, self.federation, 0, point.epochs)
+            found.append(sum(local.steps(own, size) for size in sizes) / len(sizes))
+        return found
+
+    def result(self, state: FederatedState) -> _Result:
+        """What the record comes to; it is written into the run's folder."""
+        correct, loss, valid = (state[f"record/{name}"] for name in ("correct", "loss", "valid"))
+        facts = point_facts(self.federation, self.points, self.steps, self.start, correct, loss, valid)
+        scores = [point["valid_accuracy"] or 0.0 for point in facts]
+        chosen = scores.index(max(scores)) if self.spec.select == "valid" else len(facts) - 1
+        start = self.start.measures(self.federation)
+        arrays = {"examples": self.start.examples, "start": self.start.correct, "correct": correct, "loss": loss}
+        more = {}
+        if self.kind.finish is not None:
+            found, more = self.kind.finish(self.spec, self.federation, state, self._losses)
+            arrays |= found
+        write_atomic(self.context.folder / CLIENTS_FILE, tensor_parts(arrays | {"valid": valid}))
+        curve = trade_offs(facts, start, 1 / self.classes)
+        facts = {"kind": self.spec.kind, "start": start, "points": facts, "chosen": chosen, **curve, **more}
+        matrix = ClientMatrix(self.start.examples, correct[chosen], loss[chosen], self.start.correct.diagonal())
+        return _Result(facts, self._predictions(state["record/logits"][chosen]), matrix.measures(self.federation))
+
+    def _losses(self, client: int, models: Sequence[ClientModel]) -> Tensor:
+        """Mean loss [models, K] on every client's test examples, NaN where it has none that count."""
+        examples = self.start.examples[client].double()
+        asked = [(client, model) for model in models]
+        shown = logits_of(self.engine, self.tests, asked, self.classes, self.federation)
+        return torch.stack([count(self.tests, logits, self.labels, client).loss / examples for _, logits in shown])
+
+    def _predictions(self, logits: Tensor) -> TestPredictions:
+        parts = logits.split([len(rows) for rows in self.federation.rows("test")])
+        labels = self.labels[self.tests.places].split([len(rows) for rows in self.federation.rows("test")])
+        hits = [(own.argmax(1) == truth).double() for own, truth in zip(parts, labels, strict=True)]
+        accuracies = [float(own.mean()) if len(own) else None for own in hits]
+        seen, unseen = list(self.federation.numbers), self.federation.unseen
+        return TestPredictions(
+            torch.cat([parts[client] for client in seen]),
+            torch.cat([labels[client] for client in seen]),
+            [accuracies[client] for client in seen],
+            [accuracies[client] for client in unseen],
+        )

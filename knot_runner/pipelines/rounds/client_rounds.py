@@ -1,0 +1,108 @@
+"""Rounds in which clients train: executed by an engine, checked, measured every so often, ended at a target."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from knot_runner.config.settings import FederatedTraining
+from knot_runner.engine.diverged import DivergedError
+from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
+from knot_runner.methods.contract import Method, RoundWork
+from knot_runner.methods.federated.server_distillation import SERVER
+from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.rounds.loop import LogRow, RoundLoop
+from knot_runner.pipelines.runs.commits import Commits
+
+#: (round, state after it, what was done in it, trained, whether to measure) -> the round's row
+MeasureRound = Callable[[int, FederatedState, RoundWork, list[Trained], bool], LogRow]
+#: (models asked, their answers, requests for further training) -> None
+SeeExchange = Callable[[list[Inference], list[Tensor], list[LocalTraining]], None]
+
+
+def client_rounds(
+    context: RunContext, method: Method, federation: Federation, data: str, folder: Path, engine: Engine,
+    measure: MeasureRound,
+) -> RoundLoop:  # fmt: skip
+    """Rounds of local training by the clients of ``federation``, committed in ``folder``.
+
+    ``data``: digest of what a commit must have been made with; ``measure``: what is said of a round, with its measures
+    every ``training.evaluate_every`` rounds and in the last.
+    """
+    training = context.settings.training
+
+    def execute(round: int, requests: list[LocalTraining]) -> list[Trained]:
+        trained = engine.train(requests) if requests else []
+        check_outcomes(round, trained, federation)
+        return trained
+
+    def exchange(round: int, state: FederatedState, trained: list[Trained]) -> tuple[FederatedState, LogRow]:
+        after.clear()
+        return run_exchange(method, context.hp, federation, engine, round, state, trained, see)
+
+    def see(asked: list[Inference], logits: list[Tensor], taught: list[LocalTraining]) -> None:
+        after.update(asked=asked, taught=taught, classes=logits[0].shape[1])
+
+    def observe(round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
+        row = measure(round, state, RoundWork(requests, **after), trained, training.measures(round))
+        after.clear()  # what was asked holds models
+        if "accuracy" in row:
+            shown["accuracy"] = f"accuracy {row['accuracy']:.3f}"
+        context.progress("rounds", round + 1, training.rounds, shown.get("accuracy", ""))
+        return row
+
+    shown: dict[str, str] = {}
+    after: dict[str, Any] = {}  # what followed the fold of the round that is under way
+    commits = Commits(folder, data, context.note, context.code, context.settings.plugins)
+    stops = functools.partial(reached_target, training)
+    rounds = training.rounds if federation.privacy is not None else 0
+    return RoundLoop(method, context.hp, federation, commits, execute, observe, exchange, stops, rounds=rounds)
+
+
+def run_exchange(
+    method: Method, hp: Any, federation: Federation, engine: Engine, round: int, state: FederatedState,
+    trained: list[Trained], see: SeeExchange = lambda *_: None,
+) -> tuple[FederatedState, LogRow]:  # fmt: skip
+    """What follows the fold of ``round``, if the method exchanges more than models (:class:`Exchange`): the state after
+    it, and what there is to say of it; ``see`` is given what it consists of. Raises :class:`DivergedError`."""
+    steps = method.exchange
+    asked = steps.ask(hp, state, federation, round, trained) if steps and trained else []
+    if not asked:
+        return state, {}
+    logits = engine.logits(asked)
+    requests = steps.teach(hp, state, federation, round, trained, logits)
+    see(asked, logits, requests)
+    taught = engine.train(requests)
+    check_outcomes(round, taught, federation)
+    return steps.take(hp, state, federation, round, trained, logits, taught)
+
+
+def reached_target(training: FederatedTraining, rows: list[LogRow]) -> bool:
+    """Whether the last round reached the target of a run that ends there."""
+    if not training.stop_at_target or not rows or "accuracy" not in rows[-1]:
+        return False
+    return rows[-1]["accuracy"] >= training.target
+
+
+def check_outcomes(
+    round: int,
+    trained: list[Trained],
+    federation: Federation,
+    remedy: str = "a smaller training.lr, or a higher method.temperature,",
+) -> None:
+    """Raises :class:`DivergedError` naming round, client and ``remedy`` for a loss or weight that is not finite."""
+    for result in trained:
+        if not (math.isfinite(result.loss) and result.finite):
+            name = "the server" if result.client == SERVER else federation.clients[result.client].name
+            first = "a smaller method.distil.lr" if result.client == SERVER else remedy
+            raise DivergedError(
+                f"diverged in round {round} at {name}: its weights are not finite; {first} would be the first to try",
+                round=round,
+                client=name,
+            )

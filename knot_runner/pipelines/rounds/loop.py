@@ -1,0 +1,123 @@
+"""The one loop of all methods: plan, execute, fold, observe, and commit often enough that a kill costs little."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from knot_runner.methods.contract import Method
+from knot_runner.pipelines.runs.commits import Commits
+
+if TYPE_CHECKING:
+    from knot_runner.pipelines.rounds.scores import TestPredictions
+
+#: One row of a round's log.
+LogRow = dict[str, Any]
+#: What a method carries from round to round: tensors, and plain values such as the names of artefacts.
+State = dict[str, Any]
+#: (round, requests) -> their outcomes, in order
+Execute = Callable[[int, list[Any]], list[Any]]
+#: (round, state after its fold, outcomes) -> the state after its exchange, and what there is to say of that
+ExchangeRound = Callable[[int, State, list[Any]], tuple[State, LogRow]]
+#: (round, state after it, requests, outcomes) -> what there is to say of the round beyond the method's own words
+Observe = Callable[[int, State, list[Any], list[Any]], LogRow]
+
+
+@dataclass(frozen=True)
+class RoundLoop:
+    """What goes through rounds: ``method`` with its settings ``hp`` over ``federation``.
+
+    ``commits``: where the state is kept; ``stops``: whether a log of rows is complete before the method is through;
+    ``usable``: whether a committed state can be gone on from; ``log``: is given every row.
+    """
+
+    method: Method
+    hp: Any
+    federation: Any
+    commits: Commits
+    execute: Execute
+    observe: Observe = lambda *_: {}
+    #: what follows the fold: the state after it, and what there is to say
+    exchange: ExchangeRound = lambda round, state, outcomes: (state, {})
+    stops: Callable[[list[LogRow]], bool] = lambda _: False
+    usable: Callable[[State], bool] = lambda _: True
+    log: Callable[[LogRow], None] = lambda _: None
+    #: rounds that take place even where the method asks for nothing, as when no client happens to be drawn
+    rounds: int = 0
+    #: whether rows hold the seconds of their round; artefacts hold their own
+    timed: bool = True
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What rounds came to: the method and state that are deployed, all rows, and what else the result holds.
+
+    ``seconds``: of what is no round. Of clients' own models beyond the rounds: ``found``, their predictions, and
+    ``measures`` of the deployed ones; ``flops``: what training them took at clients, None where that is not known.
+    """
+
+    method: Method
+    state: State
+    rows: list[LogRow]
+    facts: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    found: TestPredictions | None = None
+    measures: dict[str, float] = field(default_factory=dict)
+    flops: int | None = 0
+
+
+def run_rounds(loop: RoundLoop, start: State | None = None) -> tuple[State, list[LogRow]]:
+    """All rounds from the last commit on, until the method plans nothing more: the final state, and a row of each.
+
+    ``start``: the state before round 0, made by the method if None. Raises :class:`DivergedError`.
+    """
+    method, hp, federation = loop.method, loop.hp, loop.federation
+    commit, rows = loop.commits.resume(lambda values, tensors: loop.usable(_joined(values, tensors)))
+    if commit.step >= 0:
+        state = _joined(commit.values, commit.tensors)
+    else:
+        state = method.init(hp, federation) if start is None else start
+    round = commit.step + 1
+    while not loop.stops(rows) and (requests := _planned(loop, state, round)) is not None:
+        began = time.monotonic()
+        outcomes = loop.execute(round, requests)
+        state, said = method.fold(hp, state, federation, round, requests, outcomes)
+        state, exchanged = loop.exchange(round, state, outcomes)
+        row = {"round": round, **said, **exchanged, **loop.observe(round, state, requests, outcomes)}
+        rows.append(row | {"seconds": time.monotonic() - began} if loop.timed else row)
+        loop.log(row)
+        if loop.commits.due():
+            state = _commit(loop.commits, round, state, rows)
+        round += 1
+    if loop.commits.step < round - 1:
+        state = _commit(loop.commits, round - 1, state, rows)
+    return state, rows
+
+
+def _planned(loop: RoundLoop, state: State, round: int) -> list[Any] | None:
+    """The requests of ``round``; None when the method is through."""
+    method, known = loop.method, (loop.hp, state, loop.federation, round)
+    requests = method.plan(*known)
+    if requests or round < loop.rounds:
+        return requests
+    return None if method.through is None or method.through(*known) else []
+
+
+def scalars(row: LogRow) -> LogRow:
+    """What of a row is one number."""
+    return {key: value for key, value in row.items() if isinstance(value, int | float)}
+
+
+def _joined(values: dict[str, Any], tensors: dict[str, Tensor]) -> State:
+    return {**values.get("state", {}), **tensors}
+
+
+def _commit(commits: Commits, round: int, state: State, rows: list[LogRow]) -> State:
+    """The same state, of which what commits share is mapped now."""
+    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    plain = {name: value for name, value in state.items() if name not in tensors}
+    return {**state, **commits.save(round, tensors, rows, {"state": plain} if plain else {})}

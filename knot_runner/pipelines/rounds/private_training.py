@@ -1,0 +1,106 @@
+"""Private training of a run: its mechanism, what is told of it, epsilon of every round, and the result's facts."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from typing import Any
+
+from knot_runner.config.settings import Settings
+from knot_runner.config.settings.privacy import UserPrivacySettings
+from knot_runner.methods.federated.accountant import accountant_name, epsilon_after, neighbours, noise_for
+from knot_runner.methods.federated.user_privacy import UserPrivacy
+from knot_runner.methods.federation import Federation
+from knot_runner.pipelines.rounds.loop import LogRow
+from knot_runner.util.errors import UserError
+
+
+def with_privacy(federation: Federation, settings: Settings) -> Federation:
+    """``federation`` as ``settings.privacy`` draws and clips it; as it is without. Raises :class:`UserError`."""
+    spec = settings.privacy
+    if spec is None:
+        return federation
+    if settings.method["batchnorm"] == "averaged" and len(federation.model.buffers):
+        raise UserError(
+            f"method.batchnorm: model={settings.model.name} has running statistics, which averaged sends without "
+            "clipping; with privacy local or frozen is right"
+        )
+    if spec.delta is None and len(federation) < 2:
+        raise UserError("privacy.delta: 1 / K^1.1 of one client is 1, which hides nothing; more clients would fit")
+    clients, participants = len(federation), federation.participants
+    known = UserPrivacy(spec.clip_norm, spec.noise_multiplier or 0.0, spec.sampling, participants, clients)
+    if spec.epsilon is not None:
+        found = noise_for(known, federation.training.rounds, spec.epsilon, _delta(spec, clients))
+        known = dataclasses.replace(known, noise_multiplier=found)
+    if known.noise_multiplier:
+        accountant_name()  # that it is missing is said before anything is trained
+    return dataclasses.replace(federation, privacy=known)
+
+
+def privacy_notes(settings: Settings, federation: Federation) -> list[str]:
+    """What the user should hear of a private run before it; [] without."""
+    privacy, spec = federation.privacy, settings.privacy
+    if privacy is None:
+        return []
+    if not privacy.noise_multiplier:
+        return ["privacy.noise_multiplier: 0 adds no noise, so epsilon is infinite (null in the records)"]
+    rounds = federation.training.rounds
+    delta = _delta(spec, privacy.clients)
+    notes = [
+        f"privacy: {guarantee(epsilon_after(privacy, delta)(rounds), delta, rounds)}, noise multiplier "
+        f"{privacy.noise_multiplier:g}; it is of the global models, simulated, and not of the accuracies in the records"
+    ]
+    if delta > 1 / privacy.clients:
+        notes.append(f"privacy.delta: {delta:g} is more than 1 / {privacy.clients} clients; less is usual")
+    if getattr(settings.model, "vocab", "") == "train":
+        notes.append("privacy: model.vocab=train is learnt from the clients' texts, which epsilon does not cover")
+    return notes
+
+
+def guarantee(epsilon: float | None, delta: float, rounds: int) -> str:
+    """``(epsilon, delta) = (3.2, 0.001) at user level after 60 rounds``."""
+    shown = "infinity" if epsilon is None else f"{epsilon:.3g}"
+    return f"(epsilon, delta) = ({shown}, {delta:.2g}) at user level after {rounds} round{'s' * (rounds != 1)}"
+
+
+def epsilon_row(settings: Settings, federation: Federation, round: int) -> LogRow:
+    """Epsilon spent once ``round`` is over; {} without noise. Clients' work on their own after the last round sends
+    nothing and costs nothing."""
+    spent = _spent(settings, federation, round + 1)
+    return {} if spent is None else {"epsilon": spent}
+
+
+def privacy_facts(settings: Settings, federation: Federation, rounds: int, rows: list[LogRow]) -> dict[str, Any]:
+    """``privacy`` of a result after ``rounds`` whose rows are known; {} without."""
+    privacy, spec = federation.privacy, settings.privacy
+    if privacy is None:
+        return {}
+    norms = [norm for row in rows for norm in row.get("update_norms", [])]
+    clipped = [row["clipped"] * len(row["update_norms"]) for row in rows if "clipped" in row]
+    facts = {
+        "epsilon": _spent(settings, federation, rounds),
+        "delta": _delta(spec, privacy.clients),
+        "unit": "client",
+        "neighbours": neighbours(privacy),
+        "sampling": privacy.sampling,
+        "rate": privacy.rate,
+        "noise_multiplier": privacy.noise_multiplier,
+        "clip_norm": privacy.clip_norm,
+        "rounds": min(rounds, federation.training.rounds),
+        "accountant": accountant_name() if privacy.noise_multiplier else None,
+        "clipped": sum(clipped) / len(norms) if norms else None,
+        "median_norm": statistics.median(norms) if norms else None,
+    }
+    return {"privacy": facts}
+
+
+def _spent(settings: Settings, federation: Federation, rounds: int) -> float | None:
+    privacy = federation.privacy
+    if privacy is None:
+        return None
+    return epsilon_after(privacy, _delta(settings.privacy, privacy.clients))(min(rounds, federation.training.rounds))
+
+
+def _delta(spec: UserPrivacySettings, clients: int) -> float:
+    """As McMahan et al. 2018 have it, if none is given."""
+    return clients**-1.1 if spec.delta is None else spec.delta

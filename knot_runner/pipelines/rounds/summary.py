@@ -1,0 +1,40 @@
+"""What the rows of a federated run come to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from knot_runner import metrics
+from knot_runner.pipelines.rounds.fleet_facts import fleet_result
+
+
+def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any]:
+    """The result's measures: of the last measured round, the best accuracy, and the first round at ``target``."""
+    measured = [row for row in rows if "accuracy" in row]
+    last = measured[-1]
+    best = max(row["accuracy"] for row in measured)
+    keys = ["accuracy", *(key for key in metrics.METRICS if key != "accuracy" and isinstance(last.get(key), float))]
+    curve = [(row["round"], row["accuracy"]) for row in measured]
+    return {
+        "metrics": {key: {"ALL": last[key]} for key in keys} | {"client_accuracy": last["client_accuracy"]},
+        "best": {"accuracy": best, "round": metrics.rounds_to_target(curve, best)},
+        "target": target,
+        "rounds_to_target": metrics.rounds_to_target(curve, target),
+        "rounds": len(rows),
+        "rounds_count": metrics.ROUNDS_COUNT,
+        **_distilled(rows),
+        **fleet_result(rows, target),
+    }
+
+
+def _distilled(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of a server that distils: what its distillations came to."""
+    taught = [row for row in rows if "distil_loss" in row]
+    if not taught:
+        return {}
+    found = {"rounds": len(taught), "loss": taught[-1]["distil_loss"]}
+    measured = [(row["distil_before"], row["distil_after"]) for row in taught if "distil_after" in row]
+    if measured:
+        gains = [after - before for before, after in measured]
+        found |= {"before": measured[-1][0], "after": measured[-1][1], "gain": sum(gains) / len(gains)}
+    return {"distilled": found}

@@ -1,0 +1,96 @@
+"""Images that took long to read from their files: kept as arrays in the store, and mapped by the runs that follow.
+
+LEAF's json of 3,550 writers takes a minute and a half of CPU time to read, which ``hardware.workers`` processes share,
+and a zip of 12,000 JPEG files eight seconds; arrays are there at once, and being a mapped file they are no memory of
+any process. They are used as long as the files are those that were read: by what the file system says of each, and by
+content where that differs (:class:`knot_runner.provenance.fingerprints.Now`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from knot_runner.config.settings import ImageTaskSettings
+from knot_runner.config.settings.families import family_of
+from knot_runner.config.strict import digest
+from knot_runner.data.checksums import CHECKSUMS
+from knot_runner.data.file_readers import FileReaders
+from knot_runner.data.tasks import Images, ImageTask
+from knot_runner.engine.execute import worker_count
+from knot_runner.engine.store import Artefact, Store
+from knot_runner.engine.tensor_file import mapped_arrays
+from knot_runner.pipelines.context import RunContext
+from knot_runner.provenance.fingerprints import Now, Opened
+
+STAGE = "images_read"
+#: Bump when a change of a reader changes what it finds.
+READ_FORMAT = 1
+#: Images that took so many seconds to read are kept.
+SLOW = 3.0
+#: What of a task is no array, and of a part is one.
+_FACTS = ("name", "classes", "coordinates", "mean", "std", "source", "user_names", "file_names", "notes", "called")
+_ARRAYS = ("pixels", "labels", "users", "files")
+
+
+def read_images(context: RunContext) -> ImageTask:
+    """The run's images, read by ``context.services``, or mapped where they were kept. Raises :class:`UserError`."""
+    settings, root = context.settings.task, context.data_root
+    if settings.source != "local" or root is None or context.settings.plugins:  # a plug-in may read anything
+        return context.services.images(settings, root)
+    store, key = context.store, _key(settings, root)
+    kept = store.find(STAGE, key)
+    if kept is not None and _same_files(kept, root):
+        return _task(kept)
+    began = time.monotonic()
+    # what the run's own workers import, since all are forked from one server
+    readers = FileReaders(worker_count(context.settings.hardware), family_of(context.hp).preload)
+    task = context.services.images(settings, root, readers)
+    if time.monotonic() - began < SLOW:
+        return task
+    with store.lock(STAGE, key):
+        kept = store.find(STAGE, key)
+        if kept is None or not _same_files(kept, root):
+            kept = _keep(store, key, task)
+    context.note(f"{settings.name}: kept as arrays for the runs that follow, in {kept.folder}")
+    return _task(kept)
+
+
+def _key(settings: ImageTaskSettings, root: Path) -> str:
+    sums = root / CHECKSUMS
+    known = hashlib.sha256(sums.read_bytes()).hexdigest() if sums.is_file() else None
+    return digest({"format": READ_FORMAT, "task": dataclasses.asdict(settings), "root": str(root), "sums": known})
+
+
+def _same_files(kept: Artefact, root: Path) -> bool:
+    """Whether the files are those that were read."""
+    now = Now()
+    return all(now.change(root, Opened(**record)) is None for record in kept.info["opened"])
+
+
+def _keep(store: Store, key: str, task: ImageTask) -> Artefact:
+    arrays = {
+        f"{part}.{name}": getattr(images, name)
+        for part, images in (("train", task.train), ("test", task.test))
+        for name in _ARRAYS
+    }
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items() if array is not None}
+    facts: dict[str, Any] = {name: getattr(task, name) for name in _FACTS}
+    opened = [dataclasses.asdict(file) for file in task.files]
+    return store.put(STAGE, key, tensors, {"task": facts, "opened": opened, "content": task.digest})
+
+
+def _task(kept: Artefact) -> ImageTask:
+    arrays = mapped_arrays(kept.tensors_path)
+    parts = [Images(*(arrays.get(f"{part}.{name}") for name in _ARRAYS)) for part in ("train", "test")]
+    facts = dict(kept.info["task"])
+    facts["called"] = {by: tuple(words) for by, words in facts["called"].items()}
+    files = [Opened(**record) for record in kept.info["opened"]]
+    task = ImageTask(train=parts[0], test=parts[1], files=files, **facts)
+    vars(task)["digest"] = kept.info["content"]  # of the same arrays: the store has compared the file with its digest
+    return task

@@ -1,0 +1,96 @@
+"""One run, whole: found finished, or carried out by the pipeline of its method, and sealed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import yaml
+
+from knot_runner import provenance
+from knot_runner.config.plugins import load_plugins
+from knot_runner.config.settings.families import family_of, load
+from knot_runner.engine.commit import Checkpoint
+from knot_runner.engine.tracker import TrackedRun, Tracker
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.runs import needs
+from knot_runner.records import RESULT_FILE, lock_of, read_result, write_result
+from knot_runner.results import check_written
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import locked
+
+
+def complete_run(context: RunContext) -> dict[str, Any]:
+    """:func:`run_locked`, alone with the run's folder: whoever comes second waits, and finds it finished."""
+    finished = read_result(context.folder)
+    if finished is not None:  # a lock cannot be had on a read-only disk, and is of no use
+        return finished
+    with locked(lock_of(context.settings.paths.out, context.run_id)):
+        return run_locked(context)
+
+
+def run_locked(context: RunContext) -> dict[str, Any]:
+    """Carry out one run in its folder, under its lock, and return its result, the content of ``result.json``.
+
+    A finished run is returned at once; an unfinished one goes on from its last commit. Raises :class:`UserError`.
+    """
+    finished = finished_result(context)
+    if finished is not None:
+        return finished
+    if (context.folder / RESULT_FILE).exists():
+        context.note(f"{context.folder / RESULT_FILE}: is damaged or of another run; this run is made again")
+    needs.check_memory(context.settings, context.hp)
+    load_plugins(context.settings.plugins)
+    content = _carry_out(context)
+    check_written(content)
+    result = write_result(context.folder, content)
+    Checkpoint(context.folder).clear()
+    return result
+
+
+def finished_result(context: RunContext) -> dict[str, Any] | None:
+    """The run's result, if it is finished. Raises :class:`UserError` where another command made it from other data
+    than ``paths.data`` has (``launch.py`` says so of runs that were there before), unless they are shown as they are.
+    """
+    result = read_result(context.folder)
+    changes = provenance.data_changes(result, context.settings.paths.data) if result and not context.keep else []
+    if changes:
+        raise UserError(provenance.refusal([(context.run_id, context.folder, changes)], 1))
+    return result
+
+
+def _carry_out(context: RunContext) -> dict[str, Any]:
+    """By the kind of method; each pipeline is imported only when it is needed, for what it imports.
+
+    Pipelines give their rows to ``context.log``; what the result says is mirrored here, for all of them.
+    """
+    with Tracker(_tracked(context), context.note) as tracker:
+        result = pipeline_function("run", context.hp)(replace(context, log=tracker.log))
+        if context.services.beside:  # its seconds are wall time, with waits for the others
+            result["beside"] = context.services.beside
+        tracker.finish(result)
+    return result
+
+
+def _tracked(context: RunContext) -> TrackedRun:
+    """What a tracker is told of the run; JSON has words as keys."""
+    settings = context.settings
+    mirrored = settings.tracker.name != "none"
+    config = json.loads(json.dumps(yaml.safe_load(context.config_yaml), default=str)) if mirrored else {}
+    return TrackedRun(
+        settings.tracker,
+        config,
+        context.folder,
+        context.run_id,
+        settings.task.name,
+        settings.method["name"],
+        settings.seed,
+        context.family,
+    )
+
+
+def pipeline_function(step: str, hp: Any) -> Callable[[RunContext], Any]:
+    """``complete_run`` or ``inspect`` (the ``step``) of the family that a method's settings ``hp`` belong to."""
+    return load(getattr(family_of(hp), step))

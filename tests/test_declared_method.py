@@ -1,0 +1,119 @@
+"""What a federated method of one's own declares of itself: it then goes where the package's methods go."""
+
+import json
+import sys
+
+import pytest
+
+from knot_runner.cli.main import main
+from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
+from knot_runner.methods.contract import METHODS
+from tests.tiny import TINY_IMAGES, replaced
+
+METHOD = """
+from dataclasses import dataclass
+
+import knot_runner as kr
+from knot_runner.methods.federated import averaging
+from knot_runner.methods.federated.own_models import kept_models
+
+
+@dataclass
+class Options:
+    at: float
+    often: int = 2
+
+
+def fold(hp, state, federation, round, requests, trained):
+    after, row = averaging.fold(hp, state, federation, round, requests, trained)
+    return {**after, **kept_models(trained)}, {**row, "at": hp.options.at, "often": hp.options.often}
+
+
+kr.METHODS["kept"] = kr.Method(averaging.init, averaging.plan, fold, averaging.deployed)
+"""
+DECLARED = """kr.FEDERATED_ALGORITHMS["kept"] = kr.FederatedAlgorithm(
+    keys=(kr.OwnKey("mu"),), options=Options, keeps="model", needs_rounds="", one_model_sent=True, selects=True
+)
+"""
+YAML = """
+defaults:
+  - /base/federated@_here_
+  - _self_
+name: kept
+algorithm: kept
+mu: 0.5
+options: {at: 1}
+"""
+
+
+@pytest.fixture(autouse=True)
+def tables_as_they_were():
+    before = dict(METHODS), dict(FEDERATED_ALGORITHMS)
+    yield
+    for table, entries in zip((METHODS, FEDERATED_ALGORITHMS), before, strict=True):
+        table.clear()
+        table.update(entries)
+    for name in ("kept_method", "silent_method"):
+        sys.modules.pop(name, None)
+
+
+def arrange(folder, declared=DECLARED):
+    name = "kept_method" if declared else "silent_method"
+    (folder / f"{name}.py").write_text(METHOD + declared)
+    (folder / "conf" / "method").mkdir(parents=True)
+    (folder / "conf" / "method" / "kept.yaml").write_text(YAML)
+    own = [f"--config-dir={folder / 'conf'}", f"plugins=[{folder / f'{name}.py'}]", f"paths.out={folder / 'out'}"]
+    return [*replaced(TINY_IMAGES, "method=kept"), *own]
+
+
+def rows_of(folder):
+    (log,) = (folder / "out").glob("femnist/kept/*/rounds.jsonl")
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def test_it_goes_without_rounds_and_has_options_that_are_checked(tmp_path, capsys):
+    own = [*arrange(tmp_path), "fleet=phones_async", "fleet.buffer=1"]
+    assert main(own) == 0, capsys.readouterr().err
+    rows = rows_of(tmp_path)
+    assert rows[0]["at"] == 1.0 and isinstance(rows[0]["at"], float) and rows[0]["often"] == 2
+    assert any(row["staleness"] > 0 for row in rows)
+
+
+def test_it_is_clipped(tmp_path, capsys):
+    assert main([*arrange(tmp_path), "privacy=user_level", "method.aggregation=uniform"]) == 0, capsys.readouterr().err
+
+
+def test_its_clients_hold_examples_out(tmp_path, capsys):
+    own = arrange(tmp_path)
+    assert main(own) == 0, capsys.readouterr().err
+    assert main([*own, "partition.valid=0.2"]) == 0, capsys.readouterr().err  # what null stands for: the same run
+    assert len(list((tmp_path / "out").glob("femnist/kept/*"))) == 1
+
+
+BAD = [
+    (["+method.options.oftn=3"], "method.options.oftn: there is no such setting (did you mean 'often'?)"),
+    (["~method.options.at"], "method.options.at: is not set"),
+    (["method.options.at=word"], "method.options.at: expected a number, got 'word'"),
+    (["method.mu=null"], "method.mu: is not set; kept needs it"),
+    (["method.head_epochs=2"], "method.head_epochs: 2 is of fedrep alone; algorithm=kept has none"),
+    (["method.final_head_epochs=2"], "method.final_head_epochs: is of fedrep and fedper alone"),
+    (["method=fedavg", "method.mu=1"], "method.mu: 1.0 is of fedprox and kept alone; algorithm=fedavg has none"),
+    (["method=fedavg", "+method.options.at=1"], "method.options: are of plug-in methods; algorithm=fedavg has none"),
+    (["method=ditto", "fleet=phones_async"], "rounds; fedavg, fedprox, fedrep, fedper, fedsoup, kept do, or sync"),
+    (["method=ditto", "privacy=user_level"], "one of fedavg, fedprox, fedrep, fedper, kept would fit"),
+]
+
+
+def test_what_it_declares_is_said_of_it_in_one_line(tmp_path, capsys):
+    own = arrange(tmp_path)
+    for overrides, said in BAD:
+        assert main(replaced(own, *overrides)) == 2, overrides
+        error = capsys.readouterr().err
+        assert said in error and error.count("\n") == 1, error
+
+
+def test_one_that_declares_nothing_may_read_any_key_but_goes_in_rounds(tmp_path, capsys):
+    own = [*arrange(tmp_path, declared=""), "method.head_epochs=2", "+method.options.anything=3"]
+    assert main([*own, "fleet=phones_async"]) == 2
+    assert "method=kept, which is not known to go without rounds; fedavg" in capsys.readouterr().err
+    assert main([*own, "--cfg=job"]) == 0
