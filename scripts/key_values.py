@@ -50,6 +50,7 @@ ROOTS: dict[str, list[type]] = {
     "method.personalisation": list(PERSONALISATION_SETTINGS.values()),
     "training": [FederatedTraining, TrainingSettings],
     "partition": [*PARTITION_SETTINGS.values(), HeldOut, PartyShares],
+    "transfer": [ImageTaskSettings],
     "fleet": [FleetSettings],
     "privacy": [UserPrivacySettings],
     "evaluate": [EvaluateSettings],

@@ -111,3 +111,12 @@ def test_a_rate_that_diverges_is_named(tmp_path):
     with pytest.raises(UserError, match=r"encoder\.lr: 1e\+30 makes training diverge in epoch 0"):
         encoding.encoded(context(tmp_path), spec(lr=1e30), task)
     assert not list(tmp_path.rglob("info.json"))
+
+
+def test_images_that_are_all_the_same_have_no_distances(tmp_path):
+    one = images(1, 0)
+    same = Images(np.repeat(one.pixels, 5, axis=0), np.arange(5) % 3)
+    with pytest.raises(UserError, match="t: all 5 training images are the same, so no distance between them can be to"):
+        encoding.space(context(tmp_path), None, task_of(same, images(2, 1)))
+    same.pixels[4, 1, 5, 4] ^= 1  # one grey level of one pixel
+    assert encoding.space(context(tmp_path), None, task_of(same, images(2, 1))).dimension == 60

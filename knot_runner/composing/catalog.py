@@ -10,8 +10,8 @@ import yaml
 
 PACKAGE = Path(__file__).resolve().parents[1]
 GROUPS = (
-    "task", "partition", "model", "encoder", "method", "training", "fleet", "privacy", "hardware", "tracker",
-    "experiment",
+    "task", "partition", "transfer", "model", "encoder", "method", "training", "fleet", "privacy", "hardware",
+    "tracker", "experiment",
 )  # fmt: skip
 
 

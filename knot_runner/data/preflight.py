@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from knot_runner.config.settings import ImageSetsSettings, ImageTaskSettings, Settings, TaskSettings
-from knot_runner.config.settings.tasks.images import IMAGE_FORMATS
+from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELLED_FORMAT, transfer_keys
 from knot_runner.data.checksums import open_folder
 from knot_runner.data.images.sets import check_set_files, missing_entries
 from knot_runner.data.load import check_text_files
@@ -20,7 +22,10 @@ def missing_data(settings: Settings) -> str | None:
     Contents of files, the hub and entries for a plug-in's reader are not checked.
     """
     try:
-        _check(settings.task, Path(settings.paths.data).expanduser() if settings.paths.data else None)
+        root = Path(settings.paths.data).expanduser() if settings.paths.data else None
+        _check(settings.task, root)
+        if settings.transfer is not None:
+            _check_transfer(settings.transfer, root)
     except UserError as problem:
         return str(problem)
     return None
@@ -36,13 +41,21 @@ def _check(task: object, root: Path | None) -> None:
         check_set_files(task, root)
 
 
+def _check_transfer(transfer: ImageTaskSettings, root: Path | None) -> None:
+    """Another data set as the transfer set, whose keys are below ``transfer``."""
+    try:
+        _check(replace(transfer, local=transfer.local and replace(transfer.local, test=[])), root)
+    except UserError as problem:
+        raise UserError(transfer_keys(str(problem))) from None
+
+
 def _check_images(task: ImageTaskSettings, root: Path | None) -> None:
     if task.source == "hub":
         if task.hub is None:
             raise UserError(f"task.hub: is not set, so task.source=hub has no {task.name}")
         return
     open_folder(root)
-    if task.local is None or task.local.format not in IMAGE_FORMATS:
+    if task.local is None or task.local.format not in (*IMAGE_FORMATS, UNLABELLED_FORMAT):
         return  # loading reports the error, or a plug-in reads
     if gone := missing_entries(task.local, root):
         raise UserError(f"{root / gone[0]}: is not there (for {task.name})")
@@ -52,19 +65,26 @@ def no_data(jobs: Iterable[tuple[str, Settings]]) -> str | None:
     """One line on the first of ``jobs`` (title, settings) whose data are missing, on how many they are, and on the
     command that lists the data; None where no file is missing. Jobs of one task and folder are checked once."""
     seen: dict[str, str | None] = {}
-    missing: dict[str, list[tuple[str, str]]] = {}
+    missing: dict[str, list[tuple[str, list[str]]]] = {}
     total = 0
     for title, settings in jobs:
         total += 1
-        key = repr((settings.task, settings.paths.data))
+        key = repr((settings.task, settings.transfer, settings.paths.data))
         if key not in seen:
             seen[key] = missing_data(settings)
         if (problem := seen[key]) is not None:
-            missing.setdefault(problem, []).append((title, settings.task.name))
+            missing.setdefault(problem, []).append((title, [one.name for one in _read(settings)]))
     if not missing:
         return None
     told = [f"{problem}{_which([title for title, _ in found], total)}" for problem, found in missing.items()]
-    return f"{'; '.join(told)}; {_command([task for found in missing.values() for _, task in found])}"
+    return (
+        f"{'; '.join(told)}; {_command([name for found in missing.values() for _, names in found for name in names])}"
+    )
+
+
+def _read(settings: Settings) -> list[Any]:
+    """The task, and another data set that is its transfer set."""
+    return [settings.task] if settings.transfer is None else [settings.task, settings.transfer]
 
 
 def _which(titles: list[str], total: int) -> str:

@@ -14,12 +14,14 @@ from knot_runner.config.settings import ImageTaskSettings, TaskSettings
 from knot_runner.config.strict import digest
 from knot_runner.data.file_readers import ALONE, FileReaders
 from knot_runner.data.images.load import load_images
+from knot_runner.data.images.unlabelled import UnlabelledImages, load_unlabelled
 from knot_runner.data.load import load_task
 from knot_runner.data.tasks import ImageTask, PartyTask
 
 
 class SharedTasks:
-    """:func:`load_images` and :func:`load_task` for jobs that are threads, which must not change the tasks they get.
+    """:func:`load_images`, :func:`load_unlabelled` and :func:`load_task` for jobs that are threads, which must not
+    change the tasks they get.
 
     A task is kept while any job uses it, and the ``idle`` last requested ones longer, for the jobs to come. A file that
     changes meanwhile is read again only once its task has been dropped. Errors are not kept.
@@ -35,6 +37,10 @@ class SharedTasks:
     def images(self, settings: ImageTaskSettings, data_root: Path | None, readers: FileReaders = ALONE) -> ImageTask:
         """:func:`load_images`, or what it returned before."""
         return self._get(load_images, settings, data_root, readers)
+
+    def unlabelled(self, settings: ImageTaskSettings, data_root: Path | None) -> UnlabelledImages:
+        """:func:`load_unlabelled`, or what it returned before."""
+        return self._get(load_unlabelled, settings, data_root)
 
     def texts(self, settings: TaskSettings, data_root: Path | None) -> PartyTask:
         """:func:`load_task`, or what it returned before."""

@@ -133,6 +133,8 @@ class ImageParts:
     user_names: list[str] | None = None
     file_names: list[str] | None = None
     notes: list[str] = field(default_factory=list)
+    #: class number -> number of its superclass, where the files say it
+    superclasses: dict[int, int] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +160,8 @@ class ImageTask:
     called: dict[str, tuple[str, str]] = field(
         default_factory=lambda: {"user": ("writer", "writers"), "file": ("file", "files")}
     )
+    #: unlabelled images of another data set, of ``train``'s shape and type: the transfer set of a distillation
+    transfer: Images | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -166,8 +170,9 @@ class ImageTask:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 (hex) of train and test: equal data, equal digest."""
-        return hashlib.sha256(f"{self.train.digest} {self.test.digest}".encode()).hexdigest()
+        """sha256 (hex) of train, test and the other data set, if any: equal data, equal digest."""
+        parts = [part.digest for part in (self.train, self.test, self.transfer) if part is not None]
+        return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)

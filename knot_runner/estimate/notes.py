@@ -86,9 +86,8 @@ def _alike(job: ComposedJob) -> str:
     training = without(config.get("training") or {}, "lr", "rounds")
     used = None if has_stages(job) else without(config["method"], "name", "temperature", "loss")
     seed = None if has_stages(job) and not config.get("partition") else job.settings.seed
-    return digest(
-        [config["task"], config.get("partition"), config["paths"]["data"], config.get("model"), training, seed, used]
-    )
+    read = [config["task"], config.get("partition"), config.get("transfer"), config["paths"]["data"]]
+    return digest([*read, config.get("model"), training, seed, used])
 
 
 # ------------------------------------------------------------------------------------------------- in its own process
@@ -102,5 +101,7 @@ def inspect_jobs(tell: Tell, folder: Path, configs: list[dict[str, Any]]) -> Non
     for config in configs:
         job = job_of(config)
         load_plugins(job.settings.plugins)
-        seen = run_apart("inspect", job, folder, lambda *_: None, images=tasks.images, texts=tasks.texts)
+        seen = run_apart(
+            "inspect", job, folder, lambda *_: None, images=tasks.images, texts=tasks.texts, unlabelled=tasks.unlabelled
+        )
         tell("look", seen.notes, seen.counts.lines() if seen.counts else [])

@@ -196,7 +196,8 @@ def in_family(config: dict[str, Any], kind: str) -> str:
 
 def _ground(config: dict[str, Any]) -> list[Any]:
     hardware = {key: config["hardware"].get(key) for key in HARDWARE}
-    return [config["task"], config.get("partition"), config.get("model"), hardware]
+    transfer = [config["transfer"]] if config.get("transfer") else []
+    return [config["task"], config.get("partition"), config.get("model"), hardware, *transfer]
 
 
 def soft_targets_kind(batch: int, loss: dict[str, Any]) -> str:

@@ -99,7 +99,7 @@ class Planner:
         return self._parties[str(alike)]
 
     def _context(self, job: ComposedJob) -> RunContext:
-        services = {"images": self._data.images, "texts": self._data.texts}
+        services = {"images": self._data.images, "texts": self._data.texts, "unlabelled": self._data.unlabelled}
         return context_apart(job, self._store.root, lambda *_: None, **services)
 
     def plan(self, job: ComposedJob) -> tuple[list[Piece], list[PlannedStage]]:

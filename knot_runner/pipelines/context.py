@@ -24,6 +24,7 @@ from knot_runner.records import CONFIG_FILE
 from knot_runner.util.files import write_atomic
 
 if TYPE_CHECKING:
+    from knot_runner.data.images.unlabelled import UnlabelledImages
     from knot_runner.engine.execute import Executor
 
 #: (title, finished steps, all steps, short text) -> None; called often
@@ -64,6 +65,7 @@ class Services:
     engine: Callable[..., Engine] = partial(call, "knot_runner.engine.federated.choose:make_engine")
     executor: Callable[..., Executor] = partial(call, "knot_runner.engine.execute:Executor")
     beside: int = 0
+    unlabelled: Callable[..., UnlabelledImages] = partial(call, "knot_runner.data.images.unlabelled:load_unlabelled")
     parties: Callable[..., PartyTask] = partial(call, "knot_runner.pipelines.parties.setup:read_parties")
 
 

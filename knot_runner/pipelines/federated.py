@@ -221,10 +221,12 @@ def _costs(
 
 def _describe(context: RunContext, setup: Setup, engine: Engine) -> dict[str, Any]:
     layouts = [architecture.layout for architecture in setup.federation.architectures]
+    transfer = getattr(setup.task, "transfer", None)
+    other = {} if transfer is None else {"transfer": len(transfer)}
     return {
         **context.describe(setup.task.digest, setup.task.source, engine.device, setup.task.files),
         "kind": "federated",
-        "datasets": {"train": len(setup.task.train) - setup.held_out, "test": len(setup.task.test)},
+        "datasets": {"train": len(setup.task.train) - setup.held_out, "test": len(setup.task.test), **other},
         "label_counts": setup.counts.record(),
         "labels": {"names": setup.task.classes, "coordinates": setup.task.coordinates},
         "clients": len(setup.federation),

@@ -49,10 +49,11 @@ class RunResult:
 
 @dataclass
 class TrainTest:
-    """Total numbers of images."""
+    """Total numbers of images; ``transfer``: of another data set that a server distils on."""
 
     train: Count
     test: Count
+    transfer: Count | None = None
 
 
 @dataclass

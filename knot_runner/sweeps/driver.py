@@ -71,7 +71,9 @@ def _all(jobs: list[ComposedJob], plan: Plan, together: int, pipe: Connection) -
     waiting, lock = iter(jobs), threading.Lock()
     engines, executors, tasks = EnginePool(LOGGER.info), ExecutorPool(), SharedTasks()
     beside = min(together, len(jobs)) - 1
-    services = Services(tasks.images, tasks.texts, engines.engine, executors.executor, beside)
+    services = Services(
+        tasks.images, tasks.texts, engines.engine, executors.executor, beside, unlabelled=tasks.unlabelled
+    )
 
     def announce(message: tuple[str, str, bool]) -> None:
         with lock:

@@ -52,7 +52,10 @@ def test_a_federated_run_measures_it(tmp_path, capsys):
         (["task=cifar10", "task.superclasses.animals=[cat]"], "class 'bird' is in 0 of them; one is right"),
         (["task=cifar10", "+task.superclasses.more=[cat]"], "class 'cat' is in 2 of them"),
         (["task=cifar10", "+task.superclasses.more=[zebra]"], "task.superclasses: no class 'zebra'"),
-        (["task=mnist", "task.coordinates=" + str([[0.0]] * 10).replace(" ", "")], "two classes share one point"),
+        (
+            ["task=mnist", "task.coordinates=" + str([[0.0]] * 10).replace(" ", "")],
+            "classes '0' and '1' share one point",
+        ),
     ],
 )
 def test_what_makes_no_geometry_is_named(overrides, line, tmp_path, capsys):

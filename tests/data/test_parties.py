@@ -129,4 +129,6 @@ def test_too_few_images_are_named(options, line):
 def test_shares_leave_something():
     with pytest.raises(UserError, match=r"partition.transfer: server \+ transfer = 1.1 leave the clients no images"):
         build(PartyShares, {"server": 0.6, "transfer": 0.5}, "partition")
-    assert party_shares({"server": 0.6, "valid": None}) == {"server": 0.6, "transfer": 0.2, "valid": 0.1}
+    given = {"partition": {"server": 0.6, "valid": None}}
+    assert party_shares(given) == {"server": 0.6, "transfer": 0.2, "valid": 0.1}
+    assert party_shares(given | {"transfer": {"name": "usps"}})["transfer"] is None

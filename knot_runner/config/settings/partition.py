@@ -130,13 +130,13 @@ class PartyShares:
 
     #: share of the examples that the server's global model is pretrained on
     server: Fraction = 0.2
-    #: share of the examples that are the unlabelled transfer set
-    transfer: Fraction = 0.2
+    #: share of the examples that are the unlabelled transfer set; null where another data set is (``transfer=NAME``)
+    transfer: Fraction | None = 0.2
     #: share of each party's examples that epochs are chosen on
     valid: Fraction = 0.1
 
     def __post_init__(self) -> None:
-        total = self.server + self.transfer
+        total = self.server + (self.transfer or 0)
         require(total < 1, "transfer", f"server + transfer = {total:g} leave the clients no images; below 1 is right")
 
 
@@ -167,16 +167,24 @@ SHARE_KEYS = ("server", "transfer", "valid", "unseen", "alter")
 PERSONAL_VALID = 0.2
 
 
-def party_shares(partition: dict[str, Any]) -> dict[str, Any]:
-    """The shares of a composed ``partition``, with defaults for null ones; not checked."""
-    defaults = dataclasses.asdict(PartyShares())
+def transfer_group(config: dict[str, Any]) -> dict[str, Any] | None:
+    """The group ``transfer`` of a composed config, unchecked: another data set as the transfer set; None without one,
+    as with ``transfer=none``, which is empty."""
+    return config.get("transfer") or None
+
+
+def party_shares(config: dict[str, Any]) -> dict[str, Any]:
+    """The shares of the partition of a composed distillation, with defaults for null ones; not checked."""
+    partition, defaults = config["partition"], dataclasses.asdict(PartyShares())
+    if transfer_group(config) is not None:
+        defaults["transfer"] = None
     return defaults | {key: partition[key] for key in defaults if partition.get(key) is not None}
 
 
 def held_out_shares(config: dict[str, Any]) -> dict[str, Any]:
     """The shares that a composed federated run holds out from its clients, {} where there are none: ``transfer`` where
-    a server distils (unless the task has a transfer set of its own) and ``valid`` where clients' own models are chosen
-    have defaults. Not checked.
+    a server distils (unless the task has a transfer set of its own, or another data set is it) and ``valid`` where
+    clients' own models are chosen have defaults. Not checked.
     """
     partition, method = config.get("partition") or {}, config.get("method") or {}
     shares = {}
@@ -186,7 +194,8 @@ def held_out_shares(config: dict[str, Any]) -> dict[str, Any]:
         shares["valid"] = PERSONAL_VALID
     names = [field.name for field in dataclasses.fields(HeldOut)]
     shares |= {key: partition[key] for key in names if partition.get(key) is not None}
-    return without(shares, "transfer") if has_transfer_set(config["task"]) else shares
+    elsewhere = transfer_group(config) is not None or has_transfer_set(config["task"])
+    return without(shares, "transfer") if elsewhere else shares
 
 
 def has_transfer_set(task: dict[str, Any]) -> bool:

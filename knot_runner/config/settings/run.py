@@ -38,12 +38,13 @@ from knot_runner.config.settings.partition import (
     PartyShares,
     held_out_shares,
     party_shares,
+    transfer_group,
 )
 from knot_runner.config.settings.privacy import UserPrivacySettings, check_privacy
 from knot_runner.config.settings.run_id import kind_of
 from knot_runner.config.settings.secrets import refuse_secrets
 from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
-from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, ImageTaskSettings
+from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELLED_FORMAT, ImageTaskSettings, check_not_own
 from knot_runner.config.settings.tasks.task import TEXT_FORMATS, TaskSettings
 from knot_runner.config.strict import build, shorten, without
 from knot_runner.util.errors import UserError, nearest
@@ -67,6 +68,8 @@ class Settings:
     training: TrainingSettings | FederatedTraining | None = None
     #: how examples are dealt to clients, one of ``PARTITION_SETTINGS``; null where data sets of texts are distilled
     partition: Any = None
+    #: another data set of images, whose labels are not read, as the transfer set; null = a share of the training images
+    transfer: ImageTaskSettings | None = None
     #: of federated methods: clients that come late, fail or are away; null = all come, and there is no clock
     fleet: FleetSettings | None = None
     #: of methods that distil images; null otherwise
@@ -106,7 +109,8 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
         name = config[group].get("name")
         if not re.fullmatch(r"\w[\w .+-]*", str(name)):
             raise UserError(f"{group}.name: {name!r} is not a plain name of letters, digits, . + - _")
-    settings = build(Settings, {**config, "fleet": fleet_group(config), **_parts(config, task_kind)}, "")
+    groups = {**config, "fleet": fleet_group(config), "transfer": None}
+    settings = build(Settings, groups | _parts(config, task_kind), "")
     method = build(kind, settings.method, "method")
     tracker = settings.tracker.name
     if tracker not in TRACKER_EXTRAS and not _load_plugins(config):
@@ -166,12 +170,16 @@ def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
     }
     if isinstance(parts["model"], CustomSettings):
         _check_target(config, parts["model"])
+    if transfer_group(config) is not None:
+        _check_formats(config, config["transfer"], (*IMAGE_FORMATS, UNLABELLED_FORMAT), "transfer")
+        parts["transfer"] = build(ImageTaskSettings, config["transfer"], "transfer")
+        check_not_own(parts["transfer"], parts["task"])
     if config.get("partition") is not None:
         parts["partition"] = _partition(config)
         if training is FederatedTraining and (shares := held_out_shares(config)):
             parts["held_out"] = build(HeldOut, shares, "partition")
         if training is TrainingSettings and family_of_algorithm(config["method"]["algorithm"]).clients:
-            parts["shares"] = build(PartyShares, party_shares(config["partition"]), "partition")
+            parts["shares"] = build(PartyShares, party_shares(config), "partition")
     return parts
 
 

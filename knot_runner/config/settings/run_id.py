@@ -9,7 +9,7 @@ from knot_runner.config.plugins import as_written
 from knot_runner.config.settings.distil.run_id import used_of_pool
 from knot_runner.config.settings.families import family_of_algorithm
 from knot_runner.config.settings.methods.server_distillation import used_of_server
-from knot_runner.config.settings.partition import SHARE_KEYS, held_out_shares, party_shares
+from knot_runner.config.settings.partition import SHARE_KEYS, held_out_shares, party_shares, transfer_group
 from knot_runner.config.settings.training_run_id import used_of_stage, used_of_training, used_stragglers
 from knot_runner.config.strict import digest, without
 
@@ -32,9 +32,18 @@ def run_id(config: dict[str, Any]) -> str:
         counted.pop("evaluate", None)
     if counted.get("privacy") is None:
         counted.pop("privacy", None)
+    if not _reads_transfer(config):
+        counted.pop("transfer", None)
     if "plugins" in counted:
         counted["plugins"] = [as_written(plugin) for plugin in counted["plugins"]]
     return digest(USED[kind_of(config["task"])](config, counted), 12)
+
+
+def _reads_transfer(config: dict[str, Any]) -> bool:
+    """Whether another data set is the transfer set; a federated method that does not distil reads none."""
+    method = config["method"]
+    rounds = family_of_algorithm(method["algorithm"]).training == "rounds"
+    return transfer_group(config) is not None and not (rounds and method.get("distil") is None)
 
 
 def kind_of(task: dict[str, Any]) -> str:
@@ -47,6 +56,8 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     task, method = _used_images(counted["task"], counted["task"]["source"]), dict(counted["method"])
     family = family_of_algorithm(method["algorithm"])
     used = {**counted, "task": task}
+    if "transfer" in counted:
+        used["transfer"] = _used_transfer(counted["transfer"])
     if not family.trains:
         used = {**without(used, "model", "training"), "method": _used_distances(method, "encoder")}
         return {**used, **_used_partition(counted)}
@@ -56,7 +67,7 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     used = {**used, **_used_of_stages(counted, "texts", "tokens")}
     if not family.clients:
         return used_of_pool(used)
-    shares = party_shares(counted["partition"])
+    shares = party_shares(config)
     return {**used, "partition": {**without(counted["partition"], *SHARE_KEYS), **shares}}
 
 
@@ -154,6 +165,13 @@ def _used_images(task: dict[str, Any], source: str) -> dict[str, Any]:
     if geometry != "superclasses":
         unused.add("superclasses")
     return without(task, *unused)
+
+
+def _used_transfer(images: dict[str, Any]) -> dict[str, Any]:
+    """What counts of another data set as the transfer set: where its images are, and how many; its classes say which
+    files are read, and the task's statistics normalise them."""
+    unread = ("coordinates", "geometry", "superclasses", "mean", "std", "augment", "holdout")
+    return without(_used_images(images, images["source"]), *unread)
 
 
 def _used_of_image_sets(_: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:

@@ -65,8 +65,13 @@ def _split(root: Path, entry: str) -> tuple[Path | None, str]:
 
 def _tree(folder: DataFolder, path: Path) -> Iterator[tuple[str, str, bytes]]:
     """Class, name and bytes of each file in the class folders of ``path``, except hidden ones."""
-    for file, data in folder.contents(path, "*/*", lambda file: _check_file(str(file), file.name, file.stat().st_size)):
+    for file, data in folder.contents(path, "*/*", check_image_file):
         yield file.parent.name, str(file), data
+
+
+def check_image_file(file: Path) -> None:
+    """Whether ``file`` is by name and size a PNG or JPEG image. Raises :class:`UserError`."""
+    _check_file(str(file), file.name, file.stat().st_size)
 
 
 def _check_file(where: str, name: str, size: int) -> None:

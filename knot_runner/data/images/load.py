@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from knot_runner.data.hub import read_hub_images
 from knot_runner.data.images.checks import ImageReader, by_part
 from knot_runner.data.images.cifar import read_cifar
 from knot_runner.data.images.folders import read_folders
-from knot_runner.data.images.geometry import class_points
+from knot_runner.data.images.geometry import class_points, with_superclasses
 from knot_runner.data.images.gld23k import read_gld23k
 from knot_runner.data.images.idx import read_idx, read_usps
 from knot_runner.data.images.leaf import read_leaf
@@ -40,17 +41,24 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None, readers: Fi
     Same settings and files, same task, bit for bit, whatever ``readers`` there are.
     Raises :class:`UserError` naming the key or file.
     """
-    classes, coordinates, folder = settings.classes, class_points(settings), None
+    classes, folder = settings.classes, None
     if settings.source == "embedded":
-        parts, classes, coordinates = _embedded(settings), EMBEDDED_DIGITS, _first_points(coordinates)
+        parts, classes = _embedded(settings), EMBEDDED_DIGITS
     elif settings.source == "local":
-        folder = _open(settings, data_root, readers)
+        folder = open_source(settings, data_root, readers)
         parts = IMAGE_READERS[settings.local.format](folder, settings)
     elif settings.hub is None:
         raise UserError(f"task.hub: is not set, so task.source=hub has no {settings.name}")
     else:
         parts = read_hub_images(settings.hub, settings.shape, settings.classes)
+    hierarchy: list[str] = []
+    if settings.geometry == "superclasses" and settings.source != "embedded":
+        settings, hierarchy = with_superclasses(settings, parts.superclasses)
+    coordinates = class_points(settings)
+    if settings.source == "embedded":
+        coordinates = _first_points(coordinates)
     train, test, notes = _split(settings, parts)
+    notes += hierarchy
     present = len(np.unique(train.labels))
     if present < len(classes):
         notes.append(f"{settings.name}: the training images are of {present} of the {len(classes)} classes")
@@ -75,14 +83,18 @@ def _first_points(coordinates: list[list[float]] | None) -> list[list[float]] | 
     return coordinates[:digits] if coordinates and len(coordinates) >= digits else None
 
 
-def _open(settings: ImageTaskSettings, data_root: Path | None, readers: FileReaders) -> DataFolder:
-    """The data folder, after the checks of ``task.local`` that need no file."""
+def open_source(
+    settings: ImageTaskSettings, data_root: Path | None, readers: FileReaders, formats: Container[str] | None = None
+) -> DataFolder:
+    """The data folder, after the checks of ``task.local`` that need no file; ``formats``: those that can be read, by
+    default :data:`IMAGE_READERS`. Raises :class:`UserError`."""
+    formats = IMAGE_READERS if formats is None else formats
     source = settings.local
     if source is None:
         raise UserError(f"task.local: is not set, so task.source=local has no {settings.name}")
     if not source.train:
         raise UserError("task.local.train: names no file")
-    if source.format not in IMAGE_READERS:
+    if source.format not in formats:
         raise UserError(f"task.local.format: no reader '{source.format}'{nearest(source.format, IMAGE_READERS)}")
     folder = open_folder(data_root, readers)
     twice = set(source.train) & set(source.test)

@@ -20,11 +20,11 @@ SERVER, TRANSFER = "server", "transfer"
 def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed: int) -> PartyTask:
     """The parties that ``shares`` and ``partition`` make of ``task``; same seed, same parties.
 
-    The server's and the transfer set's images are sampled from all training images, stratified by class, and the rest
-    is dealt to the clients by ``partition``. All test images are the server's test set, too. Raises
-    :class:`UserError` where a party would have too few images.
+    The server's and the transfer set's images (but for another data set's, ``task.transfer``) are sampled from all
+    training images, stratified by class, and the rest is dealt to the clients by ``partition``. All test images are the
+    server's test set, too. Raises :class:`UserError` where a party would have too few images.
     """
-    server, transfer, rest = _shared_out(task.train, shares, seed)
+    server, transfer, rest = _shared_out(task, shares, seed)
     dealt = make_partition(partition, dataclasses.replace(task, train=rest), seed)
     datasets = {}
     for name, rows, test in zip(dealt.names, dealt.train, dealt.test, strict=True):
@@ -43,7 +43,7 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
 
 def clients_images(task: ImageTask, shares: PartyShares, seed: int) -> ImageTask:
     """``task`` with the training images that :func:`image_parties` deals to the clients. Raises :class:`UserError`."""
-    return dataclasses.replace(task, train=_shared_out(task.train, shares, seed)[2])
+    return dataclasses.replace(task, train=_shared_out(task, shares, seed)[2])
 
 
 def transfer_rows(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -52,9 +52,11 @@ def transfer_rows(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarr
     return _cut_rows(labels, share, "transfer", seed)
 
 
-def _shared_out(images: Images, shares: PartyShares, seed: int) -> tuple[Images, Images, Images]:
-    """The server's images, those of the transfer set, and the clients'."""
-    rest, server = _cut(images, shares.server, "server", seed)
+def _shared_out(task: ImageTask, shares: PartyShares, seed: int) -> tuple[Images, Images | None, Images]:
+    """The server's images, those of the transfer set (of another data set where ``task`` has one), and the clients'."""
+    rest, server = _cut(task.train, shares.server, "server", seed)
+    if shares.transfer is None:
+        return server, task.transfer, rest
     rest, transfer = _cut(rest, shares.transfer / (1 - shares.server), "transfer", seed)
     return server, transfer, rest
 

@@ -28,7 +28,7 @@ from knot_runner.methods.federation import Federation, with_server
 from knot_runner.methods.party import Architecture, Party
 from knot_runner.models.network import Network
 from knot_runner.pipelines.clients.architectures import dealt_networks, dealt_notes
-from knot_runner.pipelines.clients.transfer_set import deal_clients, server_examples
+from knot_runner.pipelines.clients.transfer_set import deal_clients, server_examples, with_other_set
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds.private_training import privacy_notes, with_privacy
 from knot_runner.pipelines.runs.first_model import first_model
@@ -83,7 +83,7 @@ def make_setup(context: RunContext) -> Setup:
     """Reads the examples, partitions them, describes the model. Raises :class:`UserError`."""
     settings = context.settings
     if settings.on_images:
-        task = read_images(context)
+        task = with_other_set(context, read_images(context))
         data, test = resident(task, task.train), resident(task, task.test)
         network = Network(settings.model, task.shape, len(task.classes))
     else:

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import Labels
-from knot_runner.data.images import ImageTask, Partition, make_partition
+from knot_runner.config.settings import FederatedSettings, Labels
+from knot_runner.data.images import Images, ImageTask, Partition, make_partition
 from knot_runner.data.images.held_out import hold_out_valid
 from knot_runner.data.images.parties import transfer_rows
+from knot_runner.data.images.unlabelled import with_transfer
 from knot_runner.data.pools import TextPool
 from knot_runner.data.tasks import UNLABELLED
 from knot_runner.engine.examples import ClientData, ImageData, TextData
@@ -24,6 +25,18 @@ from knot_runner.pipelines.federations.random_images import random_images
 from knot_runner.util.errors import UserError
 
 NO_ROWS = np.empty(0, dtype=np.int64)
+
+
+def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
+    """``task`` with the data set of images that ``transfer`` names as its transfer set; as it is where none is named,
+    or where the run distils nothing, which is said. Raises :class:`UserError`."""
+    settings, hp = context.settings, context.hp
+    if settings.transfer is None:
+        return task
+    if isinstance(hp, FederatedSettings) and hp.distil is None:
+        note = f"transfer={settings.transfer.name}: method={hp.name} distils nothing and does not read it"
+        return dataclasses.replace(task, notes=[*task.notes, note])
+    return with_transfer(task, context.services.unlabelled(settings.transfer, context.data_root))
 
 
 def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Partition, np.ndarray]:
@@ -79,19 +92,24 @@ def server_examples(
 def _more_examples(
     context: RunContext, task: ImageTask | TextPool, data: ClientData, held_out: np.ndarray
 ) -> tuple[ClientData | None, ClientData | None]:
-    """Returns the task's own transfer set, if any, and random examples, if the weighting uses biases; both
-    unlabelled."""
+    """Returns the task's own transfer set (of texts, or the data set that ``transfer`` names), if any, and random
+    examples, if the weighting uses biases; both unlabelled."""
     spec = context.hp.distil
     biased = needs_bias(spec.weighting)
     if isinstance(task, TextPool):
         from knot_runner.pipelines.clients.texts import server_texts  # imports tokenizers, for texts alone
 
         return server_texts(context, task, biased)
+    own = None if task.transfer is None else _resident(data, task.transfer)
     if not biased:
-        return None, None
-    images = random_images(task.train.take(held_out), spec.bias, context.settings.seed)
-    pixels, labels = torch.from_numpy(images.pixels), torch.from_numpy(images.labels)
-    return None, dataclasses.replace(data, pixels=pixels, labels=labels)
+        return own, None
+    public = task.train.take(held_out) if task.transfer is None else task.transfer
+    return own, _resident(data, random_images(public, spec.bias, context.settings.seed))
+
+
+def _resident(data: ImageData, images: Images) -> ImageData:
+    """``images`` as engines hold them, normalised as ``data`` is."""
+    return dataclasses.replace(data, pixels=torch.from_numpy(images.pixels), labels=torch.from_numpy(images.labels))
 
 
 def _joined(parts: list[ClientData], transfer: Tensor) -> ClientData:

@@ -107,8 +107,12 @@ def space(
     images (None = all) for ``spec.epochs`` epochs of Adam on the mean squared error of normalised pixels, on the CPU.
 
     ``epochs=0``: as initialised from the seed. A trained one is an artefact that all runs with the same data, rows,
-    seed and settings share. Raises :class:`UserError` when training diverges.
+    seed and settings share. Raises :class:`UserError` where all images are the same, or when training diverges.
     """
+    if len(task.train) > 1 and (task.train.pixels == task.train.pixels[:1]).all():
+        raise UserError(
+            f"{task.name}: all {len(task.train)} training images are the same, so no distance between them can be told"
+        )
     plain = Space(task.shape, task.mean, task.std)
     if spec is None:
         return plain

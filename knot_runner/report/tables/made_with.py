@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from knot_runner.config.settings.partition import SHARE_KEYS, party_shares
+from knot_runner.config.settings.partition import SHARE_KEYS, party_shares, transfer_group
 from knot_runner.config.strict import without
 
 
@@ -17,7 +17,7 @@ def made_with(configs: list[dict[str, Any]]) -> str:
     training, on_images = first["training"], first["task"]["kind"] == "images"
     if "terms" in first["method"]:
         return _distilled(configs)
-    parts = [_data(first), _shares(first["partition"])] if on_images else _texts_and_model(first)
+    parts = [_data(first), _shares(first)] if on_images else _texts_and_model(first)
     parts.append(f"local models {_stage(training['local'])}, global {_stage(training['pretrain'])}")
     distilling = [config["method"] for config in configs if "loss" in config["method"]]
     if distilling:
@@ -57,9 +57,10 @@ def _texts_and_model(config: dict[str, Any]) -> list[str]:
     ]
 
 
-def _shares(partition: dict[str, Any]) -> str:
-    shares = party_shares(partition)
-    return f"{shares['server']:.0%} of the training images at the server, {shares['transfer']:.0%} transferred"
+def _shares(config: dict[str, Any]) -> str:
+    shares, other = party_shares(config), transfer_group(config)
+    public = f"{shares['transfer']:.0%} transferred" if other is None else f"{other['name']} transferred"
+    return f"{shares['server']:.0%} of the training images at the server, {public}"
 
 
 def _stage(stage: dict[str, Any]) -> str:

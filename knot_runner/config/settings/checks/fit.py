@@ -7,7 +7,7 @@ from typing import Any
 from knot_runner.config.settings.families import family_of, family_of_algorithm
 from knot_runner.config.settings.methods.fedwad import GaussiansSettings, ImageSetsSettings
 from knot_runner.config.settings.networks import NETWORK_SETTINGS
-from knot_runner.config.settings.partition import SHARE_KEYS, has_transfer_set
+from knot_runner.config.settings.partition import SHARE_KEYS, has_transfer_set, transfer_group
 from knot_runner.config.settings.run_id import kind_of
 from knot_runner.util.errors import UserError
 
@@ -50,6 +50,8 @@ def check_fit(config: dict[str, Any], method: type, task_kind: str) -> None:
     if task_kind not in family_of(method).tasks:
         what, fits = WHAT_IS_IN.get(task_kind, task_kind), FITTING_METHODS[task_kind]
         raise Misfit(f"method={method_name}: task={name} has {what}; method={fits} would fit")
+    if transfer_group(config) is not None:
+        _check_transfer(config, family_of(method).name, task_kind)
     if task_kind in UNTRAINED_TASKS:
         for group in ("model", "training", "partition"):
             if config.get(group) is not None:
@@ -83,6 +85,27 @@ def check_fit(config: dict[str, Any], method: type, task_kind: str) -> None:
     _check_shares(given, method_name, rounds, family.holds_out, on_images)
     if rounds and "transfer" in given and has_transfer_set(config["task"]):
         raise Misfit(f"partition.transfer: task={name} has a transfer set of its own; null is right")
+
+
+def _check_transfer(config: dict[str, Any], family: str, task_kind: str) -> None:
+    """Whether task and method take another data set of images as the transfer set. A federated method that does not
+    distil may have one beside it, unread, so that one command compares it with methods that do."""
+    task, transfer = config["task"], config["transfer"]
+    if not isinstance(transfer, dict):
+        raise Misfit(f"transfer: {transfer!r:.40} is no data set of images; transfer=NAME chooses one")
+    if task_kind != "images":
+        own = "has a transfer set of its own" if has_transfer_set(task) else "trains nothing"
+        raise Misfit(f"transfer={transfer.get('name')}: task={task.get('name')} {own}; transfer=none is right")
+    if family not in ("distillation", "federated"):
+        raise Misfit(
+            f"transfer={transfer.get('name')}: method={config['method'].get('name')} has no transfer set; "
+            "transfer=none is right"
+        )
+    if (config.get("partition") or {}).get("transfer") is not None:
+        raise Misfit(
+            f"partition.transfer: transfer={transfer.get('name')} is the transfer set, and no share of the training "
+            "images; null is right"
+        )
 
 
 def _check_shares(given: list[str], method: str, rounds: bool, holds_out: bool, on_images: bool) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
 from knot_runner.config.settings.sizes import Fraction, ImageSide, Seed, Spread
+from knot_runner.config.settings.tasks.task import equal_points
 from knot_runner.config.strict import require
-from knot_runner.util.errors import nearest
+from knot_runner.util.errors import UserError, nearest
 
 #: formats of image files that are read without plug-ins
 IMAGE_FORMATS = ("leaf", "cifar", "idx", "usps", "folders", "gld23k")
+#: the format of images without labels, which a transfer set may have
+UNLABELLED_FORMAT = "files"
 
 
 @dataclass
@@ -21,6 +25,7 @@ class ImageFiles:
     ``leaf``: json files or folders of them. ``cifar``: folders or archives of the official batches (binary or python).
     ``idx``: pairs [images, labels]. ``usps``: zip.train / zip.test text. ``folders``: class folders, in a tree or a zip
     (``archive.zip/train``). ``gld23k``: csv files of user_id, image_id, class; images in ``../images`` of each.
+    ``files``, of ``transfer`` alone: folders of images without labels, or of such folders.
     """
 
     #: leaf, cifar, idx, usps, folders, gld23k, or what a plug-in's reader is called
@@ -74,7 +79,8 @@ class ImageTaskSettings:
     #: where classes lie for semantic distance and transport costs: given = ``coordinates``; onehot = every two sqrt(2)
     #: apart; superclasses = 1 apart within one of ``superclasses``, 2 otherwise
     geometry: Literal["given", "onehot", "superclasses"] = field(default="given", kw_only=True)
-    #: superclass -> its classes, each in one of them
+    #: superclass -> its classes, each in one of them; null = those of CIFAR-100's coarse labels, where the files are
+    #: its archives
     superclasses: dict[str, list[str]] | None = field(default=None, kw_only=True)
     #: [channels, height, width]
     shape: list[ImageSide]
@@ -104,9 +110,10 @@ class ImageTaskSettings:
         if self.coordinates is not None:
             fits = len(self.coordinates) == len(self.classes) and len({len(p) for p in self.coordinates}) == 1
             require(fits, "coordinates", f"needs one point of equal length for each of {len(self.classes)} classes")
-            points = {tuple(point) for point in self.coordinates}
-            require(len(points) == len(self.classes), "coordinates", "two classes share one point")
-        if self.geometry == "superclasses":
+            pair = equal_points(self.classes, self.coordinates)
+            require(pair is None, "coordinates", f"classes {pair} share one point, so their cost would be 0")
+        in_files = self.source == "local" and self.local is not None and self.local.format == "cifar"
+        if self.geometry == "superclasses" and not (in_files and self.superclasses is None):
             self._check_superclasses()
 
     def _check_superclasses(self) -> None:
@@ -116,3 +123,19 @@ class ImageTaskSettings:
             require(listed[name] == 1, "superclasses", f"class {name!r} is in {listed[name]} of them; one is right")
         for name in listed:
             require(name in self.classes, "superclasses", f"no class {name!r}{nearest(name, self.classes)}")
+
+
+def transfer_keys(line: str) -> str:
+    """A ``line`` on keys of ``task`` as one on those of ``transfer``, which are alike."""
+    return re.sub(r"\btask\.(?=(local|hub|source|shape|classes)\b)", "transfer.", line)
+
+
+def check_not_own(images: ImageTaskSettings, task: ImageTaskSettings) -> None:
+    """Whether ``images``, a transfer set, are another data set than that of ``task``. Raises :class:`UserError`."""
+    theirs, ours = (set() if one.local is None else {*one.local.train, *one.local.test} for one in (images, task))
+    same_hub = images.hub is not None and task.hub is not None and images.hub.id == task.hub.id
+    if theirs & ours or same_hub:
+        raise UserError(
+            f"transfer={images.name}: is the data set of task={task.name}; partition.transfer=SHARE makes some of its "
+            "training images the transfer set"
+        )

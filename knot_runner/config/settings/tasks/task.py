@@ -28,6 +28,16 @@ def check_missing(missing: str | list[str], known: Collection[str]) -> None:
         require(name in known, "missing", f"{name!r} is no data set that may be left out{nearest(name, known)}")
 
 
+def equal_points(names: list[str], points: list[list[float]]) -> str | None:
+    """``'a' and 'b'``: the first two of ``names`` that share one of ``points``; None where each has its own."""
+    at: dict[tuple[float, ...], str] = {}
+    for name, point in zip(names, points, strict=True):
+        first = at.setdefault(tuple(point), name)
+        if first != name:
+            return f"{first!r} and {name!r}"
+    return None
+
+
 @dataclass
 class Labels:
     """The label space: names, one coordinate vector each, and which support the transport cost is measured on."""
@@ -51,8 +61,8 @@ class Labels:
         require(
             len(sizes) == 1 and sizes[0] > 0, "coordinates", f"points of unequal length {sizes}; all alike is right"
         )
-        points = {tuple(point) for point in self.coordinates}
-        require(len(points) == len(self.names), "coordinates", "two labels share one point, so their cost would be 0")
+        pair = equal_points(self.names, self.coordinates)
+        require(pair is None, "coordinates", f"labels {pair} share one point, so their cost would be 0")
 
 
 @dataclass

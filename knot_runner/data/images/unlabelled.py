@@ -1,0 +1,153 @@
+"""Images of another data set than the task's, without their labels: the transfer set of a distillation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from knot_runner.config.settings import ImageTaskSettings
+from knot_runner.config.settings.tasks.images import UNLABELLED_FORMAT, transfer_keys
+from knot_runner.data.checksums import DataFolder
+from knot_runner.data.embedded import read_digits, scale
+from knot_runner.data.file_readers import ALONE, FileReaders
+from knot_runner.data.hub import read_hub_images
+from knot_runner.data.images.checks import decode_fitted
+from knot_runner.data.images.folders import check_image_file
+from knot_runner.data.images.load import IMAGE_READERS, open_source
+from knot_runner.data.tasks import UNLABELLED, Images, ImageTask
+from knot_runner.provenance.fingerprints import Opened
+from knot_runner.util.errors import UserError
+
+#: Grey of red, green and blue (ITU-R BT.601, as Pillow's).
+LUMA = np.array([0.299, 0.587, 0.114])
+#: Images that are converted at once, so that their float64 copies are small.
+_BLOCK = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class UnlabelledImages:
+    """Training images of the data set ``name``, in file order, every label -1; ``files``: what was read of them."""
+
+    name: str
+    images: Images
+    files: list[Opened] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def load_unlabelled(
+    settings: ImageTaskSettings, data_root: Path | None, readers: FileReaders = ALONE
+) -> UnlabelledImages:
+    """The training images of ``settings.source``, ``settings.limit`` of them (drawn by ``cut_seed``).
+
+    Labels are hidden before anything is drawn, so none decides what is read. Raises :class:`UserError` naming the key
+    below ``transfer`` or the file.
+    """
+    try:
+        pixels, files, notes = _pixels(settings, data_root, readers)
+    except UserError as problem:  # readers know the keys of a task
+        raise UserError(transfer_keys(str(problem))) from None
+    count = len(pixels)
+    if settings.limit is not None and settings.limit > count:
+        raise UserError(
+            f"transfer.limit: {settings.limit} images are asked for, but {settings.name} has {count}; at most {count}, "
+            "or null for all, is right"
+        )
+    if settings.limit is not None:
+        chosen = np.random.default_rng(settings.cut_seed).permutation(count)[: settings.limit]
+        pixels = pixels[np.sort(chosen)]
+    labels = np.full(len(pixels), UNLABELLED, dtype=np.int64)
+    return UnlabelledImages(settings.name, Images(pixels, labels), files, notes)
+
+
+def with_transfer(task: ImageTask, other: UnlabelledImages) -> ImageTask:
+    """``task`` with ``other`` as its transfer set, in the shape and type of its own images. Raises
+    :class:`UserError`."""
+    images = fit_images(other.images, task.train.pixels)
+    note = f"transfer={other.name}: {len(images)} images of another data set are the transfer set"
+    note += _changes(other.images.pixels.shape[1:], images.pixels.shape[1:])
+    files = {file.path: file for file in (*task.files, *other.files)}
+    notes = [*task.notes, *other.notes, note]
+    return replace(task, transfer=images, notes=notes, files=list(files.values()))
+
+
+def _changes(before: tuple[int, ...], after: tuple[int, ...]) -> str:
+    """What :func:`fit_images` does to images of the shape ``before``; "" where nothing."""
+    changes = []
+    if before[1:] != after[1:]:
+        changes.append("scaled bilinearly")
+    if before[0] != after[0]:
+        changes.append("in grey (BT.601)" if after[0] == 1 else "grey in all channels")
+    shapes = ("x".join(map(str, shape)) for shape in (before, after))
+    return f", {' made '.join(shapes)}: {', '.join(changes)}" if changes else ""
+
+
+def fit_images(images: Images, like: np.ndarray) -> Images:
+    """``images`` in the shape and type of the pixels ``like`` [N, C, H, W] uint8 or float32: grey in all channels, or
+    grey of colours; bilinear, as in a task of several sets; uint8 rounded. Raises :class:`UserError`."""
+    channels, wanted = images.pixels.shape[1], like.shape[1]
+    if channels != wanted and {channels, wanted} != {1, 3}:
+        raise UserError(
+            f"transfer.shape: images of {channels} channels, where task.shape has {wanted}; equal, or 1 and 3, is right"
+        )
+    if images.pixels.shape[1:] == like.shape[1:] and images.pixels.dtype == like.dtype:
+        return images
+    blocks = [images.pixels[at : at + _BLOCK] for at in range(0, len(images), _BLOCK)]
+    fitted = [_fit(block, like.shape[1:]) for block in blocks]
+    if like.dtype == np.uint8:
+        fitted = [np.rint(block * 255) for block in fitted]
+    return replace(images, pixels=np.concatenate([block.astype(like.dtype) for block in fitted]))
+
+
+def _fit(pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """float64 [n, *shape] in 0..1 of ``pixels`` [n, C, H, W]."""
+    found = pixels.astype(np.float64) / (255 if pixels.dtype == np.uint8 else 1)
+    if found.shape[1] == 3 and shape[0] == 1:
+        found = np.tensordot(LUMA, found, axes=(0, 1))[:, None]
+    if found.shape[2:] != tuple(shape[1:]):
+        found = scale(found.reshape(-1, *found.shape[2:]), *shape[1:]).reshape(*found.shape[:2], *shape[1:])
+    return np.broadcast_to(found, (len(found), *shape))
+
+
+def _pixels(
+    settings: ImageTaskSettings, data_root: Path | None, readers: FileReaders
+) -> tuple[np.ndarray, list[Opened], list[str]]:
+    """All training images of the source, the files that they are from, and notes."""
+    if settings.source == "embedded":
+        note = (
+            f"{settings.name}: scikit-learn's handwritten digits, turned by 90 degrees, stand in "
+            f"(transfer.source=embedded); these numbers say nothing of {settings.name}"
+        )
+        return np.ascontiguousarray(np.rot90(read_digits(settings.shape).pixels, axes=(2, 3))), [], [note]
+    if settings.source == "hub":
+        if settings.hub is None:
+            raise UserError(f"task.hub: is not set, so task.source=hub has no {settings.name}")
+        own = replace(settings.hub, splits={key: name for key, name in settings.hub.splits.items() if key == "train"})
+        parts = read_hub_images(own, settings.shape, settings.classes)
+        return parts.train.pixels, [], parts.notes
+    if settings.local is not None:
+        settings = replace(settings, local=replace(settings.local, test=[]))
+    if settings.local is not None and settings.local.format == UNLABELLED_FORMAT:
+        folder = open_source(settings, data_root, readers, formats=(UNLABELLED_FORMAT,))
+        files = (one for entry in settings.local.train for one in _image_files(folder, entry))
+        found = [decode_fitted(str(path), data, settings.shape) for path, data in files]
+        return np.stack(found), folder.files, []
+    folder = open_source(settings, data_root, readers)
+    parts = IMAGE_READERS[settings.local.format](folder, settings)
+    return parts.train.pixels, folder.files, parts.notes
+
+
+def _image_files(folder: DataFolder, entry: str) -> Iterator[tuple[Path, bytes]]:
+    """Path and bytes of each PNG or JPEG file in the folder ``entry``, or, where it has none, in its folders."""
+    path = folder.path(entry)
+    if not path.is_dir():
+        raise UserError(f"{path}: is not there, or no folder of images")
+    flat = any(file.is_file() and not file.name.startswith(".") for file in path.iterdir())
+    count = 0
+    for found in folder.contents(path, "*" if flat else "*/*", check_image_file):
+        count += 1
+        yield found
+    if not count:
+        raise UserError(f"{path}: there is no image")
