@@ -38,8 +38,8 @@ class RoundWork:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a federated method sends. ``sent``: in words, for the result; ``count(hp, federation, work) -> (down, up)``:
-    bytes that all clients of a round (:class:`RoundWork`) receive and send."""
+    """The traffic of a federated method. ``sent``: in words, for the result; ``count(hp, federation, work) -> (down,
+    up)``: bytes that all clients of a round (:class:`RoundWork`) receive and send."""
 
     sent: str
     count: Callable[..., tuple[int, int]]

@@ -130,7 +130,7 @@ def _potential(
     rows = ascent.begin_ascent(p, q, limit, 0 * p[0] + epsilon, 0 * p)
     rows = ascent.climb(rows, cost, epsilon, tolerance, MOST_STEPS)
     h, iterations = rows.h, rows.count
-    # the flow over an edge must exceed the rounding error of other flows, and p differ from q
+    # flows over edges must exceed the rounding error of the other flows, and so must p - q
     seen = least > ascent.GROUND * (1 + float(ground.max()) / epsilon)
     different = abs((q - p).sum(0)) <= 0.01 * abs(excess).sum(0)
     rest = ~(rows.done & seen & different)

@@ -150,7 +150,7 @@ def _method_settings(config: dict[str, Any], task_kind: str) -> type:
         if algorithm in METHOD_SETTINGS:
             return METHOD_SETTINGS[algorithm]
         federated = task_kind in family_of(FederatedSettings).tasks
-        if _load_plugins(config) and (algorithm in METHOD_SETTINGS or federated):  # a family or method of one's own
+        if _load_plugins(config) and (algorithm in METHOD_SETTINGS or federated):  # a plug-in's family or method
             return METHOD_SETTINGS.get(algorithm, FederatedSettings)
     raise UserError(f"method.algorithm: no algorithm {algorithm!r}{nearest(str(algorithm), METHOD_SETTINGS)}")
 
@@ -198,7 +198,7 @@ def _check_target(config: dict[str, Any], model: CustomSettings) -> None:
 def _partition(config: dict[str, Any]) -> Any:
     kind = config["partition"].get("kind") if isinstance(config["partition"], dict) else config["partition"]
     if isinstance(kind, str) and kind not in PARTITION_SETTINGS:
-        _load_plugins(config)  # a partition of one's own brings its settings
+        _load_plugins(config)  # a plug-in's partition brings its settings
     if not isinstance(kind, str) or kind not in PARTITION_SETTINGS:
         raise UserError(f"partition.kind: no partition {kind!r}{nearest(str(kind), PARTITION_SETTINGS)}")
     return build(PARTITION_SETTINGS[kind], without(config["partition"], *SHARE_KEYS), "partition")

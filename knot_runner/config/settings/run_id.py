@@ -118,7 +118,7 @@ def _used_partition(counted: dict[str, Any]) -> dict[str, Any]:
 
 def _used_distances(method: dict[str, Any], reads: str) -> dict[str, Any]:
     """Returns the settings in use of methods that train no model: the exact distance has no interpolating measures, and
-    without an encoder there are no decoded images."""
+    ``encoder_share`` counts only with an encoder."""
     used = without(method, "fedwad") if method.get("distance") == "exact" else dict(method)
     if "otdd" in used:
         return {**used, "otdd": _used_otdd(used["otdd"], reads)}

@@ -23,7 +23,7 @@ class _Info(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        """As tarfile asks for each block of 512 bytes that is a header."""
+        """Called by tarfile for each header block of 512 bytes."""
         info = super().frombuf(buf, encoding, errors)
         if info.type in _EXTENDED and info.size > MAX_HEADER:
             raise ValueError(f"an extended header of {info.size:,} bytes, more than {MAX_HEADER:,}")

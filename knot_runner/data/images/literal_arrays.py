@@ -1,4 +1,4 @@
-"""Arrays of unsigned bytes as a pickle spells them: the names it asks for, each answered here without any import."""
+"""Arrays of unsigned bytes in a pickle: the names that it imports, each replaced here without any import."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class GlobalName:
-    """A name the file asks for; only ever compared with those known."""
+    """A name that the file imports; only ever compared with the known ones."""
 
     module: str
     name: str
@@ -70,7 +70,7 @@ def set_state(target: Any, state: Any) -> None:
 
 
 def known_name(module: str, name: str) -> GlobalName:
-    """The name, if it is one answered here. Raises :class:`Refused`."""
+    """Returns the name, if it is a known one. Raises :class:`Refused`."""
     found = GlobalName(module, name)
     if found not in CALLS and found != NDARRAY:
         raise Refused(f"asks for {module[:60]}.{name[:60]}, which plain data does not need")

@@ -1,5 +1,5 @@
-"""What a federated round costs: bytes (:mod:`~knot_runner.methods.federated.traffic`) and estimated FLOPs, of all of
-its clients together.
+"""Costs of a federated round: bytes (:mod:`~knot_runner.methods.federated.traffic`) and estimated FLOPs, of all of its
+clients together.
 
 With F, the forward pass of one example, training takes 3 F per example and epoch, since the backward pass takes about
 twice the forward one (Kaplan et al. 2020, section 2.1), and inference takes F. Optimiser steps, aggregation, evaluation

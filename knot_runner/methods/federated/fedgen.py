@@ -123,7 +123,8 @@ def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
 
 
 def _head(federation: Federation, result: Trained) -> Head:
-    """What a participant sends beside its model: its last layer is part of that, the counts of its labels are not."""
+    """Returns a participant's last layer, which is part of the model that it sends, and its label counts, sent in
+    addition."""
     named = flat.views(result.weights, _head_fields(federation))
     weight, bias = named.values()
     labels = federation.train_labels[federation.clients[result.client].train]

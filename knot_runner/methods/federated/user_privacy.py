@@ -20,7 +20,7 @@ from knot_runner.engine.seeds import generator
 @dataclass(frozen=True)
 class UserPrivacy:
     """``clip_norm`` C (None: not clipped), ``noise_multiplier`` z, and how ``participants`` of ``clients`` are drawn:
-    qK of K, with ``poisson`` each by itself, so that a round has so many on average."""
+    qK of K, with ``poisson`` each independently, so that this is a round's mean number."""
 
     clip_norm: float | None
     noise_multiplier: float

@@ -1,8 +1,8 @@
 """Repeated aggregation by the similarity of clients' label shares (soup.md 3.4, personalisation.md 3.4).
 
 S_ki is the cosine of the label histograms of clients k and i. Every client trains its model of the last round for one
-epoch; then, so many times over, theta_k <- sum_i A_ki theta_i and another epoch. State: ``theta/weights`` [K, P] and
-``theta/buffers`` [K, Q] of all clients.
+epoch; then, for a number of rounds, theta_k <- sum_i A_ki theta_i and another epoch. State: ``theta/weights`` [K, P]
+and ``theta/buffers`` [K, Q] of all clients.
 """
 
 from __future__ import annotations

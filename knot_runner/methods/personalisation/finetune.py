@@ -31,7 +31,7 @@ def init(hp: FinetuneSettings, federation: PersonalFederation) -> FederatedState
 def plan(
     hp: FinetuneSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
-    """The next part of their epochs by the clients under way; the next few clients once they are through."""
+    """Requests the next part of the training clients' epochs; once they have finished, the next few clients start."""
     step = round % hp.saves
     return [finetune_request(hp, federation, state, client, step) for client in under_way(hp, federation, round)]
 

@@ -131,7 +131,7 @@ def _tasks(
     options: OtddSettings,
     seed: int,
 ) -> Iterator[Tile]:
-    """One task of each tile, made when it is asked for. ``means`` [N, d]: of the features of every set."""
+    """Yields one task per tile, made on demand. ``means`` [N, d]: of the features of every set."""
     features = means.shape[1]
     start = first_points(features, options, seed)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -1,7 +1,7 @@
 """Settings of the loss terms of ``method=distil``, one dataclass each (``method.terms.NAME``).
 
-What the terms are: ``knot_runner/methods/distil/terms.md``. Defaults are the published values; weights have none, for
-the published ones fit nets of another size.
+The terms: ``knot_runner/methods/distil/terms.md``. Defaults are the published values; weights have none, for the
+published ones fit nets of another size.
 """
 
 from __future__ import annotations

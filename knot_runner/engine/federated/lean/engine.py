@@ -81,7 +81,7 @@ class Lean:
     def _pooled(self, requests: list[EngineRequest]) -> list[Result]:
         try:
             return self._pool.run(requests)
-        except BaseException:  # Ctrl-C, a dead worker, a worker's exception: nobody will use what is in flight
+        except BaseException:  # Ctrl-C, a dead worker, a worker's exception: results in flight are not needed
             if not self._shared:
                 self.close()
             raise

@@ -92,7 +92,7 @@ class LeanPool:
                 call.done.wait_for(lambda: not call.remaining or call.problem)
                 if call.problem:
                     raise call.problem
-            except BaseException as problem:  # Ctrl-C, too: nobody will use what is in flight
+            except BaseException as problem:  # Ctrl-C, too: results in flight are not needed
                 self._fail(call, problem)
                 raise
             finally:

@@ -91,7 +91,8 @@ def narrowed(clients: int) -> int:
 
 
 def out_of_memory(problem: BaseException | None) -> bool:
-    """Whether ``problem`` is, or came of, CUDA memory that ran out (the end of a graph's capture may hide it)."""
+    """Returns whether ``problem`` is, or was caused by, exhausted CUDA memory (the end of a graph's capture may hide
+    it)."""
     while problem is not None:
         if isinstance(problem, torch.OutOfMemoryError):
             return True

@@ -34,7 +34,7 @@ class FleetRound:
 
 @dataclass(frozen=True)
 class _Arrival:
-    """A client that finishes ``after`` so many seconds of the round."""
+    """A client that finishes ``after`` seconds from the start of the round."""
 
     after: float
     request: LocalTraining
@@ -80,7 +80,7 @@ def fold(
 def through(
     method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int
 ) -> bool:
-    """Whether the method plans nothing, whoever takes part."""
+    """Returns whether the method plans no request for any set of participants."""
     return not method.plan(hp, state, with_chosen(federation, list(federation.numbers)), round)
 
 
