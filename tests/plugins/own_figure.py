@@ -1,12 +1,13 @@
 """A figure of one's own: how long each round of federated runs took."""
 
 import knot_runner as kr
+from knot_runner.records import ROUNDS_FILE
 from knot_runner.report.figures import style
-from knot_runner.report.run_folders import ROUNDS, rounds
+from knot_runner.report.run_folders import rounds
 from knot_runner.report.series import band, band_numbers
 
 
-@style.figure_of(reads=[ROUNDS])
+@style.figure_of(reads=[ROUNDS_FILE])
 def round_seconds(runs, command):
     """Seconds that each round took, a line per method: mean over seeds, and the band from the lowest to the highest."""
     made, (axes,) = style.panels(1, 7.0, 3.6)
