@@ -1,4 +1,4 @@
-"""A quantity along an axis, with its mean and range over seeds; the CSV of a figure."""
+"""A quantity along an axis, with its mean and 95% interval over seeds; the CSV of a figure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from knot_runner.report.render.markup import csv_text
+from knot_runner.report.statistics.intervals import mean_interval
 
 
 @dataclass(frozen=True)
 class Band:
-    """``places`` [R] on the axis (rounds, sizes, ...); ``mean``, ``low``, ``high`` [R] over ``seeds`` [R] runs."""
+    """``places`` [R] on the axis (rounds, sizes, ...); ``mean`` [R] over ``seeds`` [R] runs, and its 95% t interval
+    from ``low`` to ``high`` [R], of width 0 for one seed."""
 
     places: np.ndarray
     mean: np.ndarray
@@ -24,11 +26,13 @@ class Band:
 
 def band(series: Sequence[Mapping[float, float]], everywhere: bool = True) -> Band:
     """The band of several runs over the places where all have a value; without ``everywhere``, where any has one."""
-    found = [set(one) for one in series]
-    places = sorted(set.intersection(*found) if everywhere else set.union(*found))
+    keys = [set(one) for one in series]
+    places = sorted(set.intersection(*keys) if everywhere else set.union(*keys))
     cells = [[one[place] for one in series if place in one] for place in places]
-    mean, low, high, seeds = (np.array([of(own) for own in cells]) for of in (np.mean, min, max, len))
-    return Band(np.array(places), mean, low, high, seeds)
+    found = [mean_interval(own) for own in cells]
+    mean = np.array([centre for centre, _ in found])
+    half = np.array([half or 0.0 for _, half in found])
+    return Band(np.array(places), mean, mean - half, mean + half, np.array([len(own) for own in cells]))
 
 
 def smoothed(series: dict[int, float], window: int) -> dict[int, float]:

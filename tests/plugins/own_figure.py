@@ -9,7 +9,7 @@ from knot_runner.report.series import band, band_numbers
 
 @style.figure_of(reads=[ROUNDS_FILE])
 def round_seconds(runs, command):
-    """Seconds that each round took, a line per method: mean over seeds, and the band from the lowest to the highest."""
+    """Seconds that each round took, a line per method: mean over seeds, and its 95% interval."""
     made, (axes,) = style.panels(1, 7.0, 3.6)
     bands = {}
     for i, (name, members) in enumerate(style.by_name(runs).items()):

@@ -136,14 +136,15 @@ def test_excess_by_hand(tmp_path: Path) -> None:
     jobs = [made(tmp_path), made(tmp_path, seed=1, values=[2.6, 2.4, 2.4], sums=[3.0, 2.6, 2.6])]
     lines = moving_measure(jobs, tmp_path / "figure.png")
     assert lines == [
-        "FedWaD-a, S=4, relative excess after the last iteration: FedWaD's value 0.15 (0.1 to 0.2), "
-        "server alone (Theorem 3) 0 (0 to 0), sum A (Theorem 2) 0.25 (0.2 to 0.3)"
+        "FedWaD-a, S=4, relative excess after the last iteration: FedWaD's value 0.15 [-0.49, 0.79], "
+        "server alone (Theorem 3) 0 [0, 0], sum A (Theorem 2) 0.25 [-0.39, 0.89]"
     ]
     rows = {(row["quantity"], row["iteration"]): row for row in table(tmp_path / "figure.png")}
     assert len(rows) == 9 and rows["server_only", "1"]["mean"] == "0.05"  # 1.9 falls short of 2
-    assert [rows["values", "3"][key] for key in ("method", "mean", "low", "high", "seeds")] == [
-        "FedWaD-a, S=4", "0.15", "0.1", "0.2", "2",
-    ]  # fmt: skip
+    values = rows["values", "3"]
+    assert [values[key] for key in ("method", "mean", "seeds")] == ["FedWaD-a, S=4", "0.15", "2"]
+    # of 0.1 and 0.2, by Student's t with one degree of freedom
+    assert [float(values[key]) for key in ("low", "high")] == pytest.approx([0.15 - 0.6353102, 0.15 + 0.6353102])
 
 
 @pytest.mark.thorough

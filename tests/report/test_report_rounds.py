@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,9 @@ from knot_runner.report.figures.federated.rounds import others_change, participa
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.series import band, smoothed
 from knot_runner.util.errors import UserError
+
+#: Student's t at 97.5% with one degree of freedom: two seeds that differ by d have an interval of mean +- T1 d / 2.
+T1 = 12.706204736
 
 
 def rows_of_csv(path: Path) -> list[dict[str, str]]:
@@ -53,7 +57,8 @@ def test_curves_by_hand(jobs: list[Any], tmp_path: Path) -> None:
     assert lines[0] == "FEMNIST-DNN, T=4: after 12 rounds accuracy 27.00%, loss at T 2.730"
     rows = rows_of_csv(tmp_path / "figure.csv")
     one = next(r for r in rows if (r["T"], r["quantity"], r["round"]) == ("4", "accuracy", "4"))
-    assert [float(one[key]) for key in ("mean", "low", "high", "seeds")] == [11, 6, 16, 2]
+    expected = [11, 11 - 5 * T1, 11 + 5 * T1, 2]  # of 6 and 16
+    assert [float(one[key]) for key in ("mean", "low", "high", "seeds")] == pytest.approx(expected, rel=1e-5)
 
 
 def test_several_cases_have_a_column_each(federated: Any, jobs: list[Any], tmp_path: Path) -> None:
@@ -107,10 +112,19 @@ def test_change_at_aggregation_by_hand() -> None:
 
 def test_a_band_is_over_places_that_all_seeds_have() -> None:
     one = band([{0: 1.0, 1: 2.0, 2: 6.0}, {1: 4.0, 2: 0.0, 3: 9.0}])
-    assert (one.places.tolist(), one.mean.tolist(), one.low.tolist(), one.high.tolist()) == (
-        [1, 2], [3.0, 3.0], [2.0, 0.0], [4.0, 6.0]
-    )  # fmt: skip
+    assert (one.places.tolist(), one.mean.tolist(), one.seeds.tolist()) == ([1, 2], [3.0, 3.0], [2, 2])
+    np.testing.assert_allclose(one.low, [3 - T1, 3 - 3 * T1])
+    np.testing.assert_allclose(one.high, [3 + T1, 3 + 3 * T1])
     assert len(band([{0: 1.0}, {1: 1.0}]).places) == 0
+
+
+def test_a_band_of_three_seeds_is_their_t_interval_and_of_one_a_line() -> None:
+    values = [1.0, 2.0, 6.0]
+    one = band([{0: value} for value in values])
+    low, high = scipy.stats.t.interval(0.95, 2, np.mean(values), scipy.stats.sem(values))
+    assert (one.low[0], one.high[0]) == (pytest.approx(low), pytest.approx(high))
+    alone = band([{0: 4.0, 1: 5.0}])
+    assert alone.low.tolist() == alone.high.tolist() == alone.mean.tolist() == [4.0, 5.0]
 
 
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=40), st.integers(1, 12))
@@ -120,3 +134,22 @@ def test_smoothing_is_the_mean_of_the_neighbours(values: list[float], window: in
     for i, value in found.items():
         near = values[max(0, i - before) : i + after + 1] if len(values) >= window else [values[i]]
         assert value == pytest.approx(float(np.mean(near)), abs=1e-9)
+
+
+def test_wide_bands_leave_the_lines_their_place() -> None:
+    made, (axes,) = figure_style.panels(1, 4.0, 3.0)
+    figure_style.draw_band(axes, band([{1: 0.1, 2: 0.2}, {1: 0.5, 2: 0.8}]), "black")
+    low, high = axes.get_ylim()
+    assert 0.2 < low < 0.3 and 0.5 < high < 0.6  # of means 0.3 and 0.5; the interval reaches from -3.3 to 4.3
+    drawn = axes.collections[0].get_paths()[0].get_extents()
+    assert drawn.ymin < -3 and drawn.ymax > 4
+    made.clear()
+
+
+def test_a_figure_grows_with_its_notes(jobs: list[Any], tmp_path: Path) -> None:
+    from matplotlib.image import imread
+
+    short, long = tmp_path / "short.png", tmp_path / "long.png"
+    FIGURES["curves"](jobs, short)
+    FIGURES["curves"](jobs, long, notes=["a long note " * 60])
+    assert imread(long).shape[0] > imread(short).shape[0] + 0.5 * figure_style.DPI

@@ -47,6 +47,8 @@ SMALL_STYLE = {
 SCREEN_TYPE, SMALLEST_TYPE = 11, 6.0
 TITLE_SIZE, NOTE_SIZE, LARGEST_MARKER = 9, 6.5, 6
 NOTE_COLOUR = "#555555"
+#: Of notes on a screen: inches of a line (9 points), and lines for which the panels of a figure make room.
+NOTE_LINE, NOTE_LINES = 0.15, 2
 #: Vertical gap between elements, in inches.
 LINE_GAP = 0.06
 
@@ -144,11 +146,12 @@ def write_figure(figure: Figure, title: str, notes: Sequence[str], path: Path) -
 
 
 def _caption(figure: Figure, title: str, notes: Sequence[str]) -> None:
-    """Title above and notes below the panels, which make room for both."""
+    """Title above and notes below the panels, which make room for both; for long notes the figure grows."""
     letters = int(figure.get_figwidth() * 72 / 4.9)  # of 9 points, about 4.9 wide on average
     if title:
         figure.suptitle("\n".join(textwrap.wrap(title, int(letters * 0.65))), fontsize=13, x=0.01, ha="left")
     lines = [line for note in notes for line in textwrap.wrap(note, letters)]
+    figure.set_figheight(figure.get_figheight() + NOTE_LINE * max(0, len(lines) - NOTE_LINES))
     if lines:
         figure.supxlabel("\n".join(lines), fontsize=9, color=NOTE_COLOUR, x=0.01, ha="left")
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 #: Okabe and Ito's colours, told apart with every kind of colour vision; the yellow, too pale on white, comes last.
 PALETTE = ("#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#F0E442")
 GREY, GRID_GREY = "#555555", "#EEEEEE"
+#: What every band over seeds shows.
+BAND_MEANING = "95% t intervals"
 DPI = 200
 STYLE = {
     "font.size": 11, "axes.titlesize": 12, "axes.labelsize": 11, "xtick.labelsize": 10, "ytick.labelsize": 10,
@@ -103,8 +105,7 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
     """A figure with ``count`` panels of ``width`` x ``height`` inches, at most ``across`` in a row; where the output's
     width is given, panels of that shape, as many in a row as fit.
 
-    It is drawn without a screen and is none of matplotlib's current figures.
-    """
+    It needs no screen and is none of matplotlib's current figures."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -155,10 +156,10 @@ def seed_list(runs: Iterable[Run]) -> str:
     return ", ".join(str(seed) for seed in sorted({run.job.seed for run in runs}))
 
 
-def seeds_note(runs: Sequence[Run], reach: str = "lowest to highest") -> str:
+def seeds_note(runs: Sequence[Run]) -> str:
     """A note on the seeds in lines and bands."""
     seeds = seed_list(runs)
-    return f"Lines: mean over seeds {seeds}; bands: {reach}." if "," in seeds else f"Seed {seeds}."
+    return f"Lines: mean over seeds {seeds}; bands: {BAND_MEANING}." if "," in seeds else f"Seed {seeds}."
 
 
 def nth_colour(i: int) -> str:
@@ -196,10 +197,14 @@ def temperature_colours(temperatures: Iterable[float]) -> dict[float, Any]:
 
 
 def draw_band(axes: Axes, one: Band, colour: Any, filled: bool = True, **look: Any) -> None:
-    """A line for the mean over seeds, in ``look``, and the area from the lowest to the highest seed if ``filled``."""
+    """A line for the mean over seeds, in ``look``, and the area of its 95% interval if ``filled``, which may reach
+    beyond the axes: of two or three seeds it is so wide that lines could not be told apart."""
     axes.plot(one.places, one.mean, color=colour, **{"lw": 1.6, "ms": 4, **look})
     if filled:
-        axes.fill_between(one.places, one.low, one.high, color=colour, alpha=0.15, lw=0)
+        of_lines = axes.dataLim.frozen()
+        axes.fill_between(one.places, one.low, one.high, color=colour, alpha=0.1, lw=0)
+        axes.dataLim.set(of_lines)
+        axes.margins(y=0.2)
 
 
 def draw_bands(axes: Axes, bands: Mapping[Any, Band], looks: Mapping[Any, Mapping[str, Any]], **more: Any) -> None:

@@ -122,7 +122,7 @@ def _draw_images(axes: style.Axes, strips: dict[str, np.ndarray]) -> None:
 @style.figure_of
 def coreset_accuracy(runs: list[Run], command: str) -> style.Drawing:
     """Accuracy on the test examples against the number of clients, a line per size of coreset and per other method
-    (Fig. 5, 12). Bands reach from the lowest to the highest seed; the numbers are in a CSV beside the PNG."""
+    (Fig. 5, 12). Bands are 95% t intervals over seeds; the numbers are in a CSV beside the PNG."""
     found = _by_method(runs)
     made, (axes,) = style.panels(1, 8.6, 4.4)
     for i, (name, one) in enumerate(found.items()):
@@ -132,7 +132,7 @@ def coreset_accuracy(runs: list[Run], command: str) -> style.Drawing:
     seeds = style.seed_list(runs)
     texts = all("datasets" in (run.job.config.get("task") or {}) for run in runs)
     notes = [NEIGHBOUR_NOTE.format(what="texts" if texts else "images")] + (
-        [f"Means over seeds {seeds}; bands: lowest to highest."] if "," in seeds else []
+        [f"Means over seeds {seeds}; bands: {style.BAND_MEANING}."] if "," in seeds else []
     )
     numbers = band_numbers(("method", "clients"), {(name,): one for name, one in found.items()})
     lines = [f"{name}, {clients} clients: accuracy {mean:.2f}%" for name, clients, mean, *_ in numbers.rows]

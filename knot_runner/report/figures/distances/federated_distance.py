@@ -83,7 +83,7 @@ def moving_measure(runs: list[Run], command: str) -> style.Drawing:
     per quantity over the iterations: excess over the exact distance of FedWaD's value, of what the server knows alone,
     and of the sum A of distances (Fig. 3). Returns the last iteration's.
 
-    Lines are means over seeds, bands reach from the lowest to the highest; points are those of the lowest seed.
+    Lines are means over seeds, bands are 95% t intervals; points are those of the lowest seed.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -123,7 +123,7 @@ def _last_excess(name: str, curves: Curves) -> str:
     for key, what in COURSES.items():
         one = curves[name, key]
         if len(one.places):
-            spread = f" ({one.low[-1]:.2g} to {one.high[-1]:.2g})" if one.seeds[-1] > 1 else ""
+            spread = f" [{one.low[-1]:.2g}, {one.high[-1]:.2g}]" if one.seeds[-1] > 1 else ""
             said.append(f"{what} {one.mean[-1]:.2g}{spread}")
     return f"{name}, relative excess after the last iteration: {', '.join(said)}"
 
@@ -156,7 +156,7 @@ def distance_runtime(runs: list[Run], command: str) -> style.Drawing:
     """Seconds, and error relative to the closed form, by the first sample's size: two panels per dimension and ratio
     of the samples (Fig. 2, 8, 9). Returns both at each method's largest size.
 
-    Lines are means over seeds, bands reach from the lowest to the highest. Raises :class:`UserError` where the two
+    Lines are means over seeds, bands are 95% t intervals. Raises :class:`UserError` where the two
     distributions are one, so that no error is relative.
     """
     if any(run.result["closed_form"] == 0 for run in runs):

@@ -36,7 +36,7 @@ def curves(runs: list[Run], command: str) -> style.Drawing:
     """Accuracy of the global model on the test set, and its loss at T, after each round (Fig. 4, 5); macro F1 in the
     place of accuracy where all tasks are scored by it.
 
-    Lines are means over seeds, bands reach from the lowest to the highest seed; dashed: T=1 at rate lr/T. The numbers
+    Lines are means over seeds, bands are 95% t intervals; dashed: T=1 at rate lr/T. The numbers
     go into a CSV beside the PNG; the last round's come back as lines.
     """
     by_f1 = {lookup(run.job.config, "task.score") for run in runs} == {"f1"}
@@ -151,6 +151,8 @@ def _mean_points(one: Band) -> str:
 
 def _draw_rows(axes: style.Axes, found: Bands, panel: str, quantity: str) -> np.ndarray:
     """Returns all means that are drawn."""
+    from matplotlib.ticker import MaxNLocator
+
     rows = {key: one for (name, key, what), one in found.items() if (name, what) == (panel, quantity)}
     colours = style.temperature_colours(key.temperature for key in rows)
     looks = {}
@@ -159,6 +161,7 @@ def _draw_rows(axes: style.Axes, found: Bands, panel: str, quantity: str) -> np.
         looks[key] = {"colour": colours[key.temperature], "filled": not key.control, **dashed}
     style.draw_bands(axes, rows, looks)
     axes.set_xlabel("rounds trained")
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     axes.margins(x=0.01)
     return np.concatenate([one.mean for one in rows.values()])
 
@@ -174,7 +177,7 @@ def _legend(made: style.Figure, found: Bands) -> None:
 def _band_note(runs: list[Run], found: Bands) -> str:
     controlled = any(key.control for _, key, _ in found)
     dashed = " Dashed: T=1 at rate lr/T, in the colour of T." if controlled else ""
-    return style.seeds_note(runs, "lowest to highest seed") + dashed
+    return style.seeds_note(runs) + dashed
 
 
 def _numbers(found: Bands) -> Numbers:
