@@ -78,7 +78,8 @@ def test_same_weights_as_the_loop_in_float64(engine, model, recipe):
 def test_small_families_train_as_in_the_loop(model, recipe):
     network = FAMILIES[model]
     # 52 normalisations in a row, the last ones of two values a group, multiply the last digit's error
-    within = 1e-11 if model.startswith("mobilenet") else 1e-12
+    # MobileNet has 53 layers with a norm each, through which rounding grows; other CPUs sum in another order
+    within = 1e-10 if model.startswith("mobilenet") else 1e-12
     requests = cohort(network, RECIPES[recipe], sizes=(9, 1))
     expected = Loop(network, *split(network), CPU, torch.float64).train(requests)
     for engine in ENGINES:
