@@ -127,7 +127,7 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
     or holds no run.
     """
     if not out.is_dir():
-        raise UserError(f"--out: {out}: is not a folder; paths.out of the runs would be right")
+        raise UserError(f"{out}: is not a folder; --out=DIR (or paths.out=DIR) is where the runs were written")
     jobs, foreign, current = [], [], provenance.CurrentData(data)
     for folder in _folders(out):
         try:
@@ -135,7 +135,7 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
         except (ValueError, OSError, RecursionError) as problem:
             foreign.append(f"{folder.relative_to(out)} ({problem})")
     if not jobs:
-        raise UserError(f"--out: {out}: holds no runs (<task>/<method>/<run id>/config.yaml){name_few(': ', foreign)}")
+        raise UserError(f"{out}: holds no runs (<task>/<method>/<run id>/config.yaml){name_few(': ', foreign)}")
     lines = (f"Left out: {len(foreign)} folders that are not runs{name_few(': ', foreign)}.",) if foreign else ()
     return _run_set(out, [with_files(run, [CONFIG]) for run in load_runs(jobs)], lines)
 
