@@ -79,7 +79,9 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[] if kind == "kd" else pytest.mark.thorough) for kind in KINDS]
+)
 def test_other_kinds_of_run_use_what_was_kept(tmp_path, monkeypatch, read, kind):
     written(tmp_path / "data")
     task = [words for words in TINY if words.startswith("task")]

@@ -63,7 +63,9 @@ def _completed(terminal: int, typed: str, expected: str) -> str:
     return line
 
 
-@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    "shell", [pytest.param(shell, marks=[] if shell == "bash" else pytest.mark.thorough) for shell in SHELLS]
+)
 def test_a_tab_at_a_terminal_completes(shell: str, environment: dict[str, str]) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"needs {shell}")
@@ -84,6 +86,7 @@ def test_a_tab_at_a_terminal_completes(shell: str, environment: dict[str, str]) 
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
+@pytest.mark.thorough
 def test_fish_offers_names_and_forgets(environment: dict[str, str]) -> None:
     asking = [f'complete -C "{typed}"; echo END' for typed in (*TYPED, "knot-runner table knot_table")]
     lines = ["knot-runner -sc install=fish | source", *asking, "knot-runner -sc uninstall=fish | source", asking[0]]

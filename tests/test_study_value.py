@@ -34,7 +34,7 @@ def _kept(out: Path, stage: str) -> list[float]:
 @pytest.mark.parametrize(
     ("words", "metric", "stage"),
     [
-        ([*TINY_TAUGHT, "training.distil.lr=0.01,0.1"], "f1", "distil"),
+        pytest.param([*TINY_TAUGHT, "training.distil.lr=0.01,0.1"], "f1", "distil", marks=pytest.mark.thorough),
         ([*replaced(TINY_PARTIES, "training.distil.lr=0.001,0.1")], "loss", "distil"),
     ],
 )
