@@ -53,6 +53,12 @@ def test_labels_decide_nothing(limit, tmp_path):
     np.testing.assert_allclose(pixels, all_pixels[rows], atol=1e-6)
 
 
+def test_its_test_images_are_neither_read_nor_needed(tmp_path):
+    write_usps(tmp_path, np.arange(30) % 10)
+    own = settings("transfer.source=local", "transfer.local.test=[usps/none.gz]")
+    assert own.local.test == ["usps/none.gz"] and len(load_unlabelled(own, tmp_path).images) == 30
+
+
 def test_a_limit_is_drawn_by_its_seed_and_more_than_there_are_is_refused(tmp_path):
     write_usps(tmp_path, np.arange(30) % 10)
     few = ["transfer.source=local", "transfer.limit=12"]
