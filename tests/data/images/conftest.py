@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 
 from knot_runner.config.settings import ImageTaskSettings, build
+from knot_runner.data.images import ImageTask, load_images
 from tests.data.images.presets import task_config
 
 
@@ -117,3 +118,14 @@ def image_task() -> Callable[..., ImageTaskSettings]:
         return build(ImageTaskSettings, config | {"source": "local"} | changes | {"local": local}, "task")
 
     return load
+
+
+@pytest.fixture
+def load_cifar(image_task: Callable[..., ImageTaskSettings], tmp_path: Path) -> Callable[..., ImageTask]:
+    """Reads an entry of ``tmp_path`` as a release of CIFAR."""
+
+    def read(entry: str, name: str = "cifar10", **changes: Any) -> ImageTask:
+        local = {"format": "cifar", "train": [entry], "test": [entry]}
+        return load_images(image_task(name, local=local, **changes), tmp_path)
+
+    return read

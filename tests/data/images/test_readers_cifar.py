@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from knot_runner.data.images import archives, load_images
+from knot_runner.data.images import archives
 from knot_runner.util.errors import UserError
 
 RANDOM = np.random.default_rng(0)
@@ -37,24 +37,15 @@ def python_files(write) -> dict[str, bytes]:
     }
 
 
-@pytest.fixture
-def load(image_task, tmp_path: Path):
-    def read(entry: str, name: str = "cifar10", **changes):
-        local = {"format": "cifar", "train": [entry], "test": [entry]}
-        return load_images(image_task(name, local=local, **changes), tmp_path)
-
-    return read
-
-
 @pytest.mark.parametrize("kind", ["binary", "python"])
 @pytest.mark.parametrize("packed", [True, False])
-def test_cifar10(write, load, tmp_path: Path, kind: str, packed: bool) -> None:
+def test_cifar10(write, load_cifar, tmp_path: Path, kind: str, packed: bool) -> None:
     files = binary_files(write) if kind == "binary" else python_files(write)
     if packed:
         write.tar(tmp_path / "release.tar.gz", files | {"cifar-10-batches-py/readme.html": b"x"})
     else:
         write.tree(tmp_path, files)
-    task = load("release.tar.gz" if packed else next(iter(files)).partition("/")[0])
+    task = load_cifar("release.tar.gz" if packed else next(iter(files)).partition("/")[0])
     np.testing.assert_array_equal(task.train.pixels, PIXELS)
     np.testing.assert_array_equal(task.train.labels, LABELS)
     np.testing.assert_array_equal(task.test.pixels, PIXELS[:2])
@@ -65,7 +56,7 @@ def test_cifar10(write, load, tmp_path: Path, kind: str, packed: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", ["binary", "python"])
-def test_cifar100_has_fine_labels(write, load, tmp_path: Path, kind: str) -> None:
+def test_cifar100_has_fine_labels(write, load_cifar, tmp_path: Path, kind: str) -> None:
     fine, coarse = np.arange(90, 100), np.arange(10)
     if kind == "binary":
         data, names = write.binary(PIXELS, coarse, fine), ("train.bin", "test.bin")
@@ -73,18 +64,18 @@ def test_cifar100_has_fine_labels(write, load, tmp_path: Path, kind: str) -> Non
         batch = {b"data": PIXELS.reshape(10, -1), b"coarse_labels": coarse.tolist(), b"fine_labels": fine.tolist()}
         data, names = pickle.dumps(batch, 4), ("train", "test")
     write.tree(tmp_path / "c", dict.fromkeys(names, data))
-    task = load("c", "cifar100")
+    task = load_cifar("c", "cifar100")
     assert task.train.labels.tolist() == fine.tolist()
     np.testing.assert_array_equal(task.train.pixels, PIXELS)
 
 
-def test_binary_before_python(write, load, tmp_path: Path) -> None:
+def test_binary_before_python(write, load_cifar, tmp_path: Path) -> None:
     files = binary_files(write) | dict.fromkeys(python_files(write), b"cos\nsystem\n.")
     write.tree(tmp_path / "both", {name.rpartition("/")[2]: data for name, data in files.items()})
-    np.testing.assert_array_equal(load("both").train.labels, LABELS)
+    np.testing.assert_array_equal(load_cifar("both").train.labels, LABELS)
 
 
-def test_a_gadget_names_the_file(write, load, tmp_path: Path) -> None:
+def test_a_gadget_names_the_file(write, load_cifar, tmp_path: Path) -> None:
     class Gadget:
         def __reduce__(self):
             return os.system, (f"touch '{tmp_path / 'ran'}'",)
@@ -92,7 +83,7 @@ def test_a_gadget_names_the_file(write, load, tmp_path: Path) -> None:
     files = python_files(write) | {"cifar-10-batches-py/data_batch_3": pickle.dumps(Gadget(), 2)}
     for entry in (write.tree(tmp_path, files) / "cifar-10-batches-py", write.tar(tmp_path / "x.tar.gz", files)):
         with pytest.raises(UserError, match=r"data_batch_3: asks for posix\.system, which plain data does not need"):
-            load(entry.name)
+            load_cifar(entry.name)
     assert not (tmp_path / "ran").exists()
 
 
@@ -114,14 +105,14 @@ def wrong_batches() -> dict[str, tuple[bytes, str]]:
 
 
 @pytest.mark.parametrize("name", wrong_batches())
-def test_wrong_python_batches(write, load, tmp_path: Path, name: str) -> None:
+def test_wrong_python_batches(write, load_cifar, tmp_path: Path, name: str) -> None:
     content, message = wrong_batches()[name]
     write.tree(tmp_path, python_files(write) | {"cifar-10-batches-py/data_batch_2": content})
     with pytest.raises(UserError, match=f"data_batch_2: .*{message}"):
-        load("cifar-10-batches-py")
+        load_cifar("cifar-10-batches-py")
 
 
-def test_wrong_binary_files(write, load, tmp_path: Path) -> None:
+def test_wrong_binary_files(write, load_cifar, tmp_path: Path) -> None:
     file = write.tree(tmp_path, binary_files(write)) / "cifar-10-batches-bin" / "data_batch_4.bin"
     whole = file.read_bytes()
     for content, message in (
@@ -131,31 +122,31 @@ def test_wrong_binary_files(write, load, tmp_path: Path) -> None:
     ):
         file.write_bytes(content)
         with pytest.raises(UserError, match=message):
-            load("cifar-10-batches-bin")
+            load_cifar("cifar-10-batches-bin")
     file.unlink()
     with pytest.raises(UserError, match="data_batch_4.bin: is not there"):
-        load("cifar-10-batches-bin")
+        load_cifar("cifar-10-batches-bin")
 
 
-def test_what_is_no_cifar(write, load, tmp_path: Path) -> None:
+def test_what_is_no_cifar(write, load_cifar, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(
         UserError, match="empty: holds no train batches of CIFAR; looked for data_batch_1.bin, train.bin"
     ):
-        load("empty")
+        load_cifar("empty")
     with pytest.raises(UserError, match="absent: is not there"):
-        load("absent")
+        load_cifar("absent")
     write.tar(tmp_path / "other.tar.gz", {"photos/a.png": b"x"})
     with pytest.raises(UserError, match="other.tar.gz: holds no train batches of CIFAR"):
-        load("other.tar.gz")
+        load_cifar("other.tar.gz")
     files = binary_files(write)
     files.pop("cifar-10-batches-bin/data_batch_5.bin")
     write.tar(tmp_path / "less.tar.gz", files)
     with pytest.raises(UserError, match="less.tar.gz: has no member cifar-10-batches-bin/data_batch_5.bin"):
-        load("less.tar.gz")
+        load_cifar("less.tar.gz")
     write.tree(tmp_path, binary_files(write))
     with pytest.raises(UserError, match="its images are 3x32x32, but task.shape is 1x32x32"):
-        load("cifar-10-batches-bin", shape=[1, 32, 32], mean=[0.5], std=[0.5])
+        load_cifar("cifar-10-batches-bin", shape=[1, 32, 32], mean=[0.5], std=[0.5])
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", size: int = 0) -> tarfile.TarInfo:
@@ -177,40 +168,40 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_tar_attacks(write, load, tmp_path: Path, name: str) -> None:
+def test_tar_attacks(write, load_cifar, tmp_path: Path, name: str) -> None:
     with tarfile.open(tmp_path / "x.tar", "w") as tar:
         tar.addfile(ATTACKS[name])
         for file, data in binary_files(write).items():
             tar.addfile(member(file, size=len(data)), io.BytesIO(data))
     before = sorted(tmp_path.parent.rglob("*"))
     with pytest.raises(UserError, match=r"x\.tar: member .*(leads out of the archive|is a link or device)"):
-        load("x.tar")
+        load_cifar("x.tar")
     assert sorted(tmp_path.parent.rglob("*")) == before
 
 
-def test_tar_bombs(write, load, tmp_path: Path, monkeypatch) -> None:
+def test_tar_bombs(write, load_cifar, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(archives, "MAX_UNFOLDED", 1_000_000)
     name = "cifar-10-batches-bin/data_batch_1.bin"
     write.tar(tmp_path / "bomb.tar.gz", {"cifar-10-batches-bin/other": bytes(5_000_000), name: b"x"})
     with pytest.raises(UserError, match="bomb.tar.gz: unfolds to more than 1000000 bytes"):
-        load("bomb.tar.gz")
+        load_cifar("bomb.tar.gz")
     block = member("././@LongLink", tarfile.GNUTYPE_LONGNAME, size=5_000_000).tobuf(tarfile.GNU_FORMAT)
     (tmp_path / "name.tar.gz").write_bytes(gzip.compress(block + bytes(5_000_000)))  # a name of 5 MB
     with pytest.raises(
         UserError, match=r"name.tar.gz: .* \(an extended header of 5,000,000 bytes, more than 1,000,000\)"
     ):
-        load("name.tar.gz")
+        load_cifar("name.tar.gz")
     write.tar(tmp_path / "many.tar.gz", {f"cifar-10-batches-bin/{i}": b"" for i in range(1001)})
     with pytest.raises(UserError, match="many.tar.gz: has more than 1000 members"):
-        load("many.tar.gz")
+        load_cifar("many.tar.gz")
     monkeypatch.setattr("knot_runner.data.images.cifar.MAX_BYTES", 10_000)
     write.tar(tmp_path / "large.tar.gz", {name: bytes(20_000)})
     with pytest.raises(UserError, match="has 20000 bytes, more than 10000"):
-        load("large.tar.gz")
+        load_cifar("large.tar.gz")
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
-def test_extended_headers_are_read_up_to_a_size(write, load, tmp_path: Path, monkeypatch, kind: bytes) -> None:
+def test_extended_headers_are_read_up_to_a_size(write, load_cifar, tmp_path: Path, monkeypatch, kind: bytes) -> None:
     """One is read; more than ``MAX_HEADER`` bytes are refused by its size, and need not even be there."""
     whole = binary_files(write)
     content = b"13 comment=x\n" if kind in (tarfile.XHDTYPE, tarfile.XGLTYPE) else f"{next(iter(whole))}\0".encode()
@@ -221,97 +212,15 @@ def test_extended_headers_are_read_up_to_a_size(write, load, tmp_path: Path, mon
     before = member("long", kind, size=len(content)).tobuf() + content.ljust(512, b"\0")
     (tmp_path / "x.tar").write_bytes(before + files.getvalue())
     monkeypatch.setattr(archives, "MAX_HEADER", len(content))
-    np.testing.assert_array_equal(load("x.tar").train.labels, LABELS)
+    np.testing.assert_array_equal(load_cifar("x.tar").train.labels, LABELS)
     (tmp_path / "y.tar").write_bytes(member("long", kind, size=len(content) + 1).tobuf())
     with pytest.raises(UserError, match="y.tar: is no tar archive, or cut short or broken .an extended header of"):
-        load("y.tar")
+        load_cifar("y.tar")
 
 
-def test_a_member_twice(write, load, tmp_path: Path) -> None:
+def test_a_member_twice(write, load_cifar, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "x.tar", "w") as tar:
         for _ in range(2):
             tar.addfile(member("cifar-10-batches-bin/data_batch_1.bin", size=3), io.BytesIO(b"abc"))
     with pytest.raises(UserError, match="has two members cifar-10-batches-bin/data_batch_1.bin"):
-        load("x.tar")
-
-
-# -------------------------------------------------------------------------------------------------------- superclasses
-
-#: Ten classes in three superclasses, as coarse labels say it.
-FINE, COARSE = np.arange(10), np.array([4, 4, 0, 0, 0, 9, 9, 4, 0, 9])
-
-
-def hundred(write, tmp_path: Path, kind: str, coarse: np.ndarray = COARSE, fine: np.ndarray = FINE) -> str:
-    """CIFAR-100's release of ten images; the same for train and test."""
-    if kind == "binary":
-        data, names = write.binary(PIXELS[: len(fine)], coarse, fine), ("train.bin", "test.bin")
-    else:
-        pixels = PIXELS[: len(fine)].reshape(len(fine), -1)
-        batch = {b"data": pixels, b"coarse_labels": coarse.tolist(), b"fine_labels": fine.tolist()}
-        data, names = pickle.dumps(batch, 4), ("train", "test")
-    write.tree(tmp_path / "c", dict.fromkeys(names, data))
-    return "c"
-
-
-def ten(load, entry: str, superclasses: dict | None, **changes):
-    classes = [f"class {number}" for number in range(10)]
-    changes = {"geometry": "superclasses", "superclasses": superclasses, "classes": classes, **changes}
-    return load(entry, "cifar100", **changes)
-
-
-def distances(task) -> np.ndarray:
-    points = np.array(task.coordinates)
-    return np.linalg.norm(points[:, None] - points[None], axis=2)
-
-
-@pytest.mark.parametrize("kind", ["binary", "python"])
-def test_superclasses_of_the_coarse_labels(write, load, tmp_path: Path, kind: str) -> None:
-    task = ten(load, hundred(write, tmp_path, kind), None)
-    wanted = np.where(COARSE[:, None] == COARSE[None], 1.0, 2.0) * (1 - np.eye(10))
-    np.testing.assert_allclose(distances(task), wanted, atol=1e-12)
-    assert "cifar100: superclasses are those of the files' coarse labels" in task.notes
-
-
-def grouped(coarse: np.ndarray) -> dict[str, list[str]]:
-    return {f"group {one}": [f"class {k}" for k in np.flatnonzero(coarse == one)] for one in sorted(set(coarse))}
-
-
-@pytest.mark.parametrize("kind", ["binary", "python"])
-def test_superclasses_of_the_yaml_are_compared_with_the_files(write, load, tmp_path: Path, kind: str) -> None:
-    entry = hundred(write, tmp_path, kind)
-    same = ten(load, entry, grouped(COARSE))
-    assert any("the files' coarse labels, as task.superclasses has them" in note for note in same.notes)
-    changed = COARSE.copy()
-    changed[5] = 0
-    other = ten(load, entry, grouped(changed))
-    assert any("those of task.superclasses, though the files' coarse labels put 'class 2'" in n for n in other.notes)
-    assert distances(other)[5, 0] == pytest.approx(2) and distances(other)[5, 2] == pytest.approx(1)
-
-
-@pytest.mark.parametrize("kind", ["binary", "python"])
-def test_a_class_in_two_superclasses_is_refused(write, load, tmp_path: Path, kind: str) -> None:
-    fine = FINE.copy()
-    fine[9] = 0  # of coarse 9, and image 0 is of 4
-    entry = hundred(write, tmp_path, kind, fine=fine)
-    line = "its coarse labels put class 'class 0' into superclass 9, and others into 4; a class is of one"
-    with pytest.raises(UserError, match=line):
-        ten(load, entry, grouped(COARSE))
-    assert len(ten(load, entry, None, geometry="onehot").train) == 10  # which does not read them
-
-
-def test_what_says_no_superclass_is_named(write, load, image_task, tmp_path: Path) -> None:
-    entry = hundred(write, tmp_path, "binary", COARSE[:9], FINE[:9])
-    with pytest.raises(UserError, match="task.superclasses: is not set, and no image says of which class 'class 9' is"):
-        ten(load, entry, None)
-    write.tree(tmp_path, binary_files(write))
-    with pytest.raises(UserError, match="task.superclasses: is not set, and the files of cifar100 have no coarse labe"):
-        ten(load, "cifar-10-batches-bin", None)
-    with pytest.raises(UserError, match="superclasses: is not set, but task.geometry=superclasses needs it"):
-        image_task("cifar100", geometry="superclasses", superclasses=None)
-
-
-def test_coarse_labels_that_are_no_numbers_are_refused(write, load, tmp_path: Path) -> None:
-    batch = {b"data": PIXELS.reshape(10, -1), b"coarse_labels": [1] * 9, b"fine_labels": FINE.tolist()}
-    write.tree(tmp_path / "c", dict.fromkeys(("train", "test"), pickle.dumps(batch, 4)))
-    with pytest.raises(UserError, match="its coarse_labels are no list of 10 whole numbers"):
-        ten(load, "c", None)
+        load_cifar("x.tar")
