@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+from knot_runner.config.settings.distil.terms import RkdTermSettings
 from knot_runner.methods.distil import relation
 from knot_runner.methods.distil.contrastive import draw_negatives
 from knot_runner.methods.distil.triplet import draw_triples
@@ -87,6 +88,33 @@ def test_angles_in_parts_are_the_same(monkeypatch):
     parts = term(student, [teacher], a_batch())
     assert taken == [2, 2, 2, 2, 1, 1]
     assert_same(parts, whole, student)
+
+
+@pytest.mark.parametrize(("far", "own", "other"), [(0.0, 7, 3), (1000.0, 7, 3), (0.0, 600, 40)])
+def test_float32_features_lose_no_digits_wherever_they_lie(far, own, other):
+    """Against differences of the same features in float64, also where all lie far from zero beside their distances."""
+    draws = torch.Generator().manual_seed(0)
+    f, g = (far + torch.randn(B, size, generator=draws) for size in (own, other))
+    f.requires_grad_()
+    loss = relation.distances_and_angles(RkdTermSettings(weight=1.0, distance=25, angle=50), f, g)
+    assert loss.dtype == torch.float32
+    precise = f.detach().double().requires_grad_()
+    expected = distances_and_angles(precise, g.double())
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-6, atol=0)
+    (mine,), (theirs,) = torch.autograd.grad(loss, f), torch.autograd.grad(expected, precise)
+    torch.testing.assert_close(mine.double(), theirs, rtol=0, atol=1e-6 * float(theirs.abs().max()))
+
+
+@pytest.mark.parametrize("far", [0.0, 100.0])
+def test_equal_examples_are_zero_apart_and_have_no_angle(far):
+    f = far + torch.tensor([[0.1, 0.7], [1.3, 0.2], [0.1, 0.7]])
+    f.requires_grad_()
+    g = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 0.0]])
+    assert relation.distance_relation(f, g) == 0  # 0, d and 0 apart are 0, 1 and 0 of the mean for both
+    cosines = relation._cosines(f, slice(0, 3))
+    assert (cosines[0, 2] == 0).all() and (cosines[2, :, 0] == 0).all()
+    (slope,) = torch.autograd.grad(relation.distances_and_angles(RkdTermSettings(weight=1.0), f, g[[0, 2, 1]]), f)
+    assert slope.isfinite().all()
 
 
 def test_contrast(n=20, tau=0.5):

@@ -26,6 +26,8 @@ from knot_runner.methods.distil.term import TERMS, NetworkOutputs, Term, TermBat
 
 #: Largest batch whose B^3 angles are held at once; of larger ones as many angles at a time.
 ANGLES_AT_ONCE = 128
+#: Squared distances below so much of the squared lengths are rounding: the points are equal.
+_EQUAL = 1e-13
 #: Added to probabilities before their ratio is taken, as in the authors' code of PKT.
 _PKT_FLOOR = 1e-7
 
@@ -67,10 +69,30 @@ def distance_relation(f: Tensor, g: Tensor) -> Tensor:
 
 
 def _relative_distances(x: Tensor) -> Tensor:
-    # differences, not a product of matrices, which loses half the digits of small distances
-    distances = torch.linalg.vector_norm(x[:, None] - x, dim=-1)
-    mean = distances.sum() / (distances > 0).sum().clamp_min(1)
-    return distances / mean.where(mean > 0, 1)
+    squares = _squared_distances(_products(x))
+    apart = squares > 0
+    distances = squares.where(apart, 1).sqrt() * apart
+    mean = distances.sum() / apart.sum().clamp_min(1)
+    return (distances / mean.where(mean > 0, 1)).to(x.dtype)
+
+
+def _products(x: Tensor) -> Tensor:
+    """Inner products [B, B] of the rows of ``x`` around their mean, in float64.
+
+    All angles follow from them in B^3 operations, where products of differences take B^3 D. In float64 the small
+    differences of these products still have the digits of float32 features.
+    """
+    x = x.double()
+    x = x - x.mean(0)
+    return x @ x.T
+
+
+def _squared_distances(products: Tensor) -> Tensor:
+    """[B, B], exactly 0 for points that are equal up to rounding."""
+    own = products.diagonal()
+    lengths = own[:, None] + own
+    squares = lengths - 2 * products
+    return squares.where(squares > _EQUAL * lengths, 0)
 
 
 def angle_relation(f: Tensor, g: Tensor) -> Tensor:
@@ -96,9 +118,18 @@ def _angle_part(f: Tensor, g: Tensor, corners: slice) -> Tensor:
 
 
 def _cosines(x: Tensor, corners: slice) -> Tensor:
-    """Cosines [corners, B, B] of the angles at examples ``corners`` between the ways to any two examples."""
-    ways = unit_length(x - x[corners][:, None])
-    return ways @ ways.transpose(1, 2)
+    """Cosines [corners, B, B] of the angles at examples ``corners`` between the ways to any two examples.
+
+    (x_j - x_i) . (x_k - x_i) = p_jk - p_ij - p_ik + p_ii of the inner products p.
+    """
+    products = _products(x)
+    squares = _squared_distances(products)[corners]
+    apart = squares > 0
+    scale = (squares.where(apart, 1).rsqrt() * apart).to(x.dtype)
+    first = products[corners]
+    second = first - products.diagonal()[corners, None]
+    ways = (products - first[:, :, None] - second[:, None, :]).to(x.dtype)
+    return ways * scale[:, :, None] * scale[:, None, :]
 
 
 def relations(
