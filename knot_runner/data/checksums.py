@@ -118,13 +118,10 @@ def open_unpacked(path: Path) -> BinaryIO:
     return gzip.open(path, "rb") if is_gzip else path.open("rb")
 
 
-def check_left_out(name: str, absent: list, files: int, kind: str, key: str, remedy: str | None) -> None:
+def check_left_out(name: str, absent: list, files: int, in_part: str, remedy: str | None) -> None:
     """Raise :class:`UserError` unless all ``files`` of data set ``name`` are ``absent`` and it may be left out
-    (``remedy`` None): a part of a data set would be a different data set. ``key`` names the files in the settings."""
+    (``remedy`` None). ``in_part``: what is right where only some are absent."""
     if len(absent) < files:
-        raise UserError(
-            f"{absent[0]}: is not there (for {name}), though other files of {name} are; {kind} is left out whole or "
-            f"not at all: {key} names what is read"
-        )
+        raise UserError(f"{absent[0]}: is not there (for {name}), though other files of {name} are; {in_part}")
     if remedy is not None:
         raise UserError(f"{absent[0]}: is not there (for {name}); {remedy}")

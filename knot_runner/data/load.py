@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 from knot_runner.config.settings import DatasetSettings, File, HubSource, LocalSource, TaskSettings
@@ -45,7 +46,7 @@ def check_text_files(settings: TaskSettings, folder: DataFolder | None) -> None:
     for name, data in settings.datasets.items():
         source = _checked_source(settings, name, data)
         if isinstance(source, LocalSource):
-            _is_absent(name, data, folder, name in settings.may_be_missing)
+            _files_there(settings, name, source, folder)
 
 
 def _repeated_note(dataset: Dataset) -> list[str]:
@@ -75,13 +76,13 @@ def _read(
     source = _checked_source(settings, name, data)
     if isinstance(source, HubSource):
         tables = read_hub_texts(name, source)
-    elif _is_absent(name, data, folder, name in settings.may_be_missing):
-        entries = dict.fromkeys(file.path for files in source.files.values() for file in files)
-        notes.append(f"{name}: left out, {', '.join(entries)} not there")
-        return None
     else:
-        given = {split: files for split, files in source.files.items() if files}
-        tables = {split: [_table(source, folder, file) for file in files] for split, files in given.items()}
+        files, absent = _files_there(settings, name, source, folder)
+        if not files:
+            notes.append(f"{name}: left out, {', '.join(absent)} not there")
+            return None
+        notes.extend(f"{name}: read without {path}, which is not there" for path in absent)
+        tables = {split: [_table(source, folder, file) for file in own] for split, own in files.items()}
     parts = {}
     for split, own in tables.items():
         rows |= {folder.short(Path(table.source)) if folder else table.source: table.read for table in own}
@@ -110,22 +111,55 @@ def _checked_source(settings: TaskSettings, name: str, data: DatasetSettings) ->
     return source
 
 
-def _is_absent(name: str, data: DatasetSettings, folder: DataFolder, may_be_missing: bool) -> bool:
-    """Whether none of the data set's files is there, which ``folder`` records. Raises :class:`UserError` where only
-    some are, or where none is and the data set may not be left out."""
-    files = [file for files in data.local.files.values() for file in files]
-    paths = list(dict.fromkeys(path for file in files for path in _paths(folder, data.local, file)))
+def _files_there(
+    settings: TaskSettings, name: str, source: LocalSource, folder: DataFolder
+) -> tuple[dict[str, list[File]], list[str]]:
+    """Split -> the files to read of the data set ``name``, and the paths of those that are not there, which ``folder``
+    records. No files: the data set is left out.
+
+    Raises :class:`UserError` where ``task.missing`` does not have the data set or the file that is not there, or a
+    split is left without a file.
+    """
+    given = {split: files for split, files in source.files.items() if files}
+    left_out = {
+        file.path: _paths(folder, source, file)
+        for file in _all_files(given)
+        if file.path in settings.may_be_missing and not any(path.is_file() for path in _paths(folder, source, file))
+    }
+    kept = {split: [file for file in files if file.path not in left_out] for split, files in given.items()}
+    absent = _absent_files(settings, name, source, kept, folder)
+    emptied = [split for split, files in kept.items() if not files]
+    if emptied and not absent:
+        gone = ", ".join(file.path for file in given[emptied[0]])
+        raise UserError(f"task.datasets.{name}.local.files.{emptied[0]}: none of its files is there: {gone}")
+    for path in chain.from_iterable(left_out.values()):
+        folder.absent(path)
+    return ({} if absent else kept), list(dict.fromkeys([*absent, *left_out]))
+
+
+def _absent_files(
+    settings: TaskSettings, name: str, source: LocalSource, kept: dict[str, list[File]], folder: DataFolder
+) -> list[str]:
+    """[], or all of the files ``kept`` where the data set may be left out and none of them is there, which ``folder``
+    records."""
+    paths = list(dict.fromkeys(path for file in _all_files(kept) for path in _paths(folder, source, file)))
     absent = [path for path in paths if not path.is_file()]
     if not absent:
-        return False
+        return []
+    role = settings.datasets[name].role
     remedy = f"task.missing=[{name}] goes on without {name}"
-    if data.role != "local":
-        remedy = f"the {data.role} data set cannot be left out"
-    key = f"task.datasets.{name}.local.files"
-    check_left_out(name, absent, len(paths), "a data set", key, None if may_be_missing else remedy)
+    if role != "local":
+        remedy = f"the {role} data set cannot be left out"
+    first = next(file.path for file in _all_files(kept) if absent[0] in _paths(folder, source, file))
+    in_part = f"task.missing=[{first}] reads {name} without this file, which makes another data set of it"
+    check_left_out(name, absent, len(paths), in_part, None if name in settings.may_be_missing else remedy)
     for path in absent:
         folder.absent(path)
-    return True
+    return list(dict.fromkeys(file.path for file in _all_files(kept)))
+
+
+def _all_files(files: dict[str, list[File]]) -> list[File]:
+    return list(chain.from_iterable(files.values()))
 
 
 def _table(source: LocalSource, folder: DataFolder, file: File) -> TextTable:

@@ -111,7 +111,7 @@ def test_skip_stands_for_the_optional_sets_and_no_other(folder: Path, task_dict,
 
 def test_missing_names_local_data_sets(task_dict, make) -> None:
     for name in ("Aa", "G", "T"):
-        with pytest.raises(UserError, match=f"^task.missing: '{name}' is no data set that may be left out"):
+        with pytest.raises(UserError, match=f"^task.missing: '{name}' is no data set or file that may be left out"):
             make(task_dict | {"missing": [name]})
     with pytest.raises(UserError, match="task.missing: 'ask' is not one of error, skip"):
         make(task_dict | {"missing": "ask"})
@@ -120,8 +120,56 @@ def test_missing_names_local_data_sets(task_dict, make) -> None:
 def test_half_a_data_set_is_an_error(folder: Path, task_dict, make) -> None:
     for missing in ("error", "skip", ["A"]):
         task_dict["datasets"]["A"]["local"]["files"] = {"pool": [{"path": "a.csv"}, {"path": "more.csv"}]}
-        with pytest.raises(UserError, match=r"more\.csv: is not there \(for A\), though other files of A are; .*whole"):
+        with pytest.raises(UserError, match=r"though other files of A are; task\.missing=\[more\.csv\] reads A"):
             load_task(make(task_dict | {"missing": missing, "optional": ["A"]}), folder)
+
+
+def test_a_file_that_may_be_missing_is_said_and_recorded(folder: Path, task_dict, make) -> None:
+    whole = load_task(make(task_dict), folder)
+    for name, files in (("A", ["a.csv", "more.csv"]), ("T", ["rounds/1.csv", "t.csv"])):
+        task_dict["datasets"][name]["local"]["files"] = {"pool": [{"path": path} for path in files]}
+    for changes in (
+        {"missing": ["more.csv", "rounds/1.csv"]},
+        {"missing": "skip", "optional": ["more.csv", "rounds/1.csv"]},
+    ):
+        task = load_task(make(task_dict | changes), folder)
+        assert task.notes == [
+            "A: read without more.csv, which is not there",
+            "T: read without rounds/1.csv, which is not there",
+        ]
+        assert {file.path: bool(file.sha256) for file in task.files} == {
+            "a.csv": True, "more.csv": False, "g.csv": True, "t.csv": True, "rounds/1.csv": False,
+        }  # fmt: skip
+        for name, dataset in whole.datasets.items():
+            for split, examples in dataset.splits.items():
+                assert task.datasets[name].splits[split].texts == examples.texts
+    (folder / "more.csv").write_text((folder / "a.csv").read_text())
+    grown = load_task(make(task_dict | {"missing": ["more.csv", "rounds/1.csv"]}), folder)
+    assert grown.notes == ["T: read without rounds/1.csv, which is not there"]
+    assert len(grown.datasets["A"].splits["train"]) == 2 * len(whole.datasets["A"].splits["train"])
+
+
+def test_a_split_needs_a_file(folder: Path, task_dict, make) -> None:
+    """The held-out rows would be cut from train in silence."""
+    task_dict["datasets"]["A"]["local"]["files"] = {"train": [{"path": "a.csv"}], "heldout": [{"path": "more.csv"}]}
+    with pytest.raises(UserError, match=r"^task.datasets.A.local.files.heldout: none of its files is there: more.csv$"):
+        load_task(make(task_dict | {"missing": ["more.csv"]}), folder)
+
+
+def test_a_data_set_without_any_of_its_files_is_left_out_whole(folder: Path, task_dict, make) -> None:
+    own = {
+        **task_dict["datasets"]["A"]["local"],
+        "files": {"train": [{"path": "b.csv"}], "heldout": [{"path": "c.csv"}]},
+    }
+    task_dict["datasets"]["B"] = {**task_dict["datasets"]["A"], "local": own}
+    task = load_task(make(task_dict | {"missing": ["B", "c.csv"]}), folder)
+    assert "B" not in task.datasets and task.notes == ["B: left out, b.csv, c.csv not there"]
+    assert [file.path for file in task.files if not file.sha256] == ["b.csv", "c.csv"]
+
+
+def test_a_file_that_no_data_set_has_is_a_typing_error(task_dict, make) -> None:
+    with pytest.raises(UserError, match=r"^task.missing: 'aa.csv' is no data set or file that .*'a.csv'"):
+        make(task_dict | {"missing": ["aa.csv"]})
 
 
 @pytest.mark.parametrize(("file", "role"), [("g.csv", "global"), ("t.csv", "transfer")])

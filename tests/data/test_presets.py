@@ -91,7 +91,16 @@ def test_inference_counts(preset, data_root: Path) -> None:
     with pytest.raises(
         UserError, match="multinli_1.0_dev_mismatched.jsonl: is not there .for Fic., though other files"
     ):
-        load_task(preset("nli", source="local", missing="skip"), data_root)
+        load_task(preset("nli", source="local"), data_root)
+
+
+@pytest.mark.real_data
+def test_inference_without_the_files_that_a_smaller_copy_lacks(preset, data_root: Path) -> None:
+    """Named one by one, the other files are what is read."""
+    task = load_task(preset("nli", source="local", missing="skip", limit=50), data_root)
+    lacking = [note for note in task.notes if "read without" in note]
+    assert len(lacking) == 5 + 3 and lacking[0].startswith("Fic: read without multinli/multinli_1.0_dev_mismatched")
+    assert [len(task.datasets["Fic"].splits[split]) for split in ("train", "valid", "test")] == [50, 50, 50]
 
 
 @pytest.mark.thorough

@@ -104,7 +104,8 @@ def _missing(settings: ImageSetsSettings, name: str, root: Path | None) -> list[
     if gone := missing_entries(one.local, root):
         remedy = None if name in settings.may_be_missing else f"task.missing=[{name}] goes on without {name}"
         entries = len({*one.local.train, *one.local.test})
-        check_left_out(name, gone, entries, "a set", f"task.sets.{name}.local", remedy)
+        in_part = f"a set is left out whole or not at all: task.sets.{name}.local names what is read"
+        check_left_out(name, gone, entries, in_part, remedy)
     return gone
 
 

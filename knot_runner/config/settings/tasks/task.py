@@ -16,16 +16,16 @@ TEXT_FORMATS = ("csv", "jsonl", "dailydialog")
 
 
 def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
-    """Returns the data sets that ``missing`` (error, stop, skip, or their names) allows to be absent."""
+    """Returns the data sets, and files of texts, that ``missing`` (error, stop, skip, or names) allows to be absent."""
     if isinstance(missing, list):
         return missing
     return optional if missing == "skip" else []
 
 
-def check_missing(missing: str | list[str], known: Collection[str]) -> None:
-    """Names in the setting ``missing`` must be of ``known``, the data sets that may be left out."""
+def check_missing(missing: str | list[str], known: Collection[str], kinds: str = "data set") -> None:
+    """Names in the setting ``missing`` must be of ``known``, the ``kinds`` of data that may be left out."""
     for name in missing if isinstance(missing, list) else []:
-        require(name in known, "missing", f"{name!r} is no data set that may be left out{nearest(name, known)}")
+        require(name in known, "missing", f"{name!r} is no {kinds} that may be left out{nearest(name, known)}")
 
 
 def equal_points(names: list[str], points: list[list[float]]) -> str | None:
@@ -215,14 +215,14 @@ class TaskSettings:
     max_length: int
     #: previous utterances put behind the current one, newest first (ERC; 0 = utterance only)
     context: Annotated[Depth, NOT_NEGATIVE]
-    #: data sets that are left out, which is said, when none of their files is there: error = no data set; skip =
-    #: those of ``optional``; or a list of names
+    #: what is left out, which is said, when it is not there: error = nothing; skip = what ``optional`` lists; or a list
+    #: of local data sets, none of whose files is there, and of files (as ``local.files`` has them) of any data set
     missing: list[str] | Literal["error", "skip"]
     #: rows per split, at most (a seeded, label-stratified subset); null = all
     limit: int | None
     #: which of the table's measures is the headline: f1 or accuracy
     score: Literal["f1", "accuracy"]
-    #: local data sets that ``missing=skip`` stands for: those that not everybody can get
+    #: local data sets and files that ``missing=skip`` stands for: those that not everybody can get
     optional: list[str] = field(default_factory=list)
     #: paired sentences: probe name -> templates and the words put into them (App. D.2)
     probe: dict[str, Any] = field(default_factory=dict)
@@ -236,10 +236,15 @@ class TaskSettings:
         )
         require(roles.count("transfer") == 1, "datasets", f"{roles.count('transfer')} have role transfer; one is right")
         require("local" in roles, "datasets", "none has role local")
-        check_missing(self.missing, [name for name, data in self.datasets.items() if data.role == "local"])
+        check_missing(self.missing, self._removable(), "data set or file")
 
     @property
     def may_be_missing(self) -> list[str]:
-        """Names of the local data sets that are left out when none of their files is there."""
-        named = missing_names(self.missing, self.optional)
-        return [name for name in named if name in self.datasets and self.datasets[name].role == "local"]
+        """Local data sets that are left out when none of their files is there, and files that are, one by one."""
+        known = self._removable()
+        return [name for name in missing_names(self.missing, self.optional) if name in known]
+
+    def _removable(self) -> list[str]:
+        names = [name for name, data in self.datasets.items() if data.role == "local"]
+        sources = [data.local for data in self.datasets.values() if data.local is not None]
+        return names + [file.path for source in sources for files in source.files.values() for file in files]
