@@ -90,11 +90,15 @@ def test_angles_in_parts_are_the_same(monkeypatch):
     assert_same(parts, whole, student)
 
 
-@pytest.mark.parametrize(("far", "own", "other"), [(0.0, 7, 3), (1000.0, 7, 3), (0.0, 600, 40)])
-def test_float32_features_lose_no_digits_wherever_they_lie(far, own, other):
-    """Against differences of the same features in float64, also where all lie far from zero beside their distances."""
+@pytest.mark.parametrize(("far", "near", "own", "other"), [
+    (0, 1, 7, 3), (0, 1, 600, 40), (1e6, 1, 7, 3), (0, 1e-3, 7, 3),
+])  # fmt: skip
+def test_float32_features_lose_no_digits_wherever_they_lie(far, near, own, other):
+    """Against differences of the same features in float64, also where all lie far from zero beside their distances, or
+    some lie near each other beside the distances of the rest."""
     draws = torch.Generator().manual_seed(0)
     f, g = (far + torch.randn(B, size, generator=draws) for size in (own, other))
+    f[1:3] = f[0] + near * torch.randn(2, own, generator=draws)
     f.requires_grad_()
     loss = relation.distances_and_angles(RkdTermSettings(weight=1.0, distance=25, angle=50), f, g)
     assert loss.dtype == torch.float32
@@ -105,16 +109,32 @@ def test_float32_features_lose_no_digits_wherever_they_lie(far, own, other):
     torch.testing.assert_close(mine.double(), theirs, rtol=0, atol=1e-6 * float(theirs.abs().max()))
 
 
-@pytest.mark.parametrize("far", [0.0, 100.0])
-def test_equal_examples_are_zero_apart_and_have_no_angle(far):
-    f = far + torch.tensor([[0.1, 0.7], [1.3, 0.2], [0.1, 0.7]])
-    f.requires_grad_()
-    g = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 0.0]])
-    assert relation.distance_relation(f, g) == 0  # 0, d and 0 apart are 0, 1 and 0 of the mean for both
-    cosines = relation._cosines(f, slice(0, 3))
-    assert (cosines[0, 2] == 0).all() and (cosines[2, :, 0] == 0).all()
-    (slope,) = torch.autograd.grad(relation.distances_and_angles(RkdTermSettings(weight=1.0), f, g[[0, 2, 1]]), f)
+def test_relations_do_not_depend_on_where_features_lie():
+    draws = torch.Generator().manual_seed(0)
+    f, g = (torch.randn(B, size, generator=draws, dtype=torch.float64) for size in (7, 3))
+    options = RkdTermSettings(weight=1.0)
+    moved = relation.distances_and_angles(options, f + 1e6, g - 1e6)
+    torch.testing.assert_close(moved, relation.distances_and_angles(options, f, g), rtol=1e-8, atol=0)
+
+
+def test_equal_examples_are_zero_apart_and_have_no_angle(n=40):
+    """Each of 20 points twice, in an order of its own; a product of matrices need not give equal rows equal sums."""
+    draws = torch.Generator().manual_seed(0)
+    places = torch.cat([torch.arange(n // 2), torch.randperm(n // 2, generator=draws)])
+    f = torch.randn(n // 2, 301, generator=draws)[places].requires_grad_()
+    equal = places[:, None] == places
+    assert torch.equal(relation._relative_distances(f) == 0, equal)
+    cosines = relation._cosines(f, slice(0, n))
+    assert (cosines[equal] == 0).all() and (cosines.transpose(1, 2)[equal] == 0).all()
+    (slope,) = torch.autograd.grad(cosines.square().sum() + relation._relative_distances(f).square().sum(), f)
     assert slope.isfinite().all()
+
+
+def test_examples_that_are_all_equal_have_relations_of_zero():
+    f = torch.ones(4, 3, requires_grad=True)
+    loss = relation.distances_and_angles(RkdTermSettings(weight=1.0), f, torch.full((4, 2), 2.0))
+    (slope,) = torch.autograd.grad(loss, f)
+    assert loss == 0 and (slope == 0).all()
 
 
 def test_contrast(n=20, tau=0.5):
