@@ -78,6 +78,9 @@ def test_a_family_of_ones_own_runs_is_shown_and_found_again(tmp_path, capsys):
     assert "are of the most frequent class" in capsys.readouterr().out
     before = path.stat().st_mtime_ns
     assert main([*own, "model.hidden=[9]"]) == 0 and path.stat().st_mtime_ns == before  # it reads no model
+    capsys.readouterr()
+    assert main([*own, "seed=1"]) == 2
+    assert capsys.readouterr().err.strip() == "knot-runner: seed: method=majority draws nothing; 0 is right"
 
 
 @pytest.mark.thorough

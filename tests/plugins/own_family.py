@@ -6,6 +6,7 @@ import numpy as np
 
 import knot_runner as kr
 from knot_runner.pipelines.context import RunInputs
+from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 
 
@@ -13,6 +14,11 @@ from knot_runner.util.files import write_atomic
 class MajoritySettings:
     name: str
     algorithm: str
+
+
+def check(settings, method, plugins):
+    if settings.seed != 0:
+        raise UserError(f"seed: method={method.name} draws nothing; 0 is right")
 
 
 def inspect(context):
@@ -33,5 +39,5 @@ def summary(name, result):
     return f"{name}: {result['metrics']['accuracy']['ALL']:.3f} of the test images are of the most frequent class"
 
 
-places = {step: f"{__name__}:{step}" for step in ("run", "inspect", "summary")}
+places = {step: f"{__name__}:{step}" for step in ("run", "inspect", "summary", "check")}
 kr.register(kr.Family("majority", {"majority": MajoritySettings}, ("images",), **places, trains=False, preload=()))

@@ -41,6 +41,9 @@ class Family:
     inspect: str
     #: a finished run in the terminal: (title, result) -> what rich prints
     summary: str
+    #: checks a run's settings beyond their types, and builds nested ones: (settings, the method's, plug-ins:
+    #: :class:`~knot_runner.config.settings.checks.distil.OfPlugins`), raises :class:`UserError`; "" = nothing to check
+    check: str = ""
     #: the stage that takes most of a run, as its progress is reported; one of "" must come to its end to be timed
     stage: str = ""
     #: whether ``model`` and ``training`` change its numbers
@@ -111,6 +114,7 @@ register(
         run="knot_runner.pipelines.distillation:run_distillation",
         inspect="knot_runner.pipelines.distillation:inspect_distillation",
         summary="knot_runner.report.records.run_summary:stages_summary",
+        check="knot_runner.config.settings.checks.methods:check_parties_method",
         training="stages",
         ends_with_model=True,
         fusable=True,
@@ -125,6 +129,7 @@ register(
         run="knot_runner.pipelines.distillation:run_distillation",
         inspect="knot_runner.pipelines.distillation:inspect_distillation",
         summary="knot_runner.report.records.distil_summary:distil_summary",
+        check="knot_runner.config.settings.checks.methods:check_distil_method",
         training="stages",
         clients=False,
         ends_with_model=True,
@@ -140,6 +145,7 @@ register(
         run="knot_runner.pipelines.federated:run_federated",
         inspect="knot_runner.pipelines.federated:inspect_federated",
         summary="knot_runner.report.records.run_summary:federated_summary",
+        check="knot_runner.config.settings.checks.methods:check_federated_method",
         stage="rounds",
         holds_out=True,
         ends_with_model=True,

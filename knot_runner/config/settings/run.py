@@ -10,13 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings.checks.architectures import check_architectures
-from knot_runner.config.settings.checks.distil import OfPlugins, check_distil, named_model
+from knot_runner.config.settings.checks.distil import OfPlugins
 from knot_runner.config.settings.checks.fit import UNTRAINED_TASKS, check_fit, require_group
-from knot_runner.config.settings.checks.personal import check_personal
-from knot_runner.config.settings.checks.student_images import check_student_images
-from knot_runner.config.settings.distil.distil import DistilSettings
-from knot_runner.config.settings.families import METHOD_SETTINGS, family_of, family_of_algorithm
+from knot_runner.config.settings.families import METHOD_SETTINGS, call, family_of, family_of_algorithm
 from knot_runner.config.settings.fleet import FleetSettings, check_fleet, fleet_group
 from knot_runner.config.settings.groups import (
     TRACKER_EXTRAS,
@@ -28,7 +24,6 @@ from knot_runner.config.settings.groups import (
 )
 from knot_runner.config.settings.methods.federated import FederatedSettings, FederatedTraining
 from knot_runner.config.settings.methods.fedwad import GaussiansSettings, ImageSetsSettings
-from knot_runner.config.settings.methods.knot import LOSS_SETTINGS, KnotSettings, MutualSettings
 from knot_runner.config.settings.methods.personalisation import EvaluateSettings
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
 from knot_runner.config.settings.partition import (
@@ -117,26 +112,12 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
         raise UserError(f"tracker.name: no tracker {tracker!r}{nearest(tracker, TRACKER_EXTRAS)}")
     check_fleet(settings.fleet, method)
     plugins = OfPlugins(partial(_load_plugins, config), partial(_check_target, config))
-    if isinstance(method, KnotSettings | MutualSettings):
-        if "name" not in method.loss:
-            raise UserError("method.loss.name: is not set")
-        _check_loss(method.loss, "method.loss")
-    if isinstance(method, FederatedSettings):
-        method.models = [
-            named_model(model, f"method.models[{number}]", settings.task.name, settings.on_images, plugins)
-            for number, model in enumerate(method.models)
-        ]
-        check_architectures(method, settings.model)
-        if method.distil is not None:
-            _check_loss(method.distil.loss, "method.distil.loss")
-        check_personal(settings, method)
-    elif settings.evaluate.matrix is not None:
+    if settings.evaluate.matrix is not None and not isinstance(method, FederatedSettings):
         raise UserError(f"evaluate.matrix: method={method.name} has no clients that train in rounds; null is right")
+    if check := family_of(kind).check:
+        call(check, settings, method, plugins)
     if settings.privacy is not None:
         check_privacy(settings, method)
-    if isinstance(method, DistilSettings):
-        check_distil(method, settings.task.name, settings.on_images, plugins)
-        check_student_images(method, settings.task)
     if task_kind == "texts":
         _check_parties(settings)
     elif isinstance(settings.training, TrainingSettings):
@@ -220,11 +201,6 @@ def _load_plugins(config: dict[str, Any]) -> bool:
     names = [str(plugin) for plugin in plugins] if isinstance(plugins, list) else []
     load_plugins(names)
     return bool(names)
-
-
-def _check_loss(loss: dict[str, Any], where: str) -> None:
-    if loss["name"] in LOSS_SETTINGS:
-        build(LOSS_SETTINGS[loss["name"]], loss, where)
 
 
 def _check_stages(training: TrainingSettings) -> None:
