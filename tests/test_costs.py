@@ -96,7 +96,7 @@ def test_clusters_cost_the_sum_and_say_that_distances_are_left_out(tmp_path):
         assert {key: row[key] for key in SUMS} == {key: sum(log[round][key] for log in logs) for key in SUMS}
 
 
-def test_a_cluster_that_is_through_costs_nothing_and_one_of_an_earlier_version_leaves_none():
+def test_a_cluster_that_is_finished_costs_nothing_and_one_of_an_earlier_version_leaves_none():
     plain = {"round": 0, **NO_WORK, "seconds": 1.0}
     costs = {"bytes_down": 1, "bytes_up": 2, "client_flops": 3, "server_flops": None}
     first, second = [plain | costs, plain | costs], [plain | costs | {"server_flops": 5}]

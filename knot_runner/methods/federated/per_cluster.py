@@ -31,7 +31,7 @@ def per_cluster(method: Method, clusters: list[Federation]) -> Method:
         bound(_deployed, method, clusters),
         one_model=False,
         exchange=exchange,
-        through=bound(_through, method, clusters) if method.through else None,
+        finished=bound(_finished, method, clusters) if method.finished else None,
     )
 
 
@@ -83,18 +83,18 @@ def _fold(
     for number, cluster in enumerate(clusters):
         own, row = cluster_state(state, number), {}
         asked, came = cluster_work(cluster, requests, trained)
-        if asked or (method.through and not method.through(hp, own, cluster, round)):
+        if asked or (method.finished and not method.finished(hp, own, cluster, round)):
             own, row = method.fold(hp, own, cluster, round, asked, came)
         folded.append(own)
         rows.append(row)
     return joint_state(folded), {"folded": rows} if any(rows) else {}
 
 
-def _through(
+def _finished(
     method: Method, clusters: list[Federation], hp: Any, state: FederatedState, _: Federation, round: int
 ) -> bool:
     parts = enumerate(clusters)
-    return all(method.through(hp, cluster_state(state, number), cluster, round) for number, cluster in parts)
+    return all(method.finished(hp, cluster_state(state, number), cluster, round) for number, cluster in parts)
 
 
 def cluster_work(

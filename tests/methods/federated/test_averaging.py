@@ -32,7 +32,7 @@ def test_fedavg_is_the_mean_of_the_participants(world, aggregation):
     assert torch.equal(before["weights"], world.federation.model.weights)
 
 
-def test_a_method_is_through_after_its_rounds(world):
+def test_a_method_is_finished_after_its_rounds(world):
     hp = settings()
     state = METHODS["fedavg"].init(hp, world.federation)
     assert METHODS["fedavg"].plan(hp, state, world.federation, 3)
