@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
@@ -16,28 +17,37 @@ from knot_runner.data.tasks import Dataset, Examples, PartyTask
 from knot_runner.util.errors import UserError, nearest
 
 
+@dataclass
+class _Seen:
+    """What is told of a task beside its examples: notes, rows per file or hub split, and by data set the files that it
+    is read without."""
+
+    notes: list[str] = field(default_factory=list)
+    rows: dict[str, int] = field(default_factory=dict)
+    lacking: dict[str, list[str]] = field(default_factory=dict)
+
+
 def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
     """The task's data sets from ``settings.source`` (``data_root``: the folder that ``local`` reads).
 
     Same settings and files, same task. Raises :class:`UserError` naming the key, or the file and line.
     """
-    notes: list[str] = []
+    seen = _Seen()
     if settings.source == "embedded":
-        notes.append(f"{settings.name}: the texts are generated; these numbers say nothing of the real data sets")
+        seen.notes.append(f"{settings.name}: the texts are generated; these numbers say nothing of the real data sets")
     folder = open_folder(data_root) if settings.source == "local" else None
-    datasets, rows = {}, {}
+    datasets = {}
     for name, data in settings.datasets.items():
-        if settings.source == "embedded":
-            parts = generate(settings, name, data)
-        else:
-            parts = _read(settings, name, folder, notes, rows)
+        embedded = settings.source == "embedded"
+        parts = generate(settings, name, data) if embedded else _read(settings, name, folder, seen)
         if parts is not None:
             datasets[name] = Dataset(name, data.role, _finish(settings, name, data, parts))
-            notes.extend(_repeated_note(datasets[name]))
+            seen.notes.extend(_repeated_note(datasets[name]))
     if not any(data.role == "local" for data in datasets.values()):
         raise UserError(f"task.datasets: no local data set of {settings.name} is left; its files are missing")
     files = folder.files if folder else []
-    return PartyTask(settings.name, settings.labels, datasets, settings.source, notes, files, rows)
+    notes = [*_lacking_notes(seen.lacking), *seen.notes]
+    return PartyTask(settings.name, settings.labels, datasets, settings.source, notes, files, seen.rows)
 
 
 def check_text_files(settings: TaskSettings, folder: DataFolder | None) -> None:
@@ -66,11 +76,16 @@ def _inputs(part: Examples) -> list[tuple[str, str]]:
     return list(zip(part.texts, part.pairs or [""] * len(part), strict=True))
 
 
-def _read(
-    settings: TaskSettings, name: str, folder: DataFolder | None, notes: list[str], rows: dict[str, int]
-) -> dict[str, Examples] | None:
-    """Labelled train, valid and test of one data set; None when it is left out. ``notes`` and ``rows`` (per file or hub
-    split) grow."""
+def _lacking_notes(lacking: dict[str, list[str]]) -> list[str]:
+    """A line for each list of files that data sets are read without."""
+    names: dict[str, list[str]] = {}
+    for name, files in lacking.items():
+        names.setdefault(", ".join(files), []).append(name)
+    return [f"{', '.join(sets)}: read without {files}: not there" for files, sets in names.items()]
+
+
+def _read(settings: TaskSettings, name: str, folder: DataFolder | None, seen: _Seen) -> dict[str, Examples] | None:
+    """Labelled train, valid and test of one data set; None when it is left out. ``seen`` grows."""
     data = settings.datasets[name]
     check_raw_labels(name, data, settings.labels)
     source = _checked_source(settings, name, data)
@@ -79,16 +94,17 @@ def _read(
     else:
         files, absent = _files_there(settings, name, source, folder)
         if not files:
-            notes.append(f"{name}: left out, {', '.join(absent)} not there")
+            seen.notes.append(f"{name}: left out, {', '.join(absent)} not there")
             return None
-        notes.extend(f"{name}: read without {path}, which is not there" for path in absent)
+        if absent:
+            seen.lacking[name] = absent
         tables = {split: [_table(source, folder, file) for file in own] for split, own in files.items()}
     parts = {}
     for split, own in tables.items():
-        rows |= {folder.short(Path(table.source)) if folder else table.source: table.read for table in own}
+        seen.rows |= {folder.short(Path(table.source)) if folder else table.source: table.read for table in own}
         parts[split] = to_examples(own, name, data, settings.labels, settings.context)
-    notes.extend(dropped_notes(name, [table for own in tables.values() for table in own]))
-    return splits.complete_splits(name, parts, data.role, settings.split, notes)
+    seen.notes.extend(dropped_notes(name, [table for own in tables.values() for table in own]))
+    return splits.complete_splits(name, parts, data.role, settings.split, seen.notes)
 
 
 def _checked_source(settings: TaskSettings, name: str, data: DatasetSettings) -> LocalSource | HubSource:

@@ -134,8 +134,8 @@ def test_a_file_that_may_be_missing_is_said_and_recorded(folder: Path, task_dict
     ):
         task = load_task(make(task_dict | changes), folder)
         assert task.notes == [
-            "A: read without more.csv, which is not there",
-            "T: read without rounds/1.csv, which is not there",
+            "A: read without more.csv: not there",
+            "T: read without rounds/1.csv: not there",
         ]
         assert {file.path: bool(file.sha256) for file in task.files} == {
             "a.csv": True, "more.csv": False, "g.csv": True, "t.csv": True, "rounds/1.csv": False,
@@ -145,7 +145,7 @@ def test_a_file_that_may_be_missing_is_said_and_recorded(folder: Path, task_dict
                 assert task.datasets[name].splits[split].texts == examples.texts
     (folder / "more.csv").write_text((folder / "a.csv").read_text())
     grown = load_task(make(task_dict | {"missing": ["more.csv", "rounds/1.csv"]}), folder)
-    assert grown.notes == ["T: read without rounds/1.csv, which is not there"]
+    assert grown.notes == ["T: read without rounds/1.csv: not there"]
     assert len(grown.datasets["A"].splits["train"]) == 2 * len(whole.datasets["A"].splits["train"])
 
 
