@@ -42,7 +42,7 @@ def test_memory_is_that_of_all_its_processes_and_nothing_stays():
     held = lambda seen: seen.memory is not None and seen.memory > 80 << 20  # noqa: E731
     seen = watch(busy_work, (80, 60), 30, held, lambda folder: (folder / "run" / "file").stat().st_size)
     assert 80 << 20 < seen.memory < 400 << 20 and seen.disk == 100
-    ((_, _, folder, child),) = seen.told("where")
+    ((_, _, folder, child),) = seen.starting_with("where")
     assert not Path(folder).exists() and not seen.ended
     assert sample(child).memory == 0  # ended, too
 
@@ -55,7 +55,7 @@ def test_time_that_is_up_ends_it():
 
 def test_work_that_ends_by_itself_says_so():
     seen = watch(busy_work, (1, 0.3), 30, lambda seen: False)
-    assert seen.ended and seen.told("step", "work") and seen.busy(seen.began) >= 1
+    assert seen.ended and seen.starting_with("step", "work") and seen.busy(seen.began) >= 1
 
 
 @pytest.mark.parametrize(("kind", "told"), [("user", "data.csv: is not there"), ("bug", "ValueError: a long story")])

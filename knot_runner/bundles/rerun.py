@@ -103,8 +103,8 @@ def made_again(job: ComposedJob, progress: Progress, note: Note) -> MadeAgain:
 
 def _device(hardware: dict[str, Any], place: RerunPlace) -> dict[str, Any]:
     """``hardware`` with the recorded device if available here, else the CPU, and no more processes than cores."""
-    asked, workers = str(hardware.get("device")), hardware.get("workers")
-    here = asked if asked.startswith("cuda") and place.cuda else "cpu"
+    recorded, workers = str(hardware.get("device")), hardware.get("workers")
+    here = recorded if recorded.startswith("cuda") and place.cuda else "cpu"
     cores = os.cpu_count() or 1
     return {"device": here, "workers": min(workers, cores) if isinstance(workers, int) else 1}
 

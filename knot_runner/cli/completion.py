@@ -68,13 +68,13 @@ def complete_shell(words: Sequence[str]) -> int:
 
     Raises :class:`UserError` for anything else.
     """
-    asked, _, shell = (words[0] if len(words) == 1 else "").partition("=")
-    if asked not in ("install", "uninstall", "query") or shell not in SHELLS:
+    action, _, shell = (words[0] if len(words) == 1 else "").partition("=")
+    if action not in ("install", "uninstall", "query") or shell not in SHELLS:
         raise UserError("--shell-completion: install=SHELL or uninstall=SHELL is right; SHELL: bash, fish or zsh")
     plugin = SHELLS[shell](None)
-    if asked == "query":
+    if action == "query":
         plugin.query(None)
-    elif asked == "uninstall":
+    elif action == "uninstall":
         plugin.uninstall()
     else:
         if shell == "zsh":

@@ -57,37 +57,37 @@ def shows(arguments: Sequence[str]) -> bool:
 def show_composed(arguments: Sequence[str]) -> int:
     """Print the output of ``--cfg`` or ``--info``, after the usual checks of the command line; returns the exit
     code."""
-    asked = {}
+    given = {}
     for argument in arguments:
         name, _, value = argument.partition("=")
         if name in SHOWING:
-            asked[name] = value
+            given[name] = value
     own = [argument for argument in arguments if argument.partition("=")[0] not in SHOWING]
-    _check(asked)
+    _check(given)
     jobs, commands = compose_all(own)
     config_dir = config_dir_of([flag for flag in commands[0].arguments if flag.startswith("-")])
     if len(jobs) > 1:
         LOGGER.info("the first of %d jobs", len(jobs))
     composed, overrides = composed_config(jobs[0], config_dir)
-    if "--info" in asked:
-        _print_info(asked["--info"] or "all", [*search_path(config_dir), *overrides])
+    if "--info" in given:
+        _print_info(given["--info"] or "all", [*search_path(config_dir), *overrides])
         return 0
-    part = asked["--cfg"]
+    part = given["--cfg"]
     config = OmegaConf.create(composed)
-    if "--resolve" in asked:
+    if "--resolve" in given:
         OmegaConf.resolve(config)
         config = OmegaConf.create({"hydra": config["hydra"], **jobs[0].config})
     if part == "hydra":
         config = OmegaConf.masked_copy(config, ["hydra"])
     elif part == "job":
         del config["hydra"]
-    _print_part(config, asked.get("--package", "_global_"))
+    _print_part(config, given.get("--package", "_global_"))
     return 0
 
 
-def _check(asked: dict[str, str]) -> None:
+def _check(given: dict[str, str]) -> None:
     """Raises :class:`UserError` for an invalid value of such a flag and for a flag that does not go with another."""
-    part, info = asked.get("--cfg"), asked.get("--info")
+    part, info = given.get("--cfg"), given.get("--info")
     if part is not None and info is not None:
         raise UserError("--cfg and --info: one of them is right")
     if part is not None and part not in CONFIG_PARTS:
@@ -95,9 +95,9 @@ def _check(asked: dict[str, str]) -> None:
     if info and info not in INFO:
         raise UserError(f"--info: there is no {message_text(info)!r}{nearest(info[:40], INFO)}")
     for name in ("--package", "--resolve"):
-        if name in asked and part is None:
+        if name in given and part is None:
             raise UserError(f"{name}: goes with --cfg, as in --cfg job {name}{' KEY' * (name == '--package')}")
-    if "--package" in asked and not asked["--package"]:
+    if "--package" in given and not given["--package"]:
         raise UserError("--package: without a value; --package KEY is right")
 
 

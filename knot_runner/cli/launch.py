@@ -170,21 +170,21 @@ def _stale_flag(arguments: list[str]) -> tuple[str, list[str]]:
     for flag in given:
         if flag not in ("--stale=keep", "--stale=rerun"):
             raise UserError(f"{flag}: --stale=keep or --stale=rerun would be right")
-    asked = given[-1].partition("=")[2] if given else ""
-    return asked, [a for a in arguments if a not in given]
+    stale = given[-1].partition("=")[2] if given else ""
+    return stale, [a for a in arguments if a not in given]
 
 
-def _look_for_stale(jobs: list[ComposedJob], asked: str) -> None:
-    """Report finished runs made with other code or data; with ``asked`` "rerun", set them aside so that they are rerun.
-    Raises :class:`UserError` for other data if ``asked`` is empty: their numbers are not those of the current data."""
+def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
+    """Report finished runs made with other code or data; with ``stale`` "rerun", set them aside so that they are rerun.
+    Raises :class:`UserError` for other data if ``stale`` is empty: their numbers are not those of the current data."""
     now = provenance.Now()
     unlike = {job.run_id: job for job in jobs}.values()
     results = [(job, result) for job in unlike if (result := read_result(job.folder))]
     found = [(job, reasons) for job, result in results if (reasons := provenance.reasons(result, job.settings, now))]
     changed = [(job.title, job.folder, own) for job, reasons in found if (own := provenance.on_data(reasons))]
-    if changed and not asked:
+    if changed and not stale:
         raise UserError(provenance.refusal(changed, len(results)))
-    rerun = asked == "rerun"
+    rerun = stale == "rerun"
     for job, _ in found if rerun else []:
         with locked(lock_of(job.settings.paths.out, job.run_id)):
             if _reasons(job, now):  # no other command has rerun it meanwhile

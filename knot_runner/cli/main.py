@@ -97,11 +97,11 @@ def _say_interrupted() -> None:
 
 def _carry_out(typed: list[str]) -> int:
     arguments = joined_flags(typed)
-    asked = any(a in ("-h", "--help") for a in arguments) or arguments[:1] == ["help"]
+    wants_help = any(a in ("-h", "--help") for a in arguments) or arguments[:1] == ["help"]
     words = arguments[1:] if arguments[:1] == ["help"] else arguments
     verb = words[0] if words else ""
     module = importlib.import_module(f"knot_runner.cli.verbs.{verb}") if verb in VERBS else None
-    if asked:
+    if wants_help:
         print(getattr(module, f"{verb.upper()}_HELP") if module else HELP)
         return 0
     if "--version" in arguments:

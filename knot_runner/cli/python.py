@@ -143,8 +143,8 @@ def table(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
     from knot_runner.report.render.table_forms import table_csv
     from knot_runner.report.tables.build import preset_table
 
-    asked = preset_of([preset, *overrides], "table")
-    return _frame_of(table_csv(preset_table(references(asked.jobs), asked.spec, asked.command)))
+    composed = preset_of([preset, *overrides], "table")
+    return _frame_of(table_csv(preset_table(references(composed.jobs), composed.spec, composed.command)))
 
 
 def claims(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
@@ -154,10 +154,10 @@ def claims(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
     from knot_runner.report.claims.verdicts import judge
     from knot_runner.report.claims.view import claims_csv
 
-    asked = preset_of([preset, *overrides], "claims")
-    if not asked.spec.get("claims"):
+    composed = preset_of([preset, *overrides], "claims")
+    if not composed.spec.get("claims"):
         raise UserError(f"{preset}: its YAML has no report.claims; a list of them is what is judged")
-    return _frame_of(claims_csv(judge(references(asked.jobs), asked.spec, asked.command)))
+    return _frame_of(claims_csv(judge(references(composed.jobs), composed.spec, composed.command)))
 
 
 def compare(filters: str | Sequence[str] = "", out: str | Path = "outputs", **flags: str | bool) -> pd.DataFrame:

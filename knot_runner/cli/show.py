@@ -38,11 +38,11 @@ def show_figure(name: str, jobs: list[ComposedJob], command: str, keep: bool = F
     :func:`current_output`, and print the plotted numbers. ``keep``: as in :func:`references`."""
     spec = jobs[0].settings.report or {}
     kind = spec.get("kind", "")
-    asked = figure_names(spec) if kind in figures.FIGURES or "figures" in spec else ()
-    if not asked:
+    requested = figure_names(spec) if kind in figures.FIGURES or "figures" in spec else ()
+    if not requested:
         raise UserError(f"plot {name}: is a table ('knot-runner table {name}' shows it)")
-    for drawn in asked:
-        file = f"{name}.png" if len(asked) == 1 else f"{name}_{drawn}.png"
+    for drawn in requested:
+        file = f"{name}.png" if len(requested) == 1 else f"{name}_{drawn}.png"
         path = folder_for(Path(jobs[0].settings.paths.out), "figures") / file
         for line in figures.FIGURES[drawn](references(jobs, keep), path, notes=spec.get("notes", []), command=command):
             print(line)

@@ -17,8 +17,8 @@ GROUPS = (
 
 def config_folder() -> Path:
     """``conf/`` of the checkout, or the copy in the wheel."""
-    beside = PACKAGE.parent / "conf"
-    return beside if (beside / "config.yaml").is_file() else PACKAGE / "conf"
+    in_checkout = PACKAGE.parent / "conf"
+    return in_checkout if (in_checkout / "config.yaml").is_file() else PACKAGE / "conf"
 
 
 def choices(group: str, config_dir: str | Path | None = None) -> list[str]:

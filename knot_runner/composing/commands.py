@@ -75,8 +75,8 @@ def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[li
 def _command(flags: list[str], words: list[str], config_dir: str | None) -> Command:
     preset = next((word.partition("=")[2] for word in words if word.startswith("experiment=")), None)
     jobs, hydra = _composed(expand_preset(words, config_dir), config_dir)
-    asked = {"-m", "--multirun"} & set(flags) or any(word.startswith(f"{LAUNCHER_GROUP}=") for word in words)
-    return Command(preset, [*flags, *words], jobs, hydra, len(jobs) > 1 or bool(asked))
+    multirun = {"-m", "--multirun"} & set(flags) or any(word.startswith(f"{LAUNCHER_GROUP}=") for word in words)
+    return Command(preset, [*flags, *words], jobs, hydra, len(jobs) > 1 or bool(multirun))
 
 
 def expand_preset(arguments: list[str], config_dir: str | None) -> list[str]:
@@ -119,9 +119,9 @@ def _composed(arguments: list[str], config_dir: str | None) -> tuple[list[Compos
         for o, own in zip(overrides, values, strict=True)
     ]
     late = {o.get_key_element() for o in overrides if _sets_a_value(o)}
-    apart = {o.get_key_element() for o in swept} - {"method", "seed", "task"}
+    label_keys = {o.get_key_element() for o in swept} - {"method", "seed", "task"}
     chosen = any("glob(" in o.input_line for o in swept)
-    grid = JobGrid(config_dir, late, apart, [o.input_line for o in overrides])
+    grid = JobGrid(config_dir, late, label_keys, [o.input_line for o in overrides])
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         jobs = [job for picked in itertools.product(*axes) if (job := grid.job(list(picked), chosen)) is not None]
     if grid.left_out:

@@ -33,8 +33,8 @@ def chosen_hardware(config: DictConfig, typed: Sequence[str]) -> tuple[list[str]
     family = family_of_algorithm(str(_value(config, "method", "algorithm")))
     if not family.on_gpu:
         return [], f"hardware: CPU ({family.name} computes nothing on {device})"
-    if asked := [value for value in CPU_VALUES if value in typed]:
-        return [], f"hardware: CPU ({asked[0]})"
+    if cpu_words := [value for value in CPU_VALUES if value in typed]:
+        return [], f"hardware: CPU ({cpu_words[0]})"
     of_texts = kind_of({"kind": _value(config, "task", "kind")}) == "texts"
     in_a_loop = family.training == "rounds" and (of_texts or _value(config, "model", "kind") == "custom")
     return ["hardware=cuda", *(["hardware.engine=loop"] if in_a_loop else [])], f"hardware: CUDA, {device}"

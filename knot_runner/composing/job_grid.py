@@ -29,12 +29,12 @@ from knot_runner.util.messages import LOGGER
 class JobGrid:
     """Composes the jobs of one grid, within ``initialize_config_dir``.
 
-    ``late``: keys that choose no group, set after Hydra has composed; ``apart``: keys shown in a job's label;
+    ``late``: keys that choose no group, set after Hydra has composed; ``label_keys``: keys shown in a job's label;
     ``words``: all overrides as typed. ``left_out``: number of jobs left out; ``misfit``: reason for the last of these.
     """
 
-    def __init__(self, config_dir: str | None, late: set[str], apart: set[str], words: list[str]) -> None:
-        self.config_dir, self.late, self.apart, self.words = config_dir, late, apart, words
+    def __init__(self, config_dir: str | None, late: set[str], label_keys: set[str], words: list[str]) -> None:
+        self.config_dir, self.late, self.label_keys, self.words = config_dir, late, label_keys, words
         self.hydra = DictConfig({})
         self.misfit, self.left_out = "", 0
         self._composed: dict[tuple[str, ...], tuple[Base, Any, list[str]]] = {}
@@ -56,7 +56,7 @@ class JobGrid:
         if claims is not None:
             config = {**config, "report": {**config["report"], "claims": claims}}
         try:
-            job = job_of(config, picked, ", ".join(o for o in picked if _key(o) in self.apart))
+            job = job_of(config, picked, ", ".join(o for o in picked if _key(o) in self.label_keys))
         except Misfit as problem:
             return self._left_out(problem, chosen)
         # other groups keep their spelling, since run ids of presets depend on it (method.temperature=4,2,1)

@@ -111,9 +111,9 @@ def _by_clients(pool: TextPool, by: str) -> TextPool:
     for split, own in parts.items():
         found = np.array([numbers.get(name, NOBODY) for name in own], dtype=np.int64)
         users[split] = found if (found != NOBODY).any() else None
-    told = hashlib.sha256(f"{pool.digest} {by} {parts}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{pool.digest} {by} {parts}".encode()).hexdigest()
     train, test = (dataclasses.replace(getattr(pool, split), users=users[split]) for split in parts)
-    return dataclasses.replace(pool, train=train, test=test, user_names=names, digest=told)
+    return dataclasses.replace(pool, train=train, test=test, user_names=names, digest=digest)
 
 
 def _pooled(sets: dict[str, Examples]) -> PooledTexts:

@@ -76,10 +76,9 @@ def no_data(jobs: Iterable[tuple[str, Settings]]) -> str | None:
             missing.setdefault(problem, []).append((title, [one.name for one in _read(settings)]))
     if not missing:
         return None
-    told = [f"{problem}{_which([title for title, _ in found], total)}" for problem, found in missing.items()]
-    return (
-        f"{'; '.join(told)}; {_command([name for found in missing.values() for _, names in found for name in names])}"
-    )
+    problems = [f"{problem}{_which([title for title, _ in found], total)}" for problem, found in missing.items()]
+    named = [name for found in missing.values() for _, names in found for name in names]
+    return f"{'; '.join(problems)}; {_command(named)}"
 
 
 def _read(settings: Settings) -> list[Any]:

@@ -74,7 +74,7 @@ class Seen:
             return 1.0
         return max(1.0, (window[-1].cpu - window[0].cpu) / (window[-1].at - window[0].at))
 
-    def told(self, *what: Any) -> list[ChildMessage]:
+    def starting_with(self, *what: Any) -> list[ChildMessage]:
         """All messages starting with ``what``."""
         return [message for message in self.messages if message[1 : 1 + len(what)] == what]
 

@@ -62,12 +62,12 @@ def shared_lines(loads: Iterable[Load]) -> list[str]:
     lines = []
     for stage in dict.fromkeys(piece.stage for piece in pieces if piece.stage != WORKERS):
         own = {piece.key: piece.there for piece in pieces if piece.stage == stage}
-        asked, there = sum(piece.stage == stage for piece in pieces), sum(own.values())
-        if len(own) == asked and not there:
+        uses, there = sum(piece.stage == stage for piece in pieces), sum(own.values())
+        if len(own) == uses and not there:
             continue
-        text = f"{len(own)} {_plural(stage, len(own))} in all, {asked} if no job shared"
+        text = f"{len(own)} {_plural(stage, len(own))} in all, {uses} if no job shared"
         if stage == DATA_SETS_KIND:
-            text = f"{len(own)} {_plural(stage, len(own))}: read once by the fused launcher, {asked} times by others"
+            text = f"{len(own)} {_plural(stage, len(own))}: read once by the fused launcher, {uses} times by others"
         lines.append(text + (f"; {there} there already, {len(own) - there} to do" if there else ""))
     return lines
 
@@ -115,12 +115,12 @@ def total_lines(estimate: SweepEstimate, cores: int, memory: int | None, disk: i
 
 def _untimed_lines(untimed: dict[str, str]) -> list[str]:
     """One line per reason why kinds of work were not timed."""
-    alike: dict[str, list[str]] = {}
+    by_reason: dict[str, list[str]] = {}
     for name, reason in untimed.items():
-        alike.setdefault(reason, []).append(name)
+        by_reason.setdefault(reason, []).append(name)
     return [
         f"not timed: {names[0]}{f' and {len(names) - 1} more kinds of work' * (len(names) > 1)}: {reason}"
-        for reason, names in list(alike.items())[:MAX_LINES]
+        for reason, names in list(by_reason.items())[:MAX_LINES]
     ]
 
 
@@ -129,8 +129,8 @@ def _memory_lines(loads: list[Load], estimate: SweepEstimate, cores: int, free: 
     if not each:
         return ["memory: not measured (times are from records, or of less than a batch)"]
     many = min(cores, len(loads))
-    beside = f", {many} at once at most {size(many * each)}" if many > 1 else ""
-    line = f"memory: at most {size(each)} a job{beside}" + (f"; {size(free)} are free" if free else "")
+    at_once_note = f", {many} at once at most {size(many * each)}" if many > 1 else ""
+    line = f"memory: at most {size(each)} a job{at_once_note}" + (f"; {size(free)} are free" if free else "")
     if free and each > free:
         return [line, "memory: a job would not fit"]
     return [line, f"memory: {free // each} at once would fit, not {many}"] if free and many * each > free else [line]

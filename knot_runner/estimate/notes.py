@@ -30,10 +30,10 @@ class Foreseen:
 
     def lines(self, jobs: int) -> list[str]:
         """The notes for the terminal, each with its number of jobs unless that is all ``jobs``."""
-        told = [note if count == jobs else f"{note} ({count} of {jobs} jobs)" for note, count in self.notes.items()]
+        shown = [note if count == jobs else f"{note} ({count} of {jobs} jobs)" for note, count in self.notes.items()]
         if self.unread and not self.problem:
-            told.append(f"the data of {self.unread} job{'s' * (self.unread > 1)} are not in this: {self.why}")
-        return told
+            shown.append(f"the data of {self.unread} job{'s' * (self.unread > 1)} are not in this: {self.why}")
+        return shown
 
 
 def preview_notes(jobs: list[ComposedJob], seconds: float) -> Foreseen:
@@ -41,17 +41,17 @@ def preview_notes(jobs: list[ComposedJob], seconds: float) -> Foreseen:
     once."""
     groups = grouped(jobs)
     seen = watch(inspect_jobs, ([group[0].config for group in groups],), seconds)
-    looks = [(notes, counts) for _, _, notes, counts in seen.told("look")]
+    looks = [(notes, counts) for _, _, notes, counts in seen.starting_with("look")]
     why = seen.broken or f"they were not read in {seconds:.0f} s"
     return dataclasses.replace(gathered(groups, looks), why=why, problem=seen.problem)
 
 
 def grouped(jobs: list[ComposedJob]) -> list[list[ComposedJob]]:
     """``jobs`` grouped by equal data, partition and notes."""
-    alike: dict[str, list[ComposedJob]] = {}
+    by_key: dict[str, list[ComposedJob]] = {}
     for job in jobs:
-        alike.setdefault(_alike(job), []).append(job)
-    return list(alike.values())
+        by_key.setdefault(_data_key(job), []).append(job)
+    return list(by_key.values())
 
 
 def gathered(groups: list[list[ComposedJob]], looks: list[tuple[list[str], list[str]]]) -> Foreseen:
@@ -62,17 +62,17 @@ def gathered(groups: list[list[ComposedJob]], looks: list[tuple[list[str], list[
     """
     notes: Counter[str] = Counter()
     counts: dict[str, list[str]] = {}
-    dealt: set[str] = set()
-    for group, (told, lines) in zip(groups, looks, strict=False):
-        notes.update(dict.fromkeys(told, len(group)))
-        title, seed = _dealt(group[0])
-        if lines and title not in dealt:
-            dealt.add(title)
+    titles: set[str] = set()
+    for group, (job_notes, lines) in zip(groups, looks, strict=False):
+        notes.update(dict.fromkeys(job_notes, len(group)))
+        title, seed = _partition_title(group[0])
+        if lines and title not in titles:
+            titles.add(title)
             counts[f"{title}{seed}"] = lines
     return Foreseen(notes, counts, sum(len(group) for group in groups[len(looks) :]))
 
 
-def _dealt(job: ComposedJob) -> tuple[str, str]:
+def _partition_title(job: ComposedJob) -> tuple[str, str]:
     """(Task and partition of a job, its seed) as text."""
     partition = (job.config.get("partition") or {}).get("kind")
     if not partition:
@@ -80,7 +80,7 @@ def _dealt(job: ComposedJob) -> tuple[str, str]:
     return f"{job.settings.task.name}, {partition}", f", seed {job.settings.seed}"
 
 
-def _alike(job: ComposedJob) -> str:
+def _data_key(job: ComposedJob) -> str:
     """Digest shared by jobs with equal data, partition and notes; temperature, loss and learning rate do not count."""
     config = job.config
     training = without(config.get("training") or {}, "lr", "rounds")

@@ -91,12 +91,12 @@ class Planner:
 
     def parties(self, job: ComposedJob) -> PartyTask:
         """The examples that the job reads; partitions of images differ by seed."""
-        alike = [job.settings.seed if job.settings.on_images else 0]
+        needed = [job.settings.seed if job.settings.on_images else 0]
         if isinstance(job.method, DistilSettings):
-            alike = [job.settings.seed, job.method.labelled, job.method.valid, len(job.method.teachers)]
-        if str(alike) not in self._parties:
-            self._parties[str(alike)] = read_parties(self._context(job))
-        return self._parties[str(alike)]
+            needed = [job.settings.seed, job.method.labelled, job.method.valid, len(job.method.teachers)]
+        if str(needed) not in self._parties:
+            self._parties[str(needed)] = read_parties(self._context(job))
+        return self._parties[str(needed)]
 
     def _context(self, job: ComposedJob) -> RunContext:
         services = {"images": self._data.images, "texts": self._data.texts, "unlabelled": self._data.unlabelled}
@@ -109,10 +109,10 @@ class Planner:
         trained = [stage for stage in vars(settings.training).values() if isinstance(stage, StageSettings)]
         used = [(stage.max_length, stage.limit) for stage in trained]
         bias = getattr(hp, "bias", None)
-        alike = repr((settings.seed, bias or hp, used))
-        if alike not in self._federations:
-            self._federations[alike] = make_federation(self._context(job), task, self._store, bias)
-        federation = dataclasses.replace(self._federations[alike], training=settings.training)
+        needed = repr((settings.seed, bias or hp, used))
+        if needed not in self._federations:
+            self._federations[needed] = make_federation(self._context(job), task, self._store, bias)
+        federation = dataclasses.replace(self._federations[needed], training=settings.training)
         rows = {
             ref: used_count(task.datasets[party.name], split, settings)
             for party in federation.parties

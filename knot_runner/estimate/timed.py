@@ -47,7 +47,7 @@ def time_piece(job: ComposedJob, stage: str, quota: float, most: float) -> Cost 
     in_rounds = main == "rounds"
 
     def enough(seen: Seen) -> bool:
-        steps = seen.told("step", main)
+        steps = seen.starting_with("step", main)
         if len(steps) < 3 or time.monotonic() - seen.began >= quota:
             return len(steps) >= 3
         return len(steps) > ENOUGH_ROUNDS[0] and time.monotonic() - steps[0][0] >= ENOUGH_ROUNDS[1]
@@ -62,7 +62,7 @@ def time_piece(job: ComposedJob, stage: str, quota: float, most: float) -> Cost 
     if cost is not None:
         return dataclasses.replace(cost, unit=cost.unit * _side_by_side(job)) if in_rounds else cost
     reached = f"its {main} were not reached" if main else "it was not through, and has no steps to go by"
-    return f"{reached if seen.told('ready') else 'its process had not begun'} in {most:.0f} s"
+    return f"{reached if seen.starting_with('ready') else 'its process had not begun'} in {most:.0f} s"
 
 
 def _with_measures_between(job: ComposedJob) -> ComposedJob:
@@ -96,10 +96,10 @@ def cost_of(seen: Seen, main: str, every: int = 1, wanted: int = 1) -> Cost | No
 
     ``every``: rounds between evaluations while timing; ``wanted``: in the real run.
     """
-    ready, steps = seen.told("ready"), seen.told("step", main)
+    ready, steps = seen.starting_with("ready"), seen.starting_with("step", main)
     if not ready or (len(steps) < 2 and not seen.ended):
         return None
-    before = seen.told("step", "rounds") if main == OTHER_STAGES[PERSONAL_MODELS] else []
+    before = seen.starting_with("step", "rounds") if main == OTHER_STAGES[PERSONAL_MODELS] else []
     began, end = (before or ready)[-1][0], seen.messages[-1][0]
     busy = seen.busy(steps[0][0] if steps else began)
     cost = functools.partial(Cost, busy=(busy, busy), memory=seen.memory, disk=seen.disk)

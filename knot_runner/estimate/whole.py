@@ -137,8 +137,8 @@ def _families(jobs: list[ComposedJob]) -> list[list[ComposedJob]]:
     found: dict[str, list[ComposedJob]] = {}
     for job in jobs:
         if has_stages(job):
-            alike = digest([in_family(job.config, ""), job.config["paths"]["data"], job.config.get("plugins")])
-            found.setdefault(alike, []).append(job)
+            group = digest([in_family(job.config, ""), job.config["paths"]["data"], job.config.get("plugins")])
+            found.setdefault(group, []).append(job)
     return list(found.values())
 
 
@@ -160,7 +160,7 @@ def _ask_family(
     made.costs |= {f"{prefix}{kind}": cost for kind, cost in {**_costs(seen, workers), **known}.items()}
     loads = [
         Load(tuple(_of_family(piece, prefix, task) for piece in pieces), workers)
-        for _, _, pieces in seen.told("pieces")
+        for _, _, pieces in seen.starting_with("pieces")
     ]
     made.loads += loads
     made.unplanned += len(jobs) - len(loads)
@@ -176,11 +176,11 @@ def _ask_family(
 def _costs(seen: Seen, workers: int) -> dict[str, Cost]:
     """The reported costs. Teachers train in worker processes, each about as large as the timed one."""
     found: dict[str, Cost] = {}
-    for ready, *_ in seen.told("ready"):
+    for ready, *_ in seen.starting_with("ready"):
         found[WORKERS] = Cost(0.0, ready - seen.began if workers > 1 else 0.0)
-    memory = seen.memory if seen.told("full batches") else None
-    model = max((size for _, _, size in seen.told("model")), default=None)
-    for _, _, kind, cost in seen.told("cost"):
+    memory = seen.memory if seen.starting_with("full batches") else None
+    model = max((size for _, _, size in seen.starting_with("model")), default=None)
+    for _, _, kind, cost in seen.starting_with("cost"):
         processes = 1 + workers if kind.startswith(TEACHER) and workers > 1 else 1
         disk = model if kind.startswith(TRAININGS) else None
         found[kind] = dataclasses.replace(cost, memory=memory and memory * processes, disk=disk)

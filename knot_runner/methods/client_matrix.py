@@ -111,13 +111,13 @@ def _out_of_distribution(
 ) -> dict[str, float]:
     """Returns off-diagonal means, unweighted over the other clients and weighted by their examples; {} where there are
     none."""
-    alike, weighted, losses = [], [], []
+    even, weighted, losses = [], [], []
     for client in clients:
         others = [other for other in clients if other != client and examples[client, other]]
         if others:
-            alike.append(share[client, others].mean())
+            even.append(share[client, others].mean())
             weighted.append(correct[client, others].sum() / examples[client, others].sum())
             losses.append(mean_loss[client, others].mean())
     names = ("ood_accuracy", "ood_weighted", "ood_loss")
-    values = (alike, weighted, losses)
+    values = (even, weighted, losses)
     return {name: float(torch.stack(own).mean()) for name, own in zip(names, values, strict=True) if own}

@@ -27,11 +27,11 @@ class Exchange:
 
 @dataclass(frozen=True)
 class RoundWork:
-    """The work of clients and server in a federated round: ``requests`` for local training; after the fold, inferences
-    ``asked`` over ``classes`` classes (0: none), and ``taught``, requests for further training."""
+    """The work of clients and server in a federated round: ``requests`` for local training; after the fold,
+    ``inferences`` over ``classes`` classes (0: none), and ``taught``, requests for further training."""
 
     requests: list[Any]
-    asked: list[Any] = field(default_factory=list)
+    inferences: list[Any] = field(default_factory=list)
     taught: list[Any] = field(default_factory=list)
     classes: int = 0
 

@@ -129,8 +129,8 @@ class Federation:
 
     def cluster(self, members: Sequence[int]) -> Federation:
         """Returns the federation of ``members`` alone, none of them unseen; a round samples at most all of them."""
-        asked = self.training.participants
-        capped = asked if isinstance(asked, float) else min(asked, len(members))
+        wanted = self.training.participants
+        capped = wanted if isinstance(wanted, float) else min(wanted, len(members))
         training = dataclasses.replace(self.training, participants=capped)
         server = self.server
         if server is not None:
@@ -165,8 +165,8 @@ class Federation:
     @property
     def participants(self) -> int:
         """Clients a round, m = max(C K, 1) (McMahan et al. 2017, Algorithm 1)."""
-        asked = self.training.participants
-        return max(int(asked * len(self)), 1) if isinstance(asked, float) else asked
+        wanted = self.training.participants
+        return max(int(wanted * len(self)), 1) if isinstance(wanted, float) else wanted
 
     def drawn(self, round: int) -> list[int]:
         """The participants of ``round``, drawn without replacement from (seed, round), in ascending order; of private

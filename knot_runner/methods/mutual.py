@@ -69,20 +69,20 @@ def fold(
     requests: list[StageRequest], artefacts: list[Artefact],
 ) -> tuple[MutualState, dict[str, Any]]:  # fmt: skip
     """Returns the next state and the round's log entries."""
-    state, said = dict(state), {}
+    state, row = dict(state), {}
     for request, artefact in zip(requests, artefacts, strict=True):
         name = f"{artefact.stage}/{artefact.key}"
         if isinstance(request, TrainParties):
             state["together"], state["selected_epoch"] = name, artefact.info["best_epoch"]
-            said = {"epoch": artefact.info["best_epoch"], "valid": artefact.info["best_score"]}
+            row = {"epoch": artefact.info["best_epoch"], "valid": artefact.info["best_score"]}
         elif isinstance(request, PickStudent):
             state[f"after/{request.party}"] = name
         else:
             state[f"weights/{request.party}"] = name
-            said[request.party] = artefact.info["best_score"]
+            row[request.party] = artefact.info["best_score"]
     server = federation.server.name
     state["student"] = state.get(f"after/{server}", state.get(f"weights/{server}"))
-    return state, said
+    return state, row
 
 
 def learners(hp: MutualSettings, federation: Federation) -> list[Party]:

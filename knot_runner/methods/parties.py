@@ -80,10 +80,10 @@ def peer_losses(loss: dict[str, Any], logits: list[Tensor], points: Tensor) -> l
     """
     entry = LOSSES[loss["name"]]
     options = build(entry.options, loss, "method.loss")
-    said = [torch.softmax(own.detach(), dim=-1) for own in logits]
+    targets = [torch.softmax(own.detach(), dim=-1) for own in logits]
     found = []
     for number, own in enumerate(logits):
-        others = torch.stack(said[:number] + said[number + 1 :], dim=1)
+        others = torch.stack(targets[:number] + targets[number + 1 :], dim=1)
         log_p = torch.log_softmax(own, dim=-1)[:, None]
         found.append(entry.function(options, log_p, others, points).mean())
     return found
@@ -131,12 +131,12 @@ class _Together:
 
     def _step(self, inputs: dict[str, Tensor], own: list[InputBatch], optimiser: torch.optim.Optimizer) -> Tensor:
         """One step of every party; the mean of their losses."""
-        supervised, said = [], []
+        supervised, outputs = [], []
         for model, examples, (positions, own_inputs) in zip(self.models, self.trains, own, strict=True):
             labels = examples.labels[positions.to(examples.labels.device)]
             supervised.append(F.cross_entropy(model(**own_inputs), labels))
-            said.append(model(**inputs))
-        mutual = peer_losses(self.request.loss, said, self.points)
+            outputs.append(model(**inputs))
+        mutual = peer_losses(self.request.loss, outputs, self.points)
         losses = torch.stack([a + self.request.weight * b for a, b in zip(supervised, mutual, strict=True)])
         optimiser.zero_grad(set_to_none=True)
         losses.sum().backward()  # no party has a gradient of another's loss

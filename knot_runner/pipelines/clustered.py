@@ -95,10 +95,11 @@ def _check(context: RunContext, setup: Setup) -> None:
 
 def _few(context: RunContext, sizes: list[int]) -> list[str]:
     """Returns a note where a cluster has fewer clients than a round samples."""
-    asked = context.settings.training.participants
-    small = sum(size < asked for size in sizes)
-    if isinstance(asked, float) or not small:
+    wanted_clients = context.settings.training.participants
+    small = sum(size < wanted_clients for size in sizes)
+    if isinstance(wanted_clients, float) or not small:
         return []
     return [
-        f"training.participants: {small} clusters have fewer than {asked} clients, which then take part in all rounds"
+        f"training.participants: {small} clusters have fewer than {wanted_clients} clients, which then take part in "
+        "all rounds"
     ]

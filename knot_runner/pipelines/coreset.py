@@ -21,7 +21,7 @@ from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.pipelines.context import RunContext, RunInputs
-from knot_runner.pipelines.features.client_examples import dealt, read_examples
+from knot_runner.pipelines.features.client_examples import client_partition, read_examples
 from knot_runner.pipelines.features.encoding import Space, feature_space
 from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.transport import coreset as descent
@@ -79,7 +79,7 @@ def inspect_coreset(context: RunContext) -> RunInputs:
     """Returns the run's inputs and notes on them. Raises :class:`UserError`."""
     hp = context.hp
     task = read_examples(context, hp)
-    partition = dealt(context, task)
+    partition = client_partition(context, task)
     if hp.participants > len(partition.train):
         raise UserError(
             f"method.participants: {hp.participants} are more than the {len(partition.train)} clients; "

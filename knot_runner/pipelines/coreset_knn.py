@@ -29,7 +29,7 @@ from knot_runner.pipelines.coreset import (
     pull,
     subsample,
 )
-from knot_runner.pipelines.features.client_examples import dealt, read_examples
+from knot_runner.pipelines.features.client_examples import client_partition, read_examples
 from knot_runner.pipelines.features.encoding import feature_space
 from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.transport import coreset as descent
@@ -80,7 +80,7 @@ def _read(context: RunContext) -> tuple[ImageTask | TextPool, np.ndarray, RunInp
         held, rest = split(hp, len(whole.train), settings.seed)
         task = dataclasses.replace(whole, train=whole.train.take(rest))
         split_notes = [_split_note(hp, held, rest)]
-    partition = dealt(context, task)
+    partition = client_partition(context, task)
     counts = of_images(task, partition)
     notes = [*whole.notes, *partition.notes, *counts.warnings(), *split_notes]
     return whole, held, RunInputs(task, partition, counts, notes)

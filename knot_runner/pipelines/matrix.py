@@ -24,7 +24,7 @@ from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.pipelines.context import RunContext, RunInputs
-from knot_runner.pipelines.features.client_examples import dealt, read_examples
+from knot_runner.pipelines.features.client_examples import client_partition, read_examples
 from knot_runner.pipelines.features.encoding import feature_space
 from knot_runner.pipelines.runs.pair_log import IndexPair, PairLog
 from knot_runner.records import PAIRS_FILE
@@ -102,7 +102,7 @@ def clients_data(context: RunContext) -> tuple[ImageTask | TextPool, Partition]:
     if isinstance(context.settings.task, ImageSetsSettings):
         return load_image_sets(context.settings.task, context.data_root)
     task = read_examples(context, context.hp.otdd)
-    return task, dealt(context, task)
+    return task, client_partition(context, task)
 
 
 def labelled(

@@ -160,8 +160,8 @@ def _run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...]) -> RunSet:
 
 def _described(run: Run) -> dict[str, Any]:
     job, folder = run.job, _printable(str(run.job.folder))
-    told = (_printable(job.run_id), folder, job.task, job.method, job.seed, _state(run), _printable(run.problem))
-    return {**dict(zip(IDENTITY, told, strict=True)), "named_right": _named_right(job), "record": run}
+    identity = (_printable(job.run_id), folder, job.task, job.method, job.seed, _state(run), _printable(run.problem))
+    return {**dict(zip(IDENTITY, identity, strict=True)), "named_right": _named_right(job), "record": run}
 
 
 def _folders(out: Path) -> list[Path]:
@@ -209,9 +209,11 @@ def _facts(run: Run) -> dict[str, str]:
     config = {key: value for key, value in run.job.config.items() if key not in OF_THE_PRESET}
     facts = {**flatten_settings(config), "run_id": _printable(run.job.run_id), "status": _state(run)}
     versions = run.result.get("versions")
-    said = {f"versions.{key}": str(text) for key, text in versions.items()} if isinstance(versions, dict) else {}
-    said |= {key: value for key, value in run.result.items() if isinstance(value, str)}
-    return facts | {key: _printable(said[key]) for key in MADE_WITH if key in said}
+    recorded_texts = (
+        {f"versions.{key}": str(text) for key, text in versions.items()} if isinstance(versions, dict) else {}
+    )
+    recorded_texts |= {key: value for key, value in run.result.items() if isinstance(value, str)}
+    return facts | {key: _printable(recorded_texts[key]) for key in MADE_WITH if key in recorded_texts}
 
 
 def _counted(config: dict[str, Any]) -> dict[str, Any]:

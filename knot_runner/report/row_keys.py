@@ -138,7 +138,9 @@ def _setting(job: Job, other: str) -> RowSetting:
 
 def others(jobs: Sequence[Job], shown: Container[str]) -> list[str]:
     """For each job, the settings in which the ``jobs`` differ, without those that the table already has ``shown``."""
-    told = [{"method.algorithm": lookup(job.config, "method.algorithm"), **label_settings(job.label)} for job in jobs]
-    keys = dict.fromkeys(key for facts in told for key in facts if key not in shown)
-    unlike = [key for key in keys if len({facts.get(key) for facts in told}) > 1]
-    return [", ".join(f"{key}={facts[key]}" for key in unlike if key in facts) for facts in told]
+    label_facts = [
+        {"method.algorithm": lookup(job.config, "method.algorithm"), **label_settings(job.label)} for job in jobs
+    ]
+    keys = dict.fromkeys(key for facts in label_facts for key in facts if key not in shown)
+    unlike = [key for key in keys if len({facts.get(key) for facts in label_facts}) > 1]
+    return [", ".join(f"{key}={facts[key]}" for key in unlike if key in facts) for facts in label_facts]

@@ -70,9 +70,9 @@ def _all(jobs: list[ComposedJob], plan: Plan, together: int, pipe: Connection) -
     """Run all jobs in ``together`` threads; these are daemons, so that none outlives the main thread."""
     waiting, lock = iter(jobs), threading.Lock()
     engines, executors, tasks = EnginePool(LOGGER.info), ExecutorPool(), SharedTasks()
-    beside = min(together, len(jobs)) - 1
+    others = min(together, len(jobs)) - 1
     services = Services(
-        tasks.images, tasks.texts, engines.engine, executors.executor, beside, unlabelled=tasks.unlabelled
+        tasks.images, tasks.texts, engines.engine, executors.executor, others, unlabelled=tasks.unlabelled
     )
 
     def announce(message: tuple[str, str, bool]) -> None:

@@ -14,13 +14,13 @@ EXIT_FAILED, EXIT_USER_ERROR = 1, 2
 
 
 def sweep_summary(
-    jobs: Sequence[ComposedJob], found_done: int, outcomes: Sequence[Outcome], alike: int = 0
+    jobs: Sequence[ComposedJob], found_done: int, outcomes: Sequence[Outcome], duplicates: int = 0
 ) -> tuple[list[str], int]:
     """Return (lines, exit code) of a sweep's summary, read from the runs' records.
 
     ``jobs``: the launched jobs; ``found_done``: number done before; ``outcomes``: those the launcher returned, from
-    which resumed and skipped jobs are known; ``alike``: further jobs of the grid that are the same run as another (a
-    rate control at T=1 is the T=1 run).
+    which resumed and skipped jobs are known; ``duplicates``: further jobs of the grid that are the same run as another
+    (a rate control at T=1 is the T=1 run).
     """
     resumed = {one["run_id"] for one in outcomes if one["resumed"]}
     skipped = {one["run_id"] for one in outcomes if one["state"] == "skipped"}
@@ -33,11 +33,11 @@ def sweep_summary(
     parts = [f"{found_done + len(done)} done", f"{len(failed)} failed"]
     parts += [f"{len(diverged)} diverged"] if diverged else []
     parts += [f"{len(left) - len(failed)} not begun (fail_fast=true)"] if len(left) > len(failed) else []
-    told = [f"{found_done} were there"] if found_done else []
+    details = [f"{found_done} were there"] if found_done else []
     went_on = sum(job.run_id in resumed for job in done)
-    told += [f"{went_on} went on from a commit"] if went_on else []
-    told += [f"{alike} more of the grid are the same runs"] if alike else []
-    lines = [", ".join(parts) + (f" ({', '.join(told)})" if told else ""), *_grouped(causes)]
+    details += [f"{went_on} went on from a commit"] if went_on else []
+    details += [f"{duplicates} more of the grid are the same runs"] if duplicates else []
+    lines = [", ".join(parts) + (f" ({', '.join(details)})" if details else ""), *_grouped(causes)]
     if not failed and not diverged:
         return lines, 0
     own = [failure for job in failed if (failure := read_failure(job.folder)) and failure.kind == "user"]
@@ -63,8 +63,8 @@ def _cause(job: ComposedJob) -> str:
 
 def _grouped(causes: Sequence[tuple[str, str]]) -> list[str]:
     """One line per distinct cause, from (title, cause) of each job: an error common to a grid is printed once."""
-    alike: dict[str, list[str]] = {}
+    titles_by_cause: dict[str, list[str]] = {}
     for title, text in causes:
-        alike.setdefault(text, []).append(title)
-    more = {text: f" and {len(titles) - 1} more" if len(titles) > 1 else "" for text, titles in alike.items()}
-    return [f"  {titles[0]}{more[text]}: {text}" for text, titles in alike.items()]
+        titles_by_cause.setdefault(text, []).append(title)
+    more = {text: f" and {len(titles) - 1} more" if len(titles) > 1 else "" for text, titles in titles_by_cause.items()}
+    return [f"  {titles[0]}{more[text]}: {text}" for text, titles in titles_by_cause.items()]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner.cli.show import references
 from knot_runner.composing.commands import compose_all
-from knot_runner.report.page.build import Asked, Page, build_page
+from knot_runner.report.page.build import Page, PageRequest, build_page
 from knot_runner.report.page.runs import Standing
 from knot_runner.report.run_folders import Job
 
@@ -79,10 +79,12 @@ def made(seed: int, torch: str = "2.13.0", **seconds: float) -> dict[str, Any]:
     return {"versions": versions, "device": "cpu", "threads": 1, "seconds": times}
 
 
-def asked(**spec: Any) -> Asked:
+def page_request(**spec: Any) -> PageRequest:
     whole = {"kind": "methods", "paper": "knot_table3", "metrics": ["f1", "sd"], "figures": []} | spec
-    return Asked("knot_table3", "KNOT Table 3", whole, "knot-runner experiment=knot_table3", "knot-runner report x")
+    return PageRequest(
+        "knot_table3", "KNOT Table 3", whole, "knot-runner experiment=knot_table3", "knot-runner report x"
+    )
 
 
 def page_of(jobs: list[Job], unfinished: dict[str, Standing] | None = None, **spec: Any) -> Page:
-    return build_page(asked(**spec), jobs, unfinished or {})
+    return build_page(page_request(**spec), jobs, unfinished or {})

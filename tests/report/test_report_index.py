@@ -11,7 +11,7 @@ from knot_runner.cli.main import main
 from knot_runner.report.page.build import render_page, run_links, write_page
 from knot_runner.report.page.index import NO_SUMMARY, PageEntry, page_summary, read_entry, write_index
 from knot_runner.report.run_folders import Job
-from tests.report.pages import Reader, asked, page_of
+from tests.report.pages import Reader, page_of, page_request
 
 HOSTILE = "\"'><script>alert(1)</script> {{ 7*7 }} \x1b[31m"
 CLAIM = {
@@ -23,7 +23,7 @@ CLAIM = {
 def test_the_index_says_what_the_pages_say(finished: list[Job], tmp_path: Path) -> None:
     reports = tmp_path / "reports"
     reports.mkdir()
-    page = write_page(reports / "knot_table3.html", asked(claims=[CLAIM]), finished, {})
+    page = write_page(reports / "knot_table3.html", page_request(claims=[CLAIM]), finished, {})
     assert page.tally  # some verdict is on it
     (reports / "older.html").write_text("<p>a page of before</p>")
     (reports / "broken.html").write_text('<meta name="knot-runner-report" content="[1]">')

@@ -24,7 +24,7 @@ from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Job
 from knot_runner.util.errors import UserError
 from tests.report.conftest import Factory
-from tests.report.pages import Reader, asked, made, page_of, placed
+from tests.report.pages import Reader, made, page_of, page_request, placed
 
 HOSTILE = "\"'><script>alert(1)</script><img src=//x.example/y onerror=z> {{ 7*7 }} {% raw %} \x1b[31mred\x1b[0m \u202e"
 
@@ -101,7 +101,7 @@ def test_half_of_the_runs(jobs: list[Job], factory: Factory) -> None:
 def test_no_run_is_one_line_and_no_file(jobs: list[Job], tmp_path: Path) -> None:
     path = tmp_path / "reports" / "x.html"
     with pytest.raises(UserError, match="none of the 4 runs is there; make it with: knot-runner experiment"):
-        write_page(path, asked(), jobs, {})
+        write_page(path, page_request(), jobs, {})
     assert not path.exists()
 
 
@@ -124,7 +124,7 @@ def test_hostile_texts_are_shown_not_run(jobs: list[Job], factory: Factory) -> N
         for job in jobs
     ]
     request = dataclasses.replace(
-        asked(figures=["bias"], notes=[HOSTILE]), name=HOSTILE, about=HOSTILE, command=HOSTILE
+        page_request(figures=["bias"], notes=[HOSTILE]), name=HOSTILE, about=HOSTILE, command=HOSTILE
     )
     text = render_page(build_page(request, changed, {jobs[3].run_id: Standing("failed", HOSTILE)}))
     read = Reader(text)

@@ -70,8 +70,8 @@ def check_command(arguments: list[str]) -> int:
     console.print(_summary(states), highlight=False)
     refused = any(state.standing == "other data" for state in states)
     if refused:
-        ways = "--stale=rerun makes those of other data anew, --stale=keep shows them as they are"
-        print_line(console, f"a command with these jobs would stop; {ways}")
+        choices = "--stale=rerun makes those of other data anew, --stale=keep shows them as they are"
+        print_line(console, f"a command with these jobs would stop; {choices}")
     left = {job.run_id: job for job, state in zip(jobs, states, strict=True) if state.standing not in DONE}
     done = [job for job, state in zip(jobs, states, strict=True) if state.standing == "done"]
     code = _looked_ahead(console, list(left.values()), done, options) if left else 0

@@ -39,14 +39,14 @@ def data_command(arguments: list[str]) -> int:
     """Print all data sets, or one or more in detail; with ``--fetch`` download missing files. Returns the exit code: 1
     if a download failed."""
     names, folder, root, fetch = _parsed(arguments)
-    asked = chosen_data_sets(data_sets(folder), names)
+    chosen = chosen_data_sets(data_sets(folder), names)
     if fetch:
-        return _fetched(asked, root)
+        return _fetched(chosen, root)
     if not names:
-        _print_all(asked, root)
-    for one in asked if names else []:
+        _print_all(chosen, root)
+    for one in chosen if names else []:
         _print_one(one, root)
-    _print_hub(sorted({task for one in asked for task in one.tasks} & set(names)), folder)
+    _print_hub(sorted({task for one in chosen for task in one.tasks} & set(names)), folder)
     return 0
 
 
@@ -166,7 +166,7 @@ def _hub_line(hub: HubSource | ImageHub) -> str:
 # --------------------------------------------------------------------------------------------------------- downloads
 
 
-def _fetched(asked: list[DataSet], root: Path | None) -> int:
+def _fetched(chosen: list[DataSet], root: Path | None) -> int:
     """Download missing files one by one; a failure does not stop the others. Returns the exit code."""
     from knot_runner.cli.progress import Live
 
@@ -174,7 +174,7 @@ def _fetched(asked: list[DataSet], root: Path | None) -> int:
         raise UserError(f"{_KEY}: is not set; --fetch needs paths.data=DIR or the variable KNOT_DATA")
     failed = 0
     with Live(Console(stderr=True)) as live:
-        for one in asked:
+        for one in chosen:
             if not one.sources:
                 LOGGER.info("%s: %s", one.name, "present" if one.standing(root) == "present" else f"by hand: {one.how}")
                 continue

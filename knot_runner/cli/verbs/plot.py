@@ -58,8 +58,8 @@ def _output(flags: list[str]) -> FigureOutput:
     """The figure output from the flags; the last of repeated flags counts. Raises :class:`UserError`."""
     from knot_runner.report.figures.output import FigureOutput, parse_formats, parse_width
 
-    asked = FigureOutput()
-    formats, width, captioned = asked.formats, asked.width, asked.captioned
+    defaults = FigureOutput()
+    formats, width, captioned = defaults.formats, defaults.width, defaults.captioned
     for flag in flags:
         name, equals, value = flag.partition("=")
         if name == "--no-caption":

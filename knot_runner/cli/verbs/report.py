@@ -31,13 +31,13 @@ def report_command(arguments: list[str]) -> int:
         return _index([word for word in arguments if word != INDEX_FLAG])
     preset = preset_of(arguments, "report")
     from knot_runner.cli.show import folder_for, references
-    from knot_runner.report.page.build import Asked, write_page
+    from knot_runner.report.page.build import PageRequest, write_page
 
     page = shlex.join(["knot-runner", "report", *arguments])
-    asked = Asked(preset.name, _about(preset.name, arguments[1:]), preset.spec, preset.command, page)
+    request = PageRequest(preset.name, _about(preset.name, arguments[1:]), preset.spec, preset.command, page)
     path = folder_for(preset.out, "reports") / f"{preset.name}.html"
     standings = {job.run_id: _standing(job.folder) for job in preset.jobs}
-    made = write_page(path, asked, references(preset.jobs), standings)
+    made = write_page(path, request, references(preset.jobs), standings)
     print(
         ", ".join(f"{number} {state}" for state, number in made.runs.counts.items()) + f" of {len(made.runs.jobs)} runs"
     )

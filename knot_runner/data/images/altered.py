@@ -50,8 +50,8 @@ def alter_clients(task: ImageTask, partition: Partition, kind: str, seed: int) -
         test = _altered(test, rows, kind, np.unique(task.train.labels), seed)
     groups = np.isin(np.arange(len(partition.names)), chosen).astype(int).tolist()
     note = f"partition.alter: {len(chosen)} of {len(groups)} clients {ALTERED_NOTES[kind]}"
-    dealt = dataclasses.replace(partition, groups=groups, notes=[*partition.notes, note])
-    return dataclasses.replace(task, train=train, test=test), dealt
+    regrouped = dataclasses.replace(partition, groups=groups, notes=[*partition.notes, note])
+    return dataclasses.replace(task, train=train, test=test), regrouped
 
 
 def _altered(images: Images, rows: Sequence[np.ndarray], kind: str, classes: np.ndarray, seed: int) -> Images:

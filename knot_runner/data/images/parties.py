@@ -25,16 +25,16 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
     server's test set, too. Raises :class:`UserError` where a party would have too few images.
     """
     server, transfer, rest = _shared_out(task, shares, seed)
-    dealt = make_partition(partition, dataclasses.replace(task, train=rest), seed)
+    clients_partition = make_partition(partition, dataclasses.replace(task, train=rest), seed)
     datasets = {}
-    for name, rows, test in zip(dealt.names, dealt.train, dealt.test, strict=True):
+    for name, rows, test in zip(clients_partition.names, clients_partition.train, clients_partition.test, strict=True):
         parts = _train_and_valid(name, rest.take(rows), shares.valid, seed)
         datasets[name] = Dataset(name, "local", {**parts, "test": task.test.take(test)} if len(test) else parts)
     own = _train_and_valid(SERVER, server, shares.valid, seed)
     datasets[SERVER] = Dataset(SERVER, "global", {**own, "test": task.test})
     public = _train_and_valid(TRANSFER, transfer, shares.valid, seed)
     datasets[TRANSFER] = Dataset(TRANSFER, "transfer", {split: _unlabelled(part) for split, part in public.items()})
-    notes = [*task.notes, *dealt.notes]
+    notes = [*task.notes, *clients_partition.notes]
     if task.coordinates is None:
         notes.append(f"{task.name} has no coordinates of classes: every two are sqrt(2) apart (task.geometry=onehot)")
     labels = label_space(task.classes, task.coordinates)

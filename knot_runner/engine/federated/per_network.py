@@ -19,18 +19,18 @@ class PerNetwork:
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`Engine`."""
-        return self._dealt(cohort, lambda engine, own: engine.train(own))
+        return self._by_network(cohort, lambda engine, own: engine.train(own))
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
         """See :class:`Engine`."""
-        return self._dealt(requests, lambda engine, own: engine.logits(own))
+        return self._by_network(requests, lambda engine, own: engine.logits(own))
 
     def close(self) -> None:
         """See :class:`Engine`."""
         for engine in self._engines:
             engine.close()
 
-    def _dealt(
+    def _by_network(
         self, requests: list[LocalTraining] | list[Inference], compute: Callable[[Engine, list], list]
     ) -> list[Trained] | list[Tensor]:
         """Runs ``compute`` on each engine's requests; returns the results in the order of all requests."""

@@ -76,7 +76,7 @@ def fold(
     requests: list[StageRequest], artefacts: list[Artefact],
 ) -> tuple[DistilState, dict[str, Any]]:  # fmt: skip
     """Returns the next state and the round's log entries."""
-    state, said = dict(state), {}
+    state, row = dict(state), {}
     for request, artefact in zip(requests, artefacts, strict=True):
         name = f"{artefact.stage}/{artefact.key}"
         if isinstance(request, ReleaseRecords | MakeImages):
@@ -94,8 +94,8 @@ def fold(
             state["student"] = name
         else:
             state[f"weights/{request.party}"] = name
-        said[request.party] = artefact.info["best_score"]
-    return state, said
+        row[request.party] = artefact.info["best_score"]
+    return state, row
 
 
 def check_synthesis(hp: DistilSettings, teacher: Network) -> None:

@@ -40,7 +40,7 @@ class FrozenTeachers:
             for (network, weights), names in zip(teachers, taps, strict=False)
         ]
         seen = examples if originals is None else originals
-        self._kept = [_said_of_all(reader, seen) if cached else None for reader in self._readers]
+        self._kept = [_outputs_of_all(reader, seen) if cached else None for reader in self._readers]
 
     def __call__(self, positions: Tensor, inputs: dict[str, Tensor]) -> list[NetworkOutputs]:
         if self._originals is not None:
@@ -63,13 +63,13 @@ def frozen_network(network: Network, weights: Ref, place: Place) -> nn.Module:
 
 
 @torch.no_grad()
-def _said_of_all(reader: OutputReader, examples: ClientExamples) -> NetworkOutputs | None:
+def _outputs_of_all(reader: OutputReader, examples: ClientExamples) -> NetworkOutputs | None:
     """Returns the outputs for all examples, in order; None where they exceed the cache's limit."""
     places: list[Tensor] = []
     parts: dict[str, list[Tensor]] = {}
     for positions, inputs in examples.in_turn(EVALUATION_BATCH):
-        said = reader(inputs)
-        outputs = {"": said.logits, **said.taps}  # no tap has an empty name
+        output = reader(inputs)
+        outputs = {"": output.logits, **output.taps}  # no tap has an empty name
         if sum(part[:1].nbytes for part in outputs.values()) * len(examples) > MOST_BYTES:
             return None
         places.append(positions)

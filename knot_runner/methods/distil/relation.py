@@ -70,9 +70,9 @@ def distance_relation(f: Tensor, g: Tensor) -> Tensor:
 
 def _relative_distances(x: Tensor) -> Tensor:
     squares = _squared_distances(_products(x))
-    apart = squares > 0
-    distances = squares.where(apart, 1).sqrt() * apart
-    mean = distances.sum() / apart.sum().clamp_min(1)
+    distinct = squares > 0
+    distances = squares.where(distinct, 1).sqrt() * distinct
+    mean = distances.sum() / distinct.sum().clamp_min(1)
     return (distances / mean.where(mean > 0, 1)).to(x.dtype)
 
 
@@ -124,12 +124,12 @@ def _cosines(x: Tensor, corners: slice) -> Tensor:
     """
     products = _products(x)
     squares = _squared_distances(products)[corners]
-    apart = squares > 0
-    scale = (squares.where(apart, 1).rsqrt() * apart).to(x.dtype)
+    distinct = squares > 0
+    scale = (squares.where(distinct, 1).rsqrt() * distinct).to(x.dtype)
     first = products[corners]
     second = first - products.diagonal()[corners, None]
-    ways = (products - first[:, :, None] - second[:, None, :]).to(x.dtype)
-    return ways * scale[:, :, None] * scale[:, None, :]
+    numerators = (products - first[:, :, None] - second[:, None, :]).to(x.dtype)
+    return numerators * scale[:, :, None] * scale[:, None, :]
 
 
 def relations(

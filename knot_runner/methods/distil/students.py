@@ -128,8 +128,8 @@ class Students:
                 return [[self.own_teacher(inputs)]]
         if len(outputs) == 1:
             return [self.frozen(positions, inputs)]
-        said = [_detached(output) for output in outputs]
-        return [said[:number] + said[number + 1 :] for number in range(len(outputs))]
+        detached = [_detached(output) for output in outputs]
+        return [detached[:number] + detached[number + 1 :] for number in range(len(outputs))]
 
     def _batch(self, positions: Tensor, draws: torch.Generator, epoch: int) -> TermBatch:
         labels = self.train.labels[positions.to(self.train.labels.device)]

@@ -28,7 +28,7 @@ def round_costs(
         client = sum(training_flops(request, flops) for request in work.requests)
         client += sum(training_flops(request, flops) for request in work.taught if request.client != SERVER)
         server = sum(training_flops(request, flops) for request in work.taught if request.client == SERVER)
-        answers = sum(len(asked.rows) for asked in work.asked) * flops.forward
+        answers = sum(len(inference.rows) for inference in work.inferences) * flops.forward
         if method.exchange is not None and method.exchange.answered_by == "clients":
             client += answers
         else:

@@ -117,7 +117,7 @@ def _learn_mix(settings: dict[str, Any], work: LocalWork, own: Tensor, sent: Ten
     rows, loss = work.objective()
     work.train_mode(model)
     last = [p for p, field in zip(model.parameters(), work.layout.parameters, strict=True) if field.start >= start]
-    apart, losses = (sent - own)[start:], []
+    difference, losses = (sent - own)[start:], []
     buffers = request.start.buffers.to(sent.device)
     while len(losses) < settings["max_epochs"] and not _settled(losses, settings["window"], settings["threshold"]):
         total = 0.0
@@ -126,7 +126,7 @@ def _learn_mix(settings: dict[str, Any], work: LocalWork, own: Tensor, sent: Ten
             value = loss(model(**inputs), cut_rows(rows, chosen[positions], sent.device)).mean()
             gradients = torch.autograd.grad(value, last, materialize_grads=True)
             gradient = torch.cat([each.reshape(-1) for each in gradients])
-            mix = (mix - settings["rate"] * gradient * apart).clamp(0, 1)
+            mix = (mix - settings["rate"] * gradient * difference).clamp(0, 1)
             total += float(value.detach()) * len(positions)
         losses.append(total / count)
     return mix, len(losses)

@@ -74,9 +74,9 @@ def latent_regularised(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
 
     def loss(logits: Tensor, own: LossRows) -> Tensor:
         on_features = F.cross_entropy(head(own["drawn_features"]), own["drawn"], reduction="none")
-        told = torch.softmax(head(own["own_features"]).detach(), 1)
-        apart = (torch.xlogy(told, told) - told * torch.log_softmax(logits, 1)).sum(1)
-        return hard(logits, own) + alpha * on_features + beta * apart
+        target = torch.softmax(head(own["own_features"]).detach(), 1)
+        divergence = (torch.xlogy(target, target) - target * torch.log_softmax(logits, 1)).sum(1)
+        return hard(logits, own) + alpha * on_features + beta * divergence
 
     names = ("drawn", "drawn_features", "own_features")
     return rows | {name: inputs.tensors[name] for name in names}, loss

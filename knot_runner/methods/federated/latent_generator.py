@@ -61,9 +61,9 @@ def heads_loss(features: Tensor, noise: Tensor, labels: Tensor, heads: list[Head
     for head, share in zip(heads, shares, strict=True):
         logits = features @ head.weight.T + head.bias
         total = total + (share * F.cross_entropy(logits, labels, reduction="none")).mean()
-    between = torch.cdist(features, features, p=1) / features.shape[1]
-    apart = (noise[:, None] - noise).square().mean(2)
-    return total + diversity * torch.exp(-(apart * between).mean())
+    feature_distances = torch.cdist(features, features, p=1) / features.shape[1]
+    noise_distances = (noise[:, None] - noise).square().mean(2)
+    return total + diversity * torch.exp(-(noise_distances * feature_distances).mean())
 
 
 def train_generator(

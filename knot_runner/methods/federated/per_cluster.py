@@ -64,7 +64,7 @@ def _tagged(number: int, requests: list[Any]) -> list[Any]:
 
 def work_of_cluster(number: int, work: RoundWork) -> RoundWork:
     """Returns the part of ``work`` for cluster ``number``."""
-    parts = work.requests, work.asked, work.taught
+    parts = work.requests, work.inferences, work.taught
     return RoundWork(*([one for one in part if one.cluster == number] for part in parts), work.classes)
 
 
@@ -82,9 +82,9 @@ def _fold(
     folded, rows = [], []
     for number, cluster in enumerate(clusters):
         own, row = cluster_state(state, number), {}
-        asked, came = cluster_work(cluster, requests, trained)
-        if asked or (method.finished and not method.finished(hp, own, cluster, round)):
-            own, row = method.fold(hp, own, cluster, round, asked, came)
+        cluster_requests, cluster_results = cluster_work(cluster, requests, trained)
+        if cluster_requests or (method.finished and not method.finished(hp, own, cluster, round)):
+            own, row = method.fold(hp, own, cluster, round, cluster_requests, cluster_results)
         folded.append(own)
         rows.append(row)
     return joint_state(folded), {"folded": rows} if any(rows) else {}
@@ -102,8 +102,8 @@ def cluster_work(
 ) -> tuple[list[LocalTraining], list[Trained]]:
     """Returns the cluster's part of a round: its requests and their results, in order."""
     members = set(cluster.numbers)
-    asked = [request for request in requests if request.client in members]
-    return asked, [result for result in trained if result.client in members]
+    cluster_requests = [request for request in requests if request.client in members]
+    return cluster_requests, [result for result in trained if result.client in members]
 
 
 def _deployed(
@@ -121,7 +121,7 @@ class _ClusterRound:
     cluster: Federation
     state: FederatedState
     trained: list[Trained]
-    asked: list[Inference]
+    inferences: list[Inference]
 
 
 def _parts(
@@ -129,9 +129,9 @@ def _parts(
 ) -> Iterator[_ClusterRound]:
     for number, cluster in enumerate(clusters):
         own, members = cluster_state(state, number), set(cluster.numbers)
-        came = [result for result in trained if result.client in members]
-        asked = exchange.ask(hp, own, cluster, round, came) if came else []
-        yield _ClusterRound(number, cluster, own, came, asked)
+        own_results = [result for result in trained if result.client in members]
+        inferences = exchange.ask(hp, own, cluster, round, own_results) if own_results else []
+        yield _ClusterRound(number, cluster, own, own_results, inferences)
 
 
 def _ask(
@@ -139,7 +139,7 @@ def _ask(
     trained: list[Trained],
 ) -> list[Inference]:  # fmt: skip
     parts = _parts(exchange, clusters, hp, state, round, trained)
-    return [one for part in parts for one in _tagged(part.number, part.asked)]
+    return [one for part in parts for one in _tagged(part.number, part.inferences)]
 
 
 def _teach(
@@ -148,7 +148,7 @@ def _teach(
 ) -> list[LocalTraining]:  # fmt: skip
     answers, requests = iter(logits), []
     for part in _parts(exchange, clusters, hp, state, round, trained):
-        own = [next(answers) for _ in part.asked]
+        own = [next(answers) for _ in part.inferences]
         taught = exchange.teach(hp, part.state, part.cluster, round, part.trained, own) if own else []
         requests += _tagged(part.number, taught)
     return requests
@@ -161,11 +161,11 @@ def _take(
     """Runs ``take`` for each cluster; log entry ``exchanged``: the row of each cluster."""
     answers, results, states, rows = iter(logits), iter(taught), [], []
     for part in _parts(exchange, clusters, hp, state, round, trained):
-        own, after, row = [next(answers) for _ in part.asked], part.state, {}
+        own, after, row = [next(answers) for _ in part.inferences], part.state, {}
         if own:
-            asked = exchange.teach(hp, part.state, part.cluster, round, part.trained, own)
-            came = [next(results) for _ in asked]
-            after, row = exchange.take(hp, part.state, part.cluster, round, part.trained, own, came)
+            trainings = exchange.teach(hp, part.state, part.cluster, round, part.trained, own)
+            taught_results = [next(results) for _ in trainings]
+            after, row = exchange.take(hp, part.state, part.cluster, round, part.trained, own, taught_results)
         states.append(after)
         rows.append(row)
     return joint_state(states), {"exchanged": rows}

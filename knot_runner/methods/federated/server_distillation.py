@@ -34,10 +34,10 @@ def ask_clients(
     spec = hp.distil
     if spec is None or not spec.distils(round):
         return []
-    asked = [_examples(spec, federation, round).unique()]
+    row_sets = [_examples(spec, federation, round).unique()]
     if needs_bias(spec.weighting):
-        asked.append(federation.random)
-    return [federation.inference(result.client, result.model, rows, "train") for rows in asked for result in trained]
+        row_sets.append(federation.random)
+    return [federation.inference(result.client, result.model, rows, "train") for rows in row_sets for result in trained]
 
 
 def teach_server(
@@ -62,10 +62,10 @@ def distillation_request(
     biases = [probability_bias(own) for own in on_random] or None
     sizes = [federation.clients[result.client].size for result in trained]
     shares = [size / sum(sizes) for size in sizes]
-    told = dict(zip([str(result.client) for result in trained], logits[: len(trained)], strict=True))
+    teacher_logits = dict(zip([str(result.client) for result in trained], logits[: len(trained)], strict=True))
     weighting = spec.weighting
     if spec.ensemble == "logits":
-        told = {ENSEMBLE: mean_logits(spec, list(told.values()), shares, biases)}
+        teacher_logits = {ENSEMBLE: mean_logits(spec, list(teacher_logits.values()), shares, biases)}
         weighting, shares, biases = "A", [1.0], None
     settings = {
         "loss": spec.loss,
@@ -73,7 +73,7 @@ def distillation_request(
         "normalise": spec.normalise,
         "student_temperature": spec.student_temperature,
         "teacher_temperature": spec.teacher_temperature,
-        "teachers": list(told),
+        "teachers": list(teacher_logits),
         "shares": shares,
         "biases": biases,
         "points": federation.label_points,
@@ -87,7 +87,7 @@ def distillation_request(
         test_rows=tested if federation.training.measures(round) else tested[:0],
         recipe=_recipe(hp, spec),
         objective=Objective(distillation, settings),
-        inputs={name: own[places] for name, own in told.items()},
+        inputs={name: own[places] for name, own in teacher_logits.items()},
         exchanged=True,
         network=0 if student == SERVER else federation.network_number(student),
         held=len(split_transfer(spec, federation)[1]),

@@ -54,15 +54,15 @@ def label_means(hp: FederatedSettings, federation: Federation, work: RoundWork) 
 def public_logits(hp: FederatedSettings, federation: Federation, work: RoundWork) -> tuple[int, int]:
     """FedMD: a client sends its logits of the public examples (and its bias, where the weighting reads any), and
     receives the consensus, or with ``ensemble=each`` the logits of every other (Li and Wang 2019, Algorithm 1)."""
-    if not work.asked:
+    if not work.inferences:
         return 0, 0
-    rows = len(work.asked[0].rows)
+    rows = len(work.inferences[0].rows)
     biases = 1 if needs_bias(hp.distil.weighting) else 0
     up = _bytes(work.requests, work.classes * (rows + biases))
     down = 0
     for request in work.taught:
-        told = [name for name in request.inputs if name != str(request.client)]
-        down += _bytes([request], work.classes * rows * len(told))
+        received = [name for name in request.inputs if name != str(request.client)]
+        down += _bytes([request], work.classes * rows * len(received))
     return down, up
 
 

@@ -46,8 +46,8 @@ def _check(hp: CossimSettings, federation: Federation) -> list[str]:
     similarities = label_similarities(federation)
     notes = ["method.personalisation: the label histogram of every client leaves it, beside its model"]
     if len(similarities) > 1:
-        apart = similarities + torch.eye(len(similarities))
-        least = float(apart.min())
+        between = similarities + torch.eye(len(similarities))
+        least = float(between.min())
         if least > hp.cutoff:
             which = "the mean of all" if hp.form == "indicator" else "these same weights"
             notes.append(

@@ -49,10 +49,10 @@ class Plane:
 
     def place(self, theta: Tensor) -> tuple[float, float, float]:
         """(x, y, distance from the plane) of a model [P], in lengths of ``first``."""
-        gone, size = theta.double() - self.origin, self.first @ self.first
-        x = float(gone @ self.first / size)
-        y = float(gone @ self.second / size) if self.second.any() else 0.0
-        return x, y, float((gone - x * self.first - y * self.second).norm() / size.sqrt())
+        offset, size = theta.double() - self.origin, self.first @ self.first
+        x = float(offset @ self.first / size)
+        y = float(offset @ self.second / size) if self.second.any() else 0.0
+        return x, y, float((offset - x * self.first - y * self.second).norm() / size.sqrt())
 
     def at(self, x: float, y: float, dtype: torch.dtype) -> Tensor:
         """The model [P] at a point."""

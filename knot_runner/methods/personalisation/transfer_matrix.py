@@ -132,8 +132,8 @@ def _fold(
     if round == 0:
         return _trained_models(hp, state, federation, trained)
     pairs = list(zip(requests, trained, strict=True))
-    learnt = [(asked, found) for asked, found in pairs if asked.recipe.lr]
-    stopping = [found.loss for asked, found in pairs if not asked.recipe.lr]
+    learnt = [(request, found) for request, found in pairs if request.recipe.lr]
+    stopping = [found.loss for request, found in pairs if not request.recipe.lr]
     row = {}
     if stopping:
         row["stop_loss"] = sum(stopping) / len(stopping)
@@ -180,10 +180,10 @@ def matrix_gradient(
 ) -> Tensor:
     """dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>, float64 [K, K], from gradient requests and their results; rows of
     clients without any are 0."""
-    gradients = [(asked.start.weights.double() - one.weights.double()) / asked.recipe.lr for asked, one in found]
+    gradients = [(request.start.weights.double() - one.weights.double()) / request.recipe.lr for request, one in found]
     products = _updates(federation, state["theta/weights"]).products(gradients)
     gradient = torch.zeros_like(state["lambda"])
-    gradient[torch.tensor([asked.client for asked, _ in found])] = products
+    gradient[torch.tensor([request.client for request, _ in found])] = products
     return gradient
 
 

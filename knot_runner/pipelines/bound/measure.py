@@ -158,8 +158,8 @@ def _complexities(
 def _last_layer(
     student: TrainedModel, request: Train, train: StudentPart, head: Tensor, executor: Executor
 ) -> LastLayerComplexity:
-    asked = student.predict("features", request.train.examples, "features")
-    features = executor([asked])[0].tensors()["features"][train.rows].double()
+    prediction = student.predict("features", request.train.examples, "features")
+    features = executor([prediction])[0].tensors()["features"][train.rows].double()
     features = torch.cat([features, torch.ones(len(features), 1, dtype=torch.float64)], dim=1)  # for the bias
     return last_layer_complexity(features, head, generator(request.seed, "rademacher"))
 

@@ -32,8 +32,8 @@ def dealt_notes(setup: Setup) -> list[str]:
     if len(setup.networks) == 1:
         return []
     counts = [len(clients_of(setup.federation, number)) for number in range(len(setup.networks))]
-    told = [f"{one.spec.name} at {count} clients" for one, count in zip(setup.networks, counts, strict=True)]
-    return [f"method.models: {', '.join(told)}"]
+    named = [f"{one.spec.name} at {count} clients" for one, count in zip(setup.networks, counts, strict=True)]
+    return [f"method.models: {', '.join(named)}"]
 
 
 def architecture_facts(setup: Setup, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -44,11 +44,11 @@ def architecture_facts(setup: Setup, rows: list[dict[str, Any]]) -> dict[str, An
     if len(federation.architectures) == 1:
         return {}
     last, found = [row for row in rows if "clients" in row][-1], {}
-    told = dict(zip(federation.numbers, last["clients"], strict=True))
+    accuracy_of = dict(zip(federation.numbers, last["clients"], strict=True))
     for number, architecture in enumerate(federation.architectures):
         clients = clients_of(federation, number)
         sizes = [len(federation.clients[client].test) for client in clients]
-        accuracies = [told[client] for client in clients]
+        accuracies = [accuracy_of[client] for client in clients]
         tested = sum(sizes) > 0
         means = scores.over_clients(accuracies, sizes) if tested else {"weighted": None, "unweighted": None}
         found[architecture.network.spec.name] = {

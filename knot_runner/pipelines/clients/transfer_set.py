@@ -42,11 +42,11 @@ def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
 def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Partition, np.ndarray]:
     """Returns the run's partition over clients, and the rows of the training examples [n] that are held out before it.
     Raises :class:`UserError`."""
-    dealt, taken = _deal_rest(context, task)
+    partition, taken = _deal_rest(context, task)
     shares = context.settings.held_out
     if shares is not None and shares.valid is not None:
-        dealt = hold_out_valid(dealt, shares.valid, context.settings.seed)
-    return dealt, taken
+        partition = hold_out_valid(partition, shares.valid, context.settings.seed)
+    return partition, taken
 
 
 def _deal_rest(context: RunContext, task: ImageTask | TextPool) -> tuple[Partition, np.ndarray]:
@@ -55,14 +55,14 @@ def _deal_rest(context: RunContext, task: ImageTask | TextPool) -> tuple[Partiti
         return make_partition(settings.partition, task, settings.seed), NO_ROWS
     kept, taken = transfer_rows(task.train.labels, shares.transfer, settings.seed)
     left = dataclasses.replace(task, train=task.train.take(kept))
-    dealt = make_partition(settings.partition, left, settings.seed)
+    partition = make_partition(settings.partition, left, settings.seed)
     distils = context.hp.distil is not None
     use = "unlabelled, for distillation" if distils else "and are not used"
     notes = [
-        *dealt.notes,
+        *partition.notes,
         f"partition.transfer: {len(taken)} of {len(task.train)} training examples are at no client, {use}",
     ]
-    return dataclasses.replace(dealt, train=[kept[rows] for rows in dealt.train], notes=notes), taken
+    return dataclasses.replace(partition, train=[kept[rows] for rows in partition.train], notes=notes), taken
 
 
 def server_examples(

@@ -20,15 +20,15 @@ def measure_valid(
     """Returns every metric, and the loss, of the deployed models on the clients' own validation examples, pooled; None
     where nothing is held out. Non-finite values are left out."""
     federation = setup.federation
-    asked = [client for client in federation.numbers if len(federation.clients[client].valid)]
-    if not asked:
+    with_valid = [client for client in federation.numbers if len(federation.clients[client].valid)]
+    if not with_valid:
         return None
     requests = []
-    for client in asked:
+    for client in with_valid:
         model, rows = method.deployed(hp, state, federation, client), federation.clients[client].valid
         requests.append(federation.inference(client, model, rows, "train"))
     logits = torch.cat(engine.logits(requests)).double().cpu().numpy()
-    labels = setup.data.labels[torch.cat([federation.clients[client].valid for client in asked])].cpu().numpy()
+    labels = setup.data.labels[torch.cat([federation.clients[client].valid for client in with_valid])].cpu().numpy()
     if not np.isfinite(logits).all():
         return {}
     points = setup.task.coordinates

@@ -180,8 +180,8 @@ def _rows_of(rows: list[LogRow], number: int) -> list[LogRow]:
     """Returns the rows of one cluster; a round's seconds are divided among clusters by their steps."""
     found = []
     for row in rows:
-        said = [row[key][number] for key in ("folded", "exchanged") if key in row]
-        own = functools.reduce(operator.or_, said, row["parts"][number])
+        after_training = [row[key][number] for key in ("folded", "exchanged") if key in row]
+        own = functools.reduce(operator.or_, after_training, row["parts"][number])
         share = own["steps"] / max(sum(other["steps"] for other in row["parts"]), 1)
         found.append({"round": row["round"], **own, "seconds": row["seconds"] * share})
     return found

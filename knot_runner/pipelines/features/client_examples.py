@@ -28,7 +28,7 @@ def read_examples(context: RunContext, described: Described) -> ImageTask | Text
     return dataclasses.replace(pool, notes=notes, files=[*pool.files, *feature_files(context, described.features)])
 
 
-def dealt(context: RunContext, task: ImageTask | TextPool) -> Partition:
+def client_partition(context: RunContext, task: ImageTask | TextPool) -> Partition:
     """Returns the run's partition of ``task``; without one, texts are split by data set. Raises :class:`UserError`."""
     settings = context.settings
     return make_partition(settings.partition or DATA_SETS, task, settings.seed)

@@ -111,7 +111,7 @@ def _networks(model: ModelSettings, task: PartyTask, vocabulary: int) -> dict[st
 def _check_weights(networks: Iterable[Network], data_root: Path | None) -> list[str]:
     """Checks, before training, that the pre-trained encoder fits each of ``networks``; returns notes on it. Raises
     :class:`UserError`."""
-    said: dict[str, None] = {}
+    described: dict[str, None] = {}
     seen: list[Network] = []
     for network in networks:
         if network.spec.weights == "scratch" or network in seen:
@@ -121,8 +121,8 @@ def _check_weights(networks: Iterable[Network], data_root: Path | None) -> list[
         with torch.device("meta"):
             model = TextClassifier(network.spec, network.inputs, network.classes)
         check_fits(encoder, model.bert.state_dict())
-        said[describe_weights(encoder)] = None
-    return list(said)
+        described[describe_weights(encoder)] = None
+    return list(described)
 
 
 def model_files(model: ModelSettings, data_root: Path | None) -> list[Opened]:

@@ -65,11 +65,11 @@ def logits_of(
     values = len(tests.rows) * classes + federation.layout.size
     waiting, bodies = iter(models), _Bodies(federation)
     while part := list(itertools.islice(waiting, max(FEWEST_AT_ONCE, VALUES_AT_ONCE // values))):
-        asked = []
+        requests = []
         for client, model in part:
             request = federation.inference(client, model, tests.rows)
-            asked.append(dataclasses.replace(request, many=True, body=bodies.name(client, model)))
-        for (client, _), logits in zip(part, engine.logits(asked), strict=True):
+            requests.append(dataclasses.replace(request, many=True, body=bodies.name(client, model)))
+        for (client, _), logits in zip(part, engine.logits(requests), strict=True):
             yield client, logits
 
 
@@ -106,8 +106,8 @@ def deployed_matrix(
         counts = [count(tests, logits, own, client) for client in everyone]
     else:
         models = ((client, method.deployed(hp, state, federation, client)) for client in everyone)
-        told = logits_of(engine, tests, models, classes, federation)
-        counts = [count(tests, logits, own, client) for client, logits in told]
+        outputs = logits_of(engine, tests, models, classes, federation)
+        counts = [count(tests, logits, own, client) for client, logits in outputs]
     reference = None
     if "weights" in state:
         whole = ClientModel(state["weights"], state["buffers"])

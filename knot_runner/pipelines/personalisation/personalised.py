@@ -169,11 +169,11 @@ class _Work:
             state["record/correct"][number, client] = counts.correct
             state["record/loss"][number, client] = counts.loss
             state["record/logits"][number, self.tests.owners == client] = logits[self.tests.own(client)].float()
-        asked = [(c, m) for c, m in models if len(self.federation.clients[c].valid)]
+        validated = [(c, m) for c, m in models if len(self.federation.clients[c].valid)]
         requests = []
-        for client, model in asked:
+        for client, model in validated:
             requests.append(federation.inference(client, model, federation.clients[client].valid, "train"))
-        for (client, _), logits in zip(asked, self.engine.logits(requests), strict=True):
+        for (client, _), logits in zip(validated, self.engine.logits(requests), strict=True):
             right = logits.argmax(1) == self.setup.data.labels[self.federation.clients[client].valid]
             state["record/valid"][number, client] = int(right.sum())
 
@@ -230,8 +230,8 @@ class _Work:
         """Returns the mean loss [models, K] on every client's test examples; NaN for a client without examples that
         count."""
         examples = self.start.examples[client].double()
-        asked = [(client, model) for model in models]
-        shown = logits_of(self.engine, self.tests, asked, self.classes, self.federation)
+        own_models = [(client, model) for model in models]
+        shown = logits_of(self.engine, self.tests, own_models, self.classes, self.federation)
         return torch.stack([count(self.tests, logits, self.labels, client).loss / examples for _, logits in shown])
 
     def _predictions(self, logits: Tensor) -> TestPredictions:

@@ -86,9 +86,9 @@ def run_rounds(loop: RoundLoop, start: State | None = None) -> tuple[State, list
     while not loop.stops(rows) and (requests := _planned(loop, state, round)) is not None:
         began = time.monotonic()
         outcomes = loop.execute(round, requests)
-        state, said = method.fold(hp, state, federation, round, requests, outcomes)
+        state, folded = method.fold(hp, state, federation, round, requests, outcomes)
         state, exchanged = loop.exchange(round, state, outcomes)
-        row = {"round": round, **said, **exchanged, **loop.observe(round, state, requests, outcomes)}
+        row = {"round": round, **folded, **exchanged, **loop.observe(round, state, requests, outcomes)}
         rows.append(row | {"seconds": time.monotonic() - began} if loop.timed else row)
         loop.log(row)
         if loop.commits.due():

@@ -71,7 +71,7 @@ def _own_logits(
         part = clients[first : first + at_once]
         models = [method.deployed(hp, state, federation, client) for client in part]
         own = [federation.clients[client].test for client in part]
-        yield from engine.logits([federation.inference(*asked) for asked in zip(part, models, own, strict=True)])
+        yield from engine.logits([federation.inference(*one) for one in zip(part, models, own, strict=True)])
 
 
 def one_model(method: Method, hp: Any) -> bool:

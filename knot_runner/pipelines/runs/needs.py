@@ -90,8 +90,8 @@ def _image_models(settings: Settings, hp: Any) -> None:
     """Checks the model, or the clients' architectures in its place."""
     if settings.training is None or settings.model is None:
         return
-    dealt = [(f"method.models[{number}]", spec) for number, spec in enumerate(getattr(hp, "models", []))]
-    for where, spec in dealt or [("model", settings.model)]:
+    architectures = [(f"method.models[{number}]", spec) for number, spec in enumerate(getattr(hp, "models", []))]
+    for where, spec in architectures or [("model", settings.model)]:
         _image_model(settings, where, spec)
 
 

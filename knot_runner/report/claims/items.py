@@ -43,11 +43,11 @@ class Want:
 
 @dataclass(frozen=True)
 class _Sums:
-    """Sums of one model on one data set, per resample and class: ``hits``, predictions ``said``, labels ``truth`` [B,
-    C], and distances ``far`` [B, C] from the class's coordinates, None without coordinates."""
+    """Sums of one model on one data set, per resample and class: ``hits``, ``predicted``, labels ``truth`` [B, C], and
+    distances ``far`` [B, C] from the class's coordinates, None without coordinates."""
 
     hits: np.ndarray
-    said: np.ndarray
+    predicted: np.ndarray
     truth: np.ndarray
     far: np.ndarray | None = None
 
@@ -57,11 +57,11 @@ def replicates(
 ) -> tuple[dict[Want, np.ndarray], Problems]:
     """Return (``wanted`` -> its values on ``RESAMPLES`` resamples [B], fractions for accuracy; errors of damaged
     records, whose runs are left out). ``runs``: finished runs by run id."""
-    asked = list(dict.fromkeys(wanted))
+    unique_wants = list(dict.fromkeys(wanted))
     problems: Problems = {}
-    sums = _sums([want for want in asked if want.over is None], runs, command, problems)
+    sums = _sums([want for want in unique_wants if want.over is None], runs, command, problems)
     found = {}
-    for want in asked:
+    for want in unique_wants:
         try:
             if want.over:
                 found[want] = _over_clients(want, runs[want.run_id], command)
@@ -76,10 +76,10 @@ def _measure(measure: str, on: str, by_data: Mapping[str, _Sums]) -> np.ndarray:
     parts = list(by_data.values()) if on == "ALL" else [by_data[on]]
     if measure == "sd":
         return np.mean([_semantic_distance(part) for part in parts], axis=0)
-    hits, said, truth = (sum(getattr(part, name) for part in parts) for name in ("hits", "said", "truth"))
+    hits, predicted, truth = (sum(getattr(part, name) for part in parts) for name in ("hits", "predicted", "truth"))
     if measure == "accuracy":
         return hits.sum(1) / truth.sum(1)
-    either = said + truth
+    either = predicted + truth
     shares = np.divide(2 * hits, either, out=np.zeros_like(either), where=either > 0)
     return shares.sum(1) / (either > 0).sum(1)
 
@@ -108,7 +108,7 @@ def _sums(
         measures[want.run_id].add(want.measure)
     models = {(want.run_id, want.side) for want in wanted}
     tests: dict[Test, list[tuple[PredictionModel, np.ndarray]]] = defaultdict(list)
-    for run_id, asked in measures.items():
+    for run_id, wanted_measures in measures.items():
         try:
             stored = predictions(runs[run_id], command)
         except UserError as problem:
@@ -118,8 +118,8 @@ def _sums(
             model: PredictionModel = (run_id, "before" if key.startswith("before/") else "after")
             if model in models:
                 test = (key.removeprefix("before/"), hashlib.sha256(labels.tobytes()).digest())
-                points = runs[run_id].result["labels"].get("coordinates") if "sd" in asked else None
-                tests[test].append((model, _columns(probabilities, labels, points, asked == {"accuracy"})))
+                points = runs[run_id].result["labels"].get("coordinates") if "sd" in wanted_measures else None
+                tests[test].append((model, _columns(probabilities, labels, points, wanted_measures == {"accuracy"})))
     found: dict[PredictionModel, dict[str, _Sums]] = defaultdict(dict)
     for (name, digest), columns in tests.items():
         for model, sums in _of_test(columns, int.from_bytes(digest[:8], "big")):
@@ -131,11 +131,11 @@ def _columns(probabilities: np.ndarray, labels: np.ndarray, coordinates: Any, po
     """Per-item columns to sum [N, 3 or 4, C]: hits, predictions, labels and distance by class; ``pooled``: all classes
     as one, which is enough for accuracy."""
     classes = np.eye(probabilities.shape[1], dtype=np.float32)
-    said, truth = classes[probabilities.argmax(1)], classes[labels]
+    predicted, truth = classes[probabilities.argmax(1)], classes[labels]
     if pooled:
-        hit = (said * truth).sum(1, keepdims=True)
+        hit = (predicted * truth).sum(1, keepdims=True)
         return np.stack([hit, np.ones_like(hit), np.ones_like(hit)], axis=1)
-    kept = [said * truth, said, truth]
+    kept = [predicted * truth, predicted, truth]
     if coordinates is not None:
         points = np.asarray(coordinates, dtype=np.float64)
         far = np.linalg.norm(probabilities.astype(np.float64) @ points - points[labels], axis=1)

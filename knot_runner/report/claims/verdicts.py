@@ -76,8 +76,9 @@ def judge(jobs: Sequence[Job], spec: Mapping[str, Any], command: str = "") -> li
         measure_of(claim)
     found = gather(claims, load_runs(jobs), spec, command)
     ps = [_p(claim, one) for claim, one in zip(claims, found, strict=True)]
-    asked = [i for i, one in enumerate(found) if one.runs]  # with those that have no p yet: the family stays the same
-    adjusted = dict(zip(asked, holm([_spent(ps[i], found[i]) for i in asked]), strict=True))
+    # with those that have no p yet: the family stays the same
+    with_runs = [i for i, one in enumerate(found) if one.runs]
+    adjusted = dict(zip(with_runs, holm([_spent(ps[i], found[i]) for i in with_runs]), strict=True))
     left = sum(p >= ALPHA for p in adjusted.values())  # what Holm's next step divides by
     planned = planned_seeds(spec)
     return [

@@ -86,9 +86,9 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
     """Footnotes to ``verdicts``; claims are numbered from 1."""
     judged = [verdict for verdict in verdicts if verdict.seeds]
     lines = [HOW_TO_READ] if judged else []
-    for basis, said in OVER_SEEDS.items():
+    for basis, description in OVER_SEEDS.items():
         alone = [i for i, verdict in enumerate(verdicts, 1) if verdict.basis == basis and verdict.seeds]
-        lines += [f"{said}: {_claims(alone)}."] if alone else []
+        lines += [f"{description}: {_claims(alone)}."] if alone else []
     if any(verdict.over and verdict.seeds for verdict in verdicts):
         lines.append("Accuracy over clients: each client's examples are resampled, apart for the two runs of a pair.")
     if any(verdict.ratio and verdict.seeds for verdict in verdicts):

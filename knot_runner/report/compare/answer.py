@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from knot_runner.report.compare.against import in_order_of, resolve_axis
-from knot_runner.report.compare.best import HalfSelection, Keys, apart, choose, searched, selection_line, selection_rule
+from knot_runner.report.compare.best import (
+    HalfSelection,
+    Keys,
+    choose,
+    identifying_keys,
+    searched,
+    selection_line,
+    selection_rule,
+)
 from knot_runner.report.compare.files import Column, Sheet
 from knot_runner.report.compare.measures import (
     digits,
@@ -66,29 +74,29 @@ class Question:
     data: str | None = None
 
 
-def compare_runs(asked: Question) -> Sheet:
+def compare_runs(question: Question) -> Sheet:
     """The table of a comparison, one row per group of runs (or per run). Raises :class:`UserError`."""
-    runs, absent = select_runs(read_runs(asked.out, asked.data), asked.filters)
+    runs, absent = select_runs(read_runs(question.out, question.data), question.filters)
     known = runs.keys()
-    by = None if asked.by is None else tuple(dict.fromkeys(resolve_key(key, known) for key in asked.by))
-    over = tuple(dict.fromkeys(resolve_key(key, known) for key in asked.over))
-    axis = resolve_axis(asked.x, known, known_measures(runs)) if asked.x else None
+    by = None if question.by is None else tuple(dict.fromkeys(resolve_key(key, known) for key in question.by))
+    over = tuple(dict.fromkeys(resolve_key(key, known) for key in question.over))
+    axis = resolve_axis(question.x, known, known_measures(runs)) if question.x else None
     if axis is not None and axis.kind == "measure":
-        asked = replace(asked, measures=(axis.key, *measures_of(runs, asked.measures)))
-    if asked.best:
-        sheet = _of_choices(runs, asked, *searched(runs, by, over))
+        question = replace(question, measures=(axis.key, *measures_of(runs, question.measures)))
+    if question.best:
+        sheet = _of_choices(runs, question, *searched(runs, by, over))
     else:
-        keys = apart(runs.differing()) if by is None else by
+        keys = identifying_keys(runs.differing()) if by is None else by
         if axis is not None and axis.kind == "setting" and axis.key not in keys:
             keys = (*keys, axis.key)
-        sheet = (_of_runs if asked.runs else _of_groups)(runs, keys, measures_of(runs, asked.measures))
+        sheet = (_of_runs if question.runs else _of_groups)(runs, keys, measures_of(runs, question.measures))
     if axis is not None:
         sheet = in_order_of(sheet, axis)
     done = (runs.runs["state"] == "done").sum()
-    filters = f", {' '.join(one.text for one in asked.filters)}" if asked.filters else ""
-    title = f"{done} finished of {len(runs.runs)} runs below {asked.out}{filters}"
+    filters = f", {' '.join(one.text for one in question.filters)}" if question.filters else ""
+    title = f"{done} finished of {len(runs.runs)} runs below {question.out}{filters}"
     lines = (*sheet.lines, *absent, *doubtful(runs), *runs.lines)
-    return _sorted(replace(sheet, title=title, lines=lines), asked.sort)
+    return _sorted(replace(sheet, title=title, lines=lines), question.sort)
 
 
 def _of_groups(runs: RunSet, keys: Keys, measures: Sequence[str]) -> Sheet:
@@ -118,16 +126,16 @@ def _of_runs(runs: RunSet, keys: Keys, measures: Sequence[str]) -> Sheet:
     return Sheet("", (*heads, *columns), cells.assign(**found).loc[order], ())
 
 
-def _of_choices(runs: RunSet, asked: Question, keys: Keys, over: Keys) -> Sheet:
+def _of_choices(runs: RunSet, question: Question, keys: Keys, over: Keys) -> Sheet:
     """One row per selection: its group, the selected settings, the number of candidates, and the means to report; with
     halves also the mean used for selection."""
     import pandas as pd
 
-    rule = selection_rule(asked.best, over, asked.select, known_measures(runs))
+    rule = selection_rule(question.best, over, question.select, known_measures(runs))
     row = row_numbers(runs.settings, keys)
     choices = choose(runs, row, rule)
     half = rule.split == "half"  # then only measures from predictions, all on one half
-    measures = list(dict.fromkeys([rule.measure, *measures_of(choices.reported if half else runs, asked.measures)]))
+    measures = list(dict.fromkeys([rule.measure, *measures_of(choices.reported if half else runs, question.measures)]))
     columns, means = _means(choices.reported, choices.row, measures)
     if half:
         name = f"{rule.measure}.selecting_half"

@@ -54,13 +54,13 @@ class Choices:
 
 def selection_rule(text: str, over: Keys, split: HalfSelection, measures: Sequence[str]) -> Rule:
     """Parse ``accuracy``, ``min:KEY`` or ``max:KEY``. Raises :class:`UserError` if the better direction is unknown."""
-    asked, colon, name = text.partition(":")
+    sense, colon, name = text.partition(":")
     if not colon:
-        asked, name = "", text
-    elif asked not in ("min", "max"):
+        sense, name = "", text
+    elif sense not in ("min", "max"):
         raise UserError(f"--best={text}: min:KEY or max:KEY would be right")
     key = resolve_measure(name, measures, "--best")
-    better = {"min": "lower", "max": "higher"}.get(asked) or direction(key)
+    better = {"min": "lower", "max": "higher"}.get(sense) or direction(key)
     if better is None:
         raise UserError(f"--best={text}: which is better? --best=max:{name} or --best=min:{name}")
     return Rule(key, better, over, split)
@@ -75,7 +75,7 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
     """
     differing = runs.differing()
     if by is None and not over:
-        differences = ", ".join(apart(differing)) or "nothing but the seed"
+        differences = ", ".join(identifying_keys(differing)) or "nothing but the seed"
         raise UserError(f"--best: --over=KEY says what was searched; the runs differ in {differences}")
     if SEED in over:
         raise UserError("--over=seed: means are over seeds; --over=KEY, another setting, would be right")
@@ -83,15 +83,15 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
         inside = [key for key in differing if key not in over and _is_inside(key, over)]
         over = tuple(dict.fromkeys((*over, *telling(differing, [*over, *inside], kept=over))))
     else:
-        over = apart(differing, by or ())
-    rows = apart(differing, over) if by is None else by
+        over = identifying_keys(differing, by or ())
+    rows = identifying_keys(differing, over) if by is None else by
     candidates = row_numbers(runs.settings, tuple(dict.fromkeys((*rows, *over)))).nunique()
     if set(over) & set(rows) or candidates == row_numbers(runs.settings, rows).nunique():
         raise UserError("--over: in no row is there more than one value of it to select from")
     return rows, over
 
 
-def apart(differing: pd.DataFrame, less: Sequence[str] = ()) -> Keys:
+def identifying_keys(differing: pd.DataFrame, less: Sequence[str] = ()) -> Keys:
     """A small set of the ``differing`` settings that distinguishes the runs, without the seed, ``less`` and the
     settings that ``less`` selects."""
     keys = [key for key in differing if key != SEED and key not in less and not _is_inside(key, less)]
@@ -131,14 +131,14 @@ def _most_common(seeds: pd.Series) -> frozenset[int]:
     return max(counted, key=lambda own: (counted[own], len(own), sorted(own, reverse=True)))
 
 
-def selection_line(asked: Rule, choices: Choices, keys: Sequence[str]) -> list[str]:
+def selection_line(rule: Rule, choices: Choices, keys: Sequence[str]) -> list[str]:
     """A line on how the selection was made and how it biases the numbers."""
     per = f" per {', '.join(keys)}" if keys else ""
     fewest, most = choices.counts["settings"].min(), choices.counts["settings"].max()
     number = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     lines = [
-        f"Selected{per}: of {number} settings of {', '.join(asked.over)}, the one with the "
-        f"{'highest' if asked.better == 'higher' else 'lowest'} mean of {measure_title(asked.measure)} over the seeds "
+        f"Selected{per}: of {number} settings of {', '.join(rule.over)}, the one with the "
+        f"{'highest' if rule.better == 'higher' else 'lowest'} mean of {measure_title(rule.measure)} over the seeds "
         "that most of them have; of equals the first. Whether it is better than the next is not judged."
     ]
     short = (choices.counts["settings"] - choices.counts["fit"]).sum()
@@ -152,7 +152,7 @@ def selection_line(asked: Rule, choices: Choices, keys: Sequence[str]) -> list[s
         "Selected on the test items that are reported: optimistic, the more so the more settings are tried. "
         "--select=half selects on one half of the test items and reports on the other."
     )
-    return [*lines, half if asked.split == "half" else whole]
+    return [*lines, half if rule.split == "half" else whole]
 
 
 @dataclass(frozen=True)

@@ -214,10 +214,10 @@ def to_parquet(sheet: Sheet) -> bytes:
         import pyarrow.parquet as parquet
     except ImportError:
         raise UserError("--export: Parquet needs pyarrow (pip install pyarrow); .csv needs nothing") from None
-    told = {"title": sheet.title, "lines": "\n".join(sheet.lines)}
+    metadata = {"title": sheet.title, "lines": "\n".join(sheet.lines)}
     table = pa.Table.from_pandas(exact_frame(sheet), preserve_index=False)
     sink = pa.BufferOutputStream()
-    parquet.write_table(table.replace_schema_metadata(told), sink)
+    parquet.write_table(table.replace_schema_metadata(metadata), sink)
     return sink.getvalue().to_pybytes()
 
 

@@ -48,8 +48,10 @@ def _mixed(runs: RunSet, row: pd.Series, rows: int, mixed: pd.DataFrame) -> list
     keys = sorted(mixed.columns[mixed.any()], key=lambda key: mixed[key].idxmax())
     if not keys:
         return []
-    said = _settings({key: runs.settings[key][row.map(mixed[key])] for key in keys})
-    return [f"In {mixed.any(axis=1).sum()} of {rows} rows the mean is over runs that differ in {said} (see --by)."]
+    differences = _settings({key: runs.settings[key][row.map(mixed[key])] for key in keys})
+    return [
+        f"In {mixed.any(axis=1).sum()} of {rows} rows the mean is over runs that differ in {differences} (see --by)."
+    ]
 
 
 def _made_differently(runs: RunSet, row: pd.Series, rows: int) -> list[str]:

@@ -231,16 +231,16 @@ def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[s
     Raises :class:`UserError` for a key that no run has and, if no run passes, naming the filter that removed the last.
     """
     known, lines = runs.keys(), []
-    for asked in filters:
-        key = resolve_key(asked.key, known)
+    for condition in filters:
+        key = resolve_key(condition.key, known)
         values = runs.settings[key]
-        passing, there = asked.holds(values), values.unique()
+        passing, there = condition.holds(values), values.unique()
         shown = f"{key} is {_values(there)}"
         if not any(passing):
-            raise UserError(f"{asked.text}: none of {len(values)} runs is so; {shown}")
+            raise UserError(f"{condition.text}: none of {len(values)} runs is so; {shown}")
         runs = runs.only(passing)
-        absent = [value for value in asked.wanted if value not in there] if asked.sign in ("=", "!=") else []
-        lines += [f"{asked.text}: no run has {', '.join(absent)}; {shown}."] if absent else []
+        absent = [value for value in condition.wanted if value not in there] if condition.sign in ("=", "!=") else []
+        lines += [f"{condition.text}: no run has {', '.join(absent)}; {shown}."] if absent else []
     return runs, lines
 
 

@@ -137,8 +137,8 @@ def write_figure(figure: Figure, title: str, notes: Sequence[str], path: Path) -
         arrange(figure, title, notes)
         high = figure.get_figheight()
         if high > PAGE_HEIGHT:
-            said = "%s: %.0f inches high, more than a page; a larger --width has more panels in a row"
-            LOGGER.warning(said, path.stem, high)
+            message = "%s: %.0f inches high, more than a page; a larger --width has more panels in a row"
+            LOGGER.warning(message, path.stem, high)
     else:
         _caption(figure, title, notes)
     for form in output.formats:

@@ -78,14 +78,14 @@ def figure_of(
             raise UserError(f"a figure is of one task; these runs are of {', '.join(tasks)}")
         found = readable(jobs, reads, command)
         runs = finished(found)
-        said = [f"{len(runs)} of {len(jobs)} runs are there."] if len(runs) < len(jobs) else []
-        said += not_counted(found)
+        status = [f"{len(runs)} of {len(jobs)} runs are there."] if len(runs) < len(jobs) else []
+        status += not_counted(found)
         if embedded(runs):
-            said.append(f"{embedded(runs)}.")
+            status.append(f"{embedded(runs)}.")
         with figure_settings():
             drawing = function(runs, command)
-            save(drawing, path, [*notes, *said])
-        return [*drawing.lines, *said]
+            save(drawing, path, [*notes, *status])
+        return [*drawing.lines, *status]
 
     return figure
 

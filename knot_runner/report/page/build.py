@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PageRequest:
     """Inputs of a page: the preset's name, a one-line description, its ``report:``, the command that makes its runs and
     the one that makes the page."""
 
@@ -48,7 +48,7 @@ class Page:
     """Content of a page; the template prints it and escapes every text. ``verdicts``: on all claims of the preset;
     ``unjudged``: why they could not be judged."""
 
-    asked: Asked
+    request: PageRequest
     table: ResultTable | None
     figures: tuple[FigureView, ...]
     verdicts: tuple[Verdict, ...]
@@ -73,30 +73,30 @@ class Page:
         return found + ([f"claims: {self.unjudged}"] if self.unjudged else [])
 
 
-def write_page(path: Path, asked: Asked, jobs: Sequence[Job], unfinished: Mapping[str, Standing]) -> Page:
+def write_page(path: Path, request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[str, Standing]) -> Page:
     """Write the page of ``jobs`` to ``path``, atomically; returns its content.
 
     ``unfinished``: run id -> state of a run without a result. Raises :class:`UserError` if no run is done, like
     :func:`preset_table` for runs that do not make a table, and if the file cannot be written.
     """
-    page = build_page(asked, jobs, unfinished)
+    page = build_page(request, jobs, unfinished)
     write_atomic(path, render_page(page, run_links(page, path.parent)))
     return page
 
 
-def build_page(asked: Asked, jobs: Sequence[Job], unfinished: Mapping[str, Standing]) -> Page:
+def build_page(request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[str, Standing]) -> Page:
     """Build the content of the page that :func:`write_page` writes."""
     runs = load_runs({job.run_id: job for job in jobs}.values())  # several settings of a grid may be one run
     if not any(run.status in ("done", "diverged") for run in runs):
-        raise nothing_there(runs, asked.command)
-    spec, command = asked.spec, asked.command
+        raise nothing_there(runs, request.command)
+    spec, command = request.spec, request.command
     is_figure = spec.get("kind") in FIGURES
     table = None if is_figure else preset_table(jobs, spec, command)
     notes = spec.get("notes", []) if is_figure else []  # a table has them below it
     figures = tuple(draw(kind, jobs, notes, command) for kind in figure_names(spec))
     verdicts, unjudged = _judged(jobs, spec, command)
     settings = view_settings([job.config for job in jobs])
-    return Page(asked, table, figures, verdicts, unjudged, settings, view_runs(runs, unfinished))
+    return Page(request, table, figures, verdicts, unjudged, settings, view_runs(runs, unfinished))
 
 
 def _judged(jobs: Sequence[Job], spec: Mapping[str, Any], command: str) -> tuple[tuple[Verdict, ...], str]:
@@ -119,7 +119,7 @@ def run_links(page: Page, folder: Path) -> dict[str, str]:
 def render_page(page: Page, links: Mapping[str, str] | None = None) -> str:
     """``page`` as HTML. Every text is escaped, with control and invisible characters (ANSI codes) as ``?``. ``links``:
     of :func:`run_links`; without them, runs are named without links."""
-    summary = page_summary(page.asked.about, page.runs.counts, page.tally, page.runs.span)
+    summary = page_summary(page.request.about, page.runs.counts, page.tally, page.runs.span)
     return template("page.html.j2").render(page=page, links=links or {}, summary=summary, summary_name=SUMMARY_NAME)
 
 

@@ -48,13 +48,13 @@ def figure_names(spec: Mapping[str, Any]) -> tuple[str, ...]:
     kind = spec.get("kind", "methods")
     if kind in FIGURES:
         return (kind,)
-    asked = spec.get("figures", COMPANIONS.get(kind, ()))
-    if not isinstance(asked, list | tuple):
+    names = spec.get("figures", COMPANIONS.get(kind, ()))
+    if not isinstance(names, list | tuple):
         raise UserError("report.figures: is not a list of figures; [curves] would be one")
-    for name in asked:
+    for name in names:
         if name not in FIGURES:
             raise UserError(f"report.figures: there is no figure {name!r}{nearest(str(name), FIGURES)}")
-    return tuple(asked)
+    return tuple(names)
 
 
 def draw(kind: str, jobs: Sequence[Job], notes: Sequence[str], command: str) -> FigureView:

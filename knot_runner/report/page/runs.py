@@ -75,8 +75,8 @@ def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:
     if run.status == "missing":
         return unfinished.get(run.job.run_id, Standing("missing"))
     notes = run.result.get("notes")
-    told = run.status == "diverged" and isinstance(notes, list) and notes
-    return Standing(UNUSED.get(run.status, run.status), str(notes[-1]) if told else run.problem)
+    has_reason = run.status == "diverged" and isinstance(notes, list) and notes
+    return Standing(UNUSED.get(run.status, run.status), str(notes[-1]) if has_reason else run.problem)
 
 
 # ------------------------------------------------------------------------------------------------------------ versions

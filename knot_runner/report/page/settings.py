@@ -48,13 +48,13 @@ def view_settings(configs: Sequence[Mapping[str, Any]]) -> SettingsView:
     flat = [setting_leaves(config) for config in configs]
     keys = dict.fromkeys(key for one in flat for key in one)
     everywhere = [key for key in keys if all(key in one for one in flat)]
-    alike = {key: flat[0][key] for key in everywhere if len({_exact(one[key]) for one in flat}) == 1}
+    common = {key: flat[0][key] for key in everywhere if len({_exact(one[key]) for one in flat}) == 1}
     groups: dict[str, dict[SettingPath, Any]] = defaultdict(dict)
-    for key, value in alike.items():
+    for key, value in common.items():
         if value is not None:
             groups[key[0] if len(key) > 1 else "run"][key[1:] or key] = value
-    varying = {".".join(key): _met(key, flat) for key in keys if key not in alike}
-    text = yaml.safe_dump(_nested(alike), sort_keys=False, allow_unicode=True)
+    varying = {".".join(key): _met(key, flat) for key in keys if key not in common}
+    text = yaml.safe_dump(_nested(common), sort_keys=False, allow_unicode=True)
     return SettingsView({name: _shown(group) for name, group in groups.items()}, varying, tuple(text.splitlines()))
 
 

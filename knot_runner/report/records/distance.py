@@ -94,8 +94,11 @@ def kinds_of_pairs(matrix: np.ndarray, groups: list[int] | None) -> dict[str, np
     rows, columns = np.triu_indices(len(matrix), 1)
     found = {"all pairs": matrix[rows, columns]}
     if groups is not None:
-        alike = np.array(groups)[rows] == np.array(groups)[columns]
-        found |= {"in one planted group": found["all pairs"][alike], "of two groups": found["all pairs"][~alike]}
+        same_group = np.array(groups)[rows] == np.array(groups)[columns]
+        found |= {
+            "in one planted group": found["all pairs"][same_group],
+            "of two groups": found["all pairs"][~same_group],
+        }
     return {title: values for title, values in found.items() if len(values)}
 
 

@@ -28,9 +28,9 @@ def result_problem(result: Any, task: str, method: str, seed: int) -> str:
     """Why ``result`` is invalid for this task, method and seed; "" if it is valid."""
     if not isinstance(result, dict) or result.get("status") not in ("done", "diverged"):
         return "has no status done or diverged"
-    for key, asked in (("task", task), ("method", method), ("seed", seed)):
-        if result.get(key) != asked:
-            return f"is of another run ({key} {result.get(key)!r} instead of {asked!r})"
+    for key, expected in (("task", task), ("method", method), ("seed", seed)):
+        if result.get(key) != expected:
+            return f"is of another run ({key} {result.get(key)!r} instead of {expected!r})"
     if family_of_result(result) is None:
         return f"is of no known kind ({result['kind']!r})"
     problem = kind_problem(result)

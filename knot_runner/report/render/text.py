@@ -66,10 +66,10 @@ def label_settings(label: str) -> dict[str, str]:
 
 def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
     """Label -> displayed label: groups of settings are split, and settings common to all ``labels`` are left out."""
-    told = {label: label_settings(label) for label in labels}
-    shared = set.intersection(*(set(facts.items()) for facts in told.values())) if len(told) > 1 else set()
+    by_label = {label: label_settings(label) for label in labels}
+    shared = set.intersection(*(set(facts.items()) for facts in by_label.values())) if len(by_label) > 1 else set()
     shown = {}
-    for label, facts in told.items():
+    for label, facts in by_label.items():
         unlike = [f"{key}={value}" for key, value in facts.items() if (key, value) not in shared]
         shown[label] = ", ".join(unlike) if _GROUP.search(label) else label
     return shown

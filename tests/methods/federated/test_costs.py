@@ -40,7 +40,7 @@ class Played:
             requests, after = method.plan(hp, state, self.federation, round), {}
 
             def see(asked, logits, taught, after=after):
-                after.update(asked=asked, taught=taught, classes=logits[0].shape[1])
+                after.update(inferences=asked, taught=taught, classes=logits[0].shape[1])
 
             trained = self.world.engine.train(requests)
             state, _ = method.fold(hp, state, self.federation, round, requests, trained)
@@ -128,8 +128,8 @@ def test_fedmd_sends_logits_and_receives_the_consensus_or_those_of_the_others(en
     spec = distil(ensemble=ensemble, weighting=weighting, steps=3, batch=4)
     played = Played(settings("fedmd", distil=spec))
     (costs,), work = played.costs, played.works[0]
-    rows = len(work.asked[0].rows)
-    assert 0 < rows <= 12 and len(work.asked) == 3 * (1 + biases)
+    rows = len(work.inferences[0].rows)
+    assert 0 < rows <= 12 and len(work.inferences) == 3 * (1 + biases)
     assert costs["bytes_up"] == 3 * (rows + biases) * CLASSES * SIZE
     assert costs["bytes_down"] == 3 * told * rows * CLASSES * SIZE
     own = sum(SIZES[client] for client in played.drawn())

@@ -182,8 +182,8 @@ class FederatedSettings:
         if not algorithm.averages:
             plain = f"algorithm={self.algorithm} averages no models; optimiser none is right"
             require(self.server.optimiser == "none", "server", plain)
-        alike = f"algorithm={self.algorithm} averages models, which must be alike; [] is right"
-        require(not self.models or not algorithm.averages, "models", alike)
+        reason = f"algorithm={self.algorithm} averages models, which must be alike; [] is right"
+        require(not self.models or not algorithm.averages, "models", reason)
         if algorithm.keeps != "head":
             owners = " and ".join(algorithms_where(lambda other: other.keeps == "head"))
             require(self.final_head_epochs == 0, "final_head_epochs", f"is of {owners} alone")

@@ -129,7 +129,7 @@ class BatchedEngine(ExclusiveEngine):
 
 def in_order(waiting: list[WaitingCohort]) -> list[WaitingCohort]:
     """The same order whichever arrived first: by recipe, round, seed and clients; ties by the tensors."""
-    groups = [list(alike) for _, alike in groupby(sorted(waiting, key=_name), key=_name)]
+    groups = [list(same_name) for _, same_name in groupby(sorted(waiting, key=_name), key=_name)]
     return [each for group in groups for each in (sorted(group, key=_digest) if len(group) > 1 else group)]
 
 

@@ -100,8 +100,8 @@ class Stacked:
 
     def _room(self, structure: Structure, wanted: int) -> int:
         """Width of the next program: ``stack`` or all ``wanted`` clients, if so many fit into memory."""
-        asked = self.stack or wanted
-        room = min(asked, self.limits.get(structure, asked))
+        limit = self.stack or wanted
+        room = min(limit, self.limits.get(structure, limit))
         program = self.programs.get(structure)
         if program is not None and program.clients >= room:
             return room

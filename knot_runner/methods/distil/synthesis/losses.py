@@ -54,12 +54,12 @@ def activation_difference(taps: dict[str, Tensor], wanted: dict[str, Tensor], sc
     return torch.stack(parts).sum()
 
 
-def generator_loss(said: NetworkOutputs, features: str, weights: GeneratorSynthesis) -> Tensor:
+def generator_loss(outputs: NetworkOutputs, features: str, weights: GeneratorSynthesis) -> Tensor:
     """DAFL's loss of a batch of generated images, []: cross-entropy of the teacher's logits with their own argmax, less
     the mean size of its ``features``, less the entropy (in nats) of its mean probabilities."""
-    certain = F.cross_entropy(said.logits, said.logits.argmax(1))
-    active = said.taps[features].abs().mean()
-    mean = said.logits.softmax(1).mean(0)
+    certain = F.cross_entropy(outputs.logits, outputs.logits.argmax(1))
+    active = outputs.taps[features].abs().mean()
+    mean = outputs.logits.softmax(1).mean(0)
     mean = mean.clamp_min(torch.finfo(mean.dtype).tiny)  # the slope of p log p at 0 is infinite
     entropy = -(mean * mean.log()).sum()
     return weights.one_hot * certain - weights.activation * active - weights.entropy * entropy

@@ -71,8 +71,8 @@ class OptimisedImages:
     def _loss(self) -> Tensor:
         prior = image_prior(self.x, self.hp.tv, self.hp.l2)
         if isinstance(self.hp, RecordsSynthesis):
-            said = self.read({"x": self.x})
-            return activation_difference({LOGITS: said.logits, **said.taps}, self.wanted, self.scales) + prior
+            output = self.read({"x": self.x})
+            return activation_difference({LOGITS: output.logits, **output.taps}, self.wanted, self.scales) + prior
         with statistics_losses(self.model) as differences:
             logits = self.model(x=self.x)
         label = F.cross_entropy(logits, self.labels)

@@ -53,8 +53,8 @@ def activations_of(reader: OutputReader, examples: ImageExamples) -> dict[str, T
     """Logits and taps of every image, by name, each [N, D] on the CPU, in the images' order."""
     parts: dict[str, list[Tensor]] = {}
     for _, inputs in examples.in_turn(EVALUATION_BATCH):
-        said = reader(inputs)
-        for name, values in {LOGITS: said.logits, **said.taps}.items():
+        output = reader(inputs)
+        for name, values in {LOGITS: output.logits, **output.taps}.items():
             parts.setdefault(name, []).append(values.flatten(1).cpu())
     return {name: torch.cat(found) for name, found in parts.items()}
 
@@ -110,8 +110,8 @@ def _deviations(records: dict[str, Tensor], name: str, labels: Tensor, draws: to
         axes = (vectors * values.clamp_min(0).sqrt()[:, None]).transpose(1, 2)  # rounding makes a 0 negative
     else:
         axes = records[f"{name}.axes"].double()
-    along = torch.randn(len(labels), axes.shape[1], dtype=torch.float64, generator=draws)
-    return torch.einsum("bk,bkd->bd", along, axes[labels])
+    coefficients = torch.randn(len(labels), axes.shape[1], dtype=torch.float64, generator=draws)
+    return torch.einsum("bk,bkd->bd", coefficients, axes[labels])
 
 
 def _mean(values: Tensor) -> Tensor:

@@ -82,11 +82,11 @@ class MakeImages(OwnRequest):
         steps = Stepwise(made.step, made.tensors, made.restore)
         facts = take_steps(steps, work, steps_of(self.synthesis), request_title(self), report)
         statistics = [norm.running_mean for norm in batch_norms(model)] * 2  # and as many variances
-        said = found.info["released"] if found else released("nothing", [])
+        record = found.info["released"] if found else released("nothing", [])
         if isinstance(hp, StatisticsSynthesis):
-            said = released("statistics in the weights", statistics)
+            record = released("statistics in the weights", statistics)
         images = _stored(made.images(), self, model, place.device)
-        return images, {**facts, "images": len(images["pixels"]), "released": said}
+        return images, {**facts, "images": len(images["pixels"]), "released": record}
 
 
 def steps_of(synthesis: dict[str, Any]) -> int:
@@ -110,5 +110,5 @@ def _stored(pixels: Tensor, request: MakeImages, model: torch.nn.Module, device:
     made = {"pixels": pixels.contiguous(), "labels": unknown, "mean": mean, "std": std}
     data = stored_data(made).to(device)
     examples = data.select(torch.arange(len(pixels)), torch.float32)
-    said = [model(**inputs).argmax(1).cpu() for _, inputs in examples.in_turn(EVALUATION_BATCH)]
-    return {**made, "labels": torch.cat(said)}
+    predicted = [model(**inputs).argmax(1).cpu() for _, inputs in examples.in_turn(EVALUATION_BATCH)]
+    return {**made, "labels": torch.cat(predicted)}

@@ -161,8 +161,8 @@ def _moved(
         return result
     discount = (1 + staleness) ** -fleet.staleness_exponent
 
-    def move(now: Tensor, begun: Tensor, came: Tensor) -> Tensor:
-        return (now.double() + discount * (came.double() - begun.double())).to(came.dtype)
+    def move(now: Tensor, begun: Tensor, arrived: Tensor) -> Tensor:
+        return (now.double() + discount * (arrived.double() - begun.double())).to(arrived.dtype)
 
     start = request.start
     weights = move(state["weights"], start.weights, result.weights)

@@ -56,8 +56,8 @@ def coreset_images(runs: list[Run], command: str) -> style.Drawing:
             course.plot(losses, color=colour, lw=1.2, label=plain(name))
             rows += [(case, name, epoch, loss) for epoch, loss in enumerate(losses)]
             left, covered = run.result["metrics"]["distance"]["ALL"], run.result["classes_covered"]
-            said = f"distance to all clients' samples {left:.4g}, {covered} of {classes} classes"
-            lines.append(f"{case}, {name}: {said}")
+            facts = f"distance to all clients' samples {left:.4g}, {covered} of {classes} classes"
+            lines.append(f"{case}, {name}: {facts}")
         course.set(xlabel="epoch", ylabel="distance")
         course.margins(x=0.01)
         course.legend(fontsize=type_size(8))
@@ -83,8 +83,8 @@ def _by_case(runs: list[Run]) -> dict[str, dict[str, Run]]:
 def _case(run: Run) -> str:
     """``mnist, 100 clients by shards (shards per client 2)``."""
     partition = run.job.config.get("partition", {})
-    told = without(partition, "kind", "clients", "groups", *SHARE_KEYS)
-    extra = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in told.items())
+    extra_settings = without(partition, "kind", "clients", "groups", *SHARE_KEYS)
+    extra = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in extra_settings.items())
     by = f"{run.result['clients']} clients by {partition.get('kind')}" + (f" ({extra})" if extra else "")
     return f"{run.job.task}, {by}"
 

@@ -45,15 +45,15 @@ RUNTIME_NOTE = (
 Curves = dict[tuple[str, ...], Band]
 
 
-def methods_of(runs: Iterable[Run], said: Collection[str] = OF_METHOD) -> dict[str, list[Run]]:
+def methods_of(runs: Iterable[Run], shown_settings: Collection[str] = OF_METHOD) -> dict[str, list[Run]]:
     """``FedWaD-e``, ``FedWaD-a, S=10`` -> its runs by seed; exact mode first, then by the size of the support.
 
-    Swept settings that are not in ``said`` are part of the name. A run that is requested twice is included once.
+    Swept settings that are not in ``shown_settings`` are part of the name. A run requested twice is included once.
     """
     once = {run.job.run_id: run for run in runs}.values()
     found: dict[str, list[Run]] = defaultdict(list)
     for run in sorted(once, key=lambda run: (run.result["mode"] != "exact", run.result["support"][0], run.job.seed)):
-        others = [part for part in run.job.label.split(", ") if part and part.split("=", 1)[0] not in said]
+        others = [part for part in run.job.label.split(", ") if part and part.split("=", 1)[0] not in shown_settings]
         name = EXACT_MODE if run.result["mode"] == "exact" else f"FedWaD-a, S={run.result['support'][0]}"
         found[plain(", ".join([name, *map(short_line, others)]))].append(run)
     return dict(found)
@@ -119,13 +119,13 @@ def excess(run: Run, key: str) -> dict[int, float]:
 
 
 def _last_excess(name: str, curves: Curves) -> str:
-    said = []
+    results = []
     for key, what in COURSES.items():
         one = curves[name, key]
         if len(one.places):
             spread = f" [{one.low[-1]:.2g}, {one.high[-1]:.2g}]" if one.seeds[-1] > 1 else ""
-            said.append(f"{what} {one.mean[-1]:.2g}{spread}")
-    return f"{name}, relative excess after the last iteration: {', '.join(said)}"
+            results.append(f"{what} {one.mean[-1]:.2g}{spread}")
+    return f"{name}, relative excess after the last iteration: {', '.join(results)}"
 
 
 def _scatter(axes: style.Axes, run: Run, command: str) -> Any:

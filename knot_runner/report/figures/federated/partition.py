@@ -27,8 +27,10 @@ def draw_partition(
     """
     drawn = np.flatnonzero(counts.any(0))
     missing = len(classes) - len(drawn)
-    said = [f"{missing} of {len(classes)} classes have no training examples and are not drawn."] if missing else []
-    lines = [*partition_lines(counts), *said]
+    missing_note = (
+        [f"{missing} of {len(classes)} classes have no training examples and are not drawn."] if missing else []
+    )
+    lines = [*partition_lines(counts), *missing_note]
     rows = [[name, row.sum(), *row] for name, row in zip(names, counts, strict=True)]
     with style.figure_settings():
         height = min(MAX_HEIGHT, max(MIN_HEIGHT, ROW * len(counts) + 1.6))
@@ -36,7 +38,7 @@ def draw_partition(
         _shares(shares, counts[:, drawn], names, [classes[k] for k in drawn])
         _sizes(sizes, counts.sum(1))
         numbers = Numbers(["client", "examples", *classes], rows)
-        style.save(style.Drawing(made, title, [*notes, *said], lines, numbers), path)
+        style.save(style.Drawing(made, title, [*notes, *missing_note], lines, numbers), path)
     return lines
 
 

@@ -95,8 +95,8 @@ def boundary_figure(runs: list[Run], command: str) -> style.Drawing:
             out = len(probe.before) - len(moves)
             rows.append([name, f"{temperature:g}", len(moves), out, f"{share:.4f}", *quantiles])
             median = f"median {quantiles[2]:.4g}" if len(moves) else "no median"
-            said = f"{median} over {len(moves):,} images, {out:,} left out; the step puts {share:.0%} right"
-            lines.append(f"{_shown(probes, name)}T={temperature:g}: {said}")
+            facts = f"{median} over {len(moves):,} images, {out:,} left out; the step puts {share:.0%} right"
+            lines.append(f"{_shown(probes, name)}T={temperature:g}: {facts}")
     _label_lowest(grid)
     numbers = Numbers(("setting", "temperature", "images", "left out", "right after", *QUANTILES), rows, digits=4)
     title = "Distance to the decision boundary, after minus before one step"
@@ -158,8 +158,8 @@ def softmax_figure(runs: list[Run], command: str) -> style.Drawing:
             axes.bar(places - 0.42 + width * (i + 0.5), shares, width, color=colours[temperature])
             rows += [[name, f"{temperature:g}", text, share] for text, share in zip(names, shares, strict=True)]
             best = shares.argmax()
-            said = f"{plain(names[best])} {shares[best]:.3f}; true {plain(names[true])} {shares[true]:.3f}"
-            lines.append(f"{_shown(probes, name)}T={temperature:g}: {said}")
+            facts = f"{plain(names[best])} {shares[best]:.3f}; true {plain(names[true])} {shares[true]:.3f}"
+            lines.append(f"{_shown(probes, name)}T={temperature:g}: {facts}")
         axes.set_title(_shown(probes, name, "\n") + f"training image {probe.row}, class {plain(names[true])}")
         axes.set(ylabel="probability", ylim=(0, 1))
         axes.set_xticks(places, [style.label_text(text, "\n") for text in names])

@@ -83,11 +83,11 @@ def _boxes(axes: style.Axes, pooled: np.ndarray, i: int, count: int) -> dict[str
 def _by_label(name: str, what: str, pooled: np.ndarray, names: list[str]) -> list[str]:
     lines, distances = [], []
     for label in np.unique(pooled[2]).astype(int):
-        values, apart = pooled[:2, pooled[2] == label]
+        values, distances_to_bias = pooled[:2, pooled[2] == label]
         low, middle, high = np.percentile(values, (25, 50, 75))
         spread = f"median {middle:.3f} ({low:.3f} to {high:.3f}), mean {values.mean():.3f}"
         lines.append(f"{name}, {names[label]}: {what} {spread}")
-        distances.append(apart.mean())
+        distances.append(distances_to_bias.mean())
     return [*lines, f"{name}: semantic distance of the pooled predictions {np.mean(distances):.3f}"]
 
 
@@ -114,9 +114,11 @@ def confidence(runs: list[Run], command: str) -> style.Drawing:
     names, shares = run.result["labels"]["names"], {k: np.array(v) for k, v in run.result["bias"].items()}
     top = max(_at_corners(share).max() for share in shares.values())
     made, grid = style.panels(len(shares), 3.6, 3.5)
-    said = ["Cross: bias B. Lines: equal confidence. Arrow: to the corner of greatest confidence."]
+    explanation = ["Cross: bias B. Lines: equal confidence. Arrow: to the corner of greatest confidence."]
     if len(names) > 3:
-        said.append("Each triangle: the two labels heaviest in B and the lightest; cross: its point nearest to B.")
+        explanation.append(
+            "Each triangle: the two labels heaviest in B and the lightest; cross: its point nearest to B."
+        )
     lines = []
     for axes, (name, share) in zip(grid, shares.items(), strict=True):
         chosen, corners = face(share), _at_corners(share)
@@ -128,9 +130,9 @@ def confidence(runs: list[Run], command: str) -> style.Drawing:
         points, count = _own_predictions(run, name, chosen, command)
         axes.plot(*(points @ CORNERS).T, ls="", marker=".", ms=3, color="black", alpha=0.3, zorder=3)
         if count:
-            said.append(f"Dots: {len(points):,} of {name}'s {count:,} own predictions on its test set" + ON_FACE)
+            explanation.append(f"Dots: {len(points):,} of {name}'s {count:,} own predictions on its test set" + ON_FACE)
     made.colorbar(image, ax=grid, label="confidence ||p - B||", shrink=0.7, ticks=np.arange(0, top, 2 * STEP))
-    return style.Drawing(made, f"Confidence of a prediction, per teacher (seed {run.job.seed})", said, lines)
+    return style.Drawing(made, f"Confidence of a prediction, per teacher (seed {run.job.seed})", explanation, lines)
 
 
 def _at_corners(share: np.ndarray) -> np.ndarray:

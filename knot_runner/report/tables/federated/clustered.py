@@ -38,15 +38,15 @@ CLUSTERED_HEADS = ("data set", "algorithm", "clients")
 Printed = dict[str, Any] | None
 
 
-def clustered(asked: TableRequest) -> Parts:
+def clustered(request: TableRequest) -> Parts:
     """A row per data set, algorithm and number of clients, plus rows of gains per algorithm and per data set; a block
     of columns per structure and weighting (``metrics``: of :data:`ACCURACY_WEIGHTINGS`). The paper's numbers are shown
     with its own weighting only.
 
     Raises :class:`UserError` for runs that do not belong in this table.
     """
-    table, metrics = asked.printed, asked.metrics
-    frame = clustered_frame(asked.runs, preset_cases({}, table), table["algorithms"] if table else {})
+    table, metrics = request.printed, request.metrics
+    frame = clustered_frame(request.runs, preset_cases({}, table), table["algorithms"] if table else {})
     columns = _columns(grid_columns(frame), metrics, examples_called(frame))
     heads = (*CLUSTERED_HEADS, "settings") if any(frame["other"]) else CLUSTERED_HEADS
     rows: list[TableRow] = []

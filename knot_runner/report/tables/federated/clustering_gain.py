@@ -103,14 +103,14 @@ def _on_gains(
         means += [(first.mean, second.mean) for first, second in pairs.values()]
         for place, (first, second) in list(pairs.items())[:1]:
             paper = f"paper {signed(first.paper, 1)}; " if first.paper is not None else ""
-            said = f"{first.band} points on vanilla ({paper}by {examples} {second.band}; {first.basis})"
-            lines.append(f"{title}, {algorithm}: {place.head} {said}.")
+            gain_text = f"{first.band} points on vanilla ({paper}by {examples} {second.band}; {first.basis})"
+            lines.append(f"{title}, {algorithm}: {place.head} {gain_text}.")
     if means:
         first, second = map(statistics.fmean, zip(*means, strict=True))
         left = f" ({100 * second / first:.0f}% of it)" if first > 0.05 else ""
-        said = f" The paper: {claim}." if claim else ""
+        paper_claim = f" The paper: {claim}." if claim else ""
         mean = f"mean gain {signed(first, 1)} points, by {examples_called(rows)} {signed(second, 1)}{left}"
-        lines.append(f"{title}, all algorithms: {mean}.{said}")
+        lines.append(f"{title}, all algorithms: {mean}.{paper_claim}")
     return lines
 
 

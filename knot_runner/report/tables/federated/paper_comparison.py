@@ -150,6 +150,6 @@ def ordering(case: str, groups: Sequence[ColumnGroup], rows: list[TableRow]) -> 
         there = [(c.mean, c.paper) for c in cells if c.mean is not None and c.paper is not None and not c.text]
         unlike = [(a, b) for a, b in itertools.combinations(there, 2) if a[1] != b[1]]
         if unlike:
-            alike = sum((a[0] - b[0]) * (a[1] - b[1]) > 0 for a, b in unlike)
-            counts.append(f"{group.head} {alike} of {len(unlike)}")
+            agreeing = sum((a[0] - b[0]) * (a[1] - b[1]) > 0 for a, b in unlike)
+            counts.append(f"{group.head} {agreeing} of {len(unlike)}")
     return [f"{case}: pairs of temperatures in the paper's order: {', '.join(counts)}."] if counts else []

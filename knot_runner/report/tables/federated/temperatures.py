@@ -49,17 +49,17 @@ FROM_0 = 1
 SPENT = {"rounds": "ran", "bytes": "sent"}
 
 
-def temperatures_table(asked: TableRequest) -> Parts:
+def temperatures_table(request: TableRequest) -> Parts:
     """A row per temperature (and rate control), a block of columns per case.
 
     ``options``: target (best_of_T4, or an accuracy), select (final or best), cases (name -> settings of its runs).
     Raises :class:`UserError` for invalid options.
     """
-    options, table = asked.options, asked.printed
+    options, table = request.options, request.printed
     target, select = check_target(options.get("target", "best_of_T4")), check_select(options.get("select", "final"))
-    runs, curves = with_learning_curves(asked.runs, select, asked.command)
+    runs, curves = with_learning_curves(request.runs, select, request.command)
     frame = chilling_frame(case_rows(runs, preset_cases(options, table)), curves, target)
-    names = list(dict.fromkeys(name for metric in asked.metrics for name in WITH.get(metric, (metric,))))
+    names = list(dict.fromkeys(name for metric in request.metrics for name in WITH.get(metric, (metric,))))
     cases = frame["case"].unique()
     groups = tuple(_group(case, name) for case in cases for name in names)
     keys, slips = hottest_first(frame["key"]), errata_of(table, cases, names)
@@ -113,24 +113,24 @@ def _beyond(own: pd.DataFrame, spent: str, digits: int) -> str:
     """``>300`` if no seed meets the target within 300 rounds; ``>300 (2 of 3)`` if two of three do not.
 
     ``spent``: the column of the whole run's cost; returns "" if it is not recorded."""
-    short, asked = short_of_goal(own), (own["finished"] & own["goal"].notna()).sum()
+    short, with_goal = short_of_goal(own), (own["finished"] & own["goal"].notna()).sum()
     least = short[spent].min()
     if math.isnan(least):
         return ""
     shown = f"{least:.{digits}f}" if isinstance(least, float) else f"{least}"
-    return f">{shown}" + (f" ({len(short)} of {asked})" if len(short) < asked else "")
+    return f">{shown}" + (f" ({len(short)} of {with_goal})" if len(short) < with_goal else "")
 
 
 # --------------------------------------------------------------------------------------------- beside a printed trace
 
 
-def trace(asked: TableRequest) -> Parts:
+def trace(request: TableRequest) -> Parts:
     """A row per temperature; columns: accuracy and loss at T after the rounds that the printed table has, from 1.
 
     Raises :class:`UserError` for runs of several cases.
     """
-    table = asked.printed
-    runs, curves = with_learning_curves(asked.runs, "final", asked.command)
+    table = request.printed
+    runs, curves = with_learning_curves(request.runs, "final", request.command)
     rows = case_rows(runs, preset_cases({}, table))
     cases = rows["case"].unique()
     if len(cases) > 1:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 GAIN, TEACHER = "gain", "teacher"
 
 
-def gains_table(asked: TableRequest) -> Parts:
+def gains_table(request: TableRequest) -> Parts:
     """A grid with the gain of each row over the method ``options["reference"]``, and its best teacher."""
-    metric, reference = asked.metrics[0], str(asked.options.get("reference", ""))
-    found = methods_by_data(asked, ("ALL",))
+    metric, reference = request.metrics[0], str(request.options.get("reference", ""))
+    found = methods_by_data(request, ("ALL",))
     references = [own for own in found.members if own["method"].iloc[0] == reference]
     cells = []
     for own in found.members:
@@ -28,7 +28,7 @@ def gains_table(asked: TableRequest) -> Parts:
         teachers = [_best_teacher(run, metric) for run in own["run"]]
         cells.append({GAIN: aggregate(gains, own), TEACHER: aggregate(teachers, own)})
     nothing = f"No run of {reference or 'report.reference'} is asked for, so there is no gain to show."
-    return found.with_columns(_groups(metric, reference), cells, [] if references else [nothing]).parts(asked)
+    return found.with_columns(_groups(metric, reference), cells, [] if references else [nothing]).parts(request)
 
 
 def _groups(metric: str, reference: str) -> tuple[ColumnGroup, ColumnGroup]:
@@ -44,8 +44,8 @@ def _groups(metric: str, reference: str) -> tuple[ColumnGroup, ColumnGroup]:
 def _gains(own: pd.DataFrame, references: list[pd.DataFrame], metric: str) -> list[float]:
     """Points gained per common seed over the reference's row with the same label, else over its first row; [] for the
     reference itself."""
-    alike = [base for base in references if base["label"].iloc[0] == own["label"].iloc[0]]
-    base = next(iter([*alike, *references]), None)
+    same_label = [base for base in references if base["label"].iloc[0] == own["label"].iloc[0]]
+    base = next(iter([*same_label, *references]), None)
     if base is None or own["method"].iloc[0] == base["method"].iloc[0]:
         return []
     ours, theirs = (_by_seed(rows, metric) for rows in (own, base))

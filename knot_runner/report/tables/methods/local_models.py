@@ -23,21 +23,21 @@ LOCAL_GROUPS = (
 )
 
 
-def local_models(asked: TableRequest) -> Parts:
+def local_models(request: TableRequest) -> Parts:
     """A row per task and data set: number of texts per split, and the score of its local model."""
-    known = asked.printed["datasets"]
-    found = run_rows(asked.runs)
+    known = request.printed["datasets"]
+    found = run_rows(request.runs)
     place = {task: i for i, task in enumerate(dict.fromkeys([*known, *found["task"]]))}
     rows = []
     for task, members in sorted(found.groupby("task", sort=False), key=lambda pair: place[pair[0]]):
         names = [name for run in finished(members["run"]) for name in run.result["datasets"]]
         for name in dict.fromkeys([*known.get(task, {}), *names]):
             facts = known.get(task, {}).get(name, {})
-            score = facts.get("metric", asked.metrics[0])
+            score = facts.get("metric", request.metrics[0])
             sizes = tuple(_cell(members, "datasets", name, part, facts.get(part)) for part in SIZES)
             scored = _cell(members, "teachers", name, score, facts.get("score"), SHARES.get(score))
             rows.append(TableRow((task, name), (task, name), {"sizes": sizes, "score": (scored,)}))
-    lines = [*absences(found, found["task"]), *sources(asked.runs), *protocol(asked.runs), *cited(asked.printed)]
+    lines = [*absences(found, found["task"]), *sources(request.runs), *protocol(request.runs), *cited(request.printed)]
     scores = {facts["metric"] for sets in known.values() for facts in sets.values() if "metric" in facts}
     if scores == {"f1", "accuracy"}:
         lines.append("score: macro F1 for sa and erc, accuracy for nli, on the data set's own test part.")

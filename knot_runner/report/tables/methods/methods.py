@@ -50,44 +50,44 @@ class MethodsTable:
             rows.append(dataclasses.replace(row, cells=row.cells | {key: (cell,) for key, cell in more.items()}))
         return MethodsTable(self.members, rows, (*self.groups, *groups), [*self.lines, *lines])
 
-    def parts(self, asked: TableRequest) -> Parts:
-        """The finished table, with rows of baselines where ``asked``."""
+    def parts(self, request: TableRequest) -> Parts:
+        """The finished table, with rows of baselines where ``report.baselines`` asks for them."""
         heads = ("method", "settings") if len(self.rows[0].keys) > 1 else ("method",)
-        if not asked.options.get("baselines"):
+        if not request.options.get("baselines"):
             return self.rows, heads, self.groups, self.lines
-        shown = [group for group in self.groups if group.key in asked.metrics]
-        extra = baseline_rows(finished(asked.runs), shown, len(heads) > 1)
+        shown = [group for group in self.groups if group.key in request.metrics]
+        extra = baseline_rows(finished(request.runs), shown, len(heads) > 1)
         return [*self.rows, *extra], heads, self.groups, self.lines
 
 
-def methods_table(asked: TableRequest) -> Parts:
+def methods_table(request: TableRequest) -> Parts:
     """A row per method and setting, a column per data set and their mean, for each metric."""
-    return methods_by_data(asked, _columns(asked.printed, finished(asked.runs))).parts(asked)
+    return methods_by_data(request, _columns(request.printed, finished(request.runs))).parts(request)
 
 
-def grid_table(asked: TableRequest) -> Parts:
+def grid_table(request: TableRequest) -> Parts:
     """A row per method and setting, a column per metric: the mean over data sets."""
-    return methods_by_data(asked, ("ALL",)).parts(asked)
+    return methods_by_data(request, ("ALL",)).parts(request)
 
 
-def methods_by_data(asked: TableRequest, columns: tuple[str, ...]) -> MethodsTable:
-    """The table of the metrics ``asked`` for on the data sets ``columns``.
+def methods_by_data(request: TableRequest, columns: tuple[str, ...]) -> MethodsTable:
+    """The table of the requested metrics on the data sets ``columns``.
 
     Raises :class:`UserError` for runs, or a printed table, of another task.
     """
-    runs, table = asked.runs, asked.printed
+    runs, table = request.runs, request.printed
     _one_task(runs, table)
     there, like = finished(runs), comparable(runs)
-    measured = [frozenset(run.result["metrics"].get(asked.metrics[0], {})) - {"ALL"} for run in there]
+    measured = [frozenset(run.result["metrics"].get(request.metrics[0], {})) - {"ALL"} for run in there]
     all_alike = like and table is not None and all(names == set(table["columns"]) - {"ALL"} for names in measured)
     of_global = _global_sets(there)
-    groups = tuple(_group(metric, columns, of_global) for metric in asked.metrics)
+    groups = tuple(_group(metric, columns, of_global) for metric in request.metrics)
     found = _rows_of_methods(runs)
     labelled, shown = found["label"].any(), spelled_labels(found["label"])
     members, rows = [], []
     for (method, label), own in found.groupby(["method", "label"], sort=False):
         cells: dict[str, tuple[TableCell, ...]] = {}
-        for metric in asked.metrics:
+        for metric in request.metrics:
             made = []
             for column in columns:
                 theirs = paper_tables.printed_value(table, metric, method, column) if table else None
@@ -100,7 +100,7 @@ def methods_by_data(asked: TableRequest, columns: tuple[str, ...]) -> MethodsTab
     named = found["method"].map(display) + found["label"].map(lambda label: label and f" {shown[label]}")
     lines = [*absences(found, named), *sources(runs), *protocol(runs), *missing_columns(columns, measured, table)]
     lines += nearness(groups, rows) + cited(table)
-    lines += [BASELINES_LINE] if asked.options.get("baselines") and _have_baselines(there) else []
+    lines += [BASELINES_LINE] if request.options.get("baselines") and _have_baselines(there) else []
     return MethodsTable(members, rows, groups, lines)
 
 

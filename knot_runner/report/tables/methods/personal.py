@@ -28,13 +28,13 @@ TRADE_OFF_LINE = (
 )
 
 
-def personal_table(asked: TableRequest) -> Parts:
+def personal_table(request: TableRequest) -> Parts:
     """A grid with the trade-offs of clients' own models."""
-    found = methods_by_data(asked, ("ALL",))
+    found = methods_by_data(request, ("ALL",))
     cells = []
     for own in found.members:
         cells.append({key: aggregate([_value(run, key) for run in own["run"]], own) for key in TRADE_OFFS})
-    return found.with_columns(TRADE_OFF_GROUPS, cells, [TRADE_OFF_LINE]).parts(asked)
+    return found.with_columns(TRADE_OFF_GROUPS, cells, [TRADE_OFF_LINE]).parts(request)
 
 
 def _value(run: Run, key: str) -> float | None:
