@@ -121,10 +121,11 @@ def open_unpacked(path: Path) -> BinaryIO:
 def check_left_out(name: str, absent: list, files: int, kind: str, key: str, remedy: str | None) -> None:
     """Raise :class:`UserError` unless all ``files`` of data set ``name`` are ``absent`` and it may be left out
     (``remedy`` None): a part of a data set would be a different data set. ``key`` names the files in the settings."""
+    state = "is a folder, not a file" if Path(absent[0]).is_dir() else "is not there"
     if len(absent) < files:
         raise UserError(
-            f"{absent[0]}: is not there (for {name}), though other files of {name} are; {kind} is left out whole or "
+            f"{absent[0]}: {state} (for {name}), though other files of {name} are; {kind} is left out whole or "
             f"not at all: {key} names what is read"
         )
     if remedy is not None:
-        raise UserError(f"{absent[0]}: is not there (for {name}); {remedy}")
+        raise UserError(f"{absent[0]}: {state} (for {name}); {remedy}")
