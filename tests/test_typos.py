@@ -87,6 +87,7 @@ def test_a_narrow_terminal_lists_data_without_their_origin(width, listed, tmp_pa
     (head,) = [line.split() for line in shown.splitlines() if line.startswith("data set")]
     assert ("licence" in head) == ("official" in head) == listed and "tasks" in head
     assert [line.split()[-1] for line in shown.splitlines() if line.startswith("meld ")] == ["erc"]
+    assert ("GPL-3.0" in shown) == listed
 
 
 def test_data_in_a_file_are_refused_and_in_a_folder_to_come_are_absent(tmp_path, capsys):
