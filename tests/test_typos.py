@@ -3,7 +3,8 @@
 import pytest
 from rich.console import Console
 
-from knot_runner.cli.main import main
+from knot_runner.cli.main import HELP, main
+from knot_runner.cli.verbs.plot import PLOT_HELP
 from knot_runner.composing.commands import compose_all
 from knot_runner.util.errors import MAX_LISTED, UserError, nearest
 
@@ -96,3 +97,12 @@ def test_data_in_a_file_are_refused_and_in_a_folder_to_come_are_absent(tmp_path,
     assert f"paths.data: {tmp_path / 'file'}: is not a folder; the one that holds" in capsys.readouterr().err
     assert main(["data", "mnist", f"paths.data={tmp_path / 'later'}"]) == 0
     assert "absent" in capsys.readouterr().out
+
+
+EXAMPLES = [line.split() for line in f"{HELP}\n{PLOT_HELP}".splitlines() if "plot" in line and "partition=" in line]
+
+
+@pytest.mark.parametrize("words", EXAMPLES, ids=["help", "plot --help"])
+def test_partitions_that_the_help_draws_fit_the_images_that_everybody_has(words, tmp_path):
+    assert main(["plot", "partition", *(word for word in words if "=" in word), f"paths.out={tmp_path}"]) == 0
+    assert list(tmp_path.glob("figures/*.png"))

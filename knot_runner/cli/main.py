@@ -41,7 +41,7 @@ knot-runner: experiments in knowledge distillation and federated learning, compo
   knot-runner reproduce [--hours=2]       presets one after another, most claims per hour first; their table
   knot-runner bundle RUN...               finished runs in one archive, for others to verify
   knot-runner verify BUNDLE               a bundle's runs made again here, and how alike they come out
-  knot-runner plot   partition task=femnist partition=dirichlet     who has which classes
+  knot-runner plot   partition task=femnist partition=small         who has which classes
 
 Overrides are Hydra's (key=value, +key=value); --config-dir=DIR adds a folder of YAML of your own.
 A grid runs under hydra/launcher=fused (all jobs as one program), joblib, ray, submitit_local, submitit_slurm or basic.
