@@ -132,7 +132,8 @@ def test_every_figure_is_drawn(tmp_path: Path, figure: Any) -> None:
     assert lines and not any("nan" in line for line in lines) and table(path)
 
 
-def test_panels_of_points_have_one_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("shifts", [(-3, 5), (5, -3)])
+def test_panels_of_points_have_one_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shifts: Any) -> None:
     drawn, panels = [], figure_style.panels
 
     def spied(*arguments: Any, **options: Any) -> Any:
@@ -142,7 +143,7 @@ def test_panels_of_points_have_one_scale(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(figure_style, "panels", spied)
     swept = "method.fedwad.mode=approximate, method.fedwad.support={}"
     jobs = [made(tmp_path, swept.format(s), support=s) for s in (4, 10)]
-    for job, shift in zip(jobs, (-3, 5), strict=True):
+    for job, shift in zip(jobs, shifts, strict=True):
         file = job.folder / "measures.safetensors"
         save_file({key: points + shift * ("weights" not in key) for key, points in load_file(file).items()}, file)
     moving_measure(jobs, tmp_path / "figure.png")
