@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from knot_runner.composing import own_yaml
 from knot_runner.composing.catalog import config_folder
@@ -17,6 +18,13 @@ BOMB = "a: &a [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
 MISTAKES = {
     "task/syntax": ("a: [1\nb: 2\n", 2, "','"),
     "task/tab": ("a: 1\n\tb: 2\n", 2, "tab"),
+    "task/colon": ("a: 1\nmax 16\nb: 2\n", 2, "a key without a colon"),
+    "task/quote": ("a: 1\nb: 'x\nc: 2\n", 2, "a quote that begins here is not closed"),
+    "task/colons": ("a: 1\nb: x: y\n", 2, "a colon too many"),
+    "task/deeper": ("a:\n  b: 1\n   c: 2\n", 3, "indented otherwise than those above"),
+    "task/shallower": ("a:\n    b: 1\n  c: 2\n", 3, "is no key beside those above; its indentation"),
+    "experiment/header": ("# a preset\nseed: 3\n", 2, "a preset needs the line '# @package _global_'"),
+    "experiment/other": ("# @package task\nseed: 3\n", 2, "a preset needs the line '# @package _global_'"),
     "task/twice": ("a: 1\nb: 2\na: 3\n", 3, "the key 'a' stands in line 1 already"),
     "task/deep_twice": ("x:\n  a: 1\n  a: 3\n", 3, "the key 'a' stands in line 2 already"),
     "task/latin": (b"name: a\nx: \xfc\n", 2, "is not text in UTF-8"),
@@ -54,6 +62,12 @@ def test_a_mistake_is_one_line_with_file_and_line(name, tmp_path):
     group, _, choice = name.rpartition("/")
     found = refusal(f"--config-dir={tmp_path}", f"{group}={choice}")
     assert found.startswith(f"{path}:{line}: ") and said in found
+
+
+@pytest.mark.parametrize("name", ["task/colon", "task/quote", "task/colons", "task/deeper", "task/shallower"])
+def test_the_parser_in_python_is_told_likewise(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(own_yaml, "YAML_LOADER", yaml.SafeLoader)
+    test_a_mistake_is_one_line_with_file_and_line(name, tmp_path)
 
 
 def test_a_file_of_another_kind_and_size_is_not_parsed(tmp_path):

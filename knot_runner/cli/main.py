@@ -10,7 +10,7 @@ from knot_runner import __version__
 from knot_runner.composing.flags import joined_flags
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.messages import LOGGER, messages_to, print_on_stderr
-from knot_runner.util.processes import ended_by_sigterm, on_sigterm
+from knot_runner.util.processes import ended_by_sigterm, main_left_alone, on_sigterm
 from knot_runner.util.streams import lasting, print_safely
 
 #: Each verb has a module in ``verbs/`` with ``<verb>_command`` and ``<VERB>_HELP``.
@@ -41,7 +41,7 @@ knot-runner: experiments in knowledge distillation and federated learning, compo
   knot-runner reproduce [--hours=2]       presets one after another, most claims per hour first; their table
   knot-runner bundle RUN...               finished runs in one archive, for others to verify
   knot-runner verify BUNDLE               a bundle's runs made again here, and how alike they come out
-  knot-runner plot   partition task=femnist partition=dirichlet     who has which classes
+  knot-runner plot   partition task=femnist partition=small         who has which classes
 
 Overrides are Hydra's (key=value, +key=value); --config-dir=DIR adds a folder of YAML of your own.
 A grid runs under hydra/launcher=fused (all jobs as one program), joblib, ray, submitit_local, submitit_slurm or basic.
@@ -57,10 +57,17 @@ SHOW_CURSOR = b"\x1b[?25h"
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns the exit code. Prints at most one line for a user error.
 
-    Restores signals and standard streams, so that tests and notebooks may call it.
+    Restores signals and standard streams, so that tests and notebooks may call it, and scripts without ``if __name__
+    == "__main__"``.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    with lasting() as out, messages_to(print_on_stderr), ended_by_sigterm(), on_sigterm(_say_interrupted):
+    with (
+        lasting() as out,
+        messages_to(print_on_stderr),
+        ended_by_sigterm(),
+        on_sigterm(_say_interrupted),
+        main_left_alone(),
+    ):
         return print_safely(out, _exit_code(arguments))
 
 

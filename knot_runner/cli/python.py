@@ -8,17 +8,16 @@ them).
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing import spawn
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.util.errors import UserError
 from knot_runner.util.messages import LOGGER, messages_to, print_on_stderr
+from knot_runner.util.processes import main_left_alone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,24 +88,8 @@ def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
         LOGGER.debug("%s %d/%d %s", title, done, total, text)
 
     context = run_context(job, progress, LOGGER.info)
-    with _main_left_alone():
+    with main_left_alone():
         return FinishedRun(job.folder, complete_run(context))
-
-
-@contextlib.contextmanager
-def _main_left_alone() -> Iterator[None]:
-    """Within this context, processes start without importing the user's ``__main__``, as multiprocessing does by
-    default: each would run a script without ``if __name__ == "__main__"`` once more."""
-    prepared = spawn.get_preparation_data
-
-    def without_main(name: str) -> dict[str, Any]:
-        return {key: value for key, value in prepared(name).items() if not key.startswith("init_main_from")}
-
-    spawn.get_preparation_data = without_main
-    try:
-        yield
-    finally:
-        spawn.get_preparation_data = prepared
 
 
 def sweep(overrides: Sequence[str]) -> list[FinishedRun]:
@@ -119,7 +102,7 @@ def sweep(overrides: Sequence[str]) -> list[FinishedRun]:
     from knot_runner.records import read_result
 
     jobs = compose(overrides)
-    with _main_left_alone(), messages_to(print_on_stderr):
+    with main_left_alone(), messages_to(print_on_stderr):
         code = run_jobs(list(overrides))
     results = [(job.folder, read_result(job.folder)) for job in jobs]
     missing = sum(result is None for _, result in results)

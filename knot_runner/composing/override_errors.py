@@ -13,12 +13,18 @@ from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.composing.catalog import choices, config_folder
 from knot_runner.composing.hydra_keys import LAUNCHERS
-from knot_runner.util.errors import nearest
+from knot_runner.util.errors import closest, nearest
 from knot_runner.util.extras import not_installed
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\ud800-\udfff]")
 _KEY = re.compile(r"[+~]{0,2}[\w$][\w$/.-]*(@[\w$.]*)?")
 _FUNCTIONS = ("choice", "range", "glob", "sort", "shuffle", "tag", "int", "float", "str", "bool", "interval")
+#: Groups whose keys are never meant where a setting is looked for: what a preset brings, and Hydra's own.
+_APART = ("hydra", "report", "sweep")
+#: Words of other programs -> the key here.
+_USUAL = {"algorithm": "method", "dataset": "task", "gpu": "hardware.device", "learning_rate": "training.lr"}
+#: More places of a name than these are no hint.
+_MAX_PLACES = 3
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -90,7 +96,8 @@ def missing_config(text: str, config_dir: str | None) -> str:
         return _missing_launcher(name)
     if not wanted or not group or "/" in group or not (config_folder() / group).is_dir():
         return message_text(one_line(text), 200)
-    return f"{group}={message_text(name)}: there is no such {group}{nearest(name[:80], choices(group, config_dir))}"
+    known = nearest(name[:80], choices(group, config_dir), listed_by="knot-runner ls")
+    return f"{group}={message_text(name)}: there is no such {group}{known}"
 
 
 def _line_of(path: Path, wanted: str) -> str:
@@ -117,17 +124,59 @@ def bad_override(text: str, overrides: list[str], search: list[str]) -> str:
     keys = {o: o.split("=", 1)[0].lstrip("+~") for o in overrides}
     groups = [o for o, own in keys.items() if "." not in own and own != path]
     try:
-        node: Any = compose("config", overrides=[*search, *groups], return_hydra_config=path.startswith("hydra"))
+        config: Any = compose("config", overrides=[*search, *groups], return_hydra_config=path.startswith("hydra"))
     except (HydraException, OmegaConfBaseException):  # the YAML itself is invalid
         return _told(text, overrides)
-    parts = path.split(".")
+    node, parts = config, path.split(".")
     for depth, part in enumerate(parts):
-        if not OmegaConf.is_dict(node) or part not in node:
-            known = list(node) if OmegaConf.is_dict(node) else []
-            prefix = ".".join(parts[:depth])
-            return f"{path}: there is no such setting{nearest(part, known)}" + (f" in {prefix}" if prefix else "")
+        prefix = ".".join(parts[:depth])
+        if prefix and not OmegaConf.is_dict(node):
+            return f"{path}: {prefix} has no settings in it; {prefix}=VALUE is right"
+        if part not in node:
+            return f"{path}: there is no such setting{_hint(config, node, prefix, parts[depth:])}"
         node = node[part]
     return f"{path}: cannot take that value; a key that is new in it needs a +, as in +{path}.KEY=VALUE"
+
+
+def _hint(config: Any, node: Any, prefix: str, parts: list[str]) -> str:
+    """What was meant by ``prefix`` (the keys of ``node``) and ``parts``, of which the first is not in ``node``."""
+    if len(parts) > 1 and (mended := _mended(node, parts)):
+        places = [f"{prefix}.{mended}".strip(".")]
+    else:
+        places = _elsewhere(config, node, parts[0]) if len(parts) == 1 else []
+    if places and len(places) <= _MAX_PLACES:
+        return f" (did you mean {' or '.join(map(repr, places))}?)"
+    return nearest(parts[0], node) + (f" in {prefix}" if prefix else "")
+
+
+def _mended(node: Any, parts: list[str]) -> str | None:
+    """The key in ``node`` that is spelled like ``parts``, part by part; None if some part is like nothing there."""
+    mended = []
+    for part in parts:
+        close = closest(part, node) if OmegaConf.is_dict(node) else None
+        if close is None:
+            return None
+        mended.append(close)
+        node = node[close]
+    return ".".join(mended)
+
+
+def _elsewhere(config: Any, node: Any, name: str) -> list[str]:
+    """Settings anywhere that ``name`` may mean: of that name (``lr``: ``training.lr``) or, where ``node`` has none that
+    is spelled alike, named by a word of it (``num_clients``: ``partition.clients``)."""
+    if name in _USUAL:
+        return [_USUAL[name]]
+    groups = {key: own for key, own in config.items() if OmegaConf.is_dict(own) and key not in _APART}
+    keys = [key for key in config if key not in groups and key not in _APART]
+    keys += [f"{group}.{key}" for group, own in groups.items() for key in own]
+    by_name: dict[str, list[str]] = {}
+    for key in keys:
+        by_name.setdefault(key.rpartition(".")[2], []).append(key)
+    if name in by_name or closest(name, node):
+        return by_name.get(name, [])
+    words = sorted(set(name.split("_")) & set(by_name), key=len)
+    meant = words[-1] if words else closest(name, by_name)
+    return by_name[meant] if meant else []
 
 
 def _told(text: str, overrides: list[str]) -> str:

@@ -100,10 +100,24 @@ def _said(path: Path, problem: Exception) -> str:
     """A parser's error as ``FILE:LINE: what is wrong``."""
     mark = getattr(problem, "problem_mark", None) or getattr(problem, "context_mark", None)
     text = getattr(problem, "problem", None) or getattr(problem, "reason", None) or str(problem) or "nested too deep"
+    for part, begins, meaning in _MEANINGS:
+        if part in str(text):
+            mark, text = problem.context_mark if begins else mark, meaning
+            break
     line = f":{mark.line + 1}" if mark else ""
-    if "cannot start any token" in text:
-        text = "a tab, or another character that no value begins with; YAML indents by spaces"
     return f"{path}{line}: {message_text(' '.join(str(text).split()), 160)}"
+
+
+_NO_KEY = "is no key beside those above; its indentation, or a quote, is wrong"
+#: Part of a parser's error -> (whether it is about the line where the value began, what it means to who wrote it).
+_MEANINGS = (
+    ("cannot start any token", False, "a tab, or another character that no value begins with; YAML indents by spaces"),
+    ("could not find expected ':'", True, "a key without a colon; key: value is right"),
+    ("unexpected end of stream", True, "a quote that begins here is not closed"),
+    ("mapping values are not allowed", False, "a colon too many, or a line indented otherwise than those above"),
+    ("did not find expected key", False, _NO_KEY),
+    ("expected <block end>", False, _NO_KEY),  # by the parser in Python, where there is no libyaml
+)
 
 
 class _Check:
@@ -131,6 +145,8 @@ class _Check:
                 self._hydra_node(key, value)
             elif key.value == "sweep":
                 self._sweep(value)
+        if self.group == "experiment" and (package is None or package.group(1) != "_global_"):
+            self._refuse(root, "a preset needs the line '# @package _global_' above its keys")
 
     def _refuse(self, node: yaml.Node, text: str) -> None:
         raise UserError(f"{self.path}:{node.start_mark.line + 1}: {text}")

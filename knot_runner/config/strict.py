@@ -153,7 +153,8 @@ def _scalar(hint: type, value: Any, where: str, most: float | None = None) -> An
     if hint is float and isinstance(value, str) and _is_number(value):  # YAML 1.1 reads 1e-3 as a string
         value, right = float(value), True
     if not right:
-        raise UserError(f"{where}: expected {kinds.get(hint, hint.__name__)}, got {shorten(value)}")
+        quotes = "; in quotes it is one" if hint is str and isinstance(value, bool | int | float) else ""
+        raise UserError(f"{where}: expected {kinds.get(hint, hint.__name__)}, got {shorten(value)}{quotes}")
     if hint is float and not math.isfinite(value):
         raise UserError(f"{where}: expected a finite number, got {value}")
     if hint is float:

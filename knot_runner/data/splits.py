@@ -117,10 +117,8 @@ def check_layout(where: str, names: set[str]) -> None:
     for name in sorted(names - known):
         raise UserError(f"{where}.{name}: there is no such split{nearest(name, known)}")
     if not ("pool" in names or "train" in names) or not any(names <= layout for layout in LAYOUTS):
-        raise UserError(
-            f"{where}: {', '.join(sorted(names)) or 'nothing'} do not go together; "
-            "right are pool, train + heldout, or train with valid and test"
-        )
+        wrong = f"{', '.join(sorted(names))} do not go together" if names else "names no files"
+        raise UserError(f"{where}: {wrong}; right are pool, train + heldout, or train with valid and test")
 
 
 def complete_splits(

@@ -22,15 +22,29 @@ class ReadOnlyError(UserError):
     """A folder cannot be written to, though it may well be read."""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+#: More names than these are not listed in a message that can say where they are listed.
+MAX_LISTED = 30
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The one of ``known`` that is spelled most like ``word``, upper and lower case aside; None if none is alike."""
+    names = {str(name).casefold(): str(name) for name in known}
+    close = difflib.get_close_matches(str(word).casefold(), sorted(names), n=1, cutoff=0.6)
+    return names[close[0]] if close else None
+
+
+def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:
     """``" (did you mean 'x'?)"`` for the closest of ``known``, else the list of ``known``.
 
-    Ends every "there is no such ..." message, so that a typo is easy to mend.
+    Ends every "there is no such ..." message, so that a typo is easy to mend. ``listed_by``: the command that lists
+    them, named in place of more than :data:`MAX_LISTED`.
     """
     names = sorted(str(name) for name in known)
-    close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.6)
-    if close:
-        return f" (did you mean '{close[0]}'?)"
+    close = closest(word, names)
+    if close is not None:
+        return f" (did you mean '{close}'?)"
+    if listed_by and len(names) > MAX_LISTED:
+        return f" (there are {len(names)}: '{listed_by}' lists them)"
     return f" (there is: {', '.join(names)})" if names else ""
 
 

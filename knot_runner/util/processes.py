@@ -12,7 +12,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from multiprocessing import forkserver, reduction
+from multiprocessing import forkserver, reduction, spawn
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -210,6 +210,22 @@ def _sent(environment: dict[str, str], streams: dict[int, Any]) -> Surroundings:
     surroundings = Surroundings.__new__(Surroundings)
     surroundings._environment, surroundings._streams = environment, streams
     return surroundings
+
+
+@contextlib.contextmanager
+def main_left_alone() -> Iterator[None]:
+    """Within this context, processes start without importing the user's ``__main__``, as multiprocessing does by
+    default: each would run a script without ``if __name__ == "__main__"`` once more."""
+    prepared = spawn.get_preparation_data
+
+    def without_main(name: str) -> dict[str, Any]:
+        return {key: value for key, value in prepared(name).items() if not key.startswith("init_main_from")}
+
+    spawn.get_preparation_data = without_main
+    try:
+        yield
+    finally:
+        spawn.get_preparation_data = prepared
 
 
 #: Warning filters belong to the whole process, and runs may be threads of one.

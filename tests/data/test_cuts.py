@@ -112,7 +112,7 @@ def test_layouts_that_fit(names: set[str]) -> None:
         ({"pool", "test"}, "pool, test do not go together"),
         ({"test"}, "test do not go together"),
         ({"train", "heldout", "test"}, "do not go together"),
-        (set(), "nothing do not go together"),
+        (set(), "names no files; right are pool"),
         ({"trian"}, r"x.trian: there is no such split \(did you mean 'train'\?\)"),
     ],
 )

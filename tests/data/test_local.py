@@ -96,6 +96,16 @@ def test_a_missing_file(folder: Path, task_dict, make) -> None:
     assert task.notes == ["A: left out, a.csv not there"]
 
 
+def test_a_folder_where_a_file_is_named(folder: Path, task_dict, make) -> None:
+    (folder / "a.csv").unlink()
+    (folder / "a.csv").mkdir()
+    with pytest.raises(UserError, match=r"a\.csv: is a folder, not a file \(for A\); task.missing=\[A\]"):
+        load_task(make(task_dict), folder)
+    task_dict["datasets"]["A"]["local"]["files"] = {"pool": [{"path": "a.csv"}, {"path": "g.csv"}]}
+    with pytest.raises(UserError, match=r"a\.csv: is a folder, not a file \(for A\), though other files of A are"):
+        load_task(make(task_dict), folder)
+
+
 def test_skip_stands_for_the_optional_sets_and_no_other(folder: Path, task_dict, make) -> None:
     """A misspelt path of one's own data set is an error, whatever else may be missing."""
     task_dict |= {"missing": "skip", "optional": ["B"]}
@@ -224,7 +234,7 @@ def test_a_source_that_is_not_set(folder: Path, task_dict, make) -> None:
 
 def test_an_empty_list_of_files(folder: Path, task_dict, make) -> None:
     task_dict["datasets"]["G"]["local"]["files"] = {"pool": []}
-    with pytest.raises(UserError, match="task.datasets.G.local.files: nothing do not go together"):
+    with pytest.raises(UserError, match="task.datasets.G.local.files: names no files; right are"):
         load_task(make(task_dict), folder)
 
 

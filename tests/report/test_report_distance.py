@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from knot_runner.config.strict import digest
 from knot_runner.report.figures import style as figure_style
@@ -130,6 +130,29 @@ def test_every_figure_is_drawn(tmp_path: Path, figure: Any) -> None:
     assert 5 <= width <= 14 and 3 <= height <= 10
     assert (image[..., :3].min(2) < 0.9).mean() > 0.01
     assert lines and not any("nan" in line for line in lines) and table(path)
+
+
+@pytest.mark.parametrize("shifts", [(-3, 5), (5, -3)])
+def test_panels_of_points_have_one_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shifts: Any) -> None:
+    drawn, panels = [], figure_style.panels
+
+    def spied(*arguments: Any, **options: Any) -> Any:
+        drawn.append(panels(*arguments, **options))
+        return drawn[-1]
+
+    monkeypatch.setattr(figure_style, "panels", spied)
+    swept = "method.fedwad.mode=approximate, method.fedwad.support={}"
+    jobs = [made(tmp_path, swept.format(s), support=s) for s in (4, 10)]
+    for job, shift in zip(jobs, shifts, strict=True):
+        file = job.folder / "measures.safetensors"
+        save_file({key: points + shift * ("weights" not in key) for key, points in load_file(file).items()}, file)
+    moving_measure(jobs, tmp_path / "figure.png")
+    ((_, (first, second, *_)),) = drawn
+    for one in (first, second):
+        assert one.get_xlim() == pytest.approx(first.get_xlim()) and one.get_ylim() == pytest.approx(first.get_ylim())
+        for other in (first, second):
+            assert one.viewLim.x0 < other.dataLim.x0 and other.dataLim.x1 < one.viewLim.x1
+            assert one.viewLim.y0 < other.dataLim.y0 and other.dataLim.y1 < one.viewLim.y1
 
 
 def test_excess_by_hand(tmp_path: Path) -> None:

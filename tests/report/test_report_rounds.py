@@ -11,6 +11,7 @@ import pytest
 import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.text import Text
 
 from knot_runner.report.figures import style as figure_style
 from knot_runner.report.figures.federated.rounds import others_change, participants_change
@@ -85,6 +86,28 @@ def test_rounds_not_measured_and_runs_of_unlike_length(federated: Any, tmp_path:
 def test_one_round_is_enough(federated: Any, tmp_path: Path, name: str) -> None:
     (line,) = FIGURES[name]([federated.made(1.0, [0.2])], tmp_path / "figure.png")
     assert "nan" not in line and (name == "curves" or line.endswith("participants -10.00 points, others none"))
+
+
+@pytest.mark.parametrize(("absent", "titles"), [(False, ["participants"]), (True, ["participants", "others"])])
+def test_clients_of_whom_nothing_is_measured_have_no_panel(
+    federated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absent: bool, titles: list[str]
+) -> None:
+    drawn, panels = [], figure_style.panels
+
+    def spied(*arguments: Any, **options: Any) -> Any:
+        drawn.append(panels(*arguments, **options))
+        return drawn[-1]
+
+    monkeypatch.setattr(figure_style, "panels", spied)
+    job = federated.made(1.0, [0.2, 0.3])
+    if not absent:
+        monkeypatch.setattr("knot_runner.report.figures.federated.rounds.others_change", lambda rows: {})
+    FIGURES["aggregation"]([job], tmp_path / "figure.png")
+    ((figure, axes),) = drawn
+    assert [one.get_title().rpartition(": ")[2] for one in axes] == titles
+    said = " ".join(" ".join(text.get_text() for text in figure.findobj(match=Text)).split())
+    assert ("Nothing is measured of clients that sit a round out" in said) == (not absent)
+    assert "Running means" not in said  # over one round
 
 
 @pytest.mark.parametrize("name", ["curves", "aggregation"])

@@ -71,6 +71,7 @@ def chosen_presets(names: list[str], config_dir: str | None) -> list[ListedPrese
     known = choices("experiment", config_dir)
     for name in names:
         if name not in known:
-            raise UserError(f"{message_text(name)}: there is no such preset{nearest(name, known)}")
+            hint = nearest(name, known, listed_by="knot-runner ls")
+            raise UserError(f"{message_text(name)}: there is no such preset{hint}")
     by_name = {one.preset: one for one in listed}
     return [by_name.get(name, ListedPreset(name)) for name in dict.fromkeys(names)]

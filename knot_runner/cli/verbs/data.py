@@ -31,6 +31,8 @@ knot-runner data [TASK or DATA SET ...] [paths.data=DIR] [flags]: what is there,
   knot-runner data mnist cifar10 --fetch paths.data=DIR"""
 DATA_FLAGS = ("--fetch", "--config-dir=DIR")
 _KEY = "paths.data"
+#: Columns of a terminal from which on licences and addresses are listed; in fewer each is cut into a dozen lines.
+_WIDE = 120
 #: state of a file -> its text
 SAID = {"absent": "absent", "unknown": "there", "shorter": "cut short, or another file", "other": "another file"}
 
@@ -66,7 +68,10 @@ def _parsed(arguments: list[str]) -> tuple[list[str], str | None, Path | None, b
         value = override.value()
         root = None if value is None else str(getattr(value, "text", value))
     names = [word for word in words if "=" not in word]
-    return names, config_dir_of(own), Path(root).expanduser() if root else None, "--fetch" in flags
+    folder = Path(root).expanduser() if root else None
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise UserError(f"{_KEY}: {folder}: is not a folder; the one that holds the data sets is right")
+    return names, config_dir_of(own), folder, "--fetch" in flags
 
 
 # ------------------------------------------------------------------------------------------------------------- shown
@@ -74,15 +79,16 @@ def _parsed(arguments: list[str]) -> tuple[list[str], str | None, Path | None, b
 
 def _print_all(known: list[DataSet], root: Path | None) -> None:
     console = output()
-    print_line(console, f"{_where(root)}; 'knot-runner data NAME' shows one, --fetch downloads")
+    print_line(console, f"{_where(root)}; 'knot-runner data NAME' shows one, with its origin; --fetch downloads")
+    origin = ("licence", "official address") if console.width >= _WIDE else ()
     columns = [TerminalColumn(title, no_wrap=True, overflow="fold") for title in ("data set", "state")]
-    for title in ("files", "size", "download", "licence", "official address", "tasks"):
+    for title in ("files", "size", "download", *origin, "tasks"):
         columns.append(TerminalColumn(title, overflow="fold"))
     rows = []
     for one in known:
         files, download = f"{len(one.files)}", "--fetch" if one.sources else "by hand"
-        texts = (one.name, _state(one, root), files, _size(one.size), download, one.licence, one.home)
-        rows.append((*texts, ", ".join(one.tasks)))
+        texts = [one.name, _state(one, root), files, _size(one.size), download]
+        rows.append((*texts, *([one.licence, one.home] if origin else []), ", ".join(one.tasks)))
     console.print(listing(columns, rows))
 
 

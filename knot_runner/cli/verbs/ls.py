@@ -21,10 +21,14 @@ knot-runner ls [--config-dir=DIR] [plugins=[FILE.py]]: tasks, models, methods, p
 
 def ls_command(arguments: list[str]) -> int:
     """Print each group with its choices and their descriptions. Raises :class:`UserError`."""
+    from knot_runner.composing.override_errors import message_text
     from knot_runner.composing.overrides import config_dir_of, parse_overrides, split_flags
 
     flags, words = split_flags(arguments)
     folder = config_dir_of(flags)
+    for word in words:
+        if "=" not in word:
+            raise UserError(f"{message_text(word)}: ls takes no names, only --config-dir=DIR and plugins=[FILE.py]")
     plugins = [
         name for override in parse_overrides(words) for name in _plugins(override.key_or_group, override.value())
     ]

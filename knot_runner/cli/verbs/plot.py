@@ -21,7 +21,7 @@ knot-runner plot partition [overrides]: who has which classes; trains nothing
 
   knot-runner plot chill_fig4 task=femnist
   knot-runner plot chill_fig4 task=femnist --formats=pdf --width=single --no-caption
-  knot-runner plot partition task=femnist partition=dirichlet partition.alpha=0.1"""
+  knot-runner plot partition task=femnist partition=small partition.alpha=0.1"""
 PLOT_FLAGS = ("--formats", "--width", "--no-caption")
 
 

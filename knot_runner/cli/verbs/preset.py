@@ -20,6 +20,8 @@ PRESET_FLAGS = """\
   overrides            as when it ran: what sets other runs apart from the preset's"""
 #: Key of the planned looks at claims; changing them after the runs would let results select their own verdicts.
 SEEDS_KEY = "report.seeds"
+#: A plain name, which files can be named after.
+_NAME = r"\w[\w.-]*"
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,25 @@ def _say_unsealed(jobs: list[ComposedJob]) -> None:
         LOGGER.info("%d of %d results were %s", unsealed, len(results), BEFORE_SEALS)
 
 
+def _check_one_name(arguments: list[str], verb: str) -> None:
+    """Check that the first argument is one plain name and that no other argument is a second one."""
+    first = arguments[0] if arguments else ""
+    typed = first.lstrip("+").removeprefix("experiment=")
+    if typed != first and re.fullmatch(_NAME, typed):
+        raise UserError(f"{first}: {verb} takes the name alone, as in 'knot-runner {verb} {typed}'")
+    names = [*first.split(","), *(word for word in arguments[1:] if re.fullmatch(_NAME, word))]
+    if len(names) > 1 and all(re.fullmatch(_NAME, name) for name in names):
+        raise UserError(f"{verb}: takes one preset at a time, not {' and '.join(names)}")
+    if not re.fullmatch(_NAME, first):
+        raise UserError(f"{verb}: needs the name of a preset, as in 'knot-runner {verb} knot_table3' (ls lists them)")
+
+
 def preset_of(arguments: list[str], verb: str) -> Preset:
     """The preset ``arguments[0]`` with the overrides after it. Raises :class:`UserError`.
 
     The name must be plain, since files are named after it.
     """
-    if not arguments or not re.fullmatch(r"\w[\w.-]*", arguments[0]):
-        raise UserError(f"{verb}: needs the name of a preset, as in 'knot-runner {verb} knot_table3' (ls lists them)")
+    _check_one_name(arguments, verb)
     if any(argument.lstrip("+~").startswith(SEEDS_KEY) for argument in arguments[1:]):
         raise UserError(f"{SEEDS_KEY}: is planned before the runs, so it is set in the preset's YAML alone")
     if any(word.lstrip("+~").startswith("experiment=") for word in arguments[1:]):

@@ -146,6 +146,7 @@ class PathSettings:
     out: str
 
     def __post_init__(self) -> None:
+        require(self.out != "", "out", "is empty; a folder is right, or . for the current one")
         for key in ("data", "out"):
             path = Path(getattr(self, key) or "")
             require("\0" not in str(path), key, "has a character 0, which no path may have")

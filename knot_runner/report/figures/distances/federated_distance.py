@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -93,6 +93,7 @@ def moving_measure(runs: list[Run], command: str) -> style.Drawing:
     for axes, (name, members) in zip(grid, methods.items(), strict=False):
         image = _scatter(axes, members[0], command)
         axes.set_title(name)
+    _one_scale(grid[: len(methods)])
     bar = made.colorbar(image, ax=grid, label="iteration of the dots", shrink=0.6, aspect=30)
     bar.locator = MaxNLocator(integer=True)
     curves = {}
@@ -141,8 +142,20 @@ def _scatter(axes: style.Axes, run: Run, command: str) -> Any:
         axes.annotate(key, (kept[key][:, 0].mean(), edge(kept[key][:, 1])), (0, 7 * side), **look)
     moving = [kept[f"xi/{step}"] for step in steps]
     look = {"c": np.repeat(steps, [len(points) for points in moving]), "vmin": 0, "vmax": max(steps[-1], 1)}
-    axes.set_aspect("equal", adjustable="datalim")
+    axes.set_aspect("equal")
     return axes.scatter(*np.concatenate(moving).T, s=12, cmap="viridis_r", linewidths=0, zorder=1, **look)
+
+
+def _one_scale(panels: Sequence[style.Axes]) -> None:
+    """Give all ``panels`` the limits that hold every panel's points, so that they compare."""
+    low = np.min([axes.dataLim.min for axes in panels], axis=0)
+    high = np.max([axes.dataLim.max for axes in panels], axis=0)
+    span = high - low
+    # room for the samples' names; points on a line have no second dimension
+    margin = np.where(span > 0, 0.15 * span, 0.5 * max(span.max(), 1e-9))
+    for axes in panels:
+        axes.set_xlim(low[0] - margin[0], high[0] + margin[0])
+        axes.set_ylim(low[1] - margin[1], high[1] + margin[1])
 
 
 def _flat(points: np.ndarray) -> np.ndarray:

@@ -29,6 +29,9 @@ WINDOW = 1 / 20
 LINEAR_SPAN = 8.0
 CURVE_AXES = {"accuracy": "accuracy (%)", "macro F1": "macro F1", "loss at T": "test loss at T"}
 CHANGE_NOTE = "Participants: new model less the one just trained; others: less the previous model of the server."
+ONLY_PARTICIPANTS_NOTE = (
+    "Participants: new model less the one just trained. Nothing is measured of clients that sit a round out."
+)
 
 
 @style.figure_of(one_task=False, reads=(ROUNDS_FILE,))
@@ -75,8 +78,10 @@ def aggregation(runs: list[Run], command: str) -> style.Drawing:
     even = {what: lambda rows, of=of: smoothed(of(rows), window) for what, of in read.items()}
     smooth = _bands(runs, even, command)
     names = list(dict.fromkeys(name for name, _, _ in found))
-    made, grid = style.panels(2 * len(names), 4.6, 3.4 if len(names) == 1 else 2.9, across=2)
-    for axes, (name, what) in zip(grid, itertools.product(names, read), strict=True):
+    measured = {(name, what) for (name, _, what), one in found.items() if len(one.places)}
+    shown = [place for place in itertools.product(names, read) if place in measured or place[1] == "participants"]
+    made, grid = style.panels(len(shown), 4.6, 3.4 if len(names) == 1 else 2.9, across=2)
+    for axes, (name, what) in zip(grid, shown, strict=True):
         axes.axhline(0, color=style.GREY, lw=0.8)
         _draw_rows(axes, smooth, name, what)
         axes.set(title=plain(f"{name}: {what}"), ylabel="accuracy change (points)")
@@ -85,8 +90,10 @@ def aggregation(runs: list[Run], command: str) -> style.Drawing:
     for name, key in dict.fromkeys((name, key) for name, key, _ in found):
         changes = ", ".join(f"{what} {_mean_points(found[name, key, what])}" for what in read)
         lines.append(f"{name}, {key.name}: {changes}")
-    title = "Change of clients' accuracy at aggregation, by training temperature"
-    notes = [f"Running means over {window} rounds. {_band_note(runs, found)}", CHANGE_NOTE]
+    title = "Change of accuracy at aggregation"  # short, since it stands beside the legend where there is one panel
+    means = f"Running means over {window} rounds. " if window > 1 else ""
+    others = CHANGE_NOTE if any(what == "others" for _, what in shown) else ONLY_PARTICIPANTS_NOTE
+    notes = [means + _band_note(runs, found), others]
     return style.Drawing(made, title, notes, lines, _numbers(found))
 
 

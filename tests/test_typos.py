@@ -1,0 +1,108 @@
+"""What a newcomer types wrong is answered with the key, name or form that is right."""
+
+import pytest
+from rich.console import Console
+
+from knot_runner.cli.main import HELP, main
+from knot_runner.cli.verbs.plot import PLOT_HELP
+from knot_runner.composing.commands import compose_all
+from knot_runner.util.errors import MAX_LISTED, UserError, nearest
+
+KEYS = [
+    ("trainig.rounds", "(did you mean 'training.rounds'?)"),
+    ("trainig.round", "(did you mean 'training.rounds'?)"),
+    ("mehtod.schedul.rounds", "(did you mean 'method'?)"),  # a plain FedAvg has no rounds of a schedule
+    ("training.round", "(did you mean 'rounds'?) in training"),
+    ("lr", "(did you mean 'training.lr'?)"),
+    ("clients", "(did you mean 'partition.clients'?)"),
+    ("num_clients", "(did you mean 'partition.clients'?)"),
+    ("local_epochs", "(did you mean 'training.epochs'?)"),
+    ("batch_size", "(did you mean 'training.batch'?)"),
+    ("optimizer", "(did you mean 'training.optimiser'?)"),
+    ("learning_rate", "(did you mean 'training.lr'?)"),
+    ("dataset", "(did you mean 'task'?)"),
+    ("training.temperature", "(did you mean 'method.temperature'?)"),
+    ("training.seed", "(did you mean 'seed'?)"),
+    ("seeds", "(did you mean 'seed'?)"),  # not report.seeds, which only presets have
+    ("kind", "(did you mean 'model.kind' or 'partition.kind' or 'task.kind'?)"),
+    ("name", "(there is: "),  # of six groups: no hint
+]
+
+
+@pytest.mark.parametrize(("key", "hint"), KEYS, ids=[key for key, _ in KEYS])
+def test_an_unknown_key_is_answered_with_the_whole_key_that_was_meant(key, hint):
+    with pytest.raises(UserError) as problem:
+        compose_all(["task=femnist", "method=fedavg", "partition=dirichlet", f"{key}=1"])
+    assert str(problem.value).startswith(f"{key}: there is no such setting {hint}")
+
+
+def test_what_a_preset_brings_for_its_report_is_no_setting_that_was_meant():
+    with pytest.raises(UserError) as problem:
+        compose_all(["experiment=chill_table1", "task=femnist", "paper=1"])
+    assert str(problem.value).startswith("paper: there is no such setting") and "report.paper" not in str(problem.value)
+
+
+def test_a_key_in_a_plain_value_is_told_that_there_is_none():
+    with pytest.raises(UserError, match=r"^training.rounds.x: training.rounds has no settings in it; training.rounds="):
+        compose_all(["task=femnist", "training.rounds.x=1"])
+
+
+def test_upper_and_lower_case_do_not_hide_what_was_meant():
+    assert nearest("FEMNIST", ["femnist", "mnist"]) == " (did you mean 'femnist'?)"
+    assert nearest("iemocap", ["IEMOCAP", "MELD"]) == " (did you mean 'IEMOCAP'?)"
+
+
+def test_many_names_are_not_listed_where_a_command_lists_them():
+    names = [f"{number}{number}" for number in range(MAX_LISTED)]
+    assert nearest("x", names, listed_by="ls") == f" (there is: {', '.join(sorted(names))})"
+    assert nearest("x", [*names, "y" * 9], listed_by="ls") == f" (there are {MAX_LISTED + 1}: 'ls' lists them)"
+    assert nearest("x", [*names, "y" * 9]).endswith(f"{'y' * 9})")
+
+
+WRONG = [
+    (["task=femnist", "method=knot"], "method=knot: there is no such method (there are "),
+    (["reproduce", "zzz"], "zzz: there is no such preset (there are "),
+    (["report", "experiment=chill_table1"], "report takes the name alone, as in 'knot-runner report chill_table1'"),
+    (["table", "+experiment=chill_table1"], "table takes the name alone, as in 'knot-runner table chill_table1'"),
+    (["claims", "chill_table1,knot_table2"], "claims: takes one preset at a time, not chill_table1 and knot_table2"),
+    (["plot", "chill_fig4", "task=femnist", "chill_fig6"], "plot: takes one preset at a time, not chill_fig4 and "),
+    (["table", "task=femnist"], "table: needs the name of a preset"),
+    (["ls", "method"], "method: ls takes no names, only --config-dir=DIR"),
+    (["task=femnist", "paths.out="], "paths.out: is empty; a folder is right"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "said"), WRONG, ids=[" ".join(a) for a, _ in WRONG])
+def test_a_wrong_command_is_told_what_is_right(arguments, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("knot-runner: ")]
+    assert said in line and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("width", "listed"), [(80, False), (119, False), (120, True)])
+def test_a_narrow_terminal_lists_data_without_their_origin(width, listed, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("knot_runner.cli.verbs.data.output", lambda: Console(width=width))
+    assert main(["data", f"paths.data={tmp_path}"]) == 0
+    shown = capsys.readouterr().out
+    (head,) = [line.split() for line in shown.splitlines() if line.startswith("data set")]
+    assert ("licence" in head) == ("official" in head) == listed and "tasks" in head
+    assert [line.split()[-1] for line in shown.splitlines() if line.startswith("meld ")] == ["erc"]
+    assert ("GPL-3.0" in shown) == listed
+
+
+def test_data_in_a_file_are_refused_and_in_a_folder_to_come_are_absent(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["data", "mnist", f"paths.data={tmp_path / 'file'}"]) == 2
+    assert f"paths.data: {tmp_path / 'file'}: is not a folder; the one that holds" in capsys.readouterr().err
+    assert main(["data", "mnist", f"paths.data={tmp_path / 'later'}"]) == 0
+    assert "absent" in capsys.readouterr().out
+
+
+EXAMPLES = [line.split() for line in f"{HELP}\n{PLOT_HELP}".splitlines() if "plot" in line and "partition=" in line]
+
+
+@pytest.mark.parametrize("words", EXAMPLES, ids=["help", "plot --help"])
+def test_partitions_that_the_help_draws_fit_the_images_that_everybody_has(words, tmp_path):
+    assert main(["plot", "partition", *(word for word in words if "=" in word), f"paths.out={tmp_path}"]) == 0
+    assert list(tmp_path.glob("figures/*.png"))
