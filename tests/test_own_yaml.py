@@ -40,6 +40,11 @@ MISTAKES = {
     "method/target": (f"defaults: [fedavg]\noptions: [{{{TARGET}}}]\n", 2, "nothing but plugins=[FILE.py]"),
     "experiment/list": ("# @package _global_\nsweep: [1, 2]\n", 2, "sweep: is not a mapping"),
     "experiment/values": ("# @package _global_\nsweep:\n  seed: [0, 1]\n", 3, "sweep.seed: is not one text"),
+    "experiment/braces": (
+        "# @package _global_\nsweep: {seed: 0,1}\n",
+        2,
+        "sweep.1: has no values; in braces they need",
+    ),
     "experiment/hydra": ("# @package _global_\nhydra:\n  callbacks:\n    x: {a: 1}\n", 4, "hydra.callbacks.x: is not"),
     "experiment/verbose": ("# @package _global_\nhydra:\n  verbose: true\n", 3, "hydra.verbose: is not honoured"),
     "experiment/group": (

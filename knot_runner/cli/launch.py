@@ -68,9 +68,13 @@ def _carried_out(command: Command, stale_runs: str, console: Console, alone: boo
     presets does not stop the others."""
     code, keep = provenance.code_version() if stale_runs == "rerun" else None, stale_runs == "keep"
     try:
+        if command.jobs[0].settings.report:
+            from knot_runner.cli.show import check_shown  # imports tables and figures, which a single run does not need
+
+            check_shown(command.jobs)
         exit_code = _sweep(command, code, console) if command.sweep else _single(command.jobs[0], code, keep, console)
         if exit_code == 0 and command.jobs[0].settings.report:
-            from knot_runner.cli.show import show  # imports tables and figures, which a single run does not need
+            from knot_runner.cli.show import show
 
             show(str(command.preset), command.jobs, shlex.join(["knot-runner", *command.arguments]), keep)
     except UserError as problem:

@@ -9,6 +9,7 @@ from pathlib import Path
 from knot_runner import provenance
 from knot_runner.composing.job import ComposedJob
 from knot_runner.config.plugins import load_plugins
+from knot_runner.report.check import check_report
 from knot_runner.report.figures import registry as figures
 from knot_runner.report.figures.output import current_output
 from knot_runner.report.page.figures import figure_names
@@ -87,6 +88,13 @@ def _print_files(path: Path) -> None:
     """Print one line per format a figure was written in."""
     for form in current_output().formats:
         print(path.with_suffix(f".{form}"))
+
+
+def check_shown(jobs: list[ComposedJob]) -> None:
+    """Raises :class:`UserError` where the preset's table, figure or claims could not be made of its ``jobs``, before
+    they run."""
+    load_plugins(jobs[0].settings.plugins)  # which may bring kinds of tables, figures and measures
+    check_report(jobs[0].settings.report or {})
 
 
 def show(name: str, jobs: list[ComposedJob], command: str, keep: bool = False) -> None:

@@ -224,6 +224,9 @@ class _Check:
             if not isinstance(value, yaml.ScalarNode):
                 name = message_text(key.value)
                 self._refuse(key, f"sweep.{name}: is not one text; values separated by commas are right, as in 0,1,2")
+            if value.tag.endswith(":null"):  # as of 1 in {seed: 0,1}
+                name = message_text(key.value)
+                self._refuse(key, f"sweep.{name}: has no values; in braces they need quotes, as in {{seed: '0,1'}}")
 
 
 def node_pairs(node: yaml.Node) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:

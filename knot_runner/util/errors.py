@@ -23,7 +23,7 @@ class ReadOnlyError(UserError):
 
 
 #: More names than these are not listed in a message that can say where they are listed.
-MAX_LISTED = 30
+MAX_NAMES = 30
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
@@ -37,13 +37,13 @@ def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:
     """``" (did you mean 'x'?)"`` for the closest of ``known``, else the list of ``known``.
 
     Ends every "there is no such ..." message, so that a typo is easy to mend. ``listed_by``: the command that lists
-    them, named in place of more than :data:`MAX_LISTED`.
+    them, named in place of more than :data:`MAX_NAMES`.
     """
     names = sorted(str(name) for name in known)
     close = closest(word, names)
     if close is not None:
         return f" (did you mean '{close}'?)"
-    if listed_by and len(names) > MAX_LISTED:
+    if listed_by and len(names) > MAX_NAMES:
         return f" (there are {len(names)}: '{listed_by}' lists them)"
     return f" (there is: {', '.join(names)})" if names else ""
 

@@ -61,7 +61,12 @@ def check_command(arguments: list[str]) -> int:
     from knot_runner.composing.commands import compose_all
 
     options = parse_check(arguments)
-    jobs, _ = compose_all(options.rest)
+    jobs, commands = compose_all(options.rest)
+    for command in commands:
+        if command.jobs[0].settings.report:
+            from knot_runner.cli.show import check_shown
+
+            check_shown(command.jobs)
     data = provenance.CurrentData(jobs[0].settings.paths.data)
     states = [state_of(job, data) for job in jobs]
     console = output()

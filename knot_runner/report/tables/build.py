@@ -66,7 +66,7 @@ def build_table(
     printed table; and for runs or a printed table of another task.
     """
     made_by = table_kind(kind)
-    printed = _printed(made_by, kind, paper, metrics)
+    printed = printed_table(made_by, kind, paper, metrics)
     runs = load_runs(jobs)
     if not any(run.status in ("done", "diverged") for run in runs):
         raise nothing_there(runs, command)
@@ -84,7 +84,7 @@ def table_kind(name: str) -> TableKind:
     return TABLE_KINDS[name]
 
 
-def _printed(made_by: TableKind, kind: str, paper: str | None, metrics: Sequence[str]) -> dict[str, Any] | None:
+def printed_table(made_by: TableKind, kind: str, paper: str | None, metrics: Sequence[str]) -> dict[str, Any] | None:
     """The paper's table to show beside ours, checked to fit its ``kind`` and ``metrics``."""
     known = made_by.metrics() if made_by.metrics else metrics
     for metric in metrics:

@@ -1,0 +1,36 @@
+"""Checks a preset's ``report:`` before its runs, which may take hours, rather than when its table is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from knot_runner.report.claims.measures import measure_of
+from knot_runner.report.claims.spec import planned_seeds, read_claims
+from knot_runner.report.figures.registry import FIGURES
+from knot_runner.report.page.figures import figure_names
+from knot_runner.report.tables.build import TABLE_KINDS, printed_table
+from knot_runner.util.errors import UserError, nearest
+
+
+def check_report(spec: Mapping[str, Any]) -> None:
+    """Raises :class:`UserError` for an unknown kind, metric, figure, printed table or measure of a claim in ``spec``,
+    and for a claim or number of seeds that is none."""
+    kind = spec.get("kind", "methods")
+    if not isinstance(kind, str) or (kind not in FIGURES and kind not in TABLE_KINDS):
+        raise UserError(
+            f"report.kind: there is no table or figure {kind!r}{nearest(str(kind), [*TABLE_KINDS, *FIGURES])}"
+        )
+    if kind in TABLE_KINDS:
+        _check_table(kind, spec)
+    figure_names(spec)
+    planned_seeds(spec)
+    for claim in read_claims(spec):
+        measure_of(claim)
+
+
+def _check_table(kind: str, spec: Mapping[str, Any]) -> None:
+    metrics = spec.get("metrics", TABLE_KINDS[kind].usual)
+    if not isinstance(metrics, list | tuple):
+        raise UserError(f"report.metrics: {metrics!r} is not a list; [{metrics}] would be one")
+    printed_table(TABLE_KINDS[kind], kind, spec.get("paper"), metrics)
