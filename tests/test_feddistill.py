@@ -180,6 +180,7 @@ BAD = [
     (["method=feddistill", "method.server.optimiser=adam"], "method.server: algorithm=feddistill averages no models"),
     (["method=feddistill", "method.algorithm=fedavg"], "method.labels: is of feddistill alone"),
     (["method=feddf", "method.algorithm=feddistill"], "method.distil: is not of feddistill; null is right"),
+    (["method=feddf", "method.algorithm=local"], "method.distil: is not of local; null is right"),
     (["method=fedmd", "method.distil=null"], "method.distil: is not set; fedmd needs it"),
     (["method=fedmd", "method.server.optimiser=momentum"], "method.server: algorithm=fedmd averages no models"),
 ]

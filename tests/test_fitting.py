@@ -44,6 +44,11 @@ def test_what_nobody_chose_is_chosen_to_fit_and_said(caplog):
     assert (job.settings.training.name, job.method.loss["solver"]) == ("image_stages", "tree")
 
 
+def test_a_training_that_was_deleted_is_one_line(capsys):
+    assert main(["task=femnist", "method=fedavg", "~training"]) == 2
+    assert "knot-runner: training: is not set; training=NAME chooses one" in capsys.readouterr().err
+
+
 def test_what_was_typed_stays(caplog):
     caplog.set_level("INFO", logger="knot_runner")
     (job,) = compose_jobs(["task=cifar10", "method=sinkhorn_e", "method.loss.solver=newton"], None)

@@ -279,11 +279,19 @@ def test_running_statistics_of_a_soup_are_estimated_anew(tmp_path):
     small = ["task=cifar10", "task.limit=60", "task.shape=[3,8,8]", "partition=iid", "partition.clients=2"]
     small += ["model=resnet8", "training.rounds=1", "training.participants=2", "training.epochs=1", "training.batch=8"]
     small += ["hardware.workers=1", "method=soup", "method.personalisation.epochs=1", "method.personalisation.saves=1"]
-    seen = []
+    seen, passes = [], []
     estimate = personalised._Work._estimated
 
     def spied(self, number, models):
-        after = estimate(self, number, models)
+        train = self.engine.train
+
+        def kept(requests):
+            passes.extend(zip(requests, train(requests), strict=True))
+            return [found for _, found in passes]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.engine, "train", kept)
+            after = estimate(self, number, models)
         seen.append((self.points[number].alpha, models, after))
         return after
 
@@ -291,7 +299,9 @@ def test_running_statistics_of_a_soup_are_estimated_anew(tmp_path):
         patch.setattr(personalised._Work, "_estimated", spied)
         assert main([*small, ALPHAS, f"paths.out={tmp_path}"]) == 0
     ((alpha, models, after),) = seen
-    assert alpha == 0.5
+    assert alpha == 0.5 and len(passes) == 2
+    for request, found in passes:  # the weights stand still, batch after batch
+        assert found.steps > 1 and torch.equal(found.weights, request.start.weights)
     for (client, model), (same, other) in zip(models, after, strict=True):
         assert client == same and torch.equal(model.weights, other.weights)
         assert not torch.equal(model.buffers, other.buffers)

@@ -6,7 +6,7 @@ from rich.console import Console
 from knot_runner.cli.main import HELP, main
 from knot_runner.cli.verbs.plot import PLOT_HELP
 from knot_runner.composing.commands import compose_all
-from knot_runner.util.errors import MAX_LISTED, UserError, nearest
+from knot_runner.util.errors import MAX_NAMES, UserError, nearest
 
 KEYS = [
     ("trainig.rounds", "(did you mean 'training.rounds'?)"),
@@ -53,9 +53,9 @@ def test_upper_and_lower_case_do_not_hide_what_was_meant():
 
 
 def test_many_names_are_not_listed_where_a_command_lists_them():
-    names = [f"{number}{number}" for number in range(MAX_LISTED)]
+    names = [f"{number}{number}" for number in range(MAX_NAMES)]
     assert nearest("x", names, listed_by="ls") == f" (there is: {', '.join(sorted(names))})"
-    assert nearest("x", [*names, "y" * 9], listed_by="ls") == f" (there are {MAX_LISTED + 1}: 'ls' lists them)"
+    assert nearest("x", [*names, "y" * 9], listed_by="ls") == f" (there are {MAX_NAMES + 1}: 'ls' lists them)"
     assert nearest("x", [*names, "y" * 9]).endswith(f"{'y' * 9})")
 
 

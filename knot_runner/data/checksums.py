@@ -105,7 +105,7 @@ def _read_checksums(path: Path) -> dict[str, str]:
     checksums = {}
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         digest, _, name = line.strip().partition(" ")
-        if len(digest) != 64 or not name.strip():
+        if len(digest) != 64 or not name:
             raise UserError(f"{path}: line {number}: not '<sha256>  <file>', as sha256sum writes it")
         checksums[name.strip().removeprefix("*").removeprefix("./")] = digest.lower()
     return checksums

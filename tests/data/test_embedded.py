@@ -61,6 +61,19 @@ def test_every_part_is_another_draw(task, name: str) -> None:
     assert len(set(digests)) == len(digests)
 
 
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        ("sa", "aab2197e741674e42967322ed390667fff17b466751adfc7022b59e9e4c506ca"),
+        ("erc", "614244ce8f71772f70b40eecab969ba79d79a57f3c84369f47b7e30dce60ef79"),
+        ("nli", "99d9423217bbcb9061e1da0d4827d5d2e75acf20077e8554617bf5bdd31509ca"),
+    ],
+)
+def test_the_same_as_ever(task, name: str, digest: str) -> None:
+    """Runs on generated text are compared with those of earlier versions."""
+    assert task(name).digest == digest
+
+
 @pytest.mark.thorough
 def test_the_same_in_another_process_and_under_another_hash_seed(task) -> None:
     code = (

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+from collections import Counter
 
 import pytest
 import torch
@@ -77,3 +78,19 @@ def test_busy_ones_come_last(place, parties, monkeypatch):
         run_each(parties, place, watch)
     assert finished == ["local B", "local C", "local A"]
     assert ("local A", "another process is at it") in said
+
+
+def test_it_waits_where_all_that_is_left_is_busy(place, parties, monkeypatch):
+    """A and C are busy for three tries each. The first wait comes after both were tried once B was done."""
+    tries, waits = Counter(), []
+
+    def try_one(request, place, watch):
+        tries[request.party] += 1
+        if request.party != "B" and tries[request.party] <= 3:
+            raise BusyError("lock")
+
+    monkeypatch.setattr(stages, "run_one", try_one)
+    monkeypatch.setattr(stages.time, "sleep", lambda seconds: waits.append((seconds, tries["A"], tries["C"])))
+    run_each(parties, place, nothing)
+    assert tries == {"A": 4, "B": 1, "C": 4}
+    assert waits == [(stages.RETRY, *tried) for tried in ((2, 1), (2, 2), (3, 2), (3, 3))]

@@ -1,6 +1,7 @@
 """Dealing requests to workers, with workers that are no processes: every ending reaches those it concerns."""
 
 import threading
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -147,6 +148,23 @@ def test_a_request_that_kills_is_tried_alone_and_then_given_up():
         assert len(tries) == DEATHS + 1 and script.alone[tries[-1]]
     pool.close()
     assert script.reaped == script.stops == 2
+
+
+def test_the_last_try_waits_until_nothing_else_runs():
+    gate = threading.Event()
+    script = Script({"killer": [WorkerDied] * DEATHS}, {"long": gate})
+    pool = WorkerPool(script, 2)
+    with ThreadPoolExecutor(2) as jobs:
+        found = [jobs.submit(pool.run, asked("long"), nothing)]
+        _until(lambda: "long" in script.now)
+        found.append(jobs.submit(pool.run, asked("killer"), nothing))
+        _until(lambda: script.begun.count("killer") == DEATHS and "killer" not in script.now)
+        time.sleep(0.2)  # in which it would begin, if it did not wait
+        gate.set()
+        for one in found:
+            one.result(10)
+    assert script.begun[-1] == "killer" and script.alone == [True, *[False] * DEATHS, True]
+    pool.close()
 
 
 def test_a_busy_one_comes_after_the_free_ones():

@@ -103,6 +103,14 @@ def test_exact_transport_is_that_of_pot(task, kind):
     assert (apart <= cost + 1e-9).all()
 
 
+@pytest.mark.parametrize("task", TASKS)
+def test_exact_transport_scales_rows_to_one(task):
+    points, draws = points_of(task), np.random.default_rng(5)
+    p, q = (rows(draws, 20, len(points)) for _ in range(2))
+    for found, wanted in zip(exact_transport(3 * p, p.sum() * q, points), exact_transport(p, q, points), strict=True):
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), atol=1e-12)
+
+
 @pytest.mark.parametrize("labels", [6, 8])
 def test_exact_transport_of_labels_anywhere(labels):
     draws = np.random.default_rng(4)

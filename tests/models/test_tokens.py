@@ -117,3 +117,12 @@ def test_batches_of_training_are_drawn_and_those_of_evaluation_are_not():
     few = [[b.tolist() for b in batches(torch.ones(640), 10, torch.Generator().manual_seed(s))] for s in (0, 1)]
     assert {tuple(sorted(batch)) for batch in few[0]} != {tuple(sorted(batch)) for batch in few[1]}
     assert [batch.tolist() for batch in batches(torch.tensor([3, 9, 5, 9]), 2, None)] == [[1, 3], [2, 0]]
+
+
+def test_batches_are_drawn_by_the_generator_alone():
+    drawn = []
+    for seed in (0, 1):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            drawn.append([b.tolist() for b in batches(torch.arange(640), 10, torch.Generator().manual_seed(5))])
+    assert drawn[0] == drawn[1]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from knot_runner.metrics import rounds_to_target
+from knot_runner.report.render.text import value_text
 from tests.report.chilled import build, cell
 from tests.report.claimed import rewrite
 
@@ -40,6 +41,19 @@ def test_deltas_are_in_points_and_paired(trio: list[Any]) -> None:
     # +10 and +20 points: spread 7.0711, t(1 d.f.) = 12.7062: 12.7062 * 7.0711 / sqrt(2) = 63.531
     assert found.mean == pytest.approx(15) and found.half == pytest.approx(63.531, abs=1e-3)
     assert cell(build(trio), ("1",), "delta").mean == 0
+
+
+def test_cells_as_printed_have_a_sign_where_they_are_a_difference(trio: list[Any]) -> None:
+    table = build(trio)
+    wanted = {
+        "4": ("25.00", "-20.00", "2.750", "1.750", "5.0", "1.44"),
+        "0.05": ("60.00", "+15.00", "2.400", "1.400", "3.0", "1.83"),
+    }
+    heads = ("accuracy", "vs T=1", "loss at T", "loss", "rounds", "speed-up")
+    for key, values in wanted.items():
+        (row,) = (row for row in table.rows if row.keys == (key,))
+        printed = {group.head: value_text(row.cells[group.key][0], group) for group in table.groups}
+        assert printed == dict(zip(heads, values, strict=True))
 
 
 def test_accuracy_is_of_the_last_round_or_of_the_best(trio: list[Any]) -> None:

@@ -1,11 +1,13 @@
 """Claims on rounds to target, trends and ratios, also where a target is not reached."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from knot_runner.report.claims.measures import CLAIM_MEASURES
 from tests.report.claimed import claim, grid, judged, rewrite
 
 COLD = {"method.temperature": 0.05, "method.lr_control": False}
@@ -126,3 +128,20 @@ def test_there_is_no_ratio_to_nothing(factory):
         rewrite(job.folder, took=0.0)
     found = judged(jobs, claim(measure="result.took", expect={"ratio": 5}))[0]
     assert found.verdict == "no runs" and "there is no ratio to 0" in found.note
+
+
+@pytest.mark.parametrize(
+    ("measure", "result", "value"),
+    [
+        ("ari", {"clusters": {"ari": 0.5}}, 0.5),
+        ("ari", {"clusters": {"ari": 0.0}}, 0.0),
+        ("ari", {"clusters": {"ari": None}}, "no planted groups"),
+        ("ari", {}, None),
+        ("gap", {"kind": "distance", "value": 3.0, "exact": 4.0}, 0.25),
+        ("gap", {"kind": "distance", "value": 5.0, "exact": 4.0}, 0.25),
+        ("gap", {"kind": "distance", "value": 3.0, "exact": 0.0}, "the exact distance is 0"),
+        ("gap", {"kind": "matrix"}, None),
+    ],
+)
+def test_what_a_run_says_of_clusters_and_distances(measure, result, value):
+    assert CLAIM_MEASURES[measure].read(SimpleNamespace(result=result)) == value

@@ -5,6 +5,7 @@ import json
 import time
 from dataclasses import asdict
 
+import pytest
 from rich.console import Console
 
 from knot_runner.records import write_result
@@ -60,6 +61,36 @@ def test_the_live_view_fits_a_narrow_terminal(tmp_path):
     text = capture.get()
     assert "1 of 20 jobs" in text and "rounds 5/10" in text and "and 7 more" in text
     assert max(map(len, text.splitlines())) <= 50
+
+
+def test_a_cause_is_told_once_and_failures_are_counted(tmp_path):
+    all_jobs, out = jobs(tmp_path), io.StringIO()
+    shown = board.Board(all_jobs, 0, Console(file=out, width=90))
+    for job, cause in zip(all_jobs, ("the disk is full", "out of memory", "the disk is full"), strict=False):
+        job.folder.mkdir()
+        write_failure(job.folder, "disk", cause)
+        shown._look()
+    told = [line.rpartition(": ")[2] for line in out.getvalue().splitlines()]
+    assert told == ["the disk is full", "out of memory", "failed likewise"]
+    console = Console(width=90)
+    with console.capture() as capture:
+        console.print(shown.view())
+    assert "3 failed" in capture.get()
+
+
+@pytest.mark.parametrize(("count", "said"), [(2, []), (board.MAX_ROWS, []), (board.MAX_ROWS + 1, ["and 1 more"])])
+def test_only_jobs_at_work_that_are_not_shown_are_counted(tmp_path, count, said):
+    all_jobs = jobs(tmp_path, count)
+    shown = board.Board(all_jobs, 0, Console(file=io.StringIO(), force_terminal=True, width=80))
+    for job in all_jobs:
+        at_work(job, 5, "accuracy 0.123")
+    shown._look()
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(shown.view())
+    lines = capture.get().splitlines()
+    assert sum("rounds 5/10" in line for line in lines) == min(count, board.MAX_ROWS)
+    assert [line.strip() for line in lines if "more" in line] == said
 
 
 def test_a_failure_from_before_the_sweep_is_not_told_again(tmp_path):

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch import nn
 
-from knot_runner.methods.temperature_probe.gradients import gradient_norms, logit_gradients
-from tests.temperature.probed import MODELS, images, model_of
+from knot_runner.methods.temperature_probe.gradients import gradient_arrays, gradient_norms, logit_gradients
+from knot_runner.methods.temperature_probe.probed import Probed
+from tests.temperature.probed import HP, MODELS, data_of, images, model_of
 
 
 @given(
@@ -55,3 +56,16 @@ def test_gradient_norms_equal_those_of_one_image_at_a_time(name, gradient):
             source = layer.weight if gradient == "weights" else one
             (expected,) = torch.autograd.grad(loss, source, retain_graph=True)
             assert float(norms[k, i]) == pytest.approx(float(expected.norm()), rel=1e-9, abs=1e-14)
+
+
+@pytest.mark.parametrize(("count", "done"), [(5, [0, 5]), (600, [0, 256, 512, 600])])
+def test_batches_of_256_images_are_joined_and_counted(count, done):
+    model, watched = model_of(MODELS["mlp"], torch.float32), []
+    probed, rows = Probed(model, data_of(count + 3), torch.device("cpu")), torch.arange(count).flip(0)
+    found = gradient_arrays(HP, probed, rows, lambda *event: watched.append(event))
+    states = ["" for _ in done[1:]] + ["done"]
+    assert watched == [("gradient norms", at, count, state) for at, state in zip(done, states, strict=True)]
+    ((x, y),) = probed.batches(rows, count)
+    norms, right = gradient_norms(model, x, y, HP.temperatures, HP.gradient)
+    torch.testing.assert_close(found["gradients.norm"], norms)
+    assert found["gradients.right"].bool().tolist() == right.tolist()

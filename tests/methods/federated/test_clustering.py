@@ -225,3 +225,10 @@ def test_a_cluster_draws_its_own_clients_and_no_more_than_it_has(deep):
     assert cluster.drawn(0) == [1, 4]  # of 3 that a round asks for
     share = deep.with_training(participants=0.1).federation.cluster([0, 2, 4])
     assert all(len(share.drawn(round)) == 1 and share.drawn(round)[0] in (0, 2, 4) for round in range(9))
+
+
+def test_parts_that_no_edge_joins_are_said_once():
+    """Three pairs of clients, two clusters asked: one note, in our words instead of scikit-learn's."""
+    labels, notes = clustering._spectral(np.kron(np.eye(3), np.ones((2, 2))), 2, 0)
+    assert len(set(labels)) == 2 and (labels[::2] == labels[1::2]).all()
+    assert notes == ["method.clustering.graph: it falls into 3 parts that no edge joins; 2 clusters are asked"]

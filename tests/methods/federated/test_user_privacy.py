@@ -53,6 +53,13 @@ def test_updates_are_clipped_summed_and_divided_by_the_expected_number():
     assert row["update_norms"] == pytest.approx([5, 0.5, 1]) and row["clipped"] == pytest.approx(1 / 3)
 
 
+def test_small_updates_are_not_lost_beside_a_large_one():
+    """1 + 2^-24 + 2^-24: each addition in float32 would round to 1."""
+    trained = [came(client, torch.tensor([move])) for client, move in enumerate((1.0, 2.0**-24, 2.0**-24))]
+    mean, _ = private_mean(privacy(participants=1), 0, 0, torch.zeros(1), trained)
+    assert mean.dtype == torch.float32 and mean.tolist() == [1 + 2.0**-23]
+
+
 def test_noise_has_standard_deviation_z_c_on_the_sum():
     """100,000 draws: the sample standard deviation is within 1% (4.5 of its standard errors), the mean within 4 of
     its own."""

@@ -51,6 +51,20 @@ def test_equal_sizes_are_an_assignment() -> None:
     assert (plan[rows, columns] == 1).all() and value == pytest.approx(cost[rows, columns].sum())
 
 
+@pytest.mark.parametrize("shape", [(3, 5), (5, 3)])
+def test_masses_of_one_side_are_shared_equally_by_the_other(shape: tuple[int, int]) -> None:
+    """In the unit of the side that is given, here of sum 6."""
+    cost = np.random.default_rng(1).random(shape)
+    for side, count in enumerate(shape):
+        own = np.arange(1.0, count + 1) * 6 / (count * (count + 1) / 2)
+        equal = np.full(shape[1 - side], 6 / shape[1 - side])
+        masses = (own, None) if side == 0 else (None, own)
+        plan, value = optimal_plan(cost, *masses)
+        assert np.allclose(plan.sum(1 - side), own) and np.allclose(plan.sum(side), equal)
+        wanted = (own, equal) if side == 0 else (equal, own)
+        assert value == pytest.approx((plan * cost).sum()) == pytest.approx(linear_programme(cost, *wanted))
+
+
 @pytest.mark.parametrize("shape", [(30, 20), (20, 30)])
 def test_a_cap_that_is_hit_is_said_with_numbers(shape: tuple[int, int]) -> None:
     """So early, the plan does not carry all mass yet, and its cost may even be too low."""

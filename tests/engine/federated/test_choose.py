@@ -1,0 +1,59 @@
+"""Which engine ``auto`` is on a GPU; without one: the device has no memory, and engines are named, not made."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from knot_runner.config.settings import HardwareSettings
+from knot_runner.engine.federated import choose
+from knot_runner.util.errors import UserError
+from tests.engine.federated.cases import GREY, LINEAR, MODELS, images
+from tests.models.tapped import NETWORKS
+
+OWN = NETWORKS["own"]
+
+
+@pytest.mark.parametrize(
+    ("networks", "wanted"),
+    [
+        ([LINEAR], "stacked"),
+        ([LINEAR, MODELS["mlp"]], "stacked"),
+        ([OWN], "loop"),
+        ([LINEAR, OWN], "loop"),
+        ([OWN, LINEAR], "loop"),
+    ],
+)
+def test_auto_is_stacked_on_a_gpu_where_all_networks_are_of_the_package(networks, wanted, monkeypatch) -> None:
+    made = []
+
+    def make(name, hardware, network, data, test, device, say):
+        made.append((name, network))
+        return SimpleNamespace(name=name, device=device)
+
+    monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("meta"))
+    monkeypatch.setattr(choose, "_in_process", make)
+    first, *others = networks
+    hardware = HardwareSettings("gpu", "cuda", threads=1, workers=1, engine="auto")
+    engine = choose.make_engine(hardware, first, images(GREY), images(GREY, 40, 1), others=others)
+    assert engine.name == wanted and made == [(wanted, network) for network in networks]
+
+
+@pytest.mark.parametrize(
+    ("engine", "precision", "said"),
+    [
+        ("lean", "float32", "hardware.engine: lean is for the CPU; stacked is for a GPU, loop runs on both"),
+        ("ray", "float32", "hardware.engine: ray trains on the CPUs of a cluster; hydra/launcher=ray gives each job a"),
+        ("loop", "tf32", "hardware.precision: tf32 is for engine=stacked on CUDA; float32 runs anywhere"),
+        ("stacked", "bf16", "hardware.precision: bf16 is for engine=stacked on CUDA; float32 runs anywhere"),
+    ],
+)
+def test_an_engine_that_does_not_fit_the_device_is_one_line(engine, precision, said, monkeypatch) -> None:
+    """On an accelerator that is not CUDA."""
+    monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("meta"))
+    hardware = HardwareSettings("gpu", "cuda", threads=1, workers=1, engine=engine, precision=precision)
+    with pytest.raises(UserError, match=f"^{re.escape(said)}"):
+        choose.make_engine(hardware, LINEAR, images(GREY), images(GREY, 40, 1))

@@ -1,0 +1,68 @@
+"""Settings at the last value that is right, and values that are wrong by themselves or beside others: one line each."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+import pytest
+
+from knot_runner.composing.commands import compose_jobs
+from knot_runner.config.settings import CnnSettings, ConvSettings, MlpSettings
+from knot_runner.config.settings.partition import Pairs
+from knot_runner.config.strict import build
+from knot_runner.util.errors import UserError
+
+BERT = "is outside 8..512 (BERT's positions)"
+CHUNK = "is not [i, n] with 0 <= i < n"
+MLP = MlpSettings("mlp", "mlp", [4], "logits")
+CNN = CnnSettings("cnn", "cnn", [ConvSettings(3, 3, 1)], [6], "logits")
+PAIRS = Pairs("pairs", 4, [[0, 1], [2, 3]])
+
+
+@pytest.fixture(scope="module")
+def parts() -> dict[str, Any]:
+    """Name -> settings as a run has them."""
+    (texts,) = compose_jobs(["task=erc", "method=entropy_a"], None)
+    (soup,) = compose_jobs(["task=femnist", "method=soup"], None)
+    task = texts.settings.task
+    return {
+        "task": task, "labels": task.labels, "dataset": task.datasets["MELD"], "model": texts.settings.model,
+        "embedded": task.datasets["MELD"].embedded, "soup": soup.method.personalisation,
+        "mlp": MLP, "cnn": CNN, "pairs": PAIRS,
+    }  # fmt: skip
+
+
+#: of which settings, key, values that are right, values that are not, what is said
+CASES = [
+    ("task", "max_length", [8, 512], [7, 513], BERT),
+    ("task", "limit", [10, None], [9], "rows are too few; 10 is the least"),
+    ("dataset", "chunk", [[0, 1], [1, 2], None], [[1, 1], [-1, 2], [0], [0, 1, 2]], CHUNK),
+    ("embedded", "rows", [20], [19], "20 is the least"),
+    ("embedded", "shares", [[0.0, 0.5, 0.5, 0.0, 0.0]], [[-0.5, 0.5, 0.5, 0.5, 0.0]], "a share is negative"),
+    ("embedded", "shares", [], [[0.1, 0.5, 0.5, 0.0, 0.0]], "sum to 1.1; 1 is right"),
+    ("labels", "coordinates", [], [[[0.0]]], "1 coordinates for 5 labels; one for each is right"),
+    ("labels", "names", [], [["a"]], "needs at least two labels"),
+    ("model", "per_party", [{"MELD": {"hidden": 128}}], [{"MELD": {"vocabulary": 1}}], "cannot differ per party"),
+    ("soup", "alphas", [[0.5]], [[]], "is empty; [0, 0.5, 1] would be a grid"),
+    ("soup", "alphas", [[0.0, 1.0]], [[0.5, 0.5]], "has one of them twice"),
+    ("mlp", "hidden", [[], [1]], [[0], [3, 0]], "has a size below 1"),
+    ("cnn", "hidden", [[], [1]], [[0], [3, 0]], "has a size below 1"),
+    ("cnn", "convs", [], [[]], "needs at least one convolution"),
+    ("pairs", "clients", [4, 5], [3], "3 give no two clients a group"),
+    ("pairs", "groups", [[[0], [1]]], [[[0, 1], []], [[0, 1], [1]]], "a group is empty or a class is in two groups"),
+    ("pairs", "groups", [], [[[0, 1]]], "needs at least two groups of classes"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "key", "right", "wrong", "said"), CASES)
+def test_the_last_right_value_and_the_first_wrong_one(parts, name, key, right, wrong, said) -> None:
+    part = parts[name]
+    plain = dataclasses.asdict(part)
+    for value in right:
+        build(type(part), plain | {key: value}, "x")
+    for value in wrong:
+        with pytest.raises(UserError, match=rf"^x\.{key}.*{re.escape(said)}") as caught:
+            build(type(part), plain | {key: value}, "x")
+        assert "\n" not in str(caught.value)
