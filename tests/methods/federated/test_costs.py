@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from knot_runner.config.settings import FederatedSettings, LabelDistillation
+from knot_runner.config.settings import ApflSettings, FederatedSettings, LabelDistillation
 from knot_runner.engine.federated.cohort import Phase
 from knot_runner.engine.federated.flat import Field, FlatLayout
 from knot_runner.engine.flops import ExampleFlops
@@ -64,6 +64,12 @@ def test_three_clients_receive_and_send_what_the_method_needs(algorithm, numbers
     (costs,) = played.costs
     assert costs["bytes_up"] == costs["bytes_down"] == 3 * numbers * SIZE
     assert costs["server_flops"] == 0
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_apfl_trains_two_models_at_each_client(epochs):
+    one = Played(settings(), epochs=epochs).costs[0]["client_flops"]
+    assert Played(settings("apfl", apfl=ApflSettings(0.4, False)), epochs=epochs).costs[0]["client_flops"] == 2 * one
 
 
 def test_training_takes_three_forward_passes_for_each_example_and_epoch():
