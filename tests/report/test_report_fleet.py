@@ -85,7 +85,7 @@ def test_the_time_of_a_run_that_diverged_is_not_known(federated):
         ({}, "virtual clock: 900 s; 90 updates"),
         (
             {"late": 3, "dropped": 1200, "partial": 8},
-            "virtual clock: 900 s; 90 updates, 8 of partial work, 1,200 clients dropped out, 3 came too late",
+            "virtual clock: 900 s; 90 updates, 8 of partial work, 1,200 dropped out, 3 came too late",
         ),
         ({"staleness": 1.26}, "90 updates, 1.3 server steps old on average"),
     ],

@@ -160,13 +160,13 @@ def _reached(result: dict[str, Any]) -> list[str]:
 
 
 def _on_clock(result: dict[str, Any]) -> list[str]:
-    """``virtual clock: target after 900 s of 3,000 s; 90 updates, 8 of partial work, 12 clients dropped out``."""
+    """``virtual clock: target after 900 s of 3,000 s; 90 updates, 8 of partial work, 12 dropped out``."""
     fleet = result.get("fleet")
     if fleet is None:
         return []
     first, lost = result.get("time_to_target"), []
     end = f"{fleet['clock']:,.0f} s" if first is None else f"target after {first:,.0f} s of {fleet['clock']:,.0f} s"
-    for key, what in (("partial", "of partial work"), ("dropped", "clients dropped out"), ("late", "came too late")):
+    for key, what in (("partial", "of partial work"), ("dropped", "dropped out"), ("late", "came too late")):
         lost += [f"{fleet[key]:,} {what}"] if fleet[key] else []
     stale = [f"{fleet['staleness']:.1f} server steps old on average"] if fleet["staleness"] else []
     return [f"virtual clock: {end}; " + ", ".join([f"{fleet['arrived']:,} updates", *stale, *lost])]
