@@ -84,6 +84,7 @@ OPTIONS = [
     ["privacy=user_level", "method.aggregation=uniform", "privacy.sampling=fixed", "privacy.noise_multiplier=0.5"],
     ["partition.valid=0.2"],
     ["evaluate.matrix=end"],
+    ["transfer=usps", "transfer.limit=60"],
 ]
 #: Of distillations.
 STAGE_OPTIONS = [
@@ -96,6 +97,7 @@ STAGE_OPTIONS = [
     ["partition.server=0.3"],
     ["partition.transfer=0.4"],
     ["training.distil.select=last"],
+    ["transfer=usps", "transfer.limit=60"],
 ]
 ENGINES = ["lean", "loop", "stacked", "auto"]
 SMALL_ROUNDS = [
@@ -140,7 +142,8 @@ def _composition(draw: random.Random, methods: list[str]) -> list[str]:
         words += [f"model={model}", *MODELS[model]]
     options = draw.sample(STAGE_OPTIONS if stages else OPTIONS, draw.choice([0, 0, 1, 1, 2]))
     if stages and not on_images and not anything:
-        options = [option for option in options if not option[0].startswith(("task.geometry", "partition."))]
+        of_images = ("task.geometry", "partition.", "transfer")
+        options = [option for option in options if not option[0].startswith(of_images)]
     given = {word.partition("=")[0] for word in words}
     for word in sum(options, []):
         if word.partition("=")[0] not in given:
