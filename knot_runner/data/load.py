@@ -140,7 +140,7 @@ def _files_there(
     left_out = {
         file.path: _paths(folder, source, file)
         for file in _all_files(given)
-        if file.path in settings.may_be_missing and not any(path.is_file() for path in _paths(folder, source, file))
+        if file.path in settings.may_be_missing and not any(path.exists() for path in _paths(folder, source, file))
     }
     kept = {split: [file for file in files if file.path not in left_out] for split, files in given.items()}
     absent = _absent_files(settings, name, source, kept, folder)

@@ -159,6 +159,13 @@ def test_a_file_that_may_be_missing_is_said_and_recorded(folder: Path, task_dict
     assert len(grown.datasets["A"].splits["train"]) == 2 * len(whole.datasets["A"].splits["train"])
 
 
+def test_a_folder_in_a_files_place_is_not_a_missing_file(folder: Path, task_dict, make) -> None:
+    task_dict["datasets"]["A"]["local"]["files"] = {"pool": [{"path": "a.csv"}, {"path": "more.csv"}]}
+    (folder / "more.csv").mkdir()
+    with pytest.raises(UserError, match=r"more\.csv: is a folder, not a file \(for A\)"):
+        load_task(make(task_dict | {"missing": ["more.csv"]}), folder)
+
+
 def test_a_split_needs_a_file(folder: Path, task_dict, make) -> None:
     """The held-out rows would be cut from train in silence."""
     task_dict["datasets"]["A"]["local"]["files"] = {"train": [{"path": "a.csv"}], "heldout": [{"path": "more.csv"}]}
