@@ -167,7 +167,8 @@ def _absent_files(
     if role != "local":
         remedy = f"the {role} data set cannot be left out"
     first = next(file.path for file in _all_files(kept) if absent[0] in _paths(folder, source, file))
-    in_part = f"task.missing=[{first}] reads {name} without this file, which makes another data set of it"
+    word = "skip" if first in settings.optional else f"[{first}]"
+    in_part = f"task.missing={word} reads {name} without this file, which makes another data set of it"
     check_left_out(name, absent, len(paths), in_part, None if name in settings.may_be_missing else remedy)
     for path in absent:
         folder.absent(path)

@@ -159,6 +159,12 @@ def test_a_file_that_may_be_missing_is_said_and_recorded(folder: Path, task_dict
     assert len(grown.datasets["A"].splits["train"]) == 2 * len(whole.datasets["A"].splits["train"])
 
 
+def test_a_file_that_the_task_calls_optional_is_left_out_by_skip(folder: Path, task_dict, make) -> None:
+    task_dict["datasets"]["A"]["local"]["files"] = {"pool": [{"path": "a.csv"}, {"path": "more.csv"}]}
+    with pytest.raises(UserError, match=r"are; task\.missing=skip reads A without this file"):
+        load_task(make(task_dict | {"optional": ["more.csv"]}), folder)
+
+
 def test_a_folder_in_a_files_place_is_not_a_missing_file(folder: Path, task_dict, make) -> None:
     task_dict["datasets"]["A"]["local"]["files"] = {"pool": [{"path": "a.csv"}, {"path": "more.csv"}]}
     (folder / "more.csv").mkdir()

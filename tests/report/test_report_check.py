@@ -22,7 +22,7 @@ def test_every_preset_passes():
 @pytest.mark.parametrize(("spec", "line"), [
     ({"kind": "methodz"}, "report.kind: there is no table or figure 'methodz' (did you mean 'methods'?)"),
     ({"kind": ["grid"]}, "report.kind: there is no table or figure ['grid']"),
-    ({"metrics": ["acuracy"]}, "there is no metric 'acuracy' (did you mean 'accuracy'?)"),
+    ({"metrics": ["acuracy"]}, "report.metrics: there is no metric 'acuracy' (did you mean 'accuracy'?)"),
     ({"metrics": "f1"}, "report.metrics: 'f1' is not a list; [f1] would be one"),
     ({"paper": "knot_table9"}, "knot_table9"),
     ({"paper": "chill_table1"}, "chill_table1 cannot stand beside a table of kind methods"),

@@ -89,7 +89,7 @@ def printed_table(made_by: TableKind, kind: str, paper: str | None, metrics: Seq
     known = made_by.metrics() if made_by.metrics else metrics
     for metric in metrics:
         if metric not in known:
-            raise UserError(f"there is no metric {metric!r}{nearest(metric, known)}")
+            raise UserError(f"report.metrics: there is no metric {metric!r}{nearest(metric, known)}")
     table = paper_tables.read_printed(paper) if paper else None
     if table and table["kind"] != made_by.beside:
         raise UserError(f"{paper} cannot stand beside a table of kind {kind}")

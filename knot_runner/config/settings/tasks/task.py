@@ -247,4 +247,5 @@ class TaskSettings:
     def _removable(self) -> list[str]:
         names = [name for name, data in self.datasets.items() if data.role == "local"]
         sources = [data.local for data in self.datasets.values() if data.local is not None]
-        return names + [file.path for source in sources for files in source.files.values() for file in files]
+        files = [file.path for source in sources for own in source.files.values() for file in own]
+        return [*names, *dict.fromkeys(files)]
