@@ -87,6 +87,7 @@ def test_a_script_needs_no_main_guard(tmp_path, way):
 
 
 @pytest.mark.thorough
+@pytest.mark.thorough
 def test_nor_does_one_that_calls_the_command(tmp_path):
     words = [*TINY_IMAGES, "hardware.workers=2", f"paths.out={tmp_path / 'out'}"]
     text = f"from knot_runner.cli.main import main\nprint('exit code', main({words!r}))\n"
