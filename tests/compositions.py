@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import yaml
 from safetensors.torch import load_file
 
 from knot_runner.cli.main import main
@@ -194,6 +193,10 @@ def small(words: list[str]) -> list[str]:
     family = family_of(job.method)
     if family.trains:
         extra += SMALL_ROUNDS if family.training == "rounds" else SMALL_STAGES
+    if getattr(job.method, "distil", None) and getattr(job.settings.partition, "kind", "") == "centralised":
+        # the only client is its own student, whose gradients are all rounding, which Adam makes larger round by round
+        extra.insert(0, "training.rounds=1")
+        extra.remove("training.rounds=2")
     if getattr(job.method, "head_epochs", None):
         extra.append("method.head_epochs=1")
     if hasattr(job.method, "participants"):
@@ -222,11 +225,8 @@ def run_small(words: list[str], folder: Path) -> tuple[Outcome, str]:
 
 def _difference(one: Path, two: Path) -> str:
     """ "" where two finished runs have the same weights, up to the rounding of float64: Adam makes it larger where
-    gradients are as small as its epsilon, so a server that distils may be a little further apart, and one that distils
-    its only client, which is its student, by gradients that are all rounding, anywhere."""
+    gradients are as small as its epsilon, so a server that distils may be a little further apart."""
     distils = json.loads((one / "result.json").read_text())["method"].startswith(("feddf", "clustered_feddf", "fedgen"))
-    if distils and yaml.safe_load((one / "config.yaml").read_text())["partition"]["kind"] == "centralised":
-        return ""
     weights = [load_file(folder / "model.safetensors") for folder in (one, two)]
     for name, tensor in weights[0].items():
         gap = (tensor.double() - weights[1][name].double()).abs().max() if tensor.numel() else torch.zeros(())

@@ -114,7 +114,7 @@ def test_the_search_for_what_executes_finds_it(tmp_path):
 
 
 #: Names that several modules have because they are one contract: what a federated method, or KNOT, consists of.
-CONTRACT = {"init", "plan", "fold", "deployed", "finished"}
+CONTRACT = {"init", "plan", "fold", "deployed", "is_finished"}
 
 
 def public_names(path):

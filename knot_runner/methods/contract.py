@@ -61,9 +61,9 @@ class Method:
     one_model: bool = True
     #: of federated methods that exchange more than models
     exchange: Exchange | None = None
-    #: ``finished(hp, state, federation, round)``: whether training is over, where a round may have no requests and yet
-    #: count; None: it is when it plans nothing
-    finished: Callable[..., bool] | None = None
+    #: ``is_finished(hp, state, federation, round)``: whether training is over, where a round may be without requests
+    #: and yet count; None: it is when it plans nothing
+    is_finished: Callable[..., bool] | None = None
     #: of federated methods; None: every client receives and sends a whole model
     traffic: Traffic | None = None
 

@@ -31,7 +31,7 @@ def per_cluster(method: Method, clusters: list[Federation]) -> Method:
         bound(_deployed, method, clusters),
         one_model=False,
         exchange=exchange,
-        finished=bound(_finished, method, clusters) if method.finished else None,
+        is_finished=bound(_is_finished, method, clusters) if method.is_finished else None,
     )
 
 
@@ -83,18 +83,18 @@ def _fold(
     for number, cluster in enumerate(clusters):
         own, row = cluster_state(state, number), {}
         cluster_requests, cluster_results = cluster_work(cluster, requests, trained)
-        if cluster_requests or (method.finished and not method.finished(hp, own, cluster, round)):
+        if cluster_requests or (method.is_finished and not method.is_finished(hp, own, cluster, round)):
             own, row = method.fold(hp, own, cluster, round, cluster_requests, cluster_results)
         folded.append(own)
         rows.append(row)
     return joint_state(folded), {"folded": rows} if any(rows) else {}
 
 
-def _finished(
+def _is_finished(
     method: Method, clusters: list[Federation], hp: Any, state: FederatedState, _: Federation, round: int
 ) -> bool:
     parts = enumerate(clusters)
-    return all(method.finished(hp, cluster_state(state, number), cluster, round) for number, cluster in parts)
+    return all(method.is_finished(hp, cluster_state(state, number), cluster, round) for number, cluster in parts)
 
 
 def cluster_work(

@@ -105,7 +105,7 @@ def _planned(loop: RoundLoop, state: State, round: int) -> list[Any] | None:
     requests = method.plan(*known)
     if requests or round < loop.rounds:
         return requests
-    return None if method.finished is None or method.finished(*known) else []
+    return None if method.is_finished is None or method.is_finished(*known) else []
 
 
 def scalars(row: LogRow) -> LogRow:

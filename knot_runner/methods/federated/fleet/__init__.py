@@ -21,6 +21,6 @@ def on_fleet(method: Method, federation: Federation, fleet: FleetSettings) -> tu
     """
     mode = asynchronous if fleet.mode == "async" else synchronous
     bound = {
-        name: functools.partial(getattr(mode, name), method, fleet) for name in ("init", "plan", "fold", "finished")
+        name: functools.partial(getattr(mode, name), method, fleet) for name in ("init", "plan", "fold", "is_finished")
     }
     return dataclasses.replace(method, **bound), with_speeds(fleet, federation)

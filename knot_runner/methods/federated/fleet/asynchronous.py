@@ -64,7 +64,7 @@ def plan(
     method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int
 ) -> list[LocalTraining]:
     """The updates that arrive until the next server step, each from the model that its client began with."""
-    if finished(method, fleet, hp, state, federation, round):
+    if is_finished(method, fleet, hp, state, federation, round):
         return []
     found, step = [], next_step(method, fleet, hp, state, federation, round)
     for version in sorted({update.version for update in step.updates}):
@@ -98,7 +98,7 @@ def fold(
     return {**kept, **_in_flight(step.flying, step.clock)}, {**row, **facts}
 
 
-def finished(
+def is_finished(
     method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int
 ) -> bool:
     """Whether the server has taken all its steps, ``training.rounds``."""

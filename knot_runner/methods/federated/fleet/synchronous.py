@@ -77,7 +77,7 @@ def fold(
     return {**state, CLOCK: torch.tensor([found.clock], dtype=torch.float64)}, {**row, **facts, "staleness": 0.0}
 
 
-def finished(
+def is_finished(
     method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int
 ) -> bool:
     """Returns whether the method plans no request for any set of participants."""
