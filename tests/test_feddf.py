@@ -9,7 +9,7 @@ import torch
 
 from knot_runner.engine.objectives import ObjectiveInputs
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.federated import METHODS
+from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
 from knot_runner.methods.federated.server_distillation import drawn_examples
 from knot_runner.methods.federation import with_server

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from knot_runner.cli.main import main
 from knot_runner.config.settings import LabelDistillation
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.federated import METHODS
+from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.feddistill import others_means
 from knot_runner.methods.federation import with_server
 from knot_runner.pipelines.rounds.client_rounds import run_exchange

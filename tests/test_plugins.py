@@ -17,9 +17,7 @@ from knot_runner.config.settings.partition import PARTITION_SETTINGS
 from knot_runner.data.images.load import IMAGE_READERS
 from knot_runner.data.images.partition import PARTITIONS
 from knot_runner.data.readers import TEXT_READERS
-from knot_runner.methods import federated, knot  # noqa: F401  with their methods in the table
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.distil import distil  # noqa: F401  likewise
 from knot_runner.methods.distil.term import TERMS
 from knot_runner.report.figures.registry import FIGURES
 from tests.tiny import TINY_IMAGES, TINY_TAUGHT, TINY_TEXTS, replaced

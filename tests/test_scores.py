@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from knot_runner.engine.objectives import Objective
-from knot_runner.methods.federated import METHODS
+from knot_runner.methods.contract import METHODS
 from knot_runner.pipelines.rounds import scores
 
 

@@ -29,9 +29,7 @@ from knot_runner.estimate.pieces import (
     synthesis_kind,
     teacher_kind,
 )
-from knot_runner.methods import knot, mutual  # noqa: F401  with their methods in the table
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.distil import distil  # noqa: F401  likewise
 from knot_runner.methods.distil.requests import PickStudent, TrainStudents
 from knot_runner.methods.distil.synthesis.requests import MakeImages, ReleaseRecords, steps_of
 from knot_runner.methods.parties import TrainParties

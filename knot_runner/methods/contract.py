@@ -3,9 +3,11 @@ methods."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from knot_runner.config.settings.families import FAMILIES, load
 
 
 @dataclass(frozen=True)
@@ -68,5 +70,32 @@ class Method:
     traffic: Traffic | None = None
 
 
-#: ``method.algorithm`` -> its functions. Each family's module adds its own, and so does a plug-in.
-METHODS: dict[str, Method] = {}
+class MethodTable(MutableMapping[str, Method]):
+    """``method.algorithm`` -> its functions. An entry given as ``package.module:NAME`` is imported when it is first
+    asked for, so that a run imports its own method and no other."""
+
+    def __init__(self, entries: Mapping[str, str | Method]) -> None:
+        self._entries = dict(entries)
+
+    def __getitem__(self, name: str) -> Method:
+        entry = self._entries[name]
+        return load(entry) if isinstance(entry, str) else entry
+
+    def __setitem__(self, name: str, method: Method) -> None:
+        self._entries[name] = method
+
+    def __delitem__(self, name: str) -> None:
+        del self._entries[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries  # without an import
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+#: All methods: those that families name, and what plug-ins add.
+METHODS = MethodTable({name: place for family in FAMILIES.values() for name, place in family.methods.items()})

@@ -14,7 +14,7 @@ from knot_runner.config.settings import KnotSettings, TeachersSettings
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.requests import Predict, Ref, StageRequest, StoredPart, Train, ref_of
 from knot_runner.engine.store import Artefact
-from knot_runner.methods.contract import METHODS, Method
+from knot_runner.methods.contract import Method
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.losses import check_loss_and_weighting, distillation
 from knot_runner.methods.party import Party
@@ -130,4 +130,5 @@ def _predict(stage: Any, party: Party, state: KnotState, examples: Ref) -> Predi
     return Predict(stage, party.name, party.network, ref_of(state[f"weights/{party.name}"]), examples)
 
 
-METHODS.update(knot=Method(init, plan, fold), teachers=Method(init, plan, fold))
+#: KNOT, and its teachers alone
+KNOT = Method(init, plan, fold)

@@ -13,7 +13,7 @@ from typing import Any
 from knot_runner.config.settings import MutualSettings
 from knot_runner.engine.requests import StageRequest, StoredPart, ref_of
 from knot_runner.engine.store import Artefact
-from knot_runner.methods.contract import METHODS, Method
+from knot_runner.methods.contract import Method
 from knot_runner.methods.distil.requests import PickStudent
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.knot import plan_teachers
@@ -90,4 +90,4 @@ def learners(hp: MutualSettings, federation: Federation) -> list[Party]:
     return federation.teachers if hp.global_model else list(federation.clients)
 
 
-METHODS["mutual"] = Method(init, plan, fold)
+MUTUAL = Method(init, plan, fold)

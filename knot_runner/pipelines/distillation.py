@@ -18,9 +18,7 @@ from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.requests import StageRequest
 from knot_runner.engine.store import Artefact, Store
-from knot_runner.methods import knot, mutual  # noqa: F401  with their methods in the table
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.distil import distil  # noqa: F401  likewise
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.context import RunContext, RunInputs

@@ -14,7 +14,6 @@ from knot_runner.config.settings import Centralised
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated.cohort import Engine, Trained
 from knot_runner.engine.flops import ExampleFlops
-from knot_runner.methods import federated  # noqa: F401  with its methods in the table
 from knot_runner.methods.contract import METHODS, Method, RoundWork
 from knot_runner.methods.federated.costs import round_costs
 from knot_runner.methods.federated.fleet import on_fleet

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import torch
 
-from knot_runner.methods.federated import METHODS, Method, averaging
+from knot_runner.methods.contract import METHODS, Method
+from knot_runner.methods.federated import averaging
 from knot_runner.sweeps import job
 from knot_runner.sweeps.state import write_failure
 

@@ -77,9 +77,7 @@ def _added(plugins: list[str]) -> list[tuple[str, str]]:
     from knot_runner.data.images.partition import PARTITIONS
     from knot_runner.data.readers import TEXT_READERS
     from knot_runner.engine.tracker import TRACKERS
-    from knot_runner.methods import federated, knot  # noqa: F401  with their methods in the table
     from knot_runner.methods.contract import METHODS
-    from knot_runner.methods.distil import distil  # noqa: F401  likewise
     from knot_runner.methods.distil.term import TERMS
     from knot_runner.methods.losses import LOSSES
     from knot_runner.methods.weighting import WEIGHTINGS

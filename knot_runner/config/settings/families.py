@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from knot_runner.config.settings.distil.distil import DistilSettings
@@ -41,6 +41,8 @@ class Family:
     inspect: str
     #: a finished run in the terminal: (title, result) -> what rich prints
     summary: str
+    #: ``method.algorithm`` -> its :class:`~knot_runner.methods.contract.Method`; a plug-in adds its own to METHODS
+    methods: Mapping[str, str] = field(default_factory=dict)
     #: checks a run's settings beyond their types, and builds nested ones: (settings, the method's, plug-ins:
     #: :class:`~knot_runner.config.settings.checks.distil.OfPlugins`), raises :class:`UserError`; "" = nothing to check
     check: str = ""
@@ -114,6 +116,11 @@ register(
         run="knot_runner.pipelines.distillation:run_distillation",
         inspect="knot_runner.pipelines.distillation:inspect_distillation",
         summary="knot_runner.report.records.run_summary:stages_summary",
+        methods={
+            "knot": "knot_runner.methods.knot:KNOT",
+            "mutual": "knot_runner.methods.mutual:MUTUAL",
+            "teachers": "knot_runner.methods.knot:KNOT",
+        },
         check="knot_runner.config.settings.checks.methods:check_parties_method",
         training="stages",
         ends_with_model=True,
@@ -129,6 +136,7 @@ register(
         run="knot_runner.pipelines.distillation:run_distillation",
         inspect="knot_runner.pipelines.distillation:inspect_distillation",
         summary="knot_runner.report.records.distil_summary:distil_summary",
+        methods={"distil": "knot_runner.methods.distil.distil:DISTIL"},
         check="knot_runner.config.settings.checks.methods:check_distil_method",
         training="stages",
         clients=False,
@@ -145,6 +153,7 @@ register(
         run="knot_runner.pipelines.federated:run_federated",
         inspect="knot_runner.pipelines.federated:inspect_federated",
         summary="knot_runner.report.records.run_summary:federated_summary",
+        methods={name: algorithm.method for name, algorithm in FEDERATED_ALGORITHMS.items()},
         check="knot_runner.config.settings.checks.methods:check_federated_method",
         stage="rounds",
         holds_out=True,

@@ -17,7 +17,7 @@ from knot_runner.config.settings import DistilSettings, build
 from knot_runner.config.settings.distil.distil import SCHEDULE_SETTINGS, GenerationsSchedule, MutualSchedule
 from knot_runner.engine.requests import Ref, StageRequest, StoredPart, ref_of
 from knot_runner.engine.store import Artefact
-from knot_runner.methods.contract import METHODS, Method
+from knot_runner.methods.contract import Method
 from knot_runner.methods.distil.learner import read_terms
 from knot_runner.methods.distil.phases import in_phase, phase_taken, phases_of
 from knot_runner.methods.distil.requests import PickStudent, TrainStudents
@@ -190,4 +190,4 @@ def _kept_facts(artefact: Artefact) -> dict[str, Any]:
     return {name: artefact.info[name] for name in ("images", "loss", "released") if name in artefact.info}
 
 
-METHODS["distil"] = Method(init, plan, fold)
+DISTIL = Method(init, plan, fold)

@@ -21,6 +21,7 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.engine.federated.local_program import LocalProgram, LocalResult, LocalWork
 from knot_runner.engine.training import cut_rows, train_batches
+from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_model
 from knot_runner.methods.federation import FederatedState, Federation
@@ -115,3 +116,6 @@ def _slope(gradients: tuple[Tensor, ...], own: nn.Module, sent: nn.Module) -> fl
     """<v - w, gradient at the mixed model>, the derivative of its loss by alpha."""
     parts = zip(gradients, own.parameters(), sent.parameters(), strict=True)
     return float(sum(((v - w) * gradient).double().sum() for gradient, v, w in parts))
+
+
+APFL = Method(averaging.init, plan, fold, deployed, one_model=False)

@@ -9,8 +9,10 @@ from typing import Any
 
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
+from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import server
-from knot_runner.methods.federated.chilling import objective, recipe
+from knot_runner.methods.federated.chilling import local_request
+from knot_runner.methods.federated.server_distillation import DISTILLATION
 from knot_runner.methods.federated.user_privacy import private_mean
 from knot_runner.methods.federation import FederatedState, Federation
 
@@ -25,7 +27,7 @@ def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, r
     if round >= federation.training.rounds:
         return []
     return [
-        request(hp, federation, round, client, deployed(hp, state, federation, client))
+        local_request(hp, federation, round, client, deployed(hp, state, federation, client))
         for client in federation.drawn(round)
     ]
 
@@ -52,9 +54,5 @@ def deployed(hp: FederatedSettings, state: FederatedState, federation: Federatio
     return ClientModel(state["weights"], state.get(f"buffers/{client}", state["buffers"]))
 
 
-def request(
-    hp: FederatedSettings, federation: Federation, round: int, client: int, start: ClientModel
-) -> LocalTraining:
-    """Returns one client's training request for a round, from the model ``start``."""
-    trains, minimises = recipe(hp, federation, round, client), objective(hp, federation, round, client)
-    return federation.local_training(client, round, start, trains, minimises)
+#: FedAvg, and FedProx, whose proximal term is in the objective
+FEDAVG = Method(init, plan, fold, deployed, exchange=DISTILLATION)

@@ -11,7 +11,7 @@ from dataclasses import asdict
 import torch
 
 from knot_runner.config.settings import FederatedSettings, Schedule
-from knot_runner.engine.federated.cohort import Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
 from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.federation import Federation
@@ -40,6 +40,14 @@ def stragglers(hp: FederatedSettings, federation: Federation) -> set[int]:
     else:
         order = torch.randperm(count, generator=generator(federation.seed, "stragglers"))
     return set(order[: round(hp.stragglers.share * count)].tolist())
+
+
+def local_request(
+    hp: FederatedSettings, federation: Federation, round: int, client: int, start: ClientModel
+) -> LocalTraining:
+    """Returns ``client``'s training request for ``round``, from the model ``start``."""
+    trains, minimises = recipe(hp, federation, round, client), objective(hp, federation, round, client)
+    return federation.local_training(client, round, start, trains, minimises)
 
 
 def recipe(hp: FederatedSettings, federation: Federation, round: int, client: int) -> Recipe:

@@ -13,6 +13,7 @@ import dataclasses
 
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Trained
+from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging, chilling
 from knot_runner.methods.federated.own_models import kept_model, kept_models
 from knot_runner.methods.federation import FederatedState, Federation
@@ -80,3 +81,6 @@ def _rate(hp: FederatedSettings, federation: Federation, round: int, client: int
 def _ends(federation: Federation) -> set[int]:
     """Returns the first and last rounds, between whose temperatures those of all rounds lie."""
     return {0, federation.training.rounds - 1}
+
+
+DITTO = Method(init, plan, fold, deployed, one_model=False)

@@ -23,6 +23,7 @@ from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trai
 from knot_runner.engine.federated.local_program import LocalProgram, LocalResult, LocalWork
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.training import cut_rows
+from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_model, kept_models
 from knot_runner.methods.federation import FederatedState, Federation
@@ -143,3 +144,6 @@ def _settled(losses: list[float], window: int, threshold: float) -> bool:
 def _mixed(start: int, own: Tensor, sent: Tensor, mix: Tensor) -> Tensor:
     """v + (w - v) W [P]: the global model before ``start``, mixed by ``mix`` [p] from there on."""
     return torch.cat([sent[:start], own[start:] + (sent - own)[start:] * mix])
+
+
+FEDALA = Method(init, plan, fold, deployed, one_model=False)

@@ -17,8 +17,9 @@ from torch import Tensor
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
 from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, SampleLoss, cross_entropy
-from knot_runner.methods.contract import Exchange
+from knot_runner.methods.contract import Exchange, Method
 from knot_runner.methods.federated import own_models
+from knot_runner.methods.federated.traffic import LABEL_LOGITS
 from knot_runner.methods.federation import FederatedState, Federation
 
 #: Settings of the objective that the cross-entropy does not have.
@@ -106,4 +107,12 @@ def take_label_means(
     return {**state, **sent}, {}
 
 
-LABEL_MEANS = Exchange(ask_own_examples, teach_nobody, take_label_means, answered_by="clients")
+FEDDISTILL = Method(
+    own_models.init,
+    plan_regularised,
+    own_models.fold,
+    own_models.deployed,
+    one_model=False,
+    exchange=Exchange(ask_own_examples, teach_nobody, take_label_means, answered_by="clients"),
+    traffic=LABEL_LOGITS,
+)

@@ -23,8 +23,10 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, SampleLoss, cross_entropy
 from knot_runner.engine.seeds import generator
+from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging, latent_generator
 from knot_runner.methods.federated.latent_generator import Head
+from knot_runner.methods.federated.server_distillation import DISTILLATION
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
@@ -129,3 +131,6 @@ def _head(federation: Federation, result: Trained) -> Head:
     weight, bias = named.values()
     labels = federation.train_labels[federation.clients[result.client].train]
     return Head(weight, bias, torch.bincount(labels, minlength=len(bias)))
+
+
+FEDGEN = Method(init, plan, fold, averaging.deployed, exchange=DISTILLATION)

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
-from knot_runner.methods.contract import Exchange
+from knot_runner.methods.contract import Exchange, Method
+from knot_runner.methods.federated import own_models
 from knot_runner.methods.federated.own_models import kept_models
 from knot_runner.methods.federated.server_distillation import ask_clients, distillation_request, distilled_row
+from knot_runner.methods.federated.traffic import PUBLIC_LOGITS
 from knot_runner.methods.federation import FederatedState, Federation
 
 
@@ -41,4 +43,12 @@ def take_clients(
     return {**state, **kept_models(taught)}, row
 
 
-CONSENSUS = Exchange(ask_clients, teach_clients, take_clients, answered_by="clients")
+FEDMD = Method(
+    own_models.init,
+    own_models.plan,
+    own_models.fold,
+    own_models.deployed,
+    one_model=False,
+    exchange=Exchange(ask_clients, teach_clients, take_clients, answered_by="clients"),
+    traffic=PUBLIC_LOGITS,
+)

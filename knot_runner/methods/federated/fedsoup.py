@@ -23,6 +23,7 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.engine.federated.local_program import LocalProgram, LocalResult, LocalWork
 from knot_runner.engine.training import forward_all
+from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_model, kept_models
 from knot_runner.methods.federation import FederatedState, Federation
@@ -104,3 +105,6 @@ def _correct(work: LocalWork, weights: Tensor, buffers: Tensor) -> int:
     flat.load_flat(work.model, work.layout, weights, buffers)
     examples = work.select(work.tensors["valid"])
     return int((forward_all(work.model, examples, ROWS).argmax(1) == examples.labels).sum())
+
+
+FEDSOUP = Method(init, plan, fold, deployed, one_model=False)

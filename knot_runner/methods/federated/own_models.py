@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
-from knot_runner.methods.federated import averaging
+from knot_runner.methods.contract import Method
+from knot_runner.methods.federated.chilling import local_request
+from knot_runner.methods.federated.traffic import NOTHING_SENT
 from knot_runner.methods.federation import FederatedState, Federation
 
 
@@ -22,7 +24,7 @@ def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, r
     if round >= federation.training.rounds:
         return []
     return [
-        averaging.request(hp, federation, round, client, deployed(hp, state, federation, client))
+        local_request(hp, federation, round, client, deployed(hp, state, federation, client))
         for client in federation.drawn(round)
     ]
 
@@ -54,3 +56,6 @@ def kept_model(state: FederatedState, client: int) -> ClientModel | None:
     if weights is None:
         return None
     return ClientModel(weights, state[f"client/{client}/buffers"])
+
+
+LOCAL = Method(init, plan, fold, deployed, one_model=False, traffic=NOTHING_SENT)

@@ -12,7 +12,10 @@ from typing import Any
 
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Trained
+from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
+from knot_runner.methods.federated.chilling import local_request
+from knot_runner.methods.federated.traffic import BODIES
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
@@ -77,10 +80,14 @@ def _request(
     client: int,
     phases: tuple[Phase, ...] | None,
 ) -> LocalTraining:
-    whole = averaging.request(hp, federation, round, client, deployed(hp, state, federation, client))
+    whole = local_request(hp, federation, round, client, deployed(hp, state, federation, client))
     if phases is None:
         epochs = sum(phase.epochs for phase in whole.recipe.phases)
         phases = whole.recipe.phases
         if hp.algorithm == "fedrep":
             phases = (Phase(hp.head_epochs, "head"), Phase(max(epochs - hp.head_epochs, 1), "body"))
     return dataclasses.replace(whole, recipe=dataclasses.replace(whole.recipe, phases=phases))
+
+
+#: FedRep and FedPer
+SHARED_BODY = Method(init, plan, fold, deployed, one_model=False, traffic=BODIES)

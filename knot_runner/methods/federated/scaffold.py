@@ -12,7 +12,10 @@ from torch import Tensor
 
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
+from knot_runner.methods.federated.server_distillation import DISTILLATION
+from knot_runner.methods.federated.traffic import MODELS_AND_CONTROLS
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
@@ -60,3 +63,6 @@ def fold(
 
 def _control(state: FederatedState, name: str) -> Tensor:
     return state.get(name, torch.zeros_like(state["weights"]))
+
+
+SCAFFOLD = Method(init, plan, fold, averaging.deployed, exchange=DISTILLATION, traffic=MODELS_AND_CONTROLS)

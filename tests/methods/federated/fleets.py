@@ -4,7 +4,7 @@ import dataclasses
 
 from knot_runner.config.settings import FleetSettings
 from knot_runner.config.strict import build
-from knot_runner.methods.federated import METHODS
+from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.fleet import on_fleet
 from knot_runner.pipelines.rounds.loop import RoundLoop, run_rounds
 from tests.methods.federated.conftest import holding_out, make_world, settings

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from knot_runner.config.settings import ApflSettings, LabelDistillation
-from knot_runner.methods.contract import Method
-from knot_runner.methods.federated import METHODS, own_models
+from knot_runner.methods.contract import METHODS, Method
+from knot_runner.methods.federated import own_models
 from tests.methods.federated.conftest import settings
 from tests.methods.federated.plain import examples, gradient, loss, play
 

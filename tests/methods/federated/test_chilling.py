@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from knot_runner.config.settings import Schedule, Stragglers
 from knot_runner.engine.objectives import CrossEntropy, tempered
-from knot_runner.methods.federated import METHODS
+from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.chilling import objective, recipe, scheduled, stragglers
 from tests.methods.federated.conftest import settings
 

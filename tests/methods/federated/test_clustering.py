@@ -13,7 +13,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from knot_runner.config.settings import Stragglers
 from knot_runner.config.settings.methods.transport import ClusteringSettings, FedwadSettings, OtddSettings
-from knot_runner.methods.federated import METHODS, clustering
+from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federated import clustering
 from knot_runner.methods.federated.per_cluster import cluster_state, joint_state, per_cluster
 from knot_runner.util.errors import UserError
 from tests.methods.federated.conftest import SIZES, settings

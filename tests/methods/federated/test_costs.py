@@ -9,8 +9,7 @@ from knot_runner.config.settings import ApflSettings, FederatedSettings, LabelDi
 from knot_runner.engine.federated.cohort import Phase
 from knot_runner.engine.federated.flat import Field, FlatLayout
 from knot_runner.engine.flops import ExampleFlops
-from knot_runner.methods.contract import Method, RoundWork, Traffic
-from knot_runner.methods.federated import METHODS
+from knot_runner.methods.contract import METHODS, Method, RoundWork, Traffic
 from knot_runner.methods.federated.costs import round_costs, training_flops
 from knot_runner.methods.federated.per_cluster import per_cluster, work_of_cluster
 from knot_runner.methods.federation import with_server

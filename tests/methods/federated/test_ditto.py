@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from knot_runner.config.settings import DittoSettings, Schedule
-from knot_runner.methods.federated import METHODS
+from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.per_cluster import per_cluster
 from knot_runner.util.errors import UserError
 from tests.methods.federated.conftest import settings

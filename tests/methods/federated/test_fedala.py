@@ -8,7 +8,7 @@ import torch
 
 from knot_runner.config.settings import FedalaSettings
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.federated import METHODS
+from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.fedala import layer_starts
 from knot_runner.util.errors import UserError
 from tests.methods.federated.conftest import make_world, settings

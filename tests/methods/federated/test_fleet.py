@@ -10,7 +10,7 @@ import torch
 from knot_runner.config.settings import Stragglers
 from knot_runner.engine.federated.cohort import Phase
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.federated import METHODS
+from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.chilling import stragglers
 from knot_runner.methods.federated.fleet import devices, on_fleet
 from knot_runner.methods.federated.fleet.synchronous import sends_models

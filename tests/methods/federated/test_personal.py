@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from knot_runner.methods.federated import METHODS
+from knot_runner.methods.contract import METHODS
 from knot_runner.util.errors import UserError
 from tests.methods.federated.conftest import settings
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from knot_runner.engine.federated.cohort import Trained
-from knot_runner.methods.federated import METHODS
+from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.user_privacy import UserPrivacy, private_mean
 from tests.methods.federated.conftest import SERVER, World, make_world, settings
 

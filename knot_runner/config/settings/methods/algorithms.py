@@ -1,7 +1,7 @@
 """What composing knows of each federated algorithm without importing it: the keys it needs, and what it goes with.
 
-Its functions are those of ``methods.contract.METHODS``. A plug-in's algorithm needs no entry: it may then read any key,
-has untyped ``options``, and is taken to be as :class:`FederatedAlgorithm` is by default.
+A plug-in's algorithm needs no entry: it may then read any key, has untyped ``options``, and is taken to be as
+:class:`FederatedAlgorithm` is by default.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ class OwnKey:
 class FederatedAlgorithm:
     """What an algorithm is, as far as settings, fleets, privacy and bundles must know."""
 
+    #: its :class:`~knot_runner.methods.contract.Method`, as ``package.module:NAME``; "" = a plug-in adds it to METHODS
+    method: str = ""
     #: keys of ``method`` that are its own, beside ``options``
     keys: tuple[OwnKey, ...] = ()
     #: dataclass of its ``method.options``; None = it has none
@@ -59,27 +61,36 @@ def _has_epochs(value: int | None) -> bool:
     return value is not None and value >= 1
 
 
-_PLAIN = FederatedAlgorithm(needs_rounds="", one_model_sent=True)
+_FEDERATED = "knot_runner.methods.federated."
+_FEDAVG = f"{_FEDERATED}averaging:FEDAVG"
+_SHARED_BODY = f"{_FEDERATED}personal:SHARED_BODY"
 _OWN_HEADS = {"distil": "none", "keeps": "head", "needs_rounds": "", "one_model_sent": True}
 _OWN_MODELS = {"averages": False, "needs_rounds": EXCHANGES_PREDICTIONS}
 
 #: ``method.algorithm`` -> what it is.
 FEDERATED_ALGORITHMS: dict[str, FederatedAlgorithm] = {
-    "fedavg": _PLAIN,
+    "fedavg": FederatedAlgorithm(_FEDAVG, needs_rounds="", one_model_sent=True),
     "fedprox": FederatedAlgorithm(
-        (OwnKey("mu", _has_weight, "is not a weight of 0 or more"),), needs_rounds="", one_model_sent=True
+        _FEDAVG, (OwnKey("mu", _has_weight, "is not a weight of 0 or more"),), needs_rounds="", one_model_sent=True
     ),
-    "scaffold": FederatedAlgorithm(needs_rounds="corrects all clients by the same round's control variates"),
-    "fedgen": FederatedAlgorithm((OwnKey("generator"),)),
-    "fedrep": FederatedAlgorithm((OwnKey("head_epochs", _has_epochs, "is not at least 1"),), **_OWN_HEADS),
-    "fedper": FederatedAlgorithm(**_OWN_HEADS),
-    "feddistill": FederatedAlgorithm((OwnKey("labels"),), distil="none", **_OWN_MODELS),
-    "fedmd": FederatedAlgorithm(distil="needed", **_OWN_MODELS),
-    "local": FederatedAlgorithm(distil="none", **_OWN_MODELS),
-    "ditto": FederatedAlgorithm((OwnKey("ditto"),)),
-    "apfl": FederatedAlgorithm((OwnKey("apfl"),)),
-    "fedala": FederatedAlgorithm((OwnKey("fedala"),)),
+    "scaffold": FederatedAlgorithm(
+        f"{_FEDERATED}scaffold:SCAFFOLD", needs_rounds="corrects all clients by the same round's control variates"
+    ),
+    "fedgen": FederatedAlgorithm(f"{_FEDERATED}fedgen:FEDGEN", (OwnKey("generator"),)),
+    "fedrep": FederatedAlgorithm(
+        _SHARED_BODY, (OwnKey("head_epochs", _has_epochs, "is not at least 1"),), **_OWN_HEADS
+    ),
+    "fedper": FederatedAlgorithm(_SHARED_BODY, **_OWN_HEADS),
+    "feddistill": FederatedAlgorithm(
+        f"{_FEDERATED}feddistill:FEDDISTILL", (OwnKey("labels"),), distil="none", **_OWN_MODELS
+    ),
+    "fedmd": FederatedAlgorithm(f"{_FEDERATED}fedmd:FEDMD", distil="needed", **_OWN_MODELS),
+    "local": FederatedAlgorithm(f"{_FEDERATED}own_models:LOCAL", distil="none", **_OWN_MODELS),
+    "ditto": FederatedAlgorithm(f"{_FEDERATED}ditto:DITTO", (OwnKey("ditto"),)),
+    "apfl": FederatedAlgorithm(f"{_FEDERATED}apfl:APFL", (OwnKey("apfl"),)),
+    "fedala": FederatedAlgorithm(f"{_FEDERATED}fedala:FEDALA", (OwnKey("fedala"),)),
     "fedsoup": FederatedAlgorithm(
+        f"{_FEDERATED}fedsoup:FEDSOUP",
         (OwnKey("fedsoup"),),
         keeps="model",
         needs_rounds="",

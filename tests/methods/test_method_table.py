@@ -1,0 +1,53 @@
+"""The table of methods: our own are imported one at a time, those of plug-ins are objects."""
+
+import subprocess
+import sys
+
+import pytest
+
+from knot_runner.config.settings.families import FAMILIES
+from knot_runner.methods.contract import METHODS, Method, MethodTable
+
+ONE_IMPORTED = """
+import sys
+from knot_runner.methods.contract import METHODS
+assert "fedgen" in METHODS and "knot" in METHODS and "fedgn" not in METHODS
+folder = "knot_runner.methods"
+before = {name for name in sys.modules if name.startswith(folder)}
+print(sorted(before))
+METHODS["fedrep"]
+methods = ("personal", "apfl", "fedgen", "knot")
+print(sorted(name for name in sys.modules if name.startswith(folder) and name.endswith(methods)))
+"""
+
+
+def test_every_algorithm_that_runs_in_rounds_has_a_method():
+    in_rounds = {name for kind in ("federated", "distillation", "distil") for name in FAMILIES[kind].settings}
+    assert in_rounds <= set(METHODS)
+    for name in in_rounds:
+        assert isinstance(METHODS[name], Method), name
+
+
+@pytest.mark.parametrize("name", ["fedgen", "scaffold", "knot"])
+def test_a_method_is_one_object(name):
+    assert METHODS[name] is METHODS[name]
+
+
+def test_names_are_known_without_imports_and_one_method_imports_no_other():
+    done = subprocess.run([sys.executable, "-c", ONE_IMPORTED], check=True, capture_output=True, text=True)
+    before, after = done.stdout.splitlines()
+    assert before == "['knot_runner.methods', 'knot_runner.methods.contract']"
+    assert after == "['knot_runner.methods.federated.personal']"
+
+
+def test_a_plug_in_adds_replaces_and_removes():
+    own = Method(*[lambda *_: {}] * 3)
+    table = MethodTable({"fedavg": "knot_runner.methods.federated.averaging:FEDAVG"})
+    table["own"] = own
+    assert (list(table), len(table), table["own"]) == (["fedavg", "own"], 2, own)
+    table["fedavg"] = own
+    assert table["fedavg"] is own
+    del table["fedavg"]
+    assert "fedavg" not in table
+    with pytest.raises(KeyError, match="fedavg"):
+        table["fedavg"]
