@@ -14,27 +14,27 @@ from knot_runner.config.settings.families import FAMILIES, load
 class Exchange:
     """A second step after the fold of a federated round: inference by models, then perhaps further training.
 
-    ``ask(hp, state, federation, round, trained) -> inferences``, none where nothing follows; ``teach(hp, state,
-    federation, round, trained, logits) -> requests`` for training, perhaps none; ``take(hp, state, federation, round,
-    trained, logits, taught) -> (state, row)``, as of ``fold``. ``state``: after the fold; ``trained``: the results of
-    the round's clients; ``logits``: results of the inferences, in order. ``answered_by``: who runs the inferences, for
-    counting costs.
+    ``plan_inference(hp, state, federation, round, trained) -> inferences``, none where nothing follows;
+    ``plan_training(hp, state, federation, round, trained, logits) -> requests``, perhaps none; ``fold(hp, state,
+    federation, round, trained, logits, distilled) -> (state, row)``, as of a method. ``state``: after the method's
+    fold; ``trained``: the results of the round's clients; ``logits``: those of the inferences, in order;
+    ``distilled``: those of the training. ``answered_by``: who runs the inferences, for counting costs.
     """
 
-    ask: Callable[..., list[Any]]
-    teach: Callable[..., list[Any]]
-    take: Callable[..., tuple[dict[str, Any], dict[str, Any]]]
+    plan_inference: Callable[..., list[Any]]
+    plan_training: Callable[..., list[Any]]
+    fold: Callable[..., tuple[dict[str, Any], dict[str, Any]]]
     answered_by: Literal["server", "clients"] = "server"
 
 
 @dataclass(frozen=True)
 class RoundWork:
     """The work of clients and server in a federated round: ``requests`` for local training; after the fold,
-    ``inferences`` over ``classes`` classes (0: none), and ``taught``, requests for further training."""
+    ``inferences`` over ``classes`` classes (0: none), and ``distillation``, requests for further training."""
 
     requests: list[Any]
     inferences: list[Any] = field(default_factory=list)
-    taught: list[Any] = field(default_factory=list)
+    distillation: list[Any] = field(default_factory=list)
     classes: int = 0
 
 

@@ -26,8 +26,8 @@ def round_costs(
     client = server = None
     if flops is not None:
         client = sum(training_flops(request, flops) for request in work.requests)
-        client += sum(training_flops(request, flops) for request in work.taught if request.client != SERVER)
-        server = sum(training_flops(request, flops) for request in work.taught if request.client == SERVER)
+        client += sum(training_flops(request, flops) for request in work.distillation if request.client != SERVER)
+        server = sum(training_flops(request, flops) for request in work.distillation if request.client == SERVER)
         answers = sum(len(inference.rows) for inference in work.inferences) * flops.forward
         if method.exchange is not None and method.exchange.answered_by == "clients":
             client += answers

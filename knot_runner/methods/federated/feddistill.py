@@ -77,7 +77,7 @@ def label_distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
     return rows | {"label_logits": inputs.tensors["label_logits"], "known": inputs.tensors["known"]}, loss
 
 
-def ask_own_examples(
+def own_inferences(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained]
 ) -> list[Inference]:
     """Requests inference of each participant's trained model on its own training examples."""
@@ -87,14 +87,14 @@ def ask_own_examples(
     ]
 
 
-def teach_nobody(*_: Any) -> list[LocalTraining]:
+def no_training(*_: Any) -> list[LocalTraining]:
     """The server trains nothing."""
     return []
 
 
-def take_label_means(
+def fold_label_means(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
-    logits: list[Tensor], taught: list[Trained],
+    logits: list[Tensor], distilled: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
     """Stores what each participant sends: mean logits and count of each of its labels."""
     sent: FederatedState = {}
@@ -113,6 +113,6 @@ FEDDISTILL = Method(
     own_models.fold,
     own_models.deployed,
     one_model=False,
-    exchange=Exchange(ask_own_examples, teach_nobody, take_label_means, answered_by="clients"),
+    exchange=Exchange(own_inferences, no_training, fold_label_means, answered_by="clients"),
     traffic=LABEL_LOGITS,
 )

@@ -14,12 +14,12 @@ from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Exchange, Method
 from knot_runner.methods.federated import own_models
 from knot_runner.methods.federated.own_models import kept_models
-from knot_runner.methods.federated.server_distillation import ask_clients, distillation_request, distilled_row
+from knot_runner.methods.federated.server_distillation import client_inferences, distillation_request, distilled_row
 from knot_runner.methods.federated.traffic import PUBLIC_LOGITS
 from knot_runner.methods.federation import FederatedState, Federation
 
 
-def teach_clients(
+def client_training(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor],
 ) -> list[LocalTraining]:  # fmt: skip
@@ -33,14 +33,14 @@ def teach_clients(
     ]  # fmt: skip
 
 
-def take_clients(
+def fold_clients(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
-    logits: list[Tensor], taught: list[Trained],
+    logits: list[Tensor], distilled: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
     """Stores every participant's distilled model; accuracies are on its own test examples."""
-    tested = sum(len(federation.clients[result.client].test) for result in taught)
-    row = distilled_row(taught, tested if federation.training.measures(round) else 0)
-    return {**state, **kept_models(taught)}, row
+    tested = sum(len(federation.clients[result.client].test) for result in distilled)
+    row = distilled_row(distilled, tested if federation.training.measures(round) else 0)
+    return {**state, **kept_models(distilled)}, row
 
 
 FEDMD = Method(
@@ -49,6 +49,6 @@ FEDMD = Method(
     own_models.fold,
     own_models.deployed,
     one_model=False,
-    exchange=Exchange(ask_clients, teach_clients, take_clients, answered_by="clients"),
+    exchange=Exchange(client_inferences, client_training, fold_clients, answered_by="clients"),
     traffic=PUBLIC_LOGITS,
 )

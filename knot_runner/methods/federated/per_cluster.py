@@ -22,7 +22,7 @@ def per_cluster(method: Method, clusters: list[Federation]) -> Method:
     members alone.
     """
     bound = functools.partial
-    steps = (_ask, _teach, _take)
+    steps = (_plan_inference, _plan_training, _fold_exchange)
     exchange = Exchange(*(bound(step, method.exchange, clusters) for step in steps)) if method.exchange else None
     return Method(
         bound(_init, method, clusters),
@@ -64,7 +64,7 @@ def _tagged(number: int, requests: list[Any]) -> list[Any]:
 
 def work_of_cluster(number: int, work: RoundWork) -> RoundWork:
     """Returns the part of ``work`` for cluster ``number``."""
-    parts = work.requests, work.inferences, work.taught
+    parts = work.requests, work.inferences, work.distillation
     return RoundWork(*([one for one in part if one.cluster == number] for part in parts), work.classes)
 
 
@@ -130,11 +130,11 @@ def _parts(
     for number, cluster in enumerate(clusters):
         own, members = cluster_state(state, number), set(cluster.numbers)
         own_results = [result for result in trained if result.client in members]
-        inferences = exchange.ask(hp, own, cluster, round, own_results) if own_results else []
+        inferences = exchange.plan_inference(hp, own, cluster, round, own_results) if own_results else []
         yield _ClusterRound(number, cluster, own, own_results, inferences)
 
 
-def _ask(
+def _plan_inference(
     exchange: Exchange, clusters: list[Federation], hp: Any, state: FederatedState, _: Federation, round: int,
     trained: list[Trained],
 ) -> list[Inference]:  # fmt: skip
@@ -142,30 +142,30 @@ def _ask(
     return [one for part in parts for one in _tagged(part.number, part.inferences)]
 
 
-def _teach(
+def _plan_training(
     exchange: Exchange, clusters: list[Federation], hp: Any, state: FederatedState, _: Federation, round: int,
     trained: list[Trained], logits: list[Tensor],
 ) -> list[LocalTraining]:  # fmt: skip
-    answers, requests = iter(logits), []
+    outputs, requests = iter(logits), []
     for part in _parts(exchange, clusters, hp, state, round, trained):
-        own = [next(answers) for _ in part.inferences]
-        taught = exchange.teach(hp, part.state, part.cluster, round, part.trained, own) if own else []
-        requests += _tagged(part.number, taught)
+        own = [next(outputs) for _ in part.inferences]
+        planned = exchange.plan_training(hp, part.state, part.cluster, round, part.trained, own) if own else []
+        requests += _tagged(part.number, planned)
     return requests
 
 
-def _take(
+def _fold_exchange(
     exchange: Exchange, clusters: list[Federation], hp: Any, state: FederatedState, _: Federation, round: int,
-    trained: list[Trained], logits: list[Tensor], taught: list[Trained],
+    trained: list[Trained], logits: list[Tensor], distilled: list[Trained],
 ) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
-    """Runs ``take`` for each cluster; log entry ``exchanged``: the row of each cluster."""
-    answers, results, states, rows = iter(logits), iter(taught), [], []
+    """Folds the exchange of each cluster; log entry ``exchanged``: the row of each cluster."""
+    outputs, results, states, rows = iter(logits), iter(distilled), [], []
     for part in _parts(exchange, clusters, hp, state, round, trained):
-        own, after, row = [next(answers) for _ in part.inferences], part.state, {}
+        own, after, row = [next(outputs) for _ in part.inferences], part.state, {}
         if own:
-            trainings = exchange.teach(hp, part.state, part.cluster, round, part.trained, own)
-            taught_results = [next(results) for _ in trainings]
-            after, row = exchange.take(hp, part.state, part.cluster, round, part.trained, own, taught_results)
+            trainings = exchange.plan_training(hp, part.state, part.cluster, round, part.trained, own)
+            distilled_results = [next(results) for _ in trainings]
+            after, row = exchange.fold(hp, part.state, part.cluster, round, part.trained, own, distilled_results)
         states.append(after)
         rows.append(row)
     return joint_state(states), {"exchanged": rows}

@@ -26,7 +26,7 @@ SERVER = -1
 ENSEMBLE = "ensemble"
 
 
-def ask_clients(
+def client_inferences(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained]
 ) -> list[Inference]:
     """Requests inference of each of the round's clients on the transfer set, then on the random examples, if the
@@ -40,7 +40,7 @@ def ask_clients(
     return [federation.inference(result.client, result.model, rows, "train") for rows in row_sets for result in trained]
 
 
-def teach_server(
+def server_training(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor],
 ) -> list[LocalTraining]:  # fmt: skip
@@ -94,24 +94,24 @@ def distillation_request(
     )
 
 
-def take_server(
+def fold_server(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
-    logits: list[Tensor], taught: list[Trained],
+    logits: list[Tensor], distilled: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
     """The distilled model in the place of the averaged one; its loss and steps, and in rounds that are measured the
     accuracy on the test examples before distillation (of the averaged model) and after."""
-    (server,) = taught
+    (server,) = distilled
     tested = len(federation.server.test) if federation.training.measures(round) else 0
-    return {**state, "weights": server.weights, "buffers": server.buffers}, distilled_row(taught, tested)
+    return {**state, "weights": server.weights, "buffers": server.buffers}, distilled_row(distilled, tested)
 
 
-def distilled_row(taught: list[Trained], tested: int) -> dict[str, float]:
-    """Returns the log entries of the models distilled (``taught``) in a round; ``tested``: total number of their test
+def distilled_row(distilled: list[Trained], tested: int) -> dict[str, float]:
+    """Returns the log entries of the models ``distilled`` in a round; ``tested``: total number of their test
     examples, 0 where they were not evaluated."""
-    loss, steps = sum(one.loss for one in taught) / len(taught), sum(one.steps for one in taught)
+    loss, steps = sum(one.loss for one in distilled) / len(distilled), sum(one.steps for one in distilled)
     row = {"distil_loss": loss, "distil_steps": steps}
     if tested:
-        before, after = sum(one.before for one in taught), sum(one.after for one in taught)
+        before, after = sum(one.before for one in distilled), sum(one.after for one in distilled)
         row |= {"distil_tested": tested, "distil_before": before / tested, "distil_after": after / tested}
     return row
 
@@ -172,4 +172,4 @@ def _recipe(hp: FederatedSettings, spec: ServerDistillation) -> Recipe:
     )
 
 
-DISTILLATION = Exchange(ask_clients, teach_server, take_server)
+DISTILLATION = Exchange(client_inferences, server_training, fold_server)

@@ -60,7 +60,7 @@ def public_logits(hp: FederatedSettings, federation: Federation, work: RoundWork
     biases = 1 if needs_bias(hp.distil.weighting) else 0
     up = _bytes(work.requests, work.classes * (rows + biases))
     down = 0
-    for request in work.taught:
+    for request in work.distillation:
         received = [name for name in request.inputs if name != str(request.client)]
         down += _bytes([request], work.classes * rows * len(received))
     return down, up

@@ -46,8 +46,8 @@ def client_rounds(
         after.clear()
         return run_exchange(method, context.hp, federation, engine, round, state, trained, see)
 
-    def see(inferences: list[Inference], logits: list[Tensor], taught: list[LocalTraining]) -> None:
-        after.update(inferences=inferences, taught=taught, classes=logits[0].shape[1])
+    def see(inferences: list[Inference], logits: list[Tensor], distillation: list[LocalTraining]) -> None:
+        after.update(inferences=inferences, distillation=distillation, classes=logits[0].shape[1])
 
     def observe(round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
         row = measure(round, state, RoundWork(requests, **after), trained, training.measures(round))
@@ -72,15 +72,15 @@ def run_exchange(
     """Runs the method's :class:`Exchange` after the fold of ``round``, if it has one; returns the new state and its log
     entries. ``see`` receives the exchange's requests. Raises :class:`DivergedError`."""
     steps = method.exchange
-    inferences = steps.ask(hp, state, federation, round, trained) if steps and trained else []
+    inferences = steps.plan_inference(hp, state, federation, round, trained) if steps and trained else []
     if not inferences:
         return state, {}
     logits = engine.logits(inferences)
-    requests = steps.teach(hp, state, federation, round, trained, logits)
+    requests = steps.plan_training(hp, state, federation, round, trained, logits)
     see(inferences, logits, requests)
-    taught = engine.train(requests)
-    check_outcomes(round, taught, federation)
-    return steps.take(hp, state, federation, round, trained, logits, taught)
+    distilled = engine.train(requests)
+    check_outcomes(round, distilled, federation)
+    return steps.fold(hp, state, federation, round, trained, logits, distilled)
 
 
 def reached_target(training: FederatedTraining, rows: list[LogRow]) -> bool:

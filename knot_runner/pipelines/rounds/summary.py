@@ -30,11 +30,11 @@ def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any
 
 def _distilled(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns a summary of the server's distillations."""
-    taught = [row for row in rows if "distil_loss" in row]
-    if not taught:
+    distilled = [row for row in rows if "distil_loss" in row]
+    if not distilled:
         return {}
-    found = {"rounds": len(taught), "loss": taught[-1]["distil_loss"]}
-    measured = [(row["distil_before"], row["distil_after"]) for row in taught if "distil_after" in row]
+    found = {"rounds": len(distilled), "loss": distilled[-1]["distil_loss"]}
+    measured = [(row["distil_before"], row["distil_after"]) for row in distilled if "distil_after" in row]
     if measured:
         gains = [after - before for before, after in measured]
         found |= {"before": measured[-1][0], "after": measured[-1][1], "gain": sum(gains) / len(gains)}

@@ -38,8 +38,8 @@ class Played:
         for round in range(rounds):
             requests, after = method.plan(hp, state, self.federation, round), {}
 
-            def see(asked, logits, taught, after=after):
-                after.update(inferences=asked, taught=taught, classes=logits[0].shape[1])
+            def see(inferences, logits, distillation, after=after):
+                after.update(inferences=inferences, distillation=distillation, classes=logits[0].shape[1])
 
             trained = self.world.engine.train(requests)
             state, _ = method.fold(hp, state, self.federation, round, requests, trained)
