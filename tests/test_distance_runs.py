@@ -34,8 +34,8 @@ GAPS = {2: 1.6e-2, 10: 4.0e-3, 200: 9.5e-5}
 
 def context(out, *overrides, said=None):
     (job,) = compose_jobs([*SMALL, f"paths.out={out}", *overrides], None)
-    say = [].append if said is None else said.append
-    return RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, say)
+    note = [].append if said is None else said.append
+    return RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, note)
 
 
 def test_the_record_against_pot_and_the_algorithm_itself(tmp_path):

@@ -100,7 +100,7 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
         from knot_runner.pipelines.runs.single_run import complete_run  # torch: only now, not for a mistyped key
         from knot_runner.sweeps.job import run_context
 
-        with Live(console) as live, messages_to(live.say):
+        with Live(console) as live, messages_to(live.note):
             complete_run(run_context(job, live.watch, LOGGER.info, code=code, keep=keep))
     except UserError:
         raise
@@ -141,7 +141,7 @@ def _sweep(command: Command, code: str | None, console: Console) -> int:
         plan = new_plan(Path(jobs[0].settings.paths.out), jobs[0].settings.fail_fast, code)
         with locked(lock_of_sweep(plan.folder)):
             write_plan(plan, {job.run_id: job.own_config for job in to_do})
-            with Board(to_do, len(there), console) as board, messages_to(board.say):
+            with Board(to_do, len(there), console) as board, messages_to(board.note):
                 outcomes = _launched(plan, to_do, command.hydra)
     diverged = [job for job in there if states[job.run_id] == "diverged"]
     lines, exit_code = sweep_summary(to_do + diverged, len(there) - len(diverged), outcomes, len(jobs) - len(unlike))

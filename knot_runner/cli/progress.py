@@ -52,6 +52,6 @@ class Live:
             return
         self._progress.update(task, completed=done, total=total, text=text)
 
-    def say(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Print a permanent line."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)

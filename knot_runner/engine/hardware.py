@@ -48,8 +48,8 @@ def prepare_device(hardware: HardwareSettings) -> torch.device:
     return device
 
 
-def prepare_cpu_device(hardware: HardwareSettings, say: Callable[[str], None]) -> torch.device:
-    """:func:`prepare_device` for work that always runs on the CPU; ``say`` prints it if another is configured."""
+def prepare_cpu_device(hardware: HardwareSettings, note: Callable[[str], None]) -> torch.device:
+    """:func:`prepare_device` for work that always runs on the CPU; ``note`` prints it if another is configured."""
     if prepare_device(hardware).type != "cpu":
-        say(f"hardware.device={hardware.device}: optimal transport and encoders run on the CPU")
+        note(f"hardware.device={hardware.device}: optimal transport and encoders run on the CPU")
     return torch.device("cpu")

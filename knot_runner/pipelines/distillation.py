@@ -37,7 +37,7 @@ LARGE_RATIO = 10.0
 
 def run_distillation(context: RunContext) -> dict[str, Any]:
     """Teachers, soft labels, distillation, evaluation; the result's content. Raises :class:`UserError`."""
-    settings, hp, folder, say = context.settings, context.hp, context.folder, context.note
+    settings, hp, folder, note = context.settings, context.hp, context.folder, context.note
     began = time.monotonic()
     store = context.store
     with contextlib.ExitStack() as stack:
@@ -48,19 +48,19 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
         counts = of_parties(task)
         federation = make_federation(context, task, store, random_examples(hp))
         notes = _notes(context, task, counts, federation.notes)
-        for note in notes:
-            say(note)
+        for line in notes:
+            note(line)
         METHODS[settings.method["algorithm"]].init(hp, federation)  # the last check of the user's input
         head = _describe(context, task, counts, executor)
         write_atomic(folder / "config.yaml", context.config_yaml)
         try:
             state = advance_stages(context, federation, executor, store)
         except DivergedError as problem:
-            say(str(problem))
+            note(str(problem))
             return {**head, "status": "diverged", "metrics": {}, "notes": [*notes, str(problem)]}
         for line in large_terms(state.get("terms")):
             notes.append(line)
-            say(line)
+            note(line)
         measured = evaluate(context, task, federation, state, executor)
         measured |= _bound(context, federation, state, executor)
         costs = distillation_costs(context, federation, store)

@@ -92,9 +92,9 @@ class Board:
 
     def _tell(self, text: str) -> None:
         done = len(self._jobs) - len(self._waiting)
-        self.say(f"[{self._there + done}/{self._there + len(self._jobs)}] {text}")
+        self.note(f"[{self._there + done}/{self._there + len(self._jobs)}] {text}")
 
-    def say(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Print a line above the live view."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 

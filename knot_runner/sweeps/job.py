@@ -102,14 +102,14 @@ def _carried_out(job: ComposedJob, plan: Plan, services: Services | None, own_pr
 
 
 def _logged(job: ComposedJob, plan: Plan, services: Services, log: TextIO, progress: ProgressFile) -> SweepState:
-    def say(text: str) -> None:
+    def note(text: str) -> None:
         with contextlib.suppress(OSError):  # disk full: the run itself reports this when it commits
             print(time.strftime("%H:%M:%S"), text, file=log, flush=True)
 
-    context = run_context(job, progress.watch, say, services=services, code=plan.code)
+    context = run_context(job, progress.watch, note, services=services, code=plan.code)
     # written first, so that the job is known however it ends
     write_atomic(job.folder / "config.yaml", context.config_yaml)
-    say(f"begin {job.run_id} on {job.settings.hardware.device}, process {os.getpid()}")
+    note(f"begin {job.run_id} on {job.settings.hardware.device}, process {os.getpid()}")
     try:
         state: SweepState = run_locked(context)["status"]
     except UserError as problem:
@@ -122,7 +122,7 @@ def _logged(job: ComposedJob, plan: Plan, services: Services, log: TextIO, progr
         kind: Kind = "memory" if isinstance(problem, MemoryError) or _out_of_memory(problem) else "error"
         return _failed(job.folder, kind, f"{type(problem).__name__}: {problem}", log)
     clear_failure(job.folder)
-    say(state)
+    note(state)
     return state
 
 

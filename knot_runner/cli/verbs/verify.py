@@ -179,7 +179,7 @@ def _compared(run: BundledRun, options: VerifyOptions, place: RerunPlace) -> tup
     elif options.rounds is not None and options.rounds < len(rows):
         cut = options.rounds
         job = job_here(run.config, place, cut)
-    with Live(Console(stderr=True)) as live, messages_to(live.say):
+    with Live(Console(stderr=True)) as live, messages_to(live.note):
         made = made_again(job, live.watch, lambda _: None)
     if cut is None:
         found = compare_whole(run.result, rows, made.result, made.rows)

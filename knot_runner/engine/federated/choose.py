@@ -20,13 +20,13 @@ DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.float32
 
 def make_engine(
     hardware: HardwareSettings, network: Network, data: ClientData, test: ClientData,
-    say: Callable[[str], None] = silent, plugins: Sequence[str] = (), shared: bool = False,
+    note: Callable[[str], None] = silent, plugins: Sequence[str] = (), shared: bool = False,
     others: Sequence[Network] = (),
 ) -> Engine:  # fmt: skip
     """The engine, ready to train. ``auto`` is lean on a CPU; on a GPU stacked, or loop for a text model or one's own.
 
-    ``say`` prints a line for the user. ``plugins``: of the run. ``shared``: several threads will use the engine (lean).
-    ``others``: further networks, which requests name from 1 on.
+    ``note`` prints a line for the user. ``plugins``: of the run. ``shared``: several threads will use the
+    engine (lean). ``others``: further networks, which requests name from 1 on.
     Raises :class:`UserError` naming the key for a device, engine and precision that do not go together.
     """
     device = prepare_device(hardware)
@@ -51,21 +51,21 @@ def make_engine(
         from knot_runner.engine.federated.lean.engine import Lean
 
         workers = hardware.workers or os.cpu_count() or 1
-        return Lean(network, data, test, dtype, workers, hardware.threads, shared, say, plugins, others)
+        return Lean(network, data, test, dtype, workers, hardware.threads, shared, note, plugins, others)
     if name == "ray":
         from knot_runner.engine.federated.ray_engine import RayEngine
 
         return RayEngine(
-            network, data, test, dtype, hardware.workers, hardware.threads, say=say, plugins=plugins, others=others
+            network, data, test, dtype, hardware.workers, hardware.threads, note=note, plugins=plugins, others=others
         )
     data, test = data.to(device), test.to(device)  # once for all networks
-    engines = [_in_process(name, hardware, one, data, test, device, say) for one in networks]
+    engines = [_in_process(name, hardware, one, data, test, device, note) for one in networks]
     return engines[0] if len(engines) == 1 else PerNetwork(engines)
 
 
 def _in_process(
     name: str, hardware: HardwareSettings, network: Network, data: ClientData, test: ClientData, device: torch.device,
-    say: Callable[[str], None],
+    note: Callable[[str], None],
 ) -> Engine:  # fmt: skip
     """The stacked engine or the loop, of one network."""
     dtype = DTYPES[hardware.precision]
@@ -73,7 +73,7 @@ def _in_process(
         from knot_runner.engine.federated.stacked.engine import Stacked
 
         autocast = "bf16" if hardware.precision == "bf16" else "none"
-        return Stacked(network, data, test, device, dtype, hardware.stack, autocast, hardware.precision == "tf32", say)
+        return Stacked(network, data, test, device, dtype, hardware.stack, autocast, hardware.precision == "tf32", note)
     from knot_runner.engine.federated.loop import Loop
 
     return Loop(network, data, test, device, dtype)

@@ -37,7 +37,7 @@ class RayEngine:
     ``lean`` does, with its bits. Any number of threads may use it at once.
 
     The data go to each machine once. An actor that is lost ends the runs that use the engine with a :class:`UserError`;
-    the same command resumes from the last commit. ``say`` prints a line for the user; ``plugins``, ``others``: as of
+    the same command resumes from the last commit. ``note`` prints a line for the user; ``plugins``, ``others``: as of
     :class:`Lean`.
     """
 
@@ -46,7 +46,7 @@ class RayEngine:
 
     def __init__(
         self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype, workers: int, threads: int,
-        say: Callable[[str], None] = silent, plugins: Sequence[str] = (), others: Sequence[Network] = (),
+        note: Callable[[str], None] = silent, plugins: Sequence[str] = (), others: Sequence[Network] = (),
     ) -> None:  # fmt: skip
         self._ray = ray = connected(_KEY)
         count = _number(ray, workers, threads)
@@ -58,7 +58,7 @@ class RayEngine:
         for one in self._actors:
             self._idle.put(one)
         self._lock, self._lost, self._closed = threading.Lock(), "", False
-        say(f"ray: clients are dealt to {count} actors")
+        note(f"ray: clients are dealt to {count} actors")
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`Engine`."""

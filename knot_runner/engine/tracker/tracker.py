@@ -26,8 +26,8 @@ class Tracker:
     """``none``: does nothing. Another: one mirror per run id, begun with the first logged number, closed on every exit
     path. Raises :class:`UserError` for an unknown tracker, or one whose package is not installed."""
 
-    def __init__(self, run: TrackedRun, say: Callable[[str], None]) -> None:
-        self._name, self._run, self._say = run.spec.name, run, say
+    def __init__(self, run: TrackedRun, note: Callable[[str], None]) -> None:
+        self._name, self._run, self._note = run.spec.name, run, note
         self._mirror: Mirror | None = None
         self._leaving = contextlib.ExitStack()
         self._waiting = self._name != "none"
@@ -68,7 +68,7 @@ class Tracker:
             call(self._mirror)
         except Exception as problem:  # a failing mirror must never end the run
             self._mirror = None
-            self._say(f"tracker: {self._name} failed ({first_line(problem)}); the local records go on without it")
+            self._note(f"tracker: {self._name} failed ({first_line(problem)}); the local records go on without it")
 
     def _begin_once(self) -> None:
         if not self._waiting:
@@ -78,7 +78,7 @@ class Tracker:
         try:
             self._mirror = (load(begin) if isinstance(begin, str) else begin)(self._run)
         except Exception as problem:  # no server, no key, no service: the run itself needs none of them
-            self._say(
+            self._note(
                 f"tracker: {self._name} did not start ({first_line(problem)}); the local records go on without it"
             )
 

@@ -30,7 +30,7 @@ def probe_arrays(
     network: Network,
     device: torch.device,
     watch: ProbeProgress,
-    say: Callable[[str], None],
+    note: Callable[[str], None],
 ) -> dict[str, Tensor]:
     """The arrays of ``probe.safetensors``, on the CPU: K temperatures, N images of Fig. 1, M wrong ones of Fig. 2.
 
@@ -42,20 +42,20 @@ def probe_arrays(
     """
     of_class = _shown_rows(hp, data, network)
     probed = Probed(start_probe(hp, settings, data, test, network, device, watch), data, device)
-    rows = {key: _draw(settings.seed, key, getattr(hp, key), data, say) for key in ("images", "boundary_images")}
+    rows = {key: _draw(settings.seed, key, getattr(hp, key), data, note) for key in ("images", "boundary_images")}
     return {
         "temperatures": torch.tensor(hp.temperatures, dtype=torch.float64),
         **gradient_arrays(hp, probed, rows["images"], watch),
         **boundary_arrays(hp, probed, rows["boundary_images"], watch),
-        **_softmax(hp, probed, of_class, say),
+        **_softmax(hp, probed, of_class, note),
     }
 
 
-def _draw(seed: int, key: str, most: int, data: ImageData, say: Callable[[str], None]) -> Tensor:
+def _draw(seed: int, key: str, most: int, data: ImageData, note: Callable[[str], None]) -> Tensor:
     """Rows of up to ``most`` training images, drawn by the seed, ascending."""
     there = len(data.labels)
     if most > there:
-        say(f"method.{key}: {most:,} wanted, all {there:,} training images taken")
+        note(f"method.{key}: {most:,} wanted, all {there:,} training images taken")
     return torch.randperm(there, generator=generator(seed, "probe", key))[:most].sort().values
 
 
@@ -71,7 +71,7 @@ def _shown_rows(hp: ProbeSettings, data: ImageData, network: Network) -> Tensor:
 
 
 @torch.no_grad()
-def _softmax(hp: ProbeSettings, probed: Probed, rows: Tensor, say: Callable[[str], None]) -> dict[str, Tensor]:
+def _softmax(hp: ProbeSettings, probed: Probed, rows: Tensor, note: Callable[[str], None]) -> dict[str, Tensor]:
     """Fig. 3: softmax(z / T) of the first misclassified image of ``rows``; of the first, with a warning, when all are
     right.
 
@@ -80,7 +80,7 @@ def _softmax(hp: ProbeSettings, probed: Probed, rows: Tensor, say: Callable[[str
     logits = torch.cat([probed.model(images) for images, _ in probed.batches(rows)])
     wrong = (logits.argmax(1) != hp.shown_class).nonzero()[:, 0]
     if not len(wrong):
-        say(f"method.shown_class: all {len(rows):,} images of class {hp.shown_class} are right; the first is shown")
+        note(f"method.shown_class: all {len(rows):,} images of class {hp.shown_class} are right; the first is shown")
     chosen = int(wrong[0]) if len(wrong) else 0
     shares = [torch.softmax(logits[chosen] / temperature, 0).cpu() for temperature in hp.temperatures]
     return {

@@ -22,12 +22,12 @@ Usable = Callable[[dict[str, Any], dict[str, Tensor]], bool]
 OTHER_DATA = "the data changed since this run was interrupted; it begins afresh"
 
 
-def stands(commit: Commit, code: str | None, say: Callable[[str], None]) -> bool:
-    """Returns whether to resume from ``commit``. Warns through ``say`` where other code made it; with ``code``
+def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> bool:
+    """Returns whether to resume from ``commit``. Warns through ``note`` where other code made it; with ``code``
     (``--stale=rerun``) such a commit is not resumed from."""
     changes = code_changes(commit.values) if commit.step >= 0 else []
     if changes:
-        say(f"{'does not go' if code else 'goes'} on from a commit made otherwise: {'; '.join(changes)}")
+        note(f"{'does not go' if code else 'goes'} on from a commit made otherwise: {'; '.join(changes)}")
     return not (changes and code)
 
 
@@ -39,9 +39,9 @@ class Commits:
     """
 
     def __init__(
-        self, folder: Path, data: str, say: Callable[[str], None], code: str | None = None, plugins: Sequence[str] = ()
+        self, folder: Path, data: str, note: Callable[[str], None], code: str | None = None, plugins: Sequence[str] = ()
     ) -> None:
-        self._checkpoint, self._data, self._say, self._code = Checkpoint(folder, share=True), data, say, code
+        self._checkpoint, self._data, self._note, self._code = Checkpoint(folder, share=True), data, note, code
         self._plugins = list(plugins)
         self.step, self._cost, self._since = -1, 0.0, time.monotonic()
 
@@ -50,12 +50,12 @@ class Commits:
         ``usable``, are dropped with a warning."""
         commit = self._checkpoint.load()
         if commit.problem:
-            self._say(commit.problem)
+            self._note(commit.problem)
         other_data = commit.step >= 0 and commit.values.get("data") != self._data
         if other_data:
-            self._say(OTHER_DATA)
+            self._note(OTHER_DATA)
         complete = commit.step < 0 or other_data or usable(commit.values, commit.tensors)
-        if other_data or not complete or not stands(commit, self._code, self._say):
+        if other_data or not complete or not stands(commit, self._code, self._note):
             self._checkpoint.clear()
             commit = self._checkpoint.load()
         self.step, self._since = commit.step, time.monotonic()

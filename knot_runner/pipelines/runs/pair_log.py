@@ -25,14 +25,14 @@ class PairLog:
     kill is dropped; a log that does not match is set aside with a warning, and all pairs are measured again.
     """
 
-    def __init__(self, path: Path, size: int, say: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, size: int, note: Callable[[str], None]) -> None:
         self.path, self.size = path, size
         self._begin()
         try:
             self._read()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             place = set_aside_files(path.parent, [path.name])
-            say(f"{path}: is damaged or of other work; set aside in {place}, and all pairs are measured again")
+            note(f"{path}: is damaged or of other work; set aside in {place}, and all pairs are measured again")
             self._begin()
         self._since = time.monotonic()
 

@@ -30,7 +30,7 @@ OWN = NETWORKS["own"]
 def test_auto_is_stacked_on_a_gpu_where_all_networks_are_of_the_package(networks, wanted, monkeypatch) -> None:
     made = []
 
-    def make(name, hardware, network, data, test, device, say):
+    def make(name, hardware, network, data, test, device, note):
         made.append((name, network))
         return SimpleNamespace(name=name, device=device)
 

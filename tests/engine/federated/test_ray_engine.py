@@ -36,8 +36,8 @@ def hardware(engine="ray", workers=2, **more):
 
 
 def made(engine="ray", workers=2, said=None, **more):
-    say = said.append if said is not None else (lambda text: None)
-    return make_engine(hardware(engine, workers, **more), NETWORKS[0], DATA, TEST, say, others=NETWORKS[1:])
+    note = said.append if said is not None else (lambda text: None)
+    return make_engine(hardware(engine, workers, **more), NETWORKS[0], DATA, TEST, note, others=NETWORKS[1:])
 
 
 def requests():

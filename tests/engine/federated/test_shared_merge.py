@@ -149,7 +149,7 @@ def test_what_happens_to_the_stack_is_said_to_every_run_that_shares_it_once():
     said, alone, general = [], [], []
     pool = EnginePool(general.append)
     listen = said.append
-    one, _, _ = (pool.engine(hardware("stacked"), MODEL, DATA, TEST, say) for say in (listen, listen, None))
+    one, _, _ = (pool.engine(hardware("stacked"), MODEL, DATA, TEST, note) for note in (listen, listen, None))
     pool.engine(hardware("stacked", precision="float64"), MODEL, DATA, TEST, alone.append)
-    one._shared._engine.say("smaller")
+    one._shared._engine.note("smaller")
     assert (said, alone, general) == (["smaller"], [], ["smaller"])

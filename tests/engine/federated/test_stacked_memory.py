@@ -27,10 +27,10 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-def engine(stack=0, say=lambda text: None):
+def engine(stack=0, note=lambda text: None):
     network = MODELS["mlp"]
     data, test = images(network.inputs), images(network.inputs, 40, 1)
-    return Stacked(network, data, test, CPU, torch.float64, stack, "none", False, say)
+    return Stacked(network, data, test, CPU, torch.float64, stack, "none", False, note)
 
 
 def allocated(network, structure, clients, steps):
@@ -117,7 +117,7 @@ def test_a_stack_that_does_not_fit_is_split_and_said_once(free, stack, room):
     requests, said = cohort(MODELS["mlp"], RECIPES["plain"], sizes=SIZES), []
     expected = engine(stack=stack).train(requests)
     free(3)
-    split = engine(stack=stack, say=said.append)
+    split = engine(stack=stack, note=said.append)
     for _ in range(2):
         for a, b in zip(split.train(requests), expected, strict=True):
             assert float((a.weights - b.weights).abs().max()) < 1e-14 and a.client == b.client
@@ -165,7 +165,7 @@ def test_memory_that_runs_out_halves_the_stack_and_changes_no_result(small, stac
     requests, said = cohort(MODELS["mlp"], RECIPES["momentum"], sizes=SIZES), []
     expected = engine(stack=stack).train(requests)
     small(1)
-    halved = engine(stack=stack, say=said.append)
+    halved = engine(stack=stack, note=said.append)
     for _ in range(2):  # the second round begins with what the first one found
         for a, b in zip(halved.train(requests), expected, strict=True):
             assert float((a.weights - b.weights).abs().max()) < 1e-13 and a.loss == pytest.approx(b.loss, abs=1e-13)

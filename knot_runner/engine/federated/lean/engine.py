@@ -26,7 +26,7 @@ class Lean:
 
     ``shared``: any number of threads may use it at once (then one worker is a process, too), an error of one does not
     affect the others, and a worker that died is replaced by another that repeats its request, once. Otherwise any
-    exception ends the engine. ``say`` prints a line for the user when a worker died. ``plugins``: imported by workers,
+    exception ends the engine. ``note`` prints a line for the user when a worker died. ``plugins``: imported by workers,
     since one may define the objective. ``others``: further networks, numbered from 1 in requests; every worker trains
     them all.
     """
@@ -36,7 +36,7 @@ class Lean:
 
     def __init__(
         self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype, workers: int, threads: int,
-        shared: bool = False, say: Callable[[str], None] = silent, plugins: Sequence[str] = (),
+        shared: bool = False, note: Callable[[str], None] = silent, plugins: Sequence[str] = (),
         others: Sequence[Network] = (),
     ) -> None:  # fmt: skip
         self._threads, self._shared = threads, shared
@@ -48,7 +48,7 @@ class Lean:
         else:
             self._data = SharedData(data, test)
             max_deaths = 2 if shared else 1
-            self._pool = LeanPool(networks, self._data, dtype, workers, threads, max_deaths, say, plugins)
+            self._pool = LeanPool(networks, self._data, dtype, workers, threads, max_deaths, note, plugins)
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`Engine`."""

@@ -50,14 +50,14 @@ class LeanPool:
     process trains any of ``networks``.
 
     Any number of threads may call :meth:`run` at once. ``max_deaths``: deaths of workers at one request after which its
-    caller gets a :class:`UserError`; before, the worker is replaced and ``say`` prints a line.
+    caller gets a :class:`UserError`; before, the worker is replaced and ``note`` prints a line.
     """
 
     def __init__(
         self, networks: Sequence[Network], data: SharedData, dtype: torch.dtype, workers: int, threads: int,
-        max_deaths: int, say: Callable[[str], None], plugins: Sequence[str] = (),
+        max_deaths: int, note: Callable[[str], None], plugins: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self._classes, self._max_deaths, self._say = networks[0].classes, max_deaths, say
+        self._classes, self._max_deaths, self._note = networks[0].classes, max_deaths, note
         # an order reads at most two slots (model, control) and has one of its worker's AHEAD for its result
         self._slots = Slots.make(3 * AHEAD * workers, networks, dtype)
         self._allocator = SlotAllocator(self._slots, range(AHEAD * workers, 3 * AHEAD * workers))
@@ -185,7 +185,7 @@ class LeanPool:
                 self._release(each)
                 in_flight.remove(each)
         if in_flight:
-            self._say("hardware.workers: a worker process died (out of memory?); another one repeats what it was at")
+            self._note("hardware.workers: a worker process died (out of memory?); another one repeats what it was at")
 
     def _fail(self, call: Call, problem: BaseException) -> None:
         call.problem = call.problem or problem

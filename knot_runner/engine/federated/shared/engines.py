@@ -21,7 +21,7 @@ from knot_runner.models.network import Network
 from knot_runner.util.processes import Ended
 
 #: prints one line for the user
-_Say = Callable[[str], None]
+_Note = Callable[[str], None]
 
 
 class EnginePool:
@@ -34,11 +34,11 @@ class EnginePool:
 
     Results are those of the engine alone: the same bits with ``lean``, ``loop``, and ``stacked`` at a fixed
     ``hardware.stack``; equal up to rounding with ``stack=0``. Lines for the user go to every run that shares
-    the engine; ``say`` prints them for runs without a ``say`` of their own.
+    the engine; ``note`` prints them for runs without one of their own.
     """
 
-    def __init__(self, say: _Say) -> None:
-        self._say = say
+    def __init__(self, note: _Note) -> None:
+        self._note = note
         self._computing = threading.Lock()  # held by the one engine that computes in this process
         self._lock = threading.Lock()  # of the fields below; acquired after _computing
         self._groups: dict[Hashable, _Group] = {}
@@ -50,13 +50,13 @@ class EnginePool:
         network: Network,
         data: ClientData,
         test: ClientData,
-        say: _Say | None = None,
+        note: _Note | None = None,
         plugins: Sequence[str] = (),
         others: Sequence[Network] = (),
     ) -> Engine:
         """Like :func:`make_engine`, for a run's thread.
 
-        ``say`` is called from any thread, until the engine is closed. Raises :class:`UserError`, and :class:`Ended`
+        ``note`` is called from any thread, until the engine is closed. Raises :class:`UserError`, and :class:`Ended`
         after :meth:`close`.
         """
         key = (*_key(hardware, network, data, test), tuple(plugins), repr(others))
@@ -69,7 +69,7 @@ class EnginePool:
                     self._groups[key] = _Group(hardware, network, data, test, plugins, self._computing, others)
                 group = self._groups[key]
                 member = Member(group.engine, group.shared, lambda: self._leave(key, member))
-                group.join(member, say or self._say)
+                group.join(member, note or self._note)
         return member
 
     def close(self) -> None:
@@ -119,14 +119,14 @@ class _Group:
         plugins: Sequence[str], computing: threading.Lock, others: Sequence[Network],
     ) -> None:  # fmt: skip
         self._data = data, test
-        self._lock, self._listeners = threading.Lock(), dict[Member, _Say]()
+        self._lock, self._listeners = threading.Lock(), dict[Member, _Note]()
         self.engine = make_engine(hardware, network, data, test, self._broadcast, plugins, True, others)
         self.shared = _shared(self.engine, computing)
 
-    def join(self, member: Member, say: _Say) -> None:
+    def join(self, member: Member, note: _Note) -> None:
         """Add a run."""
         with self._lock:
-            self._listeners[member] = say
+            self._listeners[member] = note
         self.shared.users(len(self._listeners))
 
     def leave(self, member: Member) -> bool:
@@ -137,10 +137,10 @@ class _Group:
         return not self._listeners
 
     def _broadcast(self, text: str) -> None:
-        """Print ``text`` for every run, once where runs share a ``say``."""
+        """Print ``text`` for every run, once where runs share a ``note`` function."""
         with self._lock:
-            for say in set(self._listeners.values()):
-                say(text)
+            for note in set(self._listeners.values()):
+                note(text)
 
 
 def _shared(engine: Engine, computing: threading.Lock) -> SharedEngine:

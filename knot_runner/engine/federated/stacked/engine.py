@@ -43,14 +43,14 @@ class Stacked:
     training computes in bfloat16 where autocast does so, weights and measures stay in ``dtype``. ``tf32``: training
     multiplies float32 matrices and convolves in TF32; :class:`UserError` on a CPU, which has none.
 
-    A stack that does not fit into memory, by an estimate or because CUDA memory ran out, is split; ``say`` reports it.
+    A stack that does not fit into memory, by an estimate or because CUDA memory ran out, is split; ``note`` reports it.
     """
 
     name = "stacked"
 
     def __init__(
         self, network: Network, data: ImageData, test: ImageData, device: torch.device, dtype: torch.dtype,
-        stack: int, autocast: Literal["none", "bf16"], tf32: bool, say: Callable[[str], None] = silent,
+        stack: int, autocast: Literal["none", "bf16"], tf32: bool, note: Callable[[str], None] = silent,
     ) -> None:  # fmt: skip
         if tf32 and device.type != "cuda":
             raise UserError(f"hardware.precision: tf32 is a mode of CUDA GPUs, not of {device}; float32 runs there")
@@ -58,7 +58,7 @@ class Stacked:
         self.autocast = autocast == "bf16"
         self.measuring = Loop(network, data, test, device, dtype)
         self.programs: dict[Structure, Program] = {}
-        self.say, self.limits = say, dict[Structure, int]()
+        self.note, self.limits = note, dict[Structure, int]()
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`Engine`. Raises :class:`UserError` when memory runs out with one client at a time."""
@@ -110,7 +110,7 @@ class Stacked:
         if room * each <= free:
             return room
         self._limit(structure, int(free // each))
-        self.say(
+        self.note(
             f"hardware.stack: {room} clients together take {room * each / 1e9:.1f} GB of {free / 1e9:.1f} GB that they "
             f"may take; going on with {self.limits[structure]} {ROUNDING_NOTE}"
         )
@@ -136,7 +136,7 @@ class Stacked:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         self._limit(structure, room // 2)
-        self.say(
+        self.note(
             f"hardware.stack: out of GPU memory with {room} clients together; going on with {self.limits[structure]} "
             f"{ROUNDING_NOTE}"
         )
