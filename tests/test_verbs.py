@@ -29,7 +29,7 @@ def test_ls_shows_what_config_dir_and_plugins_bring(tmp_path, capsys, monkeypatc
         (tmp_path / "method").mkdir(exist_ok=True)
         (tmp_path / "method" / f"{name}.yaml").write_text("# knot-runner method=x\n# a method of mine\nname: x\n")
     plugin = tmp_path / "a_plugin_for_ls.py"
-    plugin.write_text("from knot_runner.methods.weighting import WEIGHTINGS, alike\nWEIGHTINGS['Mine'] = alike\n")
+    plugin.write_text("from knot_runner.methods.weighting import WEIGHTINGS\nWEIGHTINGS['Mine'] = WEIGHTINGS['A']\n")
     monkeypatch.setattr("knot_runner.methods.weighting.WEIGHTINGS", WEIGHTINGS.copy())
     assert cli.main(["ls", f"--config-dir={tmp_path}", f"plugins=[{plugin}]"]) == 0
     said = capsys.readouterr().out

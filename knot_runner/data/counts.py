@@ -21,14 +21,14 @@ TRAIN = "train"
 class Counts:
     """``parties``: name -> split -> int64 [C + 1], the examples of each of ``classes``, then the unlabelled ones.
 
-    ``called``: the word for parties (data sets, clients); ``alike``: whether all share the same classes, unlike several
-    data sets of images.
+    ``called``: the word for parties (data sets, clients); ``same_classes``: whether all share the classes, unlike
+    several data sets of images.
     """
 
     called: str
     classes: list[str]
     parties: dict[str, dict[str, np.ndarray]]
-    alike: bool = True
+    same_classes: bool = True
 
     def record(self) -> dict[str, Any]:
         """For ``result.json``: per party and split the examples of each class; unlabelled ones where there are any."""
@@ -49,7 +49,7 @@ class Counts:
         classes or than ``batch``."""
         trained = {name: splits[TRAIN] for name, splits in self.parties.items() if splits[TRAIN][:-1].any()}
         one_class = {name: counts for name, counts in trained.items() if np.count_nonzero(counts[:-1]) == 1}
-        least = max(len(self.classes) if self.alike else 0, batch or 0)
+        least = max(len(self.classes) if self.same_classes else 0, batch or 0)
         few = {name: n.sum() for name, n in trained.items() if n.sum() < least and name not in one_class}
         lines = []
         if one_class:
@@ -108,13 +108,13 @@ def of_parties(task: PartyTask) -> Counts:
     return Counts("data sets", names, parties)
 
 
-def of_images(task: ImageTask, partition: Partition, alike: bool = True) -> Counts:
-    """Per client (or, not ``alike``, per data set) and split (train, test)."""
+def of_images(task: ImageTask, partition: Partition, same_classes: bool = True) -> Counts:
+    """Per client (or, not ``same_classes``, per data set) and split (train, test)."""
     classes, parties = len(task.classes), {}
     for name, train, test in zip(partition.names, partition.train, partition.test, strict=True):
         train_counts, test_counts = _count(task.train.labels[train], classes), _count(task.test.labels[test], classes)
         parties[name] = {TRAIN: train_counts, "test": test_counts}
-    return Counts("clients" if alike else "data sets", task.classes, parties, alike)
+    return Counts("clients" if same_classes else "data sets", task.classes, parties, same_classes)
 
 
 def of_all_images(task: ImageTask) -> Counts:

@@ -11,7 +11,7 @@ from torch import Tensor
 Weighting = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
-def alike(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
+def equal_weights(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
     """A: W = 1 (section 5.1)."""
     return torch.ones(q.shape[:2])
 
@@ -32,7 +32,7 @@ def from_bias(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
     return (q - biases).norm(dim=2)
 
 
-WEIGHTINGS: dict[str, Weighting] = {"A": alike, "D": data_share, "U": from_uniform, "E": from_bias}
+WEIGHTINGS: dict[str, Weighting] = {"A": equal_weights, "D": data_share, "U": from_uniform, "E": from_bias}
 
 
 def probability_bias(logits: Tensor) -> list[float]:

@@ -56,15 +56,15 @@ def transport_libraries(hp: Any) -> list[str]:
 class Services:
     """Functions and executors by which a run reads data and trains: its own by default, shared ones in a fused sweep.
 
-    Each has the signature of its default, the function or class named here, which is imported on first use. ``beside``:
-    how many other jobs may use them at the same time, so that calls may wait.
+    Each has the signature of its default, the function or class named here, which is imported on first use.
+    ``concurrent``: how many other jobs may use them at the same time, so that calls may wait.
     """
 
     images: Callable[..., ImageTask] = partial(call, "knot_runner.data.images.load:load_images")
     texts: Callable[..., PartyTask] = partial(call, "knot_runner.data.load:load_task")
     engine: Callable[..., Engine] = partial(call, "knot_runner.engine.federated.choose:make_engine")
     executor: Callable[..., Executor] = partial(call, "knot_runner.engine.execute:Executor")
-    beside: int = 0
+    concurrent: int = 0
     unlabelled: Callable[..., UnlabelledImages] = partial(call, "knot_runner.data.images.unlabelled:load_unlabelled")
     parties: Callable[..., PartyTask] = partial(call, "knot_runner.pipelines.parties.setup:read_parties")
 

@@ -91,7 +91,7 @@ def inspect_matrix(context: RunContext) -> RunInputs:
         raise UserError(
             f"partition.clients: {len(partition.names)} are too many for method=dataset_distance; {MAX_LABELS}"
         )
-    counts = of_images(task, partition, alike=context.settings.partition is not None)
+    counts = of_images(task, partition, same_classes=context.settings.partition is not None)
     notes = [*task.notes, *partition.notes, *counts.warnings(), *subsample_note(context.hp.otdd, partition, task)]
     return RunInputs(task, partition, counts, notes)
 

@@ -12,10 +12,10 @@ from knot_runner.data.images import Images, ImageTask, Partition
 from knot_runner.data.load import load_task
 
 
-def counts(called: str = "clients", alike: bool = True, **trained: list[int]) -> Counts:
+def counts(called: str = "clients", same_classes: bool = True, **trained: list[int]) -> Counts:
     """Parties by their training examples: of each class, then unlabelled."""
     parties = {name: {"train": np.array(row), "test": np.array([1] * len(row))} for name, row in trained.items()}
-    return Counts(called, ["ape", "bee", "cow"], parties, alike)
+    return Counts(called, ["ape", "bee", "cow"], parties, same_classes)
 
 
 def images(labels: list[int], test: list[int]) -> ImageTask:
@@ -70,8 +70,9 @@ def test_warnings(trained: dict[str, list[int]], wanted: str | None) -> None:
 
 
 def test_data_sets_of_images_do_not_share_classes() -> None:
-    assert counts(alike=False, a=[1, 1, 0, 0]).warnings() == []
-    assert counts(alike=False, a=[2, 0, 0, 0]).warnings() == ["warning: a: all 2 training examples are of class ape"]
+    assert counts(same_classes=False, a=[1, 1, 0, 0]).warnings() == []
+    one_class = counts(same_classes=False, a=[2, 0, 0, 0]).warnings()
+    assert one_class == ["warning: a: all 2 training examples are of class ape"]
 
 
 def test_many_parties_are_one_line_and_not_in_the_record(monkeypatch) -> None:

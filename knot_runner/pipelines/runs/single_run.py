@@ -70,8 +70,8 @@ def _carry_out(context: RunContext) -> dict[str, Any]:
     """
     with Tracker(_tracked(context), context.note) as tracker:
         result = pipeline_function("run", context.hp)(replace(context, log=tracker.log))
-        if context.services.beside:  # its seconds are wall time, including waits for other jobs
-            result["beside"] = context.services.beside
+        if context.services.concurrent:  # its seconds are wall time, including waits for other jobs
+            result["beside"] = context.services.concurrent
         tracker.finish(result)
     return result
 

@@ -23,14 +23,14 @@ from knot_runner.util.errors import UserError, nearest
 
 #: Every kind of table by name: ``report.kind`` of a preset. A plug-in adds its own.
 TABLE_KINDS: dict[str, TableKind] = {
-    "methods": TableKind(methods_table, computed_metrics, beside="methods"),
-    "grid": TableKind(grid_table, METRICS.keys, beside="methods"),
-    "gains": TableKind(gains_table, computed_metrics, beside="methods"),
-    "personal": TableKind(personal_table, METRICS.keys, PERSONAL_METRICS, beside="methods"),
-    "locals": TableKind(local_models, computed_metrics, beside="locals", needs="knot_table1"),
-    "temperatures": TableKind(temperatures_table, CHILLING_COLUMNS.keys, beside="temperatures"),
-    "trace": TableKind(trace, beside="trace", needs="chill_mnist_notebook"),
-    "clustered": TableKind(clustered, ACCURACY_WEIGHTINGS.keys, beside="clustered"),
+    "methods": TableKind(methods_table, computed_metrics, printed="methods"),
+    "grid": TableKind(grid_table, METRICS.keys, printed="methods"),
+    "gains": TableKind(gains_table, computed_metrics, printed="methods"),
+    "personal": TableKind(personal_table, METRICS.keys, PERSONAL_METRICS, printed="methods"),
+    "locals": TableKind(local_models, computed_metrics, printed="locals", needs="knot_table1"),
+    "temperatures": TableKind(temperatures_table, CHILLING_COLUMNS.keys, printed="temperatures"),
+    "trace": TableKind(trace, printed="trace", needs="chill_mnist_notebook"),
+    "clustered": TableKind(clustered, ACCURACY_WEIGHTINGS.keys, printed="clustered"),
 }
 
 
@@ -91,7 +91,7 @@ def printed_table(made_by: TableKind, kind: str, paper: str | None, metrics: Seq
         if metric not in known:
             raise UserError(f"report.metrics: there is no metric {metric!r}{nearest(metric, known)}")
     table = paper_tables.read_printed(paper) if paper else None
-    if table and table["kind"] != made_by.beside:
+    if table and table["kind"] != made_by.printed:
         raise UserError(f"{paper} cannot stand beside a table of kind {kind}")
     if made_by.needs and table is None:
         raise UserError(f"a table of kind {kind} needs the printed table beside it ({made_by.needs})")

@@ -26,12 +26,12 @@ class TableRequest:
 @dataclass(frozen=True)
 class TableKind:
     """A kind of table. ``make``: returns rows, their heads, groups of columns and footnotes. ``metrics``: valid names
-    in ``report.metrics``, None for any; ``usual``: the default ones; ``beside``: kind of printed table that can be
-    shown beside it, "" for none; ``needs``: a suitable printed table, if the kind requires one since its rows or
+    in ``report.metrics``, None for any; ``usual``: the default ones; ``printed``: kind of the paper's table that
+    can be shown beside it, "" for none; ``needs``: a suitable printed table, if the kind requires one since its rows or
     columns come from it."""
 
     make: Callable[[TableRequest], Parts]
     metrics: Callable[[], Collection[str]] | None = None
     usual: Sequence[str] = ("f1", "sd")
-    beside: str = ""
+    printed: str = ""
     needs: str = ""

@@ -71,7 +71,7 @@ class KnotSettings:
     algorithm: Literal["knot"]
     #: between the student's outputs and a teacher's: one of the tables of ``method.loss``
     loss: dict[str, Any]
-    #: of the teachers, text by text: A (alike), D (by their data), U, E (distance from uniform, from their own bias),
+    #: of the teachers, text by text: A (equal), D (by their data), U, E (distance from uniform, from their own bias),
     #: or a plug-in's
     weighting: str
     #: divide by the sum of weights (Algorithm 1 line 11) or not (eq. 3, public code)

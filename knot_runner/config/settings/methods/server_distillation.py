@@ -21,7 +21,7 @@ class ServerDistillation:
 
     #: as ``method.loss`` of KNOT
     loss: dict[str, Any]
-    #: of the clients: A (alike), D (by their data), U, E (distance from uniform, from their own bias)
+    #: of the clients: A (equal), D (by their data), U, E (distance from uniform, from their own bias)
     weighting: str
     #: logits: the clients are one teacher, by the mean of their logits (paper); each: every client is one (KNOT eq. 3)
     ensemble: Literal["logits", "each"]
