@@ -116,7 +116,7 @@ def out_of_memory(device: torch.device) -> str:
     network = NETWORKS["MLP"] if device.type != "cuda" else _wide()
     cohort, said = _cohort(network, torch.float64, PLAIN), []
     wanted = _trained(network, device, cohort, torch.float64)
-    engine = _engine(network, device, torch.float64, say=said.append)
+    engine = _engine(network, device, torch.float64, note=said.append)
     with _scarce(engine, cohort):
         found = engine.train(cohort)
     engine.close()
