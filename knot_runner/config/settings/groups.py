@@ -125,9 +125,10 @@ class HardwareSettings:
     #: processes that train independent models (or clients) side by side, and read LEAF's large files; 0 = one per core
     #: (engine=ray: of the cluster)
     workers: Annotated[int, Holds(lambda value: 0 <= value <= 1024, "is not in 0..1024; 0 = one per core")]
-    #: what trains clients: loop (the reference), lean (worker processes, CPU), stacked (the cohort as one program), ray
-    #: (lean in actors of a Ray cluster, with its bits and run ids); auto = lean on a CPU, stacked on a GPU
-    engine: Literal["auto", "loop", "lean", "stacked", "ray"] = "auto"
+    #: what trains clients: loop (the reference), lean (worker processes, CPU), native (lean with passes in C++, which a
+    #: compiler on the machine makes once), stacked (the cohort as one program), ray (lean in actors of a Ray cluster,
+    #: with its bits and run ids); auto = lean on a CPU, stacked on a GPU
+    engine: Literal["auto", "loop", "lean", "native", "stacked", "ray"] = "auto"
     #: of federated training; tf32 and bf16 for CUDA only
     precision: Literal["float32", "float64", "tf32", "bf16"] = "float32"
     #: stacked: clients trained together, at most; 0 = the whole cohort

@@ -38,8 +38,8 @@ def make_engine(
     if name == "stacked" and not all(one.is_ours for one in networks):
         what = "a text model" if network.reads_texts else "a model of one's own"
         raise UserError(f"hardware.engine: stacked does not train {what}; lean (CPU) or loop would fit")
-    if name == "lean" and device.type != "cpu":
-        raise UserError("hardware.engine: lean is for the CPU; stacked is for a GPU, loop runs on both")
+    if name in ("lean", "native") and device.type != "cpu":
+        raise UserError(f"hardware.engine: {name} is for the CPU; stacked is for a GPU, loop runs on both")
     if name == "ray" and device.type != "cpu":
         raise UserError("hardware.engine: ray trains on the CPUs of a cluster; hydra/launcher=ray gives each job a GPU")
     if hardware.precision in ("tf32", "bf16") and (device.type != "cuda" or name != "stacked"):
@@ -47,11 +47,12 @@ def make_engine(
             f"hardware.precision: {hardware.precision} is for engine=stacked on CUDA; float32 runs anywhere"
         )
     dtype = DTYPES[hardware.precision]
-    if name == "lean":
+    if name in ("lean", "native"):
         from knot_runner.engine.federated.lean.engine import Lean
 
         workers = hardware.workers or os.cpu_count() or 1
-        return Lean(network, data, test, dtype, workers, hardware.threads, shared, note, plugins, others)
+        native = name == "native"
+        return Lean(network, data, test, dtype, workers, hardware.threads, shared, note, plugins, others, native)
     if name == "ray":
         from knot_runner.engine.federated.ray_engine import RayEngine
 

@@ -28,7 +28,11 @@ def _lean(network, data, test, dtype):
     return Lean(network, data, test, dtype, workers=1, threads=1)
 
 
-ENGINES = {"stacked": _stacked, "lean": _lean}
+def _native(network, data, test, dtype):
+    return Lean(network, data, test, dtype, workers=1, threads=1, native=True)
+
+
+ENGINES = {"stacked": _stacked, "lean": _lean, "native": _native}
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from knot_runner.engine.examples import ClientData, ImageData, normalised
 from knot_runner.engine.federated import flat, local
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference, LocalTraining, Recipe, Trained
 from knot_runner.engine.federated.lean.passes import gram as lean_gram
-from knot_runner.engine.federated.lean.passes.dense import Dense, LayerPairs, affine, pairs
+from knot_runner.engine.federated.lean.passes.dense import Dense, LayerPairs, WeightBias, affine, pairs
 from knot_runner.engine.federated.lean.passes.foreground import Foreground
 from knot_runner.engine.federated.lean.passes.loss import AutogradLoss, BatchLoss, TemperedLoss
 from knot_runner.engine.federated.lean.passes.network import LeanNetwork
@@ -43,10 +43,17 @@ class TrainingClient(Protocol):
         ...
 
 
-def make_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> TrainingClient:
-    """Manual backward pass for MLP and CNN, autograd for the others."""
-    manual = isinstance(network.spec, MlpSettings | CnnSettings)
-    return (ManualBackward if manual else AutogradClient)(network, data, test, dtype)
+def make_client(
+    network: Network, data: ClientData, test: ClientData, dtype: torch.dtype, native: bool = False
+) -> TrainingClient:
+    """Manual backward pass for MLP and CNN, autograd for the others. ``native``: with the compiled passes."""
+    if not isinstance(network.spec, MlpSettings | CnnSettings):
+        return AutogradClient(network, data, test, dtype)
+    if native:
+        from knot_runner.engine.federated.native.client import NativeBackward  # which builds on this module
+
+        return NativeBackward(network, data, test, dtype)
+    return ManualBackward(network, data, test, dtype)
 
 
 class AutogradClient:
@@ -169,13 +176,16 @@ class ManualBackward:
     def _stem(self, recipe: Recipe, sgd: Sgd, images: Tensor) -> Stem:
         spec, (convs, layers) = self._network.spec, pairs(sgd.weights, self._layout)
         if isinstance(spec, CnnSettings):
-            return Convs(convs, [conv.padding for conv in spec.convs], images)
+            return self._convolutions(convs, [conv.padding for conv in spec.convs], images)
         outputs, pixels = layers[0][0].shape
         epochs = sum(phase.epochs for phase in recipe.phases if phase.trains != "head")
         unchanging = sgd.plain and recipe.augment == "none" and len(layers) > 1
         if unchanging and lean_gram.is_cheaper(len(images), pixels, outputs, epochs):
             return lean_gram.Gram(layers[0], images)
         return Pixels(images)
+
+    def _convolutions(self, layers: list[WeightBias], paddings: list[int], images: Tensor) -> Stem:
+        return Convs(layers, paddings, images)
 
     def _correct(self, weights: Tensor, rows: Tensor) -> int:
         """How many of the test images at ``rows`` are classified correctly."""

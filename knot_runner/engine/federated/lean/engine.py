@@ -15,6 +15,7 @@ from knot_runner.engine.federated.dealing import EngineRequest, Result, infer_in
 from knot_runner.engine.federated.lean.client import make_client
 from knot_runner.engine.federated.lean.memory import SharedData
 from knot_runner.engine.federated.lean.pool import LeanPool
+from knot_runner.engine.federated.native.library import native_library
 from knot_runner.models.network import Network
 
 
@@ -28,7 +29,7 @@ class Lean:
     affect the others, and a worker that died is replaced by another that repeats its request, once. Otherwise any
     exception ends the engine. ``note`` prints a line for the user when a worker died. ``plugins``: imported by workers,
     since one may define the objective. ``others``: further networks, numbered from 1 in requests; every worker trains
-    them all.
+    them all. ``native``: with compiled passes (:mod:`knot_runner.engine.federated.native`), at other rounding.
     """
 
     name = "lean"
@@ -37,18 +38,21 @@ class Lean:
     def __init__(
         self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype, workers: int, threads: int,
         shared: bool = False, note: Callable[[str], None] = silent, plugins: Sequence[str] = (),
-        others: Sequence[Network] = (),
+        others: Sequence[Network] = (), native: bool = False,
     ) -> None:  # fmt: skip
+        if native:
+            self.name = "native"
+            native_library(dtype)  # compiled before workers look for it
         self._threads, self._shared = threads, shared
         workers = workers or os.cpu_count() or 1
         networks = [network, *others]
         self._pool = self._data = None
         if workers == 1 and not shared:
-            self._clients = [make_client(one, data, test, dtype) for one in networks]
+            self._clients = [make_client(one, data, test, dtype, native) for one in networks]
         else:
             self._data = SharedData(data, test)
             max_deaths = 2 if shared else 1
-            self._pool = LeanPool(networks, self._data, dtype, workers, threads, max_deaths, note, plugins)
+            self._pool = LeanPool(networks, self._data, dtype, workers, threads, max_deaths, note, plugins, native)
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`Engine`."""

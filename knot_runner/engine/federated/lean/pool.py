@@ -55,7 +55,7 @@ class LeanPool:
 
     def __init__(
         self, networks: Sequence[Network], data: SharedData, dtype: torch.dtype, workers: int, threads: int,
-        max_deaths: int, note: Callable[[str], None], plugins: Sequence[str] = (),
+        max_deaths: int, note: Callable[[str], None], plugins: Sequence[str] = (), native: bool = False,
     ) -> None:  # fmt: skip
         self._classes, self._max_deaths, self._note = networks[0].classes, max_deaths, note
         # an order reads at most two slots (model, control) and has one of its worker's AHEAD for its result
@@ -66,7 +66,7 @@ class LeanPool:
         self._waiting: deque[PoolTask] = deque()
         self._open: set[Call] = set()
         self._closed = False
-        arguments = self._slots, data, networks, threads, plugins
+        arguments = self._slots, data, networks, threads, plugins, native
         self._workers = [WorkerProcess(_PRELOADED, prepare_client, *arguments) for _ in range(workers)]
         self._threads: list[threading.Thread] = []
         for number, worker in enumerate(self._workers):

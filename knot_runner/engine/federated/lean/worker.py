@@ -78,14 +78,15 @@ def unpacked(request: EngineRequest, model: ClientModel, control: Tensor | None)
 
 
 def prepare_client(
-    _: Send, slots: Slots, data: SharedData, networks: Sequence[Network], threads: int, plugins: Sequence[str]
+    _: Send, slots: Slots, data: SharedData, networks: Sequence[Network], threads: int, plugins: Sequence[str],
+    native: bool,
 ) -> Handler:
     """In the worker: threads, memory, data, plug-ins, and the function that executes an order."""
     torch.set_num_threads(threads)
     load_plugins(list(plugins))
     _keep_freed_memory()
     views = data.views()
-    clients = [make_client(network, *views, slots.dtype) for network in networks]
+    clients = [make_client(network, *views, slots.dtype, native) for network in networks]
     return functools.partial(_execute, clients, slots)
 
 

@@ -19,13 +19,13 @@ class Sgd:
     def __init__(self, recipe: Recipe, layout: flat.FlatLayout, weights: Tensor, control: Tensor | None) -> None:
         self.weights, self.lr, self.momentum = weights, recipe.lr, recipe.momentum
         self._rate = _rate(recipe, layout, weights)
-        self._pull: Tensor | None = recipe.proximal * weights if recipe.proximal else None
+        self.pull: Tensor | None = recipe.proximal * weights if recipe.proximal else None
         if control is not None:
-            self._pull = -control.to(weights.dtype) + (0 if self._pull is None else self._pull)
+            self.pull = -control.to(weights.dtype) + (0 if self.pull is None else self.pull)
         head = next(field.start for field in layout.parameters if field.name.startswith("head."))
         self._slices = {"all": slice(None), "head": slice(head, None), "body": slice(head)}
         self._velocities: dict[str, Tensor] = {}
-        self.plain = not self.momentum and self._rate is None and self._pull is None
+        self.plain = not self.momentum and self._rate is None and self.pull is None
         self.alpha = 1.0 if self.momentum else -self.lr
 
     def target(self, trains: str) -> Tensor:
@@ -50,8 +50,8 @@ class Sgd:
                 target.addcmul_(weights, rate)
         elif rate is not None:
             target.addcmul_(weights, rate, value=-self.lr)
-        if self._pull is not None:
-            target.add_(self._pull[part], alpha=-self.alpha)
+        if self.pull is not None:
+            target.add_(self.pull[part], alpha=-self.alpha)
 
     def finish(self, trains: str) -> None:
         """After the gradient was added."""

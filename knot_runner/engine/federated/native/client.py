@@ -1,0 +1,33 @@
+"""A client's local training in the native engine: the lean engine's, with compiled passes where they do the work."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from knot_runner.config.settings import MlpSettings
+from knot_runner.engine.examples import normalised
+from knot_runner.engine.federated.cohort import LocalTraining
+from knot_runner.engine.federated.lean.client import ManualBackward
+from knot_runner.engine.federated.lean.passes.dense import WeightBias
+from knot_runner.engine.federated.lean.passes.stems import Stem
+from knot_runner.engine.federated.native.perceptron import Perceptron
+from knot_runner.engine.federated.native.stem import PooledConvs
+from knot_runner.engine.objectives import tempered
+
+
+class NativeBackward(ManualBackward):
+    """Compiled: of a CNN, pooling and the convolutions' gradients, under any objective; of an MLP, whole epochs of
+    cross-entropy at one temperature on logits. Everything else is as in the lean engine."""
+
+    def _train(self, request: LocalTraining, weights: Tensor) -> tuple[float, int]:
+        options = tempered(request.objective)
+        spec = self._network.spec
+        if not isinstance(spec, MlpSettings) or spec.output != "logits":
+            return super()._train(request, weights)
+        if options is None or options.hard_temperature is not None:
+            return super()._train(request, weights)
+        images, labels = normalised(self._data, request.rows, self._dtype), self._data.labels[request.rows]
+        return Perceptron(request, self._layout, weights, images, labels, options.temperature).train()
+
+    def _convolutions(self, layers: list[WeightBias], paddings: list[int], images: Tensor) -> Stem:
+        return PooledConvs(layers, paddings, images)

@@ -1,0 +1,104 @@
+"""Compiles this folder's C++ once for the machine, keeps it, and calls it.
+
+What is compiled depends on the CPU (``-march=native``), so it lies in the user's cache folder under a name that holds
+the sources, the compiler and the CPU: a home that several kinds of machines share has one of each.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import torch
+
+from knot_runner.util.errors import UserError
+
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-shared", "-fPIC")
+REALS = {torch.float32: "float", torch.float64: "double"}
+#: Values behind the last of an array that the passes may read, in the widest vectors there are.
+SLACK = 64
+
+_HERE = Path(__file__).parent
+
+
+@functools.cache
+def native_library(dtype: torch.dtype) -> ctypes.CDLL:
+    """The compiled passes for ``dtype`` (float32 or float64), from the cache folder if they are there.
+
+    Raises :class:`UserError` without a compiler, where it fails, and where the cache folder cannot be written.
+    """
+    compiler = find_compiler()
+    command = [compiler, *FLAGS, f"-DREAL={REALS[dtype]}"]
+    path = _cache_folder() / f"passes-{_digest(command)}.so"
+    if not path.is_file():
+        _compile(command, path)
+    library = ctypes.CDLL(str(path))
+    library.perceptron_epoch.restype = ctypes.c_double
+    return library
+
+
+def find_compiler() -> str:
+    """The C++ compiler: ``CXX``, or the first of c++, g++ and clang++. Raises :class:`UserError`."""
+    named = os.environ.get("CXX")
+    for name in [named] if named else ["c++", "g++", "clang++"]:
+        found = shutil.which(name)
+        if found is not None:
+            return found
+    what = f"CXX={named} is not there" if named else "c++, g++ and clang++ are not there"
+    raise UserError(f"hardware.engine: native needs a C++ compiler, and {what}; lean needs none")
+
+
+def _cache_folder() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "knot_runner"
+
+
+def _digest(command: list[str]) -> str:
+    """Digest of the sources, the command, the compiler's version and the CPU's instructions."""
+    digest = hashlib.sha256()
+    for source in sorted(_HERE.glob("*.cpp")) + sorted(_HERE.glob("*.h")):
+        digest.update(source.read_bytes())
+    version = subprocess.run([command[0], "--version"], capture_output=True, check=False).stdout
+    digest.update(repr((command, version, _instructions())).encode())
+    return digest.hexdigest()[:20]
+
+
+def _instructions() -> str:
+    """What tells CPUs apart that do not run one another's code."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:  # no Linux
+        return f"{platform.machine()} {platform.processor()}"
+    named = ("flags", "Features", "model name", "CPU part")
+    return repr(sorted({line for line in lines if line.startswith(named)}))
+
+
+def _compile(command: list[str], path: Path) -> None:
+    """Compile to ``path``, which is there whole or not at all. Raises :class:`UserError`."""
+    sources = [str(source) for source in sorted(_HERE.glob("*.cpp"))]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            made = Path(folder) / path.name
+            done = subprocess.run([*command, *sources, "-o", str(made)], capture_output=True, text=True, check=False)
+            if done.returncode:
+                first = next((line for line in done.stderr.splitlines() if "error" in line), "it gave no reason")
+                raise UserError(f"hardware.engine: native was not compiled by {command[0]}: {first}; lean needs no compiler")
+            made.replace(path)
+    except OSError as problem:
+        raise UserError(
+            f"hardware.engine: native keeps what it compiles in {path.parent}: {problem.strerror}; "
+            "XDG_CACHE_HOME names another folder, and lean compiles nothing"
+        ) from None
+
+
+def address(tensor: torch.Tensor | None) -> ctypes.c_void_p:
+    """Where the values of a contiguous tensor lie; null for None."""
+    return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())

@@ -1,0 +1,136 @@
+"""Local training of a perceptron by compiled epochs (``perceptron.cpp``)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from knot_runner.engine.examples import augmented_images
+from knot_runner.engine.federated import flat, local
+from knot_runner.engine.federated.cohort import LocalTraining, Recipe
+from knot_runner.engine.federated.lean.passes import gram
+from knot_runner.engine.federated.lean.passes.dense import WeightBias, pairs
+from knot_runner.engine.federated.lean.passes.sgd import Sgd
+from knot_runner.engine.federated.native.library import SLACK, address, native_library
+
+
+class _Layer(ctypes.Structure):
+    """Layer of ``perceptron.cpp``."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("weight", "bias", "weight_velocity", "bias_velocity")),
+        *((name, ctypes.c_void_p) for name in ("weight_pull", "bias_pull")),
+        *((name, ctypes.c_int32) for name in ("inputs", "outputs", "learns")),
+    ]
+
+
+def _client_structure(real: type) -> type[ctypes.Structure]:
+    """Client of ``perceptron.cpp``, with REAL = ``real``."""
+
+    class Client(ctypes.Structure):
+        _fields_ = [
+            *((name, ctypes.c_void_p) for name in ("images", "gram", "start", "changes", "labels")),
+            ("examples", ctypes.c_int64),
+            *((name, ctypes.c_int32) for name in ("layers", "batch")),
+            *((name, real) for name in ("lr", "momentum", "rate", "bias_rate", "inverse_temperature")),
+        ]
+
+    return Client
+
+
+_CLIENTS = {torch.float32: _client_structure(ctypes.c_float), torch.float64: _client_structure(ctypes.c_double)}
+
+
+class Perceptron:
+    """One client's training. ``weights`` [P] change in place; ``images`` [n, C, H, W] normalised, ``labels`` [n]."""
+
+    def __init__(
+        self, request: LocalTraining, layout: flat.FlatLayout, weights: Tensor, images: Tensor, labels: Tensor,
+        temperature: float,
+    ) -> None:  # fmt: skip
+        recipe = request.recipe
+        self._request, self._layout, self._images, self._labels = request, layout, images, labels
+        self._library = native_library(weights.dtype)
+        self._sgd = Sgd(recipe, layout, weights, request.control)
+        self._layers = pairs(weights, layout)[1]
+        self._gram = _GramForm(self._layers[0], images) if self._gram_pays(recipe) else None
+        self._pixels = _with_slack(images)
+        decay = recipe.weight_decay + recipe.proximal
+        bias_decay = recipe.weight_decay * recipe.decay_biases + recipe.proximal
+        self._options = (recipe.lr, recipe.momentum, decay, bias_decay, 1 / temperature)
+
+    def train(self) -> tuple[float, int]:
+        """Returns (mean loss, steps) of all epochs."""
+        recipe, total, steps = self._request.recipe, 0.0, 0
+        for epoch in local.epochs(self._request, recipe.augment):
+            order, pixels, labels = epoch.order.contiguous(), self._pixels, self._labels
+            if epoch.shifts is not None:
+                pixels = _with_slack(augmented_images(self._images.index_select(0, order), epoch.shifts, epoch.flips))
+                order, labels = torch.arange(len(order)), labels[order]
+            total += self._epoch(epoch.trains, order, pixels, labels)
+            steps += -(-len(order) // recipe.batch)
+        if self._gram is not None:
+            self._gram.finish()
+        return total / max(steps, 1), steps
+
+    def _gram_pays(self, recipe: Recipe) -> bool:
+        """Whether the first layer is multiplied by the images' inner products (:mod:`..lean.passes.gram`)."""
+        outputs, pixels = self._layers[0][0].shape
+        epochs = sum(phase.epochs for phase in recipe.phases if phase.trains != "head")
+        unchanging = self._sgd.plain and recipe.augment == "none" and len(self._layers) > 1
+        return unchanging and gram.is_cheaper(len(self._images), pixels, outputs, epochs)
+
+    def _epoch(self, trains: str, order: Tensor, pixels: Tensor, labels: Tensor) -> float:
+        """Train on the batches of ``order``; returns the sum of their mean losses."""
+        form = self._gram
+        arrays = (pixels, *((None, None, None) if form is None else (form.products, form.start, form.changes)), labels)
+        sizes = (len(self._images), len(self._layers), self._request.recipe.batch)
+        client = _CLIENTS[pixels.dtype](*(address(array) for array in arrays), *sizes, *self._options)
+        layers = self._layer_array(trains)
+        count = ctypes.c_int64(len(order))
+        return self._library.perceptron_epoch(ctypes.byref(client), layers, address(order), count)
+
+    def _layer_array(self, trains: str) -> ctypes.Array[_Layer]:
+        nothing: Sequence[WeightBias | tuple[None, None]] = [(None, None)] * len(self._layers)
+        velocities = pulls = nothing
+        if self._sgd.momentum:
+            velocities = pairs(self._sgd.target(trains), self._layout)[1]
+        if self._sgd.pull is not None:
+            pulls = pairs(self._sgd.pull, self._layout)[1]
+        layers = []
+        for number, (pair, velocity, pull) in enumerate(zip(self._layers, velocities, pulls, strict=True)):
+            is_head = number == len(self._layers) - 1
+            learns = trains == "all" or (trains == "head") == is_head
+            addresses = [address(tensor) for tensor in (*pair, *velocity, *pull)]
+            layers.append(_Layer(*addresses, pair[0].shape[1], pair[0].shape[0], learns))
+        return (_Layer * len(layers))(*layers)
+
+
+class _GramForm:
+    """The first layer in Gram form (:class:`~knot_runner.engine.federated.lean.passes.gram.Gram`), outputs first.
+
+    ``products`` [n, n]: X X' + 1; ``start`` [out, n]: outputs under the first weights; ``changes`` [out, n]: A'.
+    """
+
+    def __init__(self, layer: WeightBias, images: Tensor) -> None:
+        self._layer, self._images = layer, images.flatten(1)
+        weight, bias = layer
+        self.products = torch.mm(self._images, self._images.t()).add_(1)
+        self.start = torch.addmm(bias[:, None], weight, self._images.t())
+        self.changes = torch.zeros_like(self.start)
+
+    def finish(self) -> None:
+        """Write the changes to the flat weights."""
+        weight, bias = self._layer
+        weight.addmm_(self.changes, self._images)
+        bias.add_(self.changes.sum(1))
+
+
+def _with_slack(images: Tensor) -> Tensor:
+    """Images [n, pixels], with values behind the last that may be read."""
+    values = images.new_zeros(images.numel() + SLACK)
+    values[: images.numel()] = images.flatten()
+    return values[: images.numel()].view(len(images), -1) if len(images) else values[:0].view(0, 1)
