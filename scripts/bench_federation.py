@@ -1,9 +1,9 @@
 """Seconds a round of federated averaging: the engines against plain PyTorch, on the same cohorts.
 
 ``plain`` is the loop that most code has (DataLoader, one process of several threads), ``good`` what a good user writes
-(``good_loop.py``; ``good_compiled`` with torch.compile, ``good_bf16`` in bfloat16, which are other numbers), ``loop``
-and ``lean`` are ours. Local training and averaging only, evaluation is off. Every measurement is a fresh process that
-runs one round to warm up; the engines take turns, so that what else the machine does hits all of them.
+(``good_loop.py``; ``good_compiled`` with torch.compile, ``good_bf16`` in bfloat16, which are other numbers), ``loop``,
+``lean`` and ``native`` are ours. Local training and averaging only, evaluation is off. Every measurement is a fresh
+process that runs one round to warm up; the engines take turns, so that what else the machine does hits all of them.
 
 W1: 50 clients with 1000 CIFAR-size images, CNN of 2.2 million parameters, 1 epoch. W2: 36 clients with 80 to 355 images
 of 28x28, MLP 784-200-200-200-62, 10 epochs. W3: the same clients, femnist_dnn (512-256-128); W3m: with momentum .9.
@@ -11,7 +11,7 @@ W5: 10 clients with 800 texts as long as utterances (ERC), BERT-tiny, 1 epoch of
 10 clients a round, batch 16, SGD but for W5. "apart": how far the weights after the first round are from those of the
 first engine with the engines' batches, as a share of that round's change; plain draws its own batches.
 
-python scripts/bench.py federation --workload W1 W2 W3 W3m --rounds 3 --repeats 3 --engines plain good loop lean
+python scripts/bench.py federation --workload W1 W2 W3 W3m --rounds 3 --repeats 3 --engines plain good loop lean native
 """
 
 from __future__ import annotations
@@ -228,11 +228,12 @@ def _loop(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
     return _engine(Loop(workload.network, data, data, torch.device("cpu"), torch.float32), workload)
 
 
-def _lean(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
+def _lean(workload: Workload, cores: int, native: bool = False) -> tuple[Round, Callable[[], None]]:
     torch.set_num_threads(1)
     data = workload.data()
     test = ImageData(data.pixels[:1], data.labels[:1], data.mean, data.std) if isinstance(data, ImageData) else data
-    return _engine(Lean(workload.network, data, test, torch.float32, workers=cores, threads=1), workload)
+    engine = Lean(workload.network, data, test, torch.float32, workers=cores, threads=1, native=native)
+    return _engine(engine, workload)
 
 
 #: name -> (workload, cores) -> (a round, what ends it)
@@ -243,4 +244,5 @@ ENGINES = {
     "good_bf16": functools.partial(_good, bf16=True),
     "loop": _loop,
     "lean": _lean,
+    "native": functools.partial(_lean, native=True),
 }

@@ -35,6 +35,7 @@ class Board:
         self._since = time.time()
         self._waiting = {job.run_id: job for job in jobs}
         self._at_work: dict[str, JobProgress] = {}
+        self._begun: set[str] = set()
         self._failed = 0
         self._causes: set[str] = set()
         self._over = threading.Event()
@@ -74,7 +75,8 @@ class Board:
             progress = read_progress(job.folder)
             if progress is None:
                 self._at_work.pop(name, None)
-            elif name not in self._at_work and not self._live:
+            elif name not in self._begun and not self._live:  # once: a slow job may have told nothing for a while
+                self._begun.add(name)
                 self._tell(f"{job.title}: begins  ->  {job.folder}")
             if progress is not None:
                 self._at_work[name] = progress

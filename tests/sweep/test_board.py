@@ -48,6 +48,19 @@ def test_lines_when_piped(tmp_path, monkeypatch):
     assert "femnist fedavg seed 2: failed: ended by [bold]SIGKILL" in lines[-1]
 
 
+def test_a_job_that_told_nothing_for_a_while_has_not_begun_again(tmp_path, monkeypatch):
+    """Its progress is older than a minute, and then new."""
+    (job, *_), out = jobs(tmp_path), io.StringIO()
+    shown = board.Board([job], 0, Console(file=out, width=60))
+    for age in (0, 3600, 0):
+        at_work(job, 3, "accuracy 0.1")
+        with monkeypatch.context() as later:
+            later.setattr(time, "time", lambda now=time.time() + age: now)
+            shown._look()
+        assert (job.run_id in shown._at_work) == (age == 0)
+    assert out.getvalue().count("begins") == 1
+
+
 def test_the_live_view_fits_a_narrow_terminal(tmp_path):
     all_jobs = jobs(tmp_path, 20)
     shown = board.Board(all_jobs, 0, Console(file=io.StringIO(), force_terminal=True, width=50))

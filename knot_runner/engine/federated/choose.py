@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from knot_runner.config.settings import HardwareSettings
+from knot_runner.config.settings import CnnSettings, HardwareSettings, MlpSettings
 from knot_runner.engine.examples import ClientData
 from knot_runner.engine.federated.cohort import Engine, silent
 from knot_runner.engine.federated.per_network import PerNetwork
@@ -23,7 +23,8 @@ def make_engine(
     note: Callable[[str], None] = silent, plugins: Sequence[str] = (), shared: bool = False,
     others: Sequence[Network] = (),
 ) -> Engine:  # fmt: skip
-    """The engine, ready to train. ``auto`` is lean on a CPU; on a GPU stacked, or loop for a text model or one's own.
+    """The engine, ready to train. ``native`` is lean with compiled passes. ``auto`` is lean on a CPU; on a GPU
+    stacked, or loop for a text model or one's own.
 
     ``note`` prints a line for the user. ``plugins``: of the run. ``shared``: several threads will use the
     engine (lean). ``others``: further networks, which requests name from 1 on.
@@ -52,6 +53,8 @@ def make_engine(
 
         workers = hardware.workers or os.cpu_count() or 1
         native = name == "native"
+        if native and not any(isinstance(one.spec, MlpSettings | CnnSettings) for one in networks):
+            note("hardware.engine: native has passes for model.kind=mlp and cnn alone; this model trains as with lean")
         return Lean(network, data, test, dtype, workers, hardware.threads, shared, note, plugins, others, native)
     if name == "ray":
         from knot_runner.engine.federated.ray_engine import RayEngine

@@ -137,7 +137,8 @@ def cohort(network, case, dtype=torch.float64, sizes=SIZES, seed=3, shared=True)
     return requests
 
 
-def lean_engine(model, workers, dtype=torch.float32):
+def lean_engine(model, workers, dtype=torch.float32, native=False):
     """The lean engine of one of :data:`MODELS`, with training and test images."""
     network = MODELS[model]
-    return Lean(network, images(network.inputs), images(network.inputs, 40, 1), dtype, workers, threads=1)
+    data = images(network.inputs), images(network.inputs, 40, 1)
+    return Lean(network, *data, dtype, workers, threads=1, native=native)

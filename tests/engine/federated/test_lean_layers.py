@@ -10,19 +10,13 @@ from knot_runner.engine.federated.lean.passes.dense import LARGE, Dense, affine,
 from knot_runner.engine.federated.lean.passes.stems import Convs
 
 
-@settings(max_examples=25, deadline=None)
-@given(
-    side=st.tuples(st.integers(12, 17), st.integers(12, 17)),
-    kernels=st.tuples(st.integers(1, 5), st.integers(1, 3)),
-    paddings=st.tuples(st.integers(0, 2), st.integers(0, 1)),
-    count=st.integers(1, 4),
-)
-def test_convolutions_of_any_shape_have_the_gradients_of_autograd(side, kernels, paddings, count):
+def assert_gradients_of_autograd(kind, side, kernels, paddings, channels, count):
+    """Two convolutions of the stem ``kind`` on ``count`` random images: features and an update as autograd has them."""
     torch.manual_seed(0)
-    channels, layers = (2, 3, 4), []
+    layers = []
     for before, after, kernel in zip(channels, channels[1:], kernels, strict=False):
         layers.append((torch.randn(after, before, kernel, kernel).double(), torch.randn(after).double()))
-    images = torch.randn(count, 2, *side).double()
+    images = torch.randn(count, channels[0], *side).double()
     x = images
     for (weight, bias), padding in zip(layers, paddings, strict=True):
         weight.requires_grad_(), bias.requires_grad_()
@@ -32,15 +26,27 @@ def test_convolutions_of_any_shape_have_the_gradients_of_autograd(side, kernels,
 
     with torch.no_grad():
         targets = [(torch.ones_like(weight), torch.ones_like(bias)) for weight, bias in layers]
-        stem = Convs(layers, list(paddings), images)
+        stem = kind(layers, list(paddings), images)
         stem.set_targets(targets)
         (batch,) = stem.batches(torch.arange(count), None, None, count)
-        torch.testing.assert_close(stem.forward(batch), wanted, rtol=1e-12, atol=1e-12)
-        stem.backward(slope)
+        for _ in range(2):  # what a step leaves in memory does not matter to the next
+            torch.testing.assert_close(stem.forward(batch), wanted, rtol=1e-12, atol=1e-11)
+            stem.backward(slope)
         stem.accumulate(-0.5)
     for target, layer in zip(targets, layers, strict=True):
         for found, parameter in zip(target, layer, strict=True):
-            torch.testing.assert_close(found, 1 - 0.5 * parameter.grad, rtol=1e-11, atol=1e-11)
+            torch.testing.assert_close(found, 1 - 0.5 * parameter.grad, rtol=1e-10, atol=1e-10)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    side=st.tuples(st.integers(12, 17), st.integers(12, 17)),
+    kernels=st.tuples(st.integers(1, 5), st.integers(1, 3)),
+    paddings=st.tuples(st.integers(0, 2), st.integers(0, 1)),
+    count=st.integers(1, 4),
+)
+def test_convolutions_of_any_shape_have_the_gradients_of_autograd(side, kernels, paddings, count):
+    assert_gradients_of_autograd(Convs, side, kernels, paddings, (2, 3, 4), count)
 
 
 @pytest.mark.parametrize("outputs", [16, LARGE // 400])

@@ -78,7 +78,12 @@ def unpacked(request: EngineRequest, model: ClientModel, control: Tensor | None)
 
 
 def prepare_client(
-    _: Send, slots: Slots, data: SharedData, networks: Sequence[Network], threads: int, plugins: Sequence[str],
+    _: Send,
+    slots: Slots,
+    data: SharedData,
+    networks: Sequence[Network],
+    threads: int,
+    plugins: Sequence[str],
     native: bool,
 ) -> Handler:
     """In the worker: threads, memory, data, plug-ins, and the function that executes an order."""

@@ -90,7 +90,9 @@ def _compile(command: list[str], path: Path) -> None:
             done = subprocess.run([*command, *sources, "-o", str(made)], capture_output=True, text=True, check=False)
             if done.returncode:
                 first = next((line for line in done.stderr.splitlines() if "error" in line), "it gave no reason")
-                raise UserError(f"hardware.engine: native was not compiled by {command[0]}: {first}; lean needs no compiler")
+                raise UserError(
+                    f"hardware.engine: native was not compiled by {command[0]}: {first}; lean needs no compiler"
+                )
             made.replace(path)
     except OSError as problem:
         raise UserError(

@@ -20,8 +20,8 @@ struct Layer {
 };
 
 // What a client's epochs share. `images` [n, inputs] with a slack of a vector behind the last.
-// With `gram` [n, n] the first layer is in Gram form: `start` [outputs, n] are its outputs under the first weights,
-// and `changes` [outputs, n] is what it has learnt since.
+// With `gram` [n, n] the first layer is in Gram form: `start` [n, outputs] are its outputs under the first weights, and
+// `changes` [n, outputs] is what it has learnt since, by example.
 struct Client {
     const REAL *images, *gram, *start;
     REAL* changes;
@@ -79,73 +79,108 @@ static void multiply_back(const REAL* weight, int inputs, int outputs, const REA
     for (; o < outputs; o++) multiply_back_rows<1>(weight + (long)o * inputs, inputs, gradient + o * LANES, out);
 }
 
-// A step of SGD on one vector of weights: with momentum v <- m v + g + rate w - pull, w <- w - lr v.
-struct Update {
+// A step of SGD: with momentum v <- m v + g + rate w - pull, w <- w - lr v.
+struct Sgd {
     REAL lr, momentum, rate;
-    Vec operator()(Vec weight, Vec gradient, const REAL* pull, REAL* velocity, int count) const {
-        if (rate != 0) gradient += splat(rate) * weight;
-        if (pull) gradient -= load_part(pull, count);
+
+    Vec step(Vec weight, Vec gradient, const REAL* pull, REAL* velocity) const {
+        gradient += splat(rate) * weight;
+        if (pull) gradient -= load(pull);
         if (velocity) {
-            gradient += splat(momentum) * load_part(velocity, count);
-            store_part(velocity, gradient, count);
+            gradient += splat(momentum) * load(velocity);
+            store(velocity, gradient);
         }
         return weight - splat(lr) * gradient;
     }
+
+    REAL step(REAL weight, REAL gradient, const REAL* pull, REAL* velocity) const {
+        gradient += rate * weight - (pull ? *pull : 0);
+        if (velocity) *velocity = gradient += momentum * *velocity;
+        return weight - lr * gradient;
+    }
 };
 
-// The gradient of N rows of W from row `o` and V vectors of each from column `i`, and the step: sum_b d_b x_b'.
+// What the gradient of a layer's weights is the product of: pointers to the rows of its inputs, and the gradient of its
+// outputs [blocks, outputs, LANES].
+struct Factors {
+    const REAL* const* inputs;
+    const REAL* gradient;
+    int count;
+};
+
+// The gradient sum_b d_b x_b' of N rows of W from row `o`, V vectors of each from column `i`.
 template <int N, int V>
-static void update_tile(const Layer& layer, const Update& update, const REAL* const* x, const REAL* gradient, int count,
-                        int o, int i) {
-    Vec sums[N][V] = {};
-    for (int b = 0; b < count; b++) {
-        const REAL* d = gradient + ((long)(b / LANES) * layer.outputs + o) * LANES + b % LANES;
-        const REAL* row = x[b] + i;
-        Vec values[V];
-        EACH(v, V) values[v] = load(row + v * LANES);
+static inline void tile_gradient(const Factors& factors, int outputs, int o, int i, Vec (&sums)[N][V]) {
+    EACH(n, N) EACH(v, V) sums[n][v] = Vec{};
+    for (int b = 0; b < factors.count; b++) {
+        const REAL* own = factors.gradient + ((long)(b / LANES) * outputs + o) * LANES + b % LANES;
+        const REAL* row = factors.inputs[b] + i;
         EACH(n, N) {
-            Vec own = splat(d[n * LANES]);
-            EACH(v, V) sums[n][v] += own * values[v];
+            Vec gradient = splat(own[n * LANES]);
+            EACH(v, V) sums[n][v] += gradient * load(row + v * LANES);
         }
     }
-    EACH(n, N) EACH(v, V) {
-        long at = (long)(o + n) * layer.inputs + i + v * LANES;
-        int lanes = std::min(LANES, layer.inputs - i - v * LANES);
+}
+
+// The step of these weights.
+template <int N, int V>
+static void update_tile(const Layer& layer, const Sgd& sgd, const Factors& factors, int o, int i) {
+    Vec sums[N][V];
+    tile_gradient<N, V>(factors, layer.outputs, o, i, sums);
+    bool plain = sgd.rate == 0 && !layer.weight_pull && !layer.weight_velocity;
+    EACH(n, N) {
+        long at = (long)(o + n) * layer.inputs + i;
+        REAL* weight = layer.weight + at;
+        if (plain) {
+            EACH(v, V) store(weight + v * LANES, load(weight + v * LANES) - splat(sgd.lr) * sums[n][v]);
+            continue;
+        }
         const REAL* pull = layer.weight_pull ? layer.weight_pull + at : nullptr;
         REAL* velocity = layer.weight_velocity ? layer.weight_velocity + at : nullptr;
-        if (lanes == LANES) {
-            store(layer.weight + at, update(load(layer.weight + at), sums[n][v], pull, velocity, LANES));
-        } else {
-            Vec weight = load_part(layer.weight + at, lanes);
-            store_part(layer.weight + at, update(weight, sums[n][v], pull, velocity, lanes), lanes);
+        EACH(v, V) {
+            Vec value = load(weight + v * LANES);
+            store(weight + v * LANES, sgd.step(value, sums[n][v], pull ? pull + v * LANES : nullptr,
+                                               velocity ? velocity + v * LANES : nullptr));
         }
+    }
+}
+
+// The step of the last columns, fewer than a vector, from column `i`.
+template <int N>
+static void update_rest(const Layer& layer, const Sgd& sgd, const Factors& factors, int o, int i) {
+    Vec sums[N][1];
+    tile_gradient<N, 1>(factors, layer.outputs, o, i, sums);
+    EACH(n, N) for (int j = i; j < layer.inputs; j++) {
+        long at = (long)(o + n) * layer.inputs + j;
+        const REAL* pull = layer.weight_pull ? layer.weight_pull + at : nullptr;
+        REAL* velocity = layer.weight_velocity ? layer.weight_velocity + at : nullptr;
+        layer.weight[at] = sgd.step(layer.weight[at], sums[n][0][j - i], pull, velocity);
     }
 }
 
 template <int N>
-static void update_rows(const Layer& layer, const Update& update, const REAL* const* x, const REAL* gradient, int count,
-                        int o) {
-    constexpr int V = SUMS / N >= 4 ? 4 : 2;
+static void update_rows(const Layer& layer, const Sgd& sgd, const Factors& factors, int o) {
+    constexpr int MOST = SUMS / N < 5 ? SUMS / N : 5;
     int i = 0;
-    for (; i + V * LANES <= layer.inputs; i += V * LANES) update_tile<N, V>(layer, update, x, gradient, count, o, i);
-    for (; i < layer.inputs; i += LANES) update_tile<N, 1>(layer, update, x, gradient, count, o, i);
+    for (; i + MOST * LANES <= layer.inputs; i += MOST * LANES) update_tile<N, MOST>(layer, sgd, factors, o, i);
+    for (; i + 2 * LANES <= layer.inputs; i += 2 * LANES) update_tile<N, 2>(layer, sgd, factors, o, i);
+    for (; i + LANES <= layer.inputs; i += LANES) update_tile<N, 1>(layer, sgd, factors, o, i);
+    if (i < layer.inputs) update_rest<N>(layer, sgd, factors, o, i);
 }
 
-// The step of one layer: x, pointers to the rows of its inputs (a vector may be read behind each); gradient
-// [blocks, outputs, LANES], 0 beyond the batch.
-static void update_layer(const Client& client, const Layer& layer, const REAL* const* x, const REAL* gradient, int count) {
-    const Update weights = {client.lr, client.momentum, client.rate}, biases = {client.lr, client.momentum, client.bias_rate};
+// The step of one layer; behind each row of its inputs a vector may be read.
+static void update_layer(const Client& client, const Layer& layer, const Factors& factors) {
+    const Sgd weights = {client.lr, client.momentum, client.rate}, biases = {client.lr, client.momentum, client.bias_rate};
     int o = 0;
-    for (; o + 4 <= layer.outputs; o += 4) update_rows<4>(layer, weights, x, gradient, count, o);
-    for (; o < layer.outputs; o++) update_rows<1>(layer, weights, x, gradient, count, o);
+    for (; o + 4 <= layer.outputs; o += 4) update_rows<4>(layer, weights, factors, o);
+    for (; o < layer.outputs; o++) update_rows<1>(layer, weights, factors, o);
     for (o = 0; o < layer.outputs; o++) {
-        Vec sum = {};
-        for (int s = 0; s < blocks_of(count); s++) sum += load(gradient + ((long)s * layer.outputs + o) * LANES);
-        REAL total = 0;
-        for (int lane = 0; lane < LANES; lane++) total += sum[lane];
+        REAL sum = 0;
+        for (int b = 0; b < factors.count; b++)
+            sum += factors.gradient[((long)(b / LANES) * layer.outputs + o) * LANES + b % LANES];
         const REAL* pull = layer.bias_pull ? layer.bias_pull + o : nullptr;
         REAL* velocity = layer.bias_velocity ? layer.bias_velocity + o : nullptr;
-        layer.bias[o] = biases(splat(layer.bias[o]), splat(total), pull, velocity, 1)[0];
+        layer.bias[o] = biases.step(layer.bias[o], sum, pull, velocity);
     }
 }
 
@@ -155,6 +190,12 @@ static void to_lanes(const REAL* const* rows, int count, int units, REAL* lanes)
         REAL* to = lanes + (long)(b / LANES) * units * LANES + b % LANES;
         for (int i = 0; i < units; i++) to[(long)i * LANES] = b < count ? rows[b][i] : 0;
     }
+}
+
+// rows [B, units] of block s of a batch, from its lanes [units, LANES]
+static void to_rows(const REAL* lanes, int s, int count, int units, REAL* rows) {
+    for (int b = s * LANES; b < std::min(count, (s + 1) * LANES); b++)
+        for (int i = 0; i < units; i++) rows[(long)b * units + i] = lanes[i * LANES + b % LANES];
 }
 
 // Training of one client on one batch after another.
@@ -185,7 +226,7 @@ class Perceptron {
             } else if (layers[l].learns) {
                 for (int b = 0; b < count; b++)
                     pointers[b] = l ? &rows[l][(long)b * layers[l].inputs] : client.images + order[b] * layers[0].inputs;
-                update_layer(client, layers[l], pointers.data(), gradients[l].data(), count);
+                update_layer(client, layers[l], {pointers.data(), gradients[l].data(), count});
             }
         }
         return loss;
@@ -199,37 +240,37 @@ class Perceptron {
     std::vector<const REAL*> pointers;
 
     void forward(const int64_t* order, int count) {
-        long first = client.gram ? client.examples : layers[0].inputs;
-        for (int b = 0; b < count; b++) pointers[b] = (client.gram ? client.gram : client.images) + order[b] * first;
-        to_lanes(pointers.data(), count, first, lanes[0].data());
         for (int l = 0; l < depth; l++) {
             const Layer& layer = layers[l];
             bool gram = l == 0 && client.gram;
-            int inputs = gram ? client.examples : layer.inputs;
+            if (l == 0) read_batch(order, count);
             for (int s = 0; s < blocks_of(count); s++) {
                 REAL* out = &lanes[l + 1][(long)s * layer.outputs * LANES];
-                for (int o = 0; o < layer.outputs; o++)
-                    store(out + o * LANES, gram ? start_of(order, count, s, o) : splat(layer.bias[o]));
-                multiply(gram ? client.changes : layer.weight, inputs, layer.outputs, &lanes[l][(long)s * inputs * LANES], out);
+                if (gram) {
+                    const REAL* products = &lanes[0][(long)s * client.examples * LANES];
+                    multiply_back(client.changes, layer.outputs, client.examples, products, out);
+                } else {
+                    for (int o = 0; o < layer.outputs; o++) store(out + o * LANES, splat(layer.bias[o]));
+                    multiply(layer.weight, layer.inputs, layer.outputs, &lanes[l][(long)s * layer.inputs * LANES], out);
+                }
                 if (l + 1 == depth) continue;
                 for (int o = 0; o < layer.outputs; o++) {
                     Vec value = load(out + o * LANES);
                     store(out + o * LANES, value <= Vec{} ? Vec{} : value);
                 }
-                if (!layers[l + 1].learns) continue;
-                for (int b = s * LANES; b < std::min(count, (s + 1) * LANES); b++)
-                    for (int o = 0; o < layer.outputs; o++)
-                        rows[l + 1][(long)b * layer.outputs + o] = out[o * LANES + b % LANES];
+                if (layers[l + 1].learns) to_rows(out, s, count, layer.outputs, rows[l + 1].data());
             }
         }
     }
 
-    // Outputs of unit o under the first weights, of block s of the batch.
-    Vec start_of(const int64_t* order, int count, int s, int o) const {
-        Vec found = {};
-        for (int b = s * LANES; b < std::min(count, (s + 1) * LANES); b++)
-            found[b % LANES] = client.start[o * client.examples + order[b]];
-        return found;
+    // The batch as the first layer reads it: pixels, or products with all examples beside the outputs to begin with.
+    void read_batch(const int64_t* order, int count) {
+        long first = client.gram ? client.examples : layers[0].inputs;
+        for (int b = 0; b < count; b++) pointers[b] = (client.gram ? client.gram : client.images) + order[b] * first;
+        to_lanes(pointers.data(), count, first, lanes[0].data());
+        if (!client.gram) return;
+        for (int b = 0; b < count; b++) pointers[b] = client.start + order[b] * layers[0].outputs;
+        to_lanes(pointers.data(), count, layers[0].outputs, lanes[1].data());
     }
 
     // Gradient of the logits, softmax(z / T) less one at the label, by T and the batch; returns the mean loss.
@@ -275,10 +316,12 @@ class Perceptron {
     }
 
     void update_changes(const int64_t* order, int count) {
-        for (int o = 0; o < layers[0].outputs; o++)
-            for (int b = 0; b < count; b++)
-                client.changes[o * client.examples + order[b]] -=
-                    client.lr * gradients[0][((long)(b / LANES) * layers[0].outputs + o) * LANES + b % LANES];
+        int outputs = layers[0].outputs;
+        for (int b = 0; b < count; b++) {
+            REAL* row = client.changes + order[b] * outputs;
+            const REAL* own = &gradients[0][(long)(b / LANES) * outputs * LANES + b % LANES];
+            for (int o = 0; o < outputs; o++) row[o] -= client.lr * own[o * LANES];
+        }
     }
 };
 

@@ -56,7 +56,7 @@ class Perceptron:
         self._library = native_library(weights.dtype)
         self._sgd = Sgd(recipe, layout, weights, request.control)
         self._layers = pairs(weights, layout)[1]
-        self._gram = _GramForm(self._layers[0], images) if self._gram_pays(recipe) else None
+        self._gram = gram.Gram(self._layers[0], images) if self._gram_pays(recipe) else None
         self._pixels = _with_slack(images)
         decay = recipe.weight_decay + recipe.proximal
         bias_decay = recipe.weight_decay * recipe.decay_biases + recipe.proximal
@@ -107,26 +107,6 @@ class Perceptron:
             addresses = [address(tensor) for tensor in (*pair, *velocity, *pull)]
             layers.append(_Layer(*addresses, pair[0].shape[1], pair[0].shape[0], learns))
         return (_Layer * len(layers))(*layers)
-
-
-class _GramForm:
-    """The first layer in Gram form (:class:`~knot_runner.engine.federated.lean.passes.gram.Gram`), outputs first.
-
-    ``products`` [n, n]: X X' + 1; ``start`` [out, n]: outputs under the first weights; ``changes`` [out, n]: A'.
-    """
-
-    def __init__(self, layer: WeightBias, images: Tensor) -> None:
-        self._layer, self._images = layer, images.flatten(1)
-        weight, bias = layer
-        self.products = torch.mm(self._images, self._images.t()).add_(1)
-        self.start = torch.addmm(bias[:, None], weight, self._images.t())
-        self.changes = torch.zeros_like(self.start)
-
-    def finish(self) -> None:
-        """Write the changes to the flat weights."""
-        weight, bias = self._layer
-        weight.addmm_(self.changes, self._images)
-        bias.add_(self.changes.sum(1))
 
 
 def _with_slack(images: Tensor) -> Tensor:

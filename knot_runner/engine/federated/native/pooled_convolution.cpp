@@ -13,7 +13,6 @@
 
 #include "vectors.h"
 
-typedef uint8_t Bytes __attribute__((vector_size(LANES)));
 // Marks a pooled value that ReLU made 0: no gradient passes.
 constexpr int NONE = 4;
 // Bytes of the inputs under the places that are done together: they stay in the first cache.
@@ -90,6 +89,56 @@ static TilePasses tile_passes(int rows, int vectors) {
     }
 }
 
+static REAL sum_of(const REAL* values, int count) {
+    Vec sums = {};
+    int k = 0;
+    for (; k + LANES <= count; k += LANES) sums += load(values + k);
+    REAL total = 0;
+    for (; k < count; k++) total += values[k];
+    for (int lane = 0; lane < LANES; lane++) total += sums[lane];
+    return total;
+}
+
+// Vectors of BYTES of values, of integers as wide, and of as many bytes.
+template <int BYTES>
+struct Vectors;
+#define VECTORS(BYTES)                                                         \
+    template <>                                                                \
+    struct Vectors<BYTES> {                                                    \
+        typedef REAL Values __attribute__((vector_size(BYTES)));               \
+        typedef Int Ints __attribute__((vector_size(BYTES)));                  \
+        typedef uint8_t Bytes __attribute__((vector_size(BYTES / sizeof(REAL)))); \
+    };
+VECTORS(64)
+VECTORS(32)
+VECTORS(16)
+
+// The pooling of one place in vectors of BYTES, as far as whole ones go, from channel `c`; returns the channel reached.
+// `from`: where the four outputs lie behind `four`.
+template <int BYTES>
+static int pool_place(const REAL* four, const long* from, REAL* pooled, uint8_t* where, int c, int channels) {
+    constexpr int COUNT = BYTES / sizeof(REAL);
+    typedef typename Vectors<BYTES>::Values Values;
+    typedef typename Vectors<BYTES>::Ints Ints;
+    for (; c + COUNT <= channels; c += COUNT) {
+        Values best, value;
+        std::memcpy(&best, four + c, BYTES);
+        Ints index = {};
+        EACH(k, 3) {
+            std::memcpy(&value, four + from[k + 1] + c, BYTES);
+            Ints larger = (value > best) | (value != value);  // NaN is passed on
+            index = larger ? (k + 1) - Ints{} : index;
+            best = larger ? value : best;
+        }
+        index = best <= Values{} ? NONE - Ints{} : index;
+        best = best <= Values{} ? Values{} : best;
+        std::memcpy(pooled + c, &best, BYTES);
+        auto small = __builtin_convertvector(index, typename Vectors<BYTES>::Bytes);
+        std::memcpy(where + c, &small, sizeof small);
+    }
+    return c;
+}
+
 // `outputs` [B, H, W, C] of a convolution -> max(0, their 2x2 maxima) at the inside of `pooled` [B, h + 2 pad,
 // w + 2 pad, C], and in `where` [B, h, w, C] which of the four each is (the first of equal ones), or NONE.
 extern "C" void pool_relu(const REAL* outputs, REAL* pooled, uint8_t* where, int batch, int height, int width,
@@ -103,21 +152,9 @@ extern "C" void pool_relu(const REAL* outputs, REAL* pooled, uint8_t* where, int
                 const REAL* four = outputs + ((long)b * height + 2 * i) * row + 2L * j * channels;
                 REAL* to = pooled + (((long)b * (h + 2 * pad) + i + pad) * (w + 2 * pad) + j + pad) * channels;
                 uint8_t* which = where + (((long)b * h + i) * w + j) * channels;
-                int c = 0;
-                for (; c + LANES <= channels; c += LANES) {
-                    Vec best = load(four + c);
-                    IntVec index = {};
-                    EACH(k, 4) {
-                        Vec value = load(four + from[k] + c);
-                        IntVec larger = (value > best) | (value != value);  // NaN is passed on
-                        index = larger ? splat_int(k) : index;
-                        best = larger ? value : best;
-                    }
-                    index = best <= Vec{} ? splat_int(NONE) : index;
-                    store(to + c, best <= Vec{} ? Vec{} : best);
-                    Bytes small = __builtin_convertvector(index, Bytes);
-                    std::memcpy(which + c, &small, sizeof small);
-                }
+                int c = pool_place<VECTOR_BYTES>(four, from, to, which, 0, channels);
+                if (VECTOR_BYTES > 32) c = pool_place<32>(four, from, to, which, c, channels);
+                if (VECTOR_BYTES > 16) c = pool_place<16>(four, from, to, which, c, channels);
                 for (; c < channels; c++) {
                     int best = 0;
                     for (int k = 1; k < 4; k++)
@@ -133,17 +170,17 @@ extern "C" void pool_relu(const REAL* outputs, REAL* pooled, uint8_t* where, int
 extern "C" int lanes() { return LANES; }
 
 // Sizes of one convolution: its padded inputs [batch, height, width, inputs], `kernel` x `kernel` filters, and its
-// pooled outputs [batch, h, w, channels].
+// pooled outputs [batch, h, w, channels], whose gradient lies within a padding of `pad`.
 struct Shape {
-    int32_t batch, h, w, channels, height, width, inputs, kernel;
+    int32_t batch, h, w, channels, height, width, inputs, kernel, pad;
 };
 
 // Adds to `weights_gradient` [C, K, R], `bias_gradient` [C] and, if given, `inputs_gradient` (as `inputs`) what follows
-// from `gradient` [B, h, w, C] of the pooled values; `where` as of pool_relu.
+// from `gradient` [B, h + 2 pad, w + 2 pad, C] of the pooled values; `where` as of pool_relu.
 extern "C" void convolution_backward(const Shape* shape, const REAL* gradient, const uint8_t* where, const REAL* inputs,
                                      const REAL* weights, REAL* inputs_gradient, REAL* weights_gradient,
                                      REAL* bias_gradient) {
-    const auto [batch, h, w, channels, height, width, depth, kernel] = *shape;
+    const auto [batch, h, w, channels, height, width, depth, kernel, pad] = *shape;
     int vectors = (kernel * depth + LANES - 1) / LANES;
     long run = (long)vectors * LANES, row = (long)width * depth, image = height * row;
     // bands of rows of an image, or several small images
@@ -152,29 +189,31 @@ extern "C" void convolution_backward(const Shape* shape, const REAL* gradient, c
     int images = rows < h ? 1 : std::max(1L, std::min((long)batch, BAND_BYTES / (long)(image * sizeof(REAL))));
     long most = (long)images * rows * w;
     std::vector<int32_t> starts(most), offsets(channels * most), counts(channels);
+    std::vector<long> places(most);  // of the pooled values in the gradient
     std::vector<REAL> values(channels * most);
     const int shift[NONE + 1] = {0, depth, (int)row, (int)row + depth, 0};
 
     for (int b0 = 0; b0 < batch; b0 += images)
         for (int i0 = 0; i0 < h; i0 += rows) {
-            int places = 0;
+            int found = 0;
             for (int b = b0; b < std::min(batch, b0 + images); b++)
                 for (int i = i0; i < std::min(h, i0 + rows); i++)
-                    for (int j = 0; j < w; j++) starts[places++] = (b - b0) * image + 2 * i * row + 2L * j * depth;
+                    for (int j = 0; j < w; j++) {
+                        places[found] = (((long)b * (h + 2 * pad) + i + pad) * (w + 2 * pad) + j + pad) * channels;
+                        starts[found++] = (b - b0) * image + 2 * i * row + 2L * j * depth;
+                    }
             long first = ((long)b0 * h + i0) * w * channels;
             for (int c = 0; c < channels; c++) {
-                REAL sum = 0;
                 int count = 0;
-                for (int p = 0; p < places; p++) {  // without a branch: every second would be mispredicted
+                for (int p = 0; p < found; p++) {  // without a branch: every second would be mispredicted
                     int which = where[first + (long)p * channels + c];
-                    REAL value = gradient[first + (long)p * channels + c];
+                    REAL value = gradient[places[p] + c];
                     offsets[c * most + count] = starts[p] + shift[which];
                     values[c * most + count] = value;
                     count += which != NONE;
-                    sum += which != NONE ? value : 0;
                 }
                 counts[c] = count;
-                bias_gradient[c] += sum;
+                bias_gradient[c] += sum_of(&values[c * most], count);
             }
             for (int r = 0; r < kernel; r += TILE_ROWS) {
                 int high = std::min(TILE_ROWS, kernel - r);
@@ -184,14 +223,14 @@ extern "C" void convolution_backward(const Shape* shape, const REAL* gradient, c
                     TilePasses passes = tile_passes(high, std::min(even, vectors - v));
                     long to = b0 * image + r * row + v * LANES;
                     for (int c = 0; c < channels; c++) {
-                        Gradients found = {&offsets[c * most], &values[c * most], counts[c]};
+                        Gradients own = {&offsets[c * most], &values[c * most], counts[c]};
                         long at = ((long)c * kernel + r) * run + v * LANES;
-                        passes.add_to_weights(weights_gradient + at, run, inputs + to, row, found);
+                        passes.add_to_weights(weights_gradient + at, run, inputs + to, row, own);
                     }
                     for (int c = 0; c < channels && inputs_gradient; c++) {
-                        Gradients found = {&offsets[c * most], &values[c * most], counts[c]};
+                        Gradients own = {&offsets[c * most], &values[c * most], counts[c]};
                         long at = ((long)c * kernel + r) * run + v * LANES;
-                        passes.add_to_inputs(weights + at, run, inputs_gradient + to, row, found);
+                        passes.add_to_inputs(weights + at, run, inputs_gradient + to, row, own);
                     }
                 }
             }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -23,8 +24,21 @@ class _Shape(ctypes.Structure):
 
     _fields_ = [
         (name, ctypes.c_int32)
-        for name in ("batch", "h", "w", "channels", "height", "width", "inputs", "kernel")
+        for name in ("batch", "h", "w", "channels", "height", "width", "inputs", "kernel", "pad")
     ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Buffers:
+    """Memory of one convolution for batches of one size, used again in every step.
+
+    ``pooled`` [B, h + 2p, w + 2p, C]: its outputs, within the next layer's padding p, which stays 0; ``where``
+    [B, h, w, C]: the largest of each four; ``gradient``: as ``pooled``.
+    """
+
+    pooled: Tensor
+    where: Tensor
+    gradient: Tensor
 
 
 class PooledConvs:
@@ -37,11 +51,16 @@ class PooledConvs:
     learns = True
 
     def __init__(self, layers: list[WeightBias], paddings: Sequence[int], images: Tensor) -> None:
-        self._layers, self._paddings, self._dtype = layers, [*paddings, 0], images.dtype
+        self._layers, self._paddings = layers, [*paddings, 0]
         self._library = native_library(images.dtype)
         self._images = images.permute(0, 2, 3, 1).contiguous()
-        self._kept: list[tuple[Tensor, Tensor]] = []
-        self._gradients: list[WeightBias] = []
+        self._filters = [self._packed(weight) for weight, _ in layers]
+        self._slopes = [
+            (torch.zeros_like(packed), bias.clone()) for packed, (_, bias) in zip(self._filters, layers, strict=True)
+        ]
+        self._buffers: dict[tuple[int, int], _Buffers] = {}
+        self._inputs: list[Tensor] = []
+        self._used: list[_Buffers] = []
         self._targets: list[WeightBias] = []
 
     def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[Tensor]:
@@ -50,25 +69,21 @@ class PooledConvs:
         chosen = augmented_images(chosen, shifts, flips).permute(0, 2, 3, 1)
         n, height, width, channels = chosen.shape
         pad = self._paddings[0]
-        padded = self._padded(n, height + 2 * pad, width + 2 * pad, channels)
+        padded = _zeros(n, height + 2 * pad, width + 2 * pad, channels, like=chosen)
         padded[:, pad : pad + height, pad : pad + width] = chosen
         return list(padded.split(size))
 
     def forward(self, x: Tensor) -> Tensor:
         """See :class:`Stem`."""
-        kept = []
-        for (weight, bias), pad in zip(self._layers, self._paddings[1:], strict=True):
-            outputs = F.conv2d(x.permute(0, 3, 1, 2), weight, bias)
-            outputs = outputs.permute(0, 2, 3, 1).contiguous()
-            batch, height, width, channels = outputs.shape
-            h, w = height // 2, width // 2
-            where = torch.empty(batch, h, w, channels, dtype=torch.uint8)
-            pooled = self._padded(batch, h + 2 * pad, w + 2 * pad, channels)
-            sizes = [ctypes.c_int(size) for size in (batch, height, width, channels, pad)]
-            self._library.pool_relu(address(outputs), address(pooled), address(where), *sizes)
-            kept.append((x, where))
-            x = pooled
-        self._kept = kept
+        self._inputs, self._used = [], []
+        for number, (weight, bias) in enumerate(self._layers):
+            outputs = F.conv2d(x.permute(0, 3, 1, 2), weight, bias).permute(0, 2, 3, 1).contiguous()
+            buffers, pad = self._memory(number, outputs), self._paddings[number + 1]
+            sizes = [ctypes.c_int(size) for size in (*outputs.shape, pad)]
+            self._library.pool_relu(address(outputs), address(buffers.pooled), address(buffers.where), *sizes)
+            self._inputs.append(x)
+            self._used.append(buffers)
+            x = buffers.pooled
         return x.permute(0, 3, 1, 2).flatten(1)
 
     def set_targets(self, targets: list[WeightBias]) -> None:
@@ -77,41 +92,57 @@ class PooledConvs:
 
     def backward(self, gradient: Tensor) -> None:
         """See :class:`Stem`."""
-        batch, h, w, channels = self._kept[-1][1].shape
-        gradient = gradient.view(batch, channels, h, w).permute(0, 2, 3, 1).contiguous()
-        found = []
+        last = self._used[-1].gradient
+        batch, h, w, channels = last.shape
+        last.copy_(gradient.view(batch, channels, h, w).permute(0, 2, 3, 1))
         for number in range(len(self._layers) - 1, -1, -1):
-            (weight, bias), (inputs, where) = self._layers[number], self._kept[number]
-            batch, h, w, channels = where.shape
-            kernel, depth = weight.shape[-1], inputs.shape[-1]
-            lanes = self._library.lanes()
-            row = -(-kernel * depth // lanes) * lanes
-            filters = weight.new_zeros(channels, kernel, row)
-            filters[:, :, : kernel * depth] = weight.permute(0, 2, 3, 1).flatten(2)
-            slopes, bias_slopes = torch.zeros_like(filters), torch.zeros_like(bias)
-            below = self._padded(*inputs.shape) if number else None
-            shape = _Shape(batch, h, w, channels, *inputs.shape[1:3], depth, kernel)
-            self._library.convolution_backward(
-                ctypes.byref(shape), address(gradient), address(where), address(inputs), address(filters),
-                address(below), address(slopes), address(bias_slopes),
-            )  # fmt: skip
-            slopes = slopes[:, :, : kernel * depth].unflatten(2, (kernel, depth)).permute(0, 3, 1, 2)
-            found.append((slopes, bias_slopes))
-            if below is not None:
-                pad = self._paddings[number]
-                gradient = below[:, pad : below.shape[1] - pad, pad : below.shape[2] - pad].contiguous()
-        self._gradients = found[::-1]
+            below = None
+            if number:
+                below = self._used[number - 1].gradient.zero_()
+                self._packed(self._layers[number][0], self._filters[number])
+            slopes = [slope.zero_() for slope in self._slopes[number]]
+            inputs, used = self._inputs[number], self._used[number]
+            kernel, pad = self._layers[number][0].shape[-1], self._paddings[number + 1]
+            shape = _Shape(*used.where.shape, *inputs.shape[1:], kernel, pad)
+            arrays = used.gradient, used.where, inputs, self._filters[number], below, *slopes
+            self._library.convolution_backward(ctypes.byref(shape), *map(address, arrays))
 
     def accumulate(self, alpha: float) -> None:
         """See :class:`Stem`."""
-        for (weight, bias), (dweight, dbias) in zip(self._targets, self._gradients, strict=True):
-            weight.add_(dweight, alpha=alpha)
-            bias.add_(dbias, alpha=alpha)
+        for (weight, bias), (slopes, bias_slopes) in zip(self._targets, self._slopes, strict=True):
+            weight.add_(_unpacked(slopes, weight), alpha=alpha)
+            bias.add_(bias_slopes, alpha=alpha)
 
     def finish(self) -> None:
         """The weights are up to date after every step."""
 
-    def _padded(self, *shape: int) -> Tensor:
-        """Zeros [B, H, W, C], with slack behind them."""
-        count = shape[0] * shape[1] * shape[2] * shape[3]
-        return torch.zeros(count + SLACK, dtype=self._dtype)[:count].view(shape)
+    def _memory(self, number: int, outputs: Tensor) -> _Buffers:
+        """Memory of layer ``number`` for batches as large as that of ``outputs`` [B, H, W, C]."""
+        batch, height, width, channels = outputs.shape
+        if (number, batch) not in self._buffers:
+            h, w, pad = height // 2, width // 2, self._paddings[number + 1]
+            pooled, gradient = (_zeros(batch, h + 2 * pad, w + 2 * pad, channels, like=outputs) for _ in range(2))
+            where = torch.empty(batch, h, w, channels, dtype=torch.uint8)
+            self._buffers[number, batch] = _Buffers(pooled, where, gradient)
+        return self._buffers[number, batch]
+
+    def _packed(self, weight: Tensor, into: Tensor | None = None) -> Tensor:
+        """``weight`` [C, I, K, K] as [C, K, R], R = K I in whole vectors."""
+        channels, depth, kernel, _ = weight.shape
+        if into is None:
+            lanes = self._library.lanes()
+            into = weight.new_zeros(channels, kernel, -(-kernel * depth // lanes) * lanes)
+        _unpacked(into, weight).copy_(weight)
+        return into
+
+
+def _unpacked(packed: Tensor, weight: Tensor) -> Tensor:
+    """The view [C, I, K, K] of a packed array, shaped as ``weight``."""
+    depth, kernel = weight.shape[1:3]
+    return packed[:, :, : kernel * depth].unflatten(2, (kernel, depth)).permute(0, 3, 1, 2)
+
+
+def _zeros(*shape: int, like: Tensor) -> Tensor:
+    """Zeros [B, H, W, C], with values behind the last that may be read."""
+    count = shape[0] * shape[1] * shape[2] * shape[3]
+    return like.new_zeros(count + SLACK)[:count].view(shape)

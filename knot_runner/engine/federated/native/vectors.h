@@ -21,7 +21,6 @@
 
 typedef std::conditional<sizeof(REAL) == 4, int32_t, int64_t>::type Int;
 typedef REAL Vec __attribute__((vector_size(VECTOR_BYTES)));
-typedef Int IntVec __attribute__((vector_size(VECTOR_BYTES)));
 constexpr int LANES = VECTOR_BYTES / sizeof(REAL);
 
 // Unrolled in full, so that arrays of vectors are registers.
@@ -38,14 +37,3 @@ static inline Vec load(const REAL* at) {
 static inline void store(REAL* at, Vec value) { std::memcpy(at, &value, sizeof value); }
 
 static inline Vec splat(REAL value) { return value - Vec{}; }
-
-static inline IntVec splat_int(Int value) { return value - IntVec{}; }
-
-// The first `count` lanes; the others are 0.
-static inline Vec load_part(const REAL* at, int count) {
-    Vec found = {};
-    std::memcpy(&found, at, count * sizeof(REAL));
-    return found;
-}
-
-static inline void store_part(REAL* at, Vec value, int count) { std::memcpy(at, &value, count * sizeof(REAL)); }

@@ -27,34 +27,36 @@ class Gram:
     Every gradient of W [out, in] is D' X, so W = W0 + A' X with one row of A [n, out] per image, and the layer's output
     for a batch is X_b W0' + b + (X_b X' + 1) A: with both products computed once, a step multiplies by n instead of
     ``in`` values and changes A in the batch's rows only. The 1 is the bias, which learns like a constant pixel.
+
+    ``start`` [n, out]: X W0' + b; ``products`` [n, n]: X X' + 1; ``changes`` [n, out]: A.
     """
 
     learns = True
 
     def __init__(self, layer: WeightBias, images: Tensor) -> None:
         self._layer, self._images = layer, images.flatten(1)
-        self._start = torch.addmm(layer[1], self._images, layer[0].t())
-        self._gram = torch.mm(self._images, self._images.t()).add_(1)
-        self._changes = torch.zeros_like(self._start)
-        self._rows = self._output = self._gradient = self._start
-        self._gathered = (self._start[:0], self._gram[:0])
+        self.start = torch.addmm(layer[1], self._images, layer[0].t())
+        self.products = torch.mm(self._images, self._images.t()).add_(1)
+        self.changes = torch.zeros_like(self.start)
+        self._rows = self._output = self._gradient = self.start
+        self._gathered = (self.start[:0], self.products[:0])
 
     def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[Batch]:
         """See :class:`Stem`; there is no augmentation."""
         starts, grams = self._gathered
         if len(starts) != len(part):  # memory and its views last from epoch to epoch
-            starts = self._start.new_empty(len(part), self._start.shape[1])
-            grams = self._gram.new_empty(len(part), self._gram.shape[1])
+            starts = self.start.new_empty(len(part), self.start.shape[1])
+            grams = self.products.new_empty(len(part), self.products.shape[1])
             self._gathered = starts, grams
             self._views = list(zip(starts.split(size), grams.split(size), strict=True))
-        torch.index_select(self._start, 0, part, out=starts)
-        torch.index_select(self._gram, 0, part, out=grams)
+        torch.index_select(self.start, 0, part, out=starts)
+        torch.index_select(self.products, 0, part, out=grams)
         return [(start, gram, rows) for (start, gram), rows in zip(self._views, part.split(size), strict=True)]
 
     def forward(self, x: Batch) -> Tensor:
         """See :class:`Stem`."""
         start, gram, self._rows = x
-        self._output = start.addmm_(gram, self._changes).relu_()  # gathered again in every epoch, so in place
+        self._output = start.addmm_(gram, self.changes).relu_()  # gathered again in every epoch, so in place
         return self._output
 
     def set_targets(self, targets: list[WeightBias]) -> None:
@@ -66,10 +68,10 @@ class Gram:
 
     def accumulate(self, alpha: float) -> None:
         """See :class:`Stem`."""
-        self._changes.index_add_(0, self._rows, self._gradient, alpha=alpha)
+        self.changes.index_add_(0, self._rows, self._gradient, alpha=alpha)
 
     def finish(self) -> None:
         """See :class:`Stem`."""
         weight, bias = self._layer
-        weight.addmm_(self._changes.t(), self._images)
-        bias.add_(self._changes.sum(0))
+        weight.addmm_(self.changes.t(), self._images)
+        bias.add_(self.changes.sum(0))

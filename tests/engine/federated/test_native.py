@@ -1,0 +1,107 @@
+"""Compiled passes against the plain loop in float64, over shapes that the parity cases do not have."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from knot_runner.config.settings import MlpSettings
+from knot_runner.engine.examples import ImageData
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.lean.engine import Lean
+from knot_runner.engine.federated.loop import Loop
+from knot_runner.engine.federated.native.stem import PooledConvs
+from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
+from knot_runner.models.network import Network
+from tests.engine.federated.cases import MODELS, RECIPES, cohort, lean_engine
+from tests.engine.federated.native_cases import needs_compiler
+from tests.engine.federated.test_lean import equal
+from tests.engine.federated.test_lean_layers import assert_gradients_of_autograd
+
+pytestmark = needs_compiler
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    side=st.tuples(st.integers(16, 40), st.integers(16, 19)),
+    kernels=st.tuples(st.integers(1, 7), st.integers(1, 3)),
+    paddings=st.tuples(st.integers(0, 3), st.integers(0, 1)),
+    channels=st.tuples(st.integers(1, 17), st.integers(1, 30), st.integers(1, 15)),
+    count=st.integers(1, 9),
+)
+def test_pooled_convolutions_of_any_shape_have_the_gradients_of_autograd(side, kernels, paddings, channels, count):
+    assert_gradients_of_autograd(PooledConvs, side, kernels, paddings, channels, count)
+
+
+def test_large_images_are_done_band_by_band():
+    """An image of 64 x 64 with 16 channels is 12 times the band that is done at once."""
+    assert_gradients_of_autograd(PooledConvs, (64, 65), (5, 3), (2, 1), (16, 5, 3), 2)
+
+
+def test_small_images_are_done_several_at_a_time():
+    assert_gradients_of_autograd(PooledConvs, (8, 8), (3, 3), (1, 1), (2, 4, 3), 33)
+
+
+def _pooled(outputs):
+    """What one 1x1 convolution that copies ``outputs`` [1, 1, 2, 2] gives after pooling."""
+    layers = [(torch.ones(1, 1, 1, 1, dtype=outputs.dtype), torch.zeros(1, dtype=outputs.dtype))]
+    stem = PooledConvs(layers, [0], outputs)
+    (batch,) = stem.batches(torch.arange(1), None, None, 1)
+    return float(stem.forward(batch))
+
+
+def test_pooling_passes_on_what_is_not_a_number():
+    nan = float("nan")
+    for place in range(4):
+        outputs = torch.tensor([3.0, 1.0, 2.0, -1.0])
+        outputs[place] = nan
+        assert _pooled(outputs.view(1, 1, 2, 2)) != _pooled(outputs.view(1, 1, 2, 2))
+    assert _pooled(torch.tensor([-3.0, -1.0, -2.0, -1.0]).view(1, 1, 2, 2)) == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    side=st.tuples(st.integers(1, 7), st.integers(1, 6)),
+    hidden=st.lists(st.integers(1, 45), max_size=3),
+    classes=st.integers(2, 11),
+    count=st.integers(1, 25),
+    batch=st.integers(1, 19),
+    epochs=st.integers(1, 9),
+    momentum=st.sampled_from([0.0, 0.7]),
+    decay=st.sampled_from([0.0, 0.1]),
+    proximal=st.sampled_from([0.0, 0.2]),
+    control=st.booleans(),
+    temperature=st.sampled_from([1.0, 0.3]),
+)
+def test_perceptrons_of_any_shape_train_as_in_the_loop(
+    side, hidden, classes, count, batch, epochs, momentum, decay, proximal, control, temperature
+):
+    network = Network(MlpSettings("mlp", "mlp", hidden, "logits"), (1, *side), classes)
+    draws = torch.Generator().manual_seed(count)
+    pixels = torch.randint(256, (count, 1, *side), generator=draws, dtype=torch.uint8)
+    labels = torch.randint(classes, (count,), generator=draws)
+    data = ImageData(pixels, labels, torch.tensor([0.5]), torch.tensor([0.3]))
+    weights, buffers = flat.initial(network, 1)
+    recipe = Recipe((Phase(epochs),), batch, False, 0.05, momentum, decay, decay_biases=False, proximal=proximal)
+    pull = torch.randn(len(weights), generator=draws, dtype=torch.float64) / 20 if control else None
+    objective = Objective(cross_entropy, vars(CrossEntropy(temperature=temperature)))
+    start = ClientModel(weights.double(), buffers)
+    request = LocalTraining(0, 1, 0, start, torch.arange(count), torch.arange(count), recipe, pull, objective)
+    native = Lean(network, data, data, torch.float64, workers=1, threads=1, native=True)
+    (found,) = native.train([request])
+    (wanted,) = Loop(network, data, data, torch.device("cpu"), torch.float64).train([request])
+    torch.testing.assert_close(found.weights, wanted.weights, rtol=1e-10, atol=1e-10)
+    assert abs(found.loss - wanted.loss) < 1e-10 and found.steps == wanted.steps
+
+
+def test_workers_have_the_bits_of_one_process():
+    for model in ("mlp", "cnn"):
+        alone, pool = lean_engine(model, 1, native=True), lean_engine(model, 2, native=True)
+        try:
+            requests = cohort(MODELS[model], RECIPES["momentum"], torch.float32)
+            assert alone.name == pool.name == "native"
+            assert all(map(equal, alone.train(requests), pool.train(requests)))
+        finally:
+            pool.close()

@@ -1,0 +1,115 @@
+"""What a machine without a compiler, with a broken one, or without a cache folder is told; what is compiled once."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from knot_runner.config.settings import HardwareSettings
+from knot_runner.engine.federated import choose
+from knot_runner.engine.federated.native import library
+from knot_runner.util.errors import UserError
+from tests.engine.federated.cases import GREY, MODELS, images
+from tests.engine.federated.native_cases import needs_compiler
+
+#: without what the process keeps of its first call
+load = library.native_library.__wrapped__
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The cache folder: an empty one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "knot_runner"
+
+
+def compiler(folder: Path, script: str) -> str:
+    """A compiler that does what ``script`` says."""
+    path = folder / "compiler"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@needs_compiler
+def test_passes_are_compiled_once_for_each_dtype(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "FLAGS", ("-std=c++17", "-O0", "-shared", "-fPIC"))  # compiles in a third of the time
+    assert load(torch.float32).lanes() == 2 * load(torch.float64).lanes()
+    kept = sorted(cache.iterdir())
+    assert len(kept) == 2 and all(path.name.startswith("passes-") and path.suffix == ".so" for path in kept)
+    monkeypatch.setattr(library, "_compile", lambda *_: pytest.fail("compiled again"))
+    assert load(torch.float32).lanes()
+    assert sorted(cache.iterdir()) == kept
+
+
+@needs_compiler
+def test_another_cpu_has_passes_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = [library.find_compiler()]
+    one = library._digest(command)
+    assert library._digest(command) == one and library._digest([*command, "-O2"]) != one
+    monkeypatch.setattr(library, "_instructions", lambda: "another")
+    assert library._digest(command) != one
+
+
+def test_without_a_compiler_the_message_names_the_engine_that_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(
+        UserError, match=r"^hardware.engine: native needs a C\+\+ compiler, and c\+\+, g\+\+ and clang\+\+ are"
+    ):
+        load(torch.float32)
+    monkeypatch.setenv("CXX", "no-such")
+    with pytest.raises(UserError, match="and CXX=no-such is not there; lean needs none"):
+        load(torch.float32)
+
+
+def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = 'echo "warning: x\nvectors.h:3: error: no vectors" >&2\n[ "$1" = --version ]'
+    monkeypatch.setenv("CXX", compiler(tmp_path, script))
+    with pytest.raises(
+        UserError, match="native was not compiled by .*compiler: vectors.h:3: error: no vectors; lean needs"
+    ):
+        load(torch.float32)
+    assert list(cache.iterdir()) == []
+
+
+def test_a_cache_folder_that_cannot_be_written_is_named(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.parent.write_text("a file")
+    monkeypatch.setenv("CXX", compiler(tmp_path, "exit 0"))
+    with pytest.raises(
+        UserError, match=f"keeps what it compiles in {cache}: Not a directory; XDG_CACHE_HOME names another"
+    ):
+        load(torch.float32)
+
+
+@needs_compiler
+def test_sources_compile_without_a_warning(tmp_path: Path) -> None:
+    for real in library.REALS.values():
+        sources = sorted(str(path) for path in Path(library.__file__).parent.glob("*.cpp"))
+        command = [library.find_compiler(), *library.FLAGS, f"-DREAL={real}", "-Wall", "-Wextra", "-fsyntax-only"]
+        assert subprocess.run([*command, *sources], capture_output=True, text=True, check=True).stderr == ""
+
+
+@needs_compiler
+def test_the_engine_says_which_models_have_no_compiled_passes() -> None:
+    for model, lines in (("mlp", 0), ("cnn", 0), ("resnet_group", 1)):
+        notes: list[str] = []
+        hardware = HardwareSettings("cpu", "cpu", threads=1, workers=1, engine="native")
+        inputs = MODELS[model].inputs
+        engine = choose.make_engine(hardware, MODELS[model], images(inputs), images(inputs, 40, 1), notes.append)
+        assert engine.name == "native" and len(notes) == lines
+    assert "this model trains as with lean" in notes[0]
+
+
+def test_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("meta"))
+    hardware = HardwareSettings("gpu", "cuda", threads=1, workers=1, engine="native")
+    with pytest.raises(UserError, match="^hardware.engine: native is for the CPU; stacked is for a GPU"):
+        choose.make_engine(hardware, MODELS["mlp"], images(GREY), images(GREY, 40, 1))
