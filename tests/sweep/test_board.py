@@ -1,5 +1,6 @@
 """What a person sees of a sweep: plain lines when piped, a live view on a terminal."""
 
+import functools
 import io
 import json
 import time
@@ -55,7 +56,7 @@ def test_a_job_that_told_nothing_for_a_while_has_not_begun_again(tmp_path, monke
     for age in (0, 3600, 0):
         at_work(job, 3, "accuracy 0.1")
         with monkeypatch.context() as later:
-            later.setattr(time, "time", lambda now=time.time() + age: now)
+            later.setattr(time, "time", functools.partial(float, time.time() + age))
             shown._look()
         assert (job.run_id in shown._at_work) == (age == 0)
     assert out.getvalue().count("begins") == 1
