@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,21 +46,44 @@ def test_small_images_are_done_several_at_a_time():
     assert_gradients_of_autograd(PooledConvs, (8, 8), (3, 3), (1, 1), (2, 4, 3), 33)
 
 
-def _pooled(outputs):
-    """What one 1x1 convolution that copies ``outputs`` [1, 1, 2, 2] gives after pooling."""
-    layers = [(torch.ones(1, 1, 1, 1, dtype=outputs.dtype), torch.zeros(1, dtype=outputs.dtype))]
-    stem = PooledConvs(layers, [0], outputs)
+#: channels done by vectors of each width, and one by one
+CHANNELS = 16 + 8 + 4 + 3
+
+
+def _pooled(four):
+    """What pooling makes of four outputs, alike in all channels: [channels]."""
+    copies = [(torch.ones(CHANNELS, 1, 1, 1), torch.zeros(CHANNELS))]
+    stem = PooledConvs(copies, [0], torch.tensor(four).view(1, 1, 2, 2))
     (batch,) = stem.batches(torch.arange(1), None, None, 1)
-    return float(stem.forward(batch))
+    return stem.forward(batch)[0]
 
 
-def test_pooling_passes_on_what_is_not_a_number():
-    nan = float("nan")
-    for place in range(4):
-        outputs = torch.tensor([3.0, 1.0, 2.0, -1.0])
-        outputs[place] = nan
-        assert _pooled(outputs.view(1, 1, 2, 2)) != _pooled(outputs.view(1, 1, 2, 2))
-    assert _pooled(torch.tensor([-3.0, -1.0, -2.0, -1.0]).view(1, 1, 2, 2)) == 0
+@pytest.mark.parametrize("place", range(4))
+def test_pooling_passes_on_what_is_not_a_number(place):
+    four = [3.0, 1.0, 2.0, -1.0]
+    four[place] = float("nan")
+    assert _pooled(four).isnan().all()
+
+
+def test_pooling_ends_with_relu():
+    assert (_pooled([-3.0, -1.0, -2.0, -1.0]) == 0).all() and (_pooled([-3.0, 1.0, 2.0, -1.0]) == 2).all()
+
+
+def test_the_first_of_equal_outputs_has_the_gradient_as_in_torch():
+    """All outputs of a filter of zeros are its bias: which patch the gradient is of tells which was taken."""
+    torch.manual_seed(0)
+    images = torch.randn(2, 3, 6, 6)
+    weight, bias = torch.zeros(CHANNELS, 3, 3, 3, requires_grad=True), torch.ones(CHANNELS, requires_grad=True)
+    pooled = F.max_pool2d(F.conv2d(images, weight, bias), 2).relu()
+    slope = torch.randn_like(pooled)
+    (pooled * slope).sum().backward()
+    with torch.no_grad():
+        stem, target = PooledConvs([(weight, bias)], [0], images), torch.zeros_like(weight)
+        stem.set_targets([(target, torch.zeros_like(bias))])
+        stem.forward(*stem.batches(torch.arange(2), None, None, 2))
+        stem.backward(slope.flatten(1))
+        stem.accumulate(1.0)
+    torch.testing.assert_close(target, weight.grad, rtol=1e-5, atol=1e-5)
 
 
 @settings(max_examples=60, deadline=None)
