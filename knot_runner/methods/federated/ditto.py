@@ -10,6 +10,7 @@ State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, the o
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Trained
@@ -41,12 +42,14 @@ def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, r
 def fold(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
-    """FedAvg's fold of the first half; the second half are own models."""
+) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
+    """FedAvg's fold of the first half; the second half are own models, which are not sent."""
     half = len(trained) // 2
-    after, _ = averaging.fold(hp, state, federation, round, requests[:half], trained[:half])
+    after, row = averaging.fold(hp, state, federation, round, requests[:half], trained[:half])
     own = trained[half:]
-    return after | kept_models(own), {"own_loss": sum(result.loss for result in own) / len(own)}
+    if own:  # private draws may leave a round empty
+        row["own_loss"] = sum(result.loss for result in own) / len(own)
+    return after | kept_models(own), row
 
 
 def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:

@@ -50,16 +50,16 @@ def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, r
 def fold(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
     """FedAvg's fold; clients keep what they trained, and the weights of their mixes."""
-    after, _ = averaging.fold(hp, state, federation, round, requests, trained)
+    after, row = averaging.fold(hp, state, federation, round, requests, trained)
     after |= kept_models(trained)
     mixing = [result for result in trained if result.kept]
     after |= {f"mix/{result.client}": result.kept["mix"] for result in mixing}
     if not mixing:
-        return after, {}
+        return after, row
     means = {name: sum(float(r.kept[name].double().mean()) for r in mixing) / len(mixing) for name in ("mix", "passes")}
-    return after, {"mix": means["mix"], "mix_passes": means["passes"]}
+    return after, row | {"mix": means["mix"], "mix_passes": means["passes"]}
 
 
 def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
