@@ -100,7 +100,7 @@ BAD = [
     (["method=fedavg", "method.mu=1"], "method.mu: 1.0 is of fedprox and kept alone; algorithm=fedavg has none"),
     (["method=fedavg", "+method.options.at=1"], "method.options: are of plug-in methods; algorithm=fedavg has none"),
     (["method=ditto", "fleet=phones_async"], "rounds; fedavg, fedprox, fedrep, fedper, fedsoup, kept do, or sync"),
-    (["method=ditto", "privacy=user_level"], "one of fedavg, fedprox, fedrep, fedper, kept would fit"),
+    (["method=scaffold", "privacy=user_level"], "fedper, ditto, apfl, fedala, fedsoup, kept would fit"),
 ]
 
 
