@@ -24,6 +24,7 @@ from knot_runner.engine.training import cut_rows, train_batches
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_model
+from knot_runner.methods.federated.server_distillation import DISTILLATION
 from knot_runner.methods.federation import FederatedState, Federation
 
 
@@ -120,4 +121,4 @@ def _slope(gradients: tuple[Tensor, ...], own: nn.Module, sent: nn.Module) -> fl
     return float(sum(((v - w) * gradient).double().sum() for gradient, v, w in parts))
 
 
-APFL = Method(averaging.init, plan, fold, deployed, one_model=False)
+APFL = Method(averaging.init, plan, fold, deployed, one_model=False, exchange=DISTILLATION)

@@ -26,6 +26,7 @@ from knot_runner.engine.training import cut_rows
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_model, kept_models
+from knot_runner.methods.federated.server_distillation import DISTILLATION
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
@@ -146,4 +147,4 @@ def _mixed(start: int, own: Tensor, sent: Tensor, mix: Tensor) -> Tensor:
     return torch.cat([sent[:start], own[start:] + (sent - own)[start:] * mix])
 
 
-FEDALA = Method(init, plan, fold, deployed, one_model=False)
+FEDALA = Method(init, plan, fold, deployed, one_model=False, exchange=DISTILLATION)

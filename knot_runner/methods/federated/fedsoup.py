@@ -26,6 +26,7 @@ from knot_runner.engine.training import forward_all
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_model, kept_models
+from knot_runner.methods.federated.server_distillation import DISTILLATION
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
@@ -107,4 +108,4 @@ def _correct(work: LocalWork, weights: Tensor, buffers: Tensor) -> int:
     return int((forward_all(work.model, examples, ROWS).argmax(1) == examples.labels).sum())
 
 
-FEDSOUP = Method(init, plan, fold, deployed, one_model=False)
+FEDSOUP = Method(init, plan, fold, deployed, one_model=False, exchange=DISTILLATION)
