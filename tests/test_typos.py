@@ -21,6 +21,7 @@ KEYS = [
     ("optimizer", "(did you mean 'training.optimiser'?)"),
     ("learning_rate", "(did you mean 'training.lr'?)"),
     ("dataset", "(did you mean 'task'?)"),
+    ("method.when", "(did you mean 'method=fedsoup'?)"),  # soup.when: during
     ("training.temperature", "(did you mean 'method.temperature'?)"),
     ("training.seed", "(did you mean 'seed'?)"),
     ("seeds", "(did you mean 'seed'?)"),  # not report.seeds, which only presets have

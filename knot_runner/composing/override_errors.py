@@ -22,7 +22,13 @@ _FUNCTIONS = ("choice", "range", "glob", "sort", "shuffle", "tag", "int", "float
 #: Groups whose keys are never meant where a setting is looked for: what a preset brings, and Hydra's own.
 _APART = ("hydra", "report", "sweep")
 #: Words of other programs -> the key here.
-_USUAL = {"algorithm": "method", "dataset": "task", "gpu": "hardware.device", "learning_rate": "training.lr"}
+_USUAL = {
+    "algorithm": "method",
+    "dataset": "task",
+    "gpu": "hardware.device",
+    "learning_rate": "training.lr",
+    "when": "method=fedsoup",
+}
 #: Keys of ``method`` that are null in most methods -> how they are set.
 _PIECES = {
     "method.personalisation": "+method.personalisation.kind=soup sets it",
