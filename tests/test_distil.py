@@ -137,13 +137,17 @@ def test_teachers_are_trained_once_for_all_methods(tmp_path):
 @pytest.mark.thorough
 def test_launchers_and_workers_leave_equal_bits(tmp_path):
     grid = small("method=kd,dml", "seed=0,1")
-    assert main([*grid, f"paths.out={tmp_path / 'one'}"]) == 0
-    assert main([*grid, f"paths.out={tmp_path / 'two'}", "hydra/launcher=fused", "hardware.workers=2"]) == 0
+    launched = {
+        "one": [],
+        "fused": ["hydra/launcher=fused", "hardware.workers=2"],
+        "joblib": ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"],
+    }
     found = {}
-    for out in ("one", "two"):
+    for out, words in launched.items():
+        assert main([*grid, f"paths.out={tmp_path / out}", *words]) == 0
         files = sorted((tmp_path / out).glob("mnist/*/*/predictions.safetensors"))
         found[out] = {str(file.relative_to(tmp_path / out)): file.read_bytes() for file in files}
-    assert len(found["one"]) == 4 and found["one"] == found["two"]
+    assert len(found["one"]) == 4 and found["one"] == found["fused"] == found["joblib"]
     read = {result_of(file.parent)["data"] for file in (tmp_path / "one").glob("mnist/*/*/result.json")}
     assert len(read) == 1  # whatever the seed deals to whom
 
