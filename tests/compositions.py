@@ -85,6 +85,17 @@ OPTIONS = [
     ["partition.valid=0.2"],
     ["evaluate.matrix=end"],
     ["transfer=usps", "transfer.limit=60"],
+    ["+method.personalisation.kind=finetune"],
+    ["+method.personalisation.kind=soup", "+method.personalisation.epochs=2", "+method.personalisation.saves=2"],
+]
+#: Methods that put a piece on another algorithm, and the settings of some algorithms.
+PIECES = ("feddf", "feddf_sinkhorn_e", "clustered_fedavg", "clustered_feddf", "finetune", "soup")
+ALGORITHMS = [
+    ["method.algorithm=fedprox", "method.mu=0.01"],
+    ["method.algorithm=scaffold"],
+    ["method.algorithm=fedper"],
+    ["method.algorithm=ditto", "+method.ditto.lam=0.5"],
+    ["method.algorithm=apfl", "+method.apfl.alpha=0.5"],
 ]
 #: Of distillations.
 STAGE_OPTIONS = [
@@ -133,6 +144,8 @@ def _composition(draw: random.Random, methods: list[str]) -> list[str]:
     on_images, stages = TASKS[task] is SMALL_IMAGES, method.startswith(("entropy", "sinkhorn", "teachers"))
     anything = draw.random() < 0.1
     words = [f"task={task}", f"method={method}"]
+    if method in PIECES and draw.random() < 0.7:
+        words += draw.choice(ALGORITHMS)
     if anything or (draw.random() < 0.8 and (on_images or not stages)):
         partition = draw.choice(list(PARTITIONS))
         words += [f"partition={partition}", *PARTITIONS[partition]]

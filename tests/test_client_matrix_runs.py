@@ -9,11 +9,15 @@ import torch
 from safetensors.torch import load_file
 from torch.nn import functional
 
+from knot_runner.cli.main import main
 from knot_runner.engine.federated.cohort import ClientModel, Inference
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.pipelines.personalisation import client_matrix, personalised
+from knot_runner.util.errors import UserError
+from tests.methods.federated.conftest import make_world, with_rows
 from tests.personal_runs import PERSONAL, run, setup_of
+from tests.tiny import TINY_IMAGES, replaced
 
 
 def recount(setup, model):
@@ -130,3 +134,29 @@ def test_models_with_one_body_are_known_by_it():
     assert first == second == rest[2] != "" and rest[:2] == ["", ""]
     assert rest[3] not in ("", first) and rest[4] == ""
     assert all(request.many and torch.equal(request.rows, tests.rows) for request in said)
+
+
+def with_tests(*clients):
+    """The five clients of a small federation, of which only ``clients`` have test examples."""
+    federation = make_world([]).federation
+    own = [rows if client in clients else rows[:0] for client, rows in enumerate(federation.rows("test"))]
+    return with_rows(federation, train=federation.rows("train"), test=own)
+
+
+def test_clients_without_test_examples_are_named_and_at_least_two_have_some():
+    assert client_matrix.untested_notes(with_tests(*range(5))) == []
+    (note,) = client_matrix.untested_notes(with_tests(1, 3, 4))
+    assert note.startswith("no test examples at 2 of 5 clients (c0, c2): they have no ID accuracy")
+    (note,) = client_matrix.untested_notes(with_tests(4))
+    assert "4 of 5 clients (c0, c1, c2, ...)" in note
+    client_matrix.check_matrix(with_tests(1, 3), "evaluate.matrix")
+    with pytest.raises(UserError, match=r"^evaluate.matrix: 1 of 5 clients have test examples; at least 2 are needed$"):
+        client_matrix.check_matrix(with_tests(3), "evaluate.matrix")
+
+
+@pytest.mark.parametrize("asked", [["method=soup"], ["method=fedavg", "evaluate.matrix=end"], ["method=fedavg"]])
+def test_a_run_says_which_clients_have_no_test_examples(tmp_path, asked, capsys):
+    few = ["task.limit=60", "partition=iid", "partition.clients=12", "training.small_clients=allow"]
+    words = replaced([word for word in TINY_IMAGES if not word.startswith("partition.")], *few, *asked)
+    assert main([*replaced(words, "training.rounds=1"), f"paths.out={tmp_path}"]) == 0
+    assert ("no test examples at " in capsys.readouterr().out) == (asked != ["method=fedavg"])

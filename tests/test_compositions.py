@@ -1,10 +1,15 @@
 """A sample of random compositions: each composes or is refused in one line, and runs as ``engine=loop`` does."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests import compositions
+
+GUIDE = Path(__file__).resolve().parents[1] / "conf" / "README.md"
+#: Commands of the guide's table of pieces.
+PIECES = re.findall(r"\| `(method=[^`]*)` \|$", GUIDE.read_text().partition("## Federated methods by pieces")[2], re.M)
 
 
 @pytest.mark.parametrize("part", range(2))
@@ -29,3 +34,20 @@ def test_a_sample_runs_as_the_loop_does(part, tmp_path):
         if ran == 2:
             break
     assert ran == 2
+
+
+@pytest.mark.parametrize("command", PIECES)
+def test_the_guides_pieces_go_together(command, tmp_path):
+    found = compositions.composed(["task=femnist", *command.split()], tmp_path)
+    assert found.code == 0, found.said
+    assert len(PIECES) == 5
+
+
+@pytest.mark.parametrize("algorithm", compositions.ALGORITHMS, ids=lambda words: words[0].partition("=")[2])
+@pytest.mark.parametrize("piece", compositions.PIECES)
+def test_a_piece_goes_on_every_algorithm_or_is_refused_in_one_line(piece, algorithm, tmp_path):
+    """A server that distils needs one global model to distil; all else goes together."""
+    found = compositions.composed(["task=femnist", f"method={piece}", *algorithm], tmp_path)
+    assert not found.wrong, found
+    own_heads = "feddf" in piece and algorithm == ["method.algorithm=fedper"]
+    assert (found.code == 0) != own_heads, found.said

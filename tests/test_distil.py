@@ -1,5 +1,6 @@
 """Distillation by loss terms through the command line: its parties, its records, launchers, and what is refused."""
 
+import dataclasses
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -136,13 +137,17 @@ def test_teachers_are_trained_once_for_all_methods(tmp_path):
 @pytest.mark.thorough
 def test_launchers_and_workers_leave_equal_bits(tmp_path):
     grid = small("method=kd,dml", "seed=0,1")
-    assert main([*grid, f"paths.out={tmp_path / 'one'}"]) == 0
-    assert main([*grid, f"paths.out={tmp_path / 'two'}", "hydra/launcher=fused", "hardware.workers=2"]) == 0
+    launched = {
+        "one": [],
+        "fused": ["hydra/launcher=fused", "hardware.workers=2"],
+        "joblib": ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"],
+    }
     found = {}
-    for out in ("one", "two"):
+    for out, words in launched.items():
+        assert main([*grid, f"paths.out={tmp_path / out}", *words]) == 0
         files = sorted((tmp_path / out).glob("mnist/*/*/predictions.safetensors"))
         found[out] = {str(file.relative_to(tmp_path / out)): file.read_bytes() for file in files}
-    assert len(found["one"]) == 4 and found["one"] == found["two"]
+    assert len(found["one"]) == 4 and found["one"] == found["fused"] == found["joblib"]
     read = {result_of(file.parent)["data"] for file in (tmp_path / "one").glob("mnist/*/*/result.json")}
     assert len(read) == 1  # whatever the seed deals to whom
 
@@ -187,6 +192,11 @@ def test_check_plans_every_student(tmp_path, capsys):
         (["~method.terms.ce", "~method.terms.kd"], "method.terms: has none"),
         (["method.labelled=0"], "method.labelled: 0.0 is not in (0, 1]"),
         (["training.distil.momentum=0.5"], "training.distil.momentum: 0.5 is of sgd"),
+        (["method=sp", "training.distil.batch=1"], "training.distil.batch: 1 leaves method.terms.sp nothing"),
+        (["method=rkd", "training.distil.batch=1"], "method.terms.rkd nothing to compare; relations need at least 2"),
+        (["method=pkt", "training.distil.batch=1"], "method.terms.pkt nothing to compare; relations need at least 2"),
+        (["method=multi_triplet", "training.distil.batch=2"], "method.terms.triplet nothing to compare"),
+        (["+method.schedule.phases=[{epochs: 1, terms: {sp: {weight: 1}}}]", "training.distil.batch=1"], "1 leaves"),
         (["training.distil.milestones=[3,2]"], "training.distil.milestones: [3, 2] do not rise"),
     ],
 )
@@ -199,7 +209,6 @@ def test_what_does_not_fit_is_refused_when_composing(overrides, line):
 @pytest.mark.parametrize(
     "overrides, line",
     [
-        (["method=sp", "training.distil.batch=1"], "training.distil.batch: 1 leaves method.terms.sp nothing"),
         (["method=student_alone", "+method.terms.kd.weight=1"], "method.terms.kd: needs a teacher"),
         (["method=at", "method.teacher=mlp_notebook"], "method.terms.at.taps: cnn_4 and mlp_notebook have no maps"),
         (["method=fitnets", "method.terms.hint.taps=[[block9,block1]]"], "cnn_4 has no tap 'block9'"),
@@ -211,6 +220,11 @@ def test_what_does_not_fit_is_refused_before_training(overrides, line, tmp_path,
     assert main([*small(*overrides), f"paths.out={tmp_path}"]) == 2
     assert line in capsys.readouterr().err
     assert not list(Path(tmp_path).glob("artefacts/distil/*/tensors.safetensors"))
+
+
+def test_without_data_the_short_name_is_the_generators():
+    (short,), (long,) = (compose_jobs(small(f"method={name}"), None) for name in ("data_free", "data_free_generator"))
+    assert short.method.name == "data_free" and dataclasses.replace(short.method, name=long.method.name) == long.method
 
 
 def test_the_vocabulary_does_not_depend_on_teachers():

@@ -44,8 +44,9 @@ class OneRound:
         return inputs @ weights[: CLASSES * 4].view(CLASSES, 4).T + weights[CLASSES * 4 :]
 
     def clients(self, rows):
-        """Logits of the round's clients, [n, K, C]."""
-        return torch.stack([self.logits(result.weights, rows) for result in self.trained], 1)
+        """Logits of the round's clients by the models that they sent, [n, K, C]."""
+        sent = self.trained[: len(self.federation.drawn(self.round))]
+        return torch.stack([self.logits(result.weights, rows) for result in sent], 1)
 
 
 def by_hand(one, loss, rows=TRANSFER):
@@ -226,7 +227,7 @@ def test_steps_are_batches_of_one_permutation_of_the_transfer_set_after_another(
     assert len(rows) == 10 and few.row["distil_steps"] == 2
 
 
-@pytest.mark.parametrize("algorithm", ["fedprox", "scaffold"])
+@pytest.mark.parametrize("algorithm", ["fedprox", "scaffold", "ditto", "apfl", "fedala"])
 def test_other_methods_with_one_global_model_take_it_too(algorithm):
     one = OneRound(distil(), algorithm)
     q = torch.softmax(one.clients(TRANSFER), -1)

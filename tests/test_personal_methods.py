@@ -50,6 +50,19 @@ def test_a_run_and_the_models_that_it_leaves(tmp_path, method, capsys):
     assert {name for name in kept if name.startswith("client/")} == {f"client/{k}/{n}" for k in taken for n in names}
 
 
+OF_FEDDF = {"ditto": ["+method.ditto.lam=0.5"], "fedsoup": ["+method.fedsoup.start=0.3", "partition.valid=0.2"]}
+
+
+@pytest.mark.parametrize("algorithm", OF_FEDDF)
+def test_a_server_distils_beside_own_models(tmp_path, algorithm, capsys):
+    words = ["method=feddf", f"method.algorithm={algorithm}", *OF_FEDDF[algorithm], "method.distil.epochs=1"]
+    words += ["partition.transfer=0.2", "fleet=phones_partial", "evaluate.matrix=end", f"paths.out={tmp_path}"]
+    assert main([*TAUGHT, *words]) == 0, capsys.readouterr().err
+    result, rows, _ = records(tmp_path)
+    assert all(row["distil_steps"] > 0 and row["server_flops"] > 0 for row in rows)
+    assert result["distilled"] and {"id_accuracy", "ood_accuracy"} <= set(result["metrics"])
+
+
 def test_fedsoup_mixes_in_the_later_rounds(tmp_path, capsys):
     own = ["method=fedsoup", "method.fedsoup.start=0.5", "evaluate.matrix=end", "method.temperature=0.5"]
     assert main([*TAUGHT, *own, f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err

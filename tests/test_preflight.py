@@ -38,7 +38,7 @@ def refused(capsys, *arguments) -> str:
 
 @pytest.mark.parametrize(
     ("preset", "jobs", "names"),
-    [("soup_gld23k", 6, "gld23k"), ("soup_femnist", 21, "femnist"), ("knot_table3", 40, "erc"),
+    [("soup_gld23k", 9, "gld23k"), ("soup_femnist", 21, "femnist"), ("knot_table3", 40, "erc"),
      ("chill_table1", 99, "femnist cifar10 cifar100")],
 )  # fmt: skip
 def test_a_preset_on_a_fresh_machine_says_once_what_is_missing(out, capsys, preset, jobs, names):

@@ -75,7 +75,7 @@ EMPTY = replaced(CLIPPED, "training.participants=1", "training.rounds=8", "seed=
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("method", ["fedavg_chill", "fedper"])
+@pytest.mark.parametrize("method", ["fedavg_chill", "fedper", "ditto", "apfl"])
 def test_engines_agree_and_rounds_may_be_empty(method, tmp_path):
     words = [*EMPTY, f"method={method}", "hardware.precision=float64"]
     _, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
@@ -174,7 +174,7 @@ def test_results_that_cannot_be(tmp_path):
 
 
 BAD = [
-    (["method=scaffold"], "privacy: what clients of algorithm=scaffold send is not one model each that is averaged"),
+    (["method=scaffold"], "one of fedavg, fedprox, fedrep, fedper, ditto, apfl, fedala, fedsoup would fit"),
     (["method=feddistill"], "privacy: what clients of algorithm=feddistill send"),
     (["method=fedmd", "partition.transfer=0.2"], "privacy: what clients of algorithm=fedmd send"),
     (["method=fedgen"], "privacy: what clients of algorithm=fedgen send is not one model each"),

@@ -21,6 +21,7 @@ KEYS = [
     ("optimizer", "(did you mean 'training.optimiser'?)"),
     ("learning_rate", "(did you mean 'training.lr'?)"),
     ("dataset", "(did you mean 'task'?)"),
+    ("method.when", "(did you mean 'method=fedsoup'?)"),  # soup.when: during
     ("training.temperature", "(did you mean 'method.temperature'?)"),
     ("training.seed", "(did you mean 'seed'?)"),
     ("seeds", "(did you mean 'seed'?)"),  # not report.seeds, which only presets have
@@ -45,6 +46,21 @@ def test_what_a_preset_brings_for_its_report_is_no_setting_that_was_meant():
 def test_a_key_in_a_plain_value_is_told_that_there_is_none():
     with pytest.raises(UserError, match=r"^training.rounds.x: training.rounds has no settings in it; training.rounds="):
         compose_all(["task=femnist", "training.rounds.x=1"])
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("personalisation.epochs", "+method.personalisation.kind=soup sets it"),
+        ("distil.epochs", "method=feddf sets it, with method.algorithm=NAME that of another method"),
+        ("clustering.clusters", "method=clustered_fedavg sets it, with method.algorithm=NAME that of another method"),
+    ],
+)
+def test_a_key_of_a_piece_that_a_method_lacks_is_told_how_to_set_the_piece(key, hint):
+    name = key.partition(".")[0]
+    with pytest.raises(UserError) as problem:
+        compose_all(["task=femnist", "method=fedavg", f"method.{key}=1"])
+    assert str(problem.value) == f"method.{key}: method.{name} is null; {hint}"
 
 
 def test_upper_and_lower_case_do_not_hide_what_was_meant():

@@ -22,7 +22,19 @@ _FUNCTIONS = ("choice", "range", "glob", "sort", "shuffle", "tag", "int", "float
 #: Groups whose keys are never meant where a setting is looked for: what a preset brings, and Hydra's own.
 _APART = ("hydra", "report", "sweep")
 #: Words of other programs -> the key here.
-_USUAL = {"algorithm": "method", "dataset": "task", "gpu": "hardware.device", "learning_rate": "training.lr"}
+_USUAL = {
+    "algorithm": "method",
+    "dataset": "task",
+    "gpu": "hardware.device",
+    "learning_rate": "training.lr",
+    "when": "method=fedsoup",
+}
+#: Keys of ``method`` that are null in most methods -> how they are set.
+_PIECES = {
+    "method.personalisation": "+method.personalisation.kind=soup sets it",
+    "method.distil": "method=feddf sets it, with method.algorithm=NAME that of another method",
+    "method.clustering": "method=clustered_fedavg sets it, with method.algorithm=NAME that of another method",
+}
 #: More places of a name than these are no hint.
 _MAX_PLACES = 3
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
@@ -130,6 +142,8 @@ def bad_override(text: str, overrides: list[str], search: list[str]) -> str:
     node, parts = config, path.split(".")
     for depth, part in enumerate(parts):
         prefix = ".".join(parts[:depth])
+        if node is None and prefix in _PIECES:
+            return f"{path}: {prefix} is null; {_PIECES[prefix]}"
         if prefix and not OmegaConf.is_dict(node):
             return f"{path}: {prefix} has no settings in it; {prefix}=VALUE is right"
         if part not in node:

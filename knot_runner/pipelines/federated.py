@@ -24,7 +24,12 @@ from knot_runner.pipelines.clients.kept_models import keep_models
 from knot_runner.pipelines.clients.setup import Setup, client_counts, make_setup
 from knot_runner.pipelines.clients.validation import measure_valid
 from knot_runner.pipelines.context import RunContext, RunInputs
-from knot_runner.pipelines.personalisation.client_matrix import ClientMatrix, check_matrix, deployed_matrix
+from knot_runner.pipelines.personalisation.client_matrix import (
+    ClientMatrix,
+    check_matrix,
+    deployed_matrix,
+    untested_notes,
+)
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import client_rounds
 from knot_runner.pipelines.rounds.fleet_facts import fleet_notes
@@ -103,10 +108,11 @@ def inspect_federated(context: RunContext) -> RunInputs:
 def _notes(context: RunContext, setup: Setup) -> list[str]:
     """Returns notes to the user, made before training. Raises :class:`UserError`."""
     if context.hp.personalisation is None:
-        return setup.notes
+        measured = context.settings.evaluate.matrix is not None
+        return [*setup.notes, *(untested_notes(setup.federation) if measured else [])]
     from knot_runner.pipelines.personalisation import personalised
 
-    return [*setup.notes, *personalised.personal_notes(context.hp, setup.federation)]
+    return [*setup.notes, *untested_notes(setup.federation), *personalised.personal_notes(context.hp, setup.federation)]
 
 
 def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, notes: list[str]) -> dict[str, Any]:

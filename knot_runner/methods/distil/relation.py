@@ -163,7 +163,7 @@ def _make_pkt(options: PktTermSettings, inputs: TermInputs) -> TermLoss:
 
 def _made(name: str, inputs: TermInputs, compare: Callable[[Tensor, Tensor], Tensor]) -> TermLoss:
     check_pairs(name, inputs)
-    check_batch(name, inputs, least=2)
+    check_batch(name, inputs)
     return partial(relations, inputs.pairs, compare)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from knot_runner.config.settings.distil.terms import require_batch
 from knot_runner.methods.distil.term import NetworkOutputs, TermInputs
 from knot_runner.util.errors import UserError, nearest
 
@@ -67,10 +68,7 @@ def _check_tap(name: str, who: str, tap: str, outputs: NetworkOutputs) -> None:
         raise UserError(f"method.terms.{name}.taps: {who} has no tap '{tap}'{nearest(tap, outputs.taps)}")
 
 
-def check_batch(name: str, inputs: TermInputs, least: int) -> None:
-    """Raises :class:`UserError` for batches known to have fewer than ``least`` examples, where term ``name`` is 0."""
-    if inputs.batch is not None and inputs.batch < least:
-        raise UserError(
-            f"training.distil.batch: {inputs.batch} leaves method.terms.{name} nothing to compare; relations need at "
-            f"least {least}"
-        )
+def check_batch(name: str, inputs: TermInputs) -> None:
+    """Raises :class:`UserError` for batches known to have too few examples for term ``name``, where it is 0."""
+    if inputs.batch is not None:
+        require_batch(name, inputs.batch)

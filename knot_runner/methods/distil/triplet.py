@@ -66,7 +66,7 @@ def voted_triples(
 
 def _make_triplet(options: TripletTermSettings, inputs: TermInputs) -> TermLoss:
     check_pairs("triplet", inputs)
-    check_batch("triplet", inputs, least=3)
+    check_batch("triplet", inputs)
     own = [[student for student, _ in named] for named in inputs.pairs]
     if any(taps != own[0] for taps in own):
         raise UserError("method.terms.triplet.taps: teachers vote on the same taps of the student, these differ")

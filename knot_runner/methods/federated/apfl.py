@@ -24,6 +24,7 @@ from knot_runner.engine.training import cut_rows, train_batches
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_model
+from knot_runner.methods.federated.server_distillation import DISTILLATION
 from knot_runner.methods.federation import FederatedState, Federation
 
 
@@ -35,14 +36,16 @@ def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, r
 def fold(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
     """FedAvg's fold; clients keep their own models and alphas."""
-    after, _ = averaging.fold(hp, state, federation, round, requests, trained)
+    after, row = averaging.fold(hp, state, federation, round, requests, trained)
     for result in trained:
         after |= {f"client/{result.client}/{name}": result.kept[name] for name in ("weights", "buffers")}
         after[f"alpha/{result.client}"] = result.kept["alpha"]
+    if not trained:  # private draws may leave a round empty
+        return after, row
     means = {name: sum(float(result.kept[name]) for result in trained) / len(trained) for name in ("alpha", "loss")}
-    return after, {"alpha": means["alpha"], "own_loss": means["loss"]}
+    return after, row | {"alpha": means["alpha"], "own_loss": means["loss"]}
 
 
 def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
@@ -118,4 +121,4 @@ def _slope(gradients: tuple[Tensor, ...], own: nn.Module, sent: nn.Module) -> fl
     return float(sum(((v - w) * gradient).double().sum() for gradient, v, w in parts))
 
 
-APFL = Method(averaging.init, plan, fold, deployed, one_model=False)
+APFL = Method(averaging.init, plan, fold, deployed, one_model=False, exchange=DISTILLATION)

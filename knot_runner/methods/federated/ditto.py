@@ -10,12 +10,15 @@ State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, the o
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Trained
-from knot_runner.methods.contract import Method
+from knot_runner.methods.contract import Exchange, Method
 from knot_runner.methods.federated import averaging, chilling
 from knot_runner.methods.federated.own_models import kept_model, kept_models
+from knot_runner.methods.federated.server_distillation import DISTILLATION
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
@@ -41,12 +44,14 @@ def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, r
 def fold(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
-    """FedAvg's fold of the first half; the second half are own models."""
+) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
+    """FedAvg's fold of the first half; the second half are own models, which are not sent."""
     half = len(trained) // 2
-    after, _ = averaging.fold(hp, state, federation, round, requests[:half], trained[:half])
+    after, row = averaging.fold(hp, state, federation, round, requests[:half], trained[:half])
     own = trained[half:]
-    return after | kept_models(own), {"own_loss": sum(result.loss for result in own) / len(own)}
+    if own:  # private draws may leave a round empty
+        row["own_loss"] = sum(result.loss for result in own) / len(own)
+    return after | kept_models(own), row
 
 
 def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
@@ -83,4 +88,17 @@ def _ends(federation: Federation) -> set[int]:
     return {0, federation.training.rounds - 1}
 
 
-DITTO = Method(init, plan, fold, deployed, one_model=False)
+def _of_sent(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A step of the server's distillation, of the models that were sent: the first half of what a round trained."""
+
+    def of_sent(
+        hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
+        *results: Any,
+    ) -> Any:  # fmt: skip
+        return step(hp, state, federation, round, trained[: len(trained) // 2], *results)
+
+    return of_sent
+
+
+_DISTILLATION = Exchange(*map(_of_sent, (DISTILLATION.plan_inference, DISTILLATION.plan_training, DISTILLATION.fold)))
+DITTO = Method(init, plan, fold, deployed, one_model=False, exchange=_DISTILLATION)

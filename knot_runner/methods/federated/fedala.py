@@ -26,6 +26,7 @@ from knot_runner.engine.training import cut_rows
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_model, kept_models
+from knot_runner.methods.federated.server_distillation import DISTILLATION
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
@@ -50,16 +51,16 @@ def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, r
 def fold(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
     """FedAvg's fold; clients keep what they trained, and the weights of their mixes."""
-    after, _ = averaging.fold(hp, state, federation, round, requests, trained)
+    after, row = averaging.fold(hp, state, federation, round, requests, trained)
     after |= kept_models(trained)
     mixing = [result for result in trained if result.kept]
     after |= {f"mix/{result.client}": result.kept["mix"] for result in mixing}
     if not mixing:
-        return after, {}
+        return after, row
     means = {name: sum(float(r.kept[name].double().mean()) for r in mixing) / len(mixing) for name in ("mix", "passes")}
-    return after, {"mix": means["mix"], "mix_passes": means["passes"]}
+    return after, row | {"mix": means["mix"], "mix_passes": means["passes"]}
 
 
 def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
@@ -146,4 +147,4 @@ def _mixed(start: int, own: Tensor, sent: Tensor, mix: Tensor) -> Tensor:
     return torch.cat([sent[:start], own[start:] + (sent - own)[start:] * mix])
 
 
-FEDALA = Method(init, plan, fold, deployed, one_model=False)
+FEDALA = Method(init, plan, fold, deployed, one_model=False, exchange=DISTILLATION)

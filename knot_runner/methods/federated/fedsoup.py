@@ -26,6 +26,7 @@ from knot_runner.engine.training import forward_all
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_model, kept_models
+from knot_runner.methods.federated.server_distillation import DISTILLATION
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
@@ -56,16 +57,16 @@ def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, r
 def fold(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
     """FedAvg's fold; clients keep what they sent, and their pools."""
-    after, _ = averaging.fold(hp, state, federation, round, requests, trained)
+    after, row = averaging.fold(hp, state, federation, round, requests, trained)
     after |= kept_models(trained)
     souped = [result for result in trained if result.kept]
     if not souped:
-        return after, {}
+        return after, row
     for result in souped:
         after |= {f"{name}/{result.client}": result.kept[name] for name in ("pool", "pool_size")}
-    return after, {"pool_size": sum(int(result.kept["pool_size"]) for result in souped) / len(souped)}
+    return after, row | {"pool_size": sum(int(result.kept["pool_size"]) for result in souped) / len(souped)}
 
 
 def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
@@ -107,4 +108,4 @@ def _correct(work: LocalWork, weights: Tensor, buffers: Tensor) -> int:
     return int((forward_all(work.model, examples, ROWS).argmax(1) == examples.labels).sum())
 
 
-FEDSOUP = Method(init, plan, fold, deployed, one_model=False)
+FEDSOUP = Method(init, plan, fold, deployed, one_model=False, exchange=DISTILLATION)

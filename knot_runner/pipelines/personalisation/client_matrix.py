@@ -55,7 +55,19 @@ def check_matrix(federation: Federation, key: str) -> None:
         raise UserError(f"{key}: one client has no others to be measured on; null is right")
     having = [client for client in federation.numbers if len(federation.clients[client].test)]
     if len(having) < 2:
-        raise UserError(f"{key}: {len(having)} clients have test examples; at least 2 are needed")
+        raise UserError(f"{key}: {len(having)} of {len(federation)} clients have test examples; at least 2 are needed")
+
+
+def untested_notes(federation: Federation) -> list[str]:
+    """A note on the clients without test examples, of whom a record says nothing; none where all have some."""
+    without = [client.name for client in federation.clients if not len(client.test)]
+    if not without:
+        return []
+    names = ", ".join(without[:3]) + (", ..." if len(without) > 3 else "")
+    return [
+        f"no test examples at {len(without)} of {len(federation.clients)} clients ({names}): they have no ID accuracy, "
+        "and are not in the others' OOD accuracy"
+    ]
 
 
 def logits_of(

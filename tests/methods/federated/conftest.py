@@ -7,7 +7,17 @@ import dataclasses
 import pytest
 import torch
 
-from knot_runner.config.settings import FederatedSettings, FederatedTraining, Labels, MlpSettings, ServerSettings
+from knot_runner.config.settings import (
+    ApflSettings,
+    DittoSettings,
+    FedalaSettings,
+    FederatedSettings,
+    FederatedTraining,
+    FedsoupSettings,
+    Labels,
+    MlpSettings,
+    ServerSettings,
+)
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel
@@ -22,11 +32,20 @@ CLASSES = 3
 SHAPE = (1, 2, 2)
 TRAINING = FederatedTraining("t", 4, 3, 2, 4, 0.1, 0.0, 0.0, True, False, "stop", None, False, 1)
 SERVER = ServerSettings("none", 1.0, 0.9, 0.99, 1e-3)
+#: Settings that an algorithm does not go without.
+NEEDED = {
+    "fedprox": {"mu": 0.5},
+    "fedrep": {"head_epochs": 1},
+    "ditto": {"ditto": DittoSettings(0.5, None, None)},
+    "apfl": {"apfl": ApflSettings(0.5, True)},
+    "fedala": {"fedala": FedalaSettings(1, 1.0, 1.0, 0.1, 10, 3, "trained")},
+    "fedsoup": {"fedsoup": FedsoupSettings(0.0)},
+}
 
 
 def settings(algorithm: str = "fedavg", **changes) -> FederatedSettings:
     """Method settings with ``changes``."""
-    needed = {"fedprox": {"mu": 0.5}, "fedrep": {"head_epochs": 1}}.get(algorithm, {})
+    needed = NEEDED.get(algorithm, {})
     plain = {"name": algorithm, "algorithm": algorithm, "aggregation": "weighted", "batchnorm": "averaged",
              "temperature": 1.0, "lr_control": False, "server": SERVER}  # fmt: skip
     return FederatedSettings(**{**plain, **needed, **changes})

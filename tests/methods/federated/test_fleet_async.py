@@ -27,6 +27,7 @@ def buffered(buffer=1, **changes):
 @pytest.mark.parametrize(
     ("algorithm", "changes"),
     [("fedavg", {}), ("fedprox", {}), ("fedper", {}), ("fedrep", {}), ("fedavg", {"server": ADAM}),
+     ("apfl", {}), ("fedala", {}),
      ("fedavg", {"aggregation": "uniform", "batchnorm": "local"})],
 )  # fmt: skip
 @pytest.mark.parametrize("participants", [5, 3])
@@ -134,6 +135,19 @@ def test_heads_stay_as_their_clients_trained_them(paced):
     assert torch.equal(state["head/1"], stale.weights[head])
     body = before["weights"] + 3**-0.5 * (stale.weights - request.start.weights)
     assert torch.allclose(state["weights"][~head], body[~head], atol=1e-14)
+
+
+@pytest.mark.parametrize("algorithm", ["apfl", "fedala"])
+def test_own_models_stay_as_their_clients_trained_them(algorithm, paced):
+    """Client 1 began with w_0 and is two steps late: the server moves by a share of its update."""
+    paced(1 / 16, 2.5 / 24, 10 / 32)
+    played = Played(buffered(), algorithm, hidden=(5,))
+    (request,), (stale,) = played.seen[2]
+    state, before = played.states[2], played.states[1]
+    assert torch.equal(state["client/1/weights"], stale.kept["weights"] if algorithm == "apfl" else stale.weights)
+    moved = before["weights"] + 3**-0.5 * (stale.weights - request.start.weights)
+    assert torch.allclose(state["weights"], moved, atol=1e-14)
+    assert not torch.allclose(moved, stale.weights)
 
 
 def test_a_soup_is_of_the_model_that_its_client_began_with(paced):

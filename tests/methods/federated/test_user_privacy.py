@@ -9,7 +9,7 @@ import torch
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.user_privacy import UserPrivacy, private_mean
-from tests.methods.federated.conftest import SERVER, World, make_world, settings
+from tests.methods.federated.conftest import SERVER, World, holding_out, make_world, settings
 
 
 def privacy(**changes) -> UserPrivacy:
@@ -136,6 +136,48 @@ def test_a_round_moves_the_global_model_by_its_clipped_updates(deep, changes):
         assert torch.allclose(after["weights"], state["weights"] + total / 5, rtol=0, atol=1e-13)
         assert row["clipped"] == 1.0
         state = after
+
+
+#: Methods whose clients keep models of their own beside what they send, and the fields of a round that say so.
+OWN_MODELS = {
+    "ditto": {"own_loss"},
+    "apfl": {"alpha", "own_loss"},
+    "fedala": {"mix", "mix_passes"},
+    "fedsoup": {"pool_size"},
+}
+
+
+@pytest.mark.parametrize("algorithm", OWN_MODELS)
+def test_of_own_models_nothing_is_sent_unclipped(deep, algorithm):
+    """Two rounds of which the global model moves by the clipped updates of one model a client, and says so."""
+    world = private(holding_out(deep), privacy(clip_norm=0.05)).with_training(small_clients="allow")
+    hp, method = settings(algorithm, aggregation="uniform"), METHODS[algorithm]
+    state = method.init(hp, world.federation)
+    for round in range(2):
+        requests = method.plan(hp, state, world.federation, round)
+        trained = world.engine.train(requests)
+        after, row = method.fold(hp, state, world.federation, round, requests, trained)
+        total = torch.zeros_like(state["weights"])
+        for result in trained[:5]:
+            move = result.weights - state["weights"]
+            total += move * min(1, 0.05 / math.sqrt(float((move * move).sum())))
+        assert torch.allclose(after["weights"], state["weights"] + total / 5, rtol=0, atol=1e-13)
+        assert row["clipped"] == 1.0 and len(row["update_norms"]) == 5
+        assert row.keys() - {"clipped", "update_norms"} == (
+            OWN_MODELS[algorithm] if round or algorithm != "fedala" else set()
+        )
+        state = after
+
+
+@pytest.mark.parametrize("algorithm", OWN_MODELS)
+def test_without_participants_own_models_stay_and_the_global_one_gets_noise(deep, algorithm):
+    spec = privacy(clip_norm=1.0, noise_multiplier=1.0, sampling="poisson", participants=3)
+    federation = private(holding_out(deep), spec).federation
+    hp, method = settings(algorithm, aggregation="uniform"), METHODS[algorithm]
+    state = method.init(hp, federation)
+    after, row = method.fold(hp, state, federation, 1, [], [])
+    assert torch.equal(after["weights"], private_mean(spec, 3, 1, state["weights"], [])[0])
+    assert row == {"update_norms": []} and after.keys() == state.keys()
 
 
 def test_noise_goes_through_the_server_optimiser(linear):

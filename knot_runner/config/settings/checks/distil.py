@@ -9,7 +9,7 @@ from typing import Any
 
 from knot_runner.config.settings.checks.fit import TEXT_TEACHER, Misfit
 from knot_runner.config.settings.distil.distil import SCHEDULE_SETTINGS, DistilSettings, OfflineSchedule, RunTeacher
-from knot_runner.config.settings.distil.terms import TERM_SETTINGS
+from knot_runner.config.settings.distil.terms import TERM_SETTINGS, require_batch
 from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings
 from knot_runner.config.strict import build
@@ -25,9 +25,10 @@ class OfPlugins:
     check: Callable[[CustomSettings], None]
 
 
-def check_distil(method: DistilSettings, task: str, on_images: bool, plugins: OfPlugins) -> None:
-    """Builds and checks a distillation's nested settings for the named task; plain values of teachers are replaced by
-    their settings. An unknown term is left to the run where there are plug-ins. Raises :class:`UserError`."""
+def check_distil(method: DistilSettings, task: str, on_images: bool, batch: int, plugins: OfPlugins) -> None:
+    """Builds and checks a distillation's nested settings for the named task and batches of ``batch`` examples;
+    plain values of teachers are replaced by their settings. An unknown term is left to the run where there are
+    plug-ins. Raises :class:`UserError`."""
     kind = method.schedule.get("kind")
     if not isinstance(kind, str) or kind not in SCHEDULE_SETTINGS:
         raise UserError(f"method.schedule.kind: no schedule {kind!r}{nearest(str(kind), SCHEDULE_SETTINGS)}")
@@ -36,10 +37,10 @@ def check_distil(method: DistilSettings, task: str, on_images: bool, plugins: Of
         raise UserError(
             f"method.teachers: are of schedule.kind=offline; schedule.kind={kind} makes its own, and [] is right"
         )
-    _check_terms(method.terms, "method.terms", plugins)
+    _check_terms(method.terms, "method.terms", batch, plugins)
     if isinstance(schedule, OfflineSchedule):
         for number, phase in enumerate(schedule.phases):
-            _check_terms(phase.terms, f"method.schedule.phases[{number}].terms", plugins)
+            _check_terms(phase.terms, f"method.schedule.phases[{number}].terms", batch, plugins)
     for number, teacher in enumerate(method.teachers):
         where = f"method.teachers[{number}]"
         method.teachers[number] = teacher_settings(teacher, where, task, on_images, plugins)
@@ -67,9 +68,10 @@ def named_model(model: dict[str, Any], where: str, task: str, on_images: bool, p
     return spec
 
 
-def _check_terms(terms: dict[str, dict[str, Any]], where: str, plugins: OfPlugins) -> None:
+def _check_terms(terms: dict[str, dict[str, Any]], where: str, batch: int, plugins: OfPlugins) -> None:
     for name, options in terms.items():
         if name in TERM_SETTINGS:
             build(TERM_SETTINGS[name], options, f"{where}.{name}")
+            require_batch(name, batch)
         elif not plugins.load():
             raise UserError(f"{where}.{name}: no such term{nearest(str(name), TERM_SETTINGS)}")

@@ -31,7 +31,7 @@ def check_parties_method(
 
 def check_distil_method(settings: Settings, method: DistilSettings, plugins: OfPlugins) -> None:
     """Schedule, terms and teachers, and the student's images. Raises :class:`UserError`."""
-    check_distil(method, settings.task.name, settings.on_images, plugins)
+    check_distil(method, settings.task.name, settings.on_images, settings.training.distil.batch, plugins)
     check_student_images(method, settings.task)
 
 

@@ -21,6 +21,7 @@ from knot_runner.config.settings.sizes import (
     Width,
 )
 from knot_runner.config.strict import AtMost, Holds, require
+from knot_runner.util.errors import UserError
 
 #: What a term's loss is multiplied by; ``auto``: decided by the run from the terms' first values.
 Weight = Literal["auto"] | NotNegative
@@ -226,3 +227,15 @@ TERM_SETTINGS: dict[str, type] = {
     "crd": CrdTermSettings,
     "triplet": TripletTermSettings,
 }
+#: Terms that compare the examples of a batch -> the fewest that it needs.
+LEAST_BATCH = {"sp": 2, "rkd": 2, "pkt": 2, "triplet": 3}
+
+
+def require_batch(name: str, batch: int) -> None:
+    """Raises :class:`UserError` where batches of ``batch`` examples leave term ``name`` nothing to compare."""
+    least = LEAST_BATCH.get(name, 0)
+    if batch < least:
+        raise UserError(
+            f"training.distil.batch: {batch} leaves method.terms.{name} nothing to compare; relations need at least "
+            f"{least}"
+        )

@@ -76,7 +76,11 @@ FEDERATED_ALGORITHMS: dict[str, FederatedAlgorithm] = {
     "scaffold": FederatedAlgorithm(
         f"{_FEDERATED}scaffold:SCAFFOLD", needs_rounds="corrects all clients by the same round's control variates"
     ),
-    "fedgen": FederatedAlgorithm(f"{_FEDERATED}fedgen:FEDGEN", (OwnKey("generator"),)),
+    "fedgen": FederatedAlgorithm(
+        f"{_FEDERATED}fedgen:FEDGEN",
+        (OwnKey("generator"),),
+        needs_rounds="trains its generator on a round's heads together",
+    ),
     "fedrep": FederatedAlgorithm(
         _SHARED_BODY, (OwnKey("head_epochs", _has_epochs, "is not at least 1"),), **_OWN_HEADS
     ),
@@ -86,14 +90,22 @@ FEDERATED_ALGORITHMS: dict[str, FederatedAlgorithm] = {
     ),
     "fedmd": FederatedAlgorithm(f"{_FEDERATED}fedmd:FEDMD", distil="needed", **_OWN_MODELS),
     "local": FederatedAlgorithm(f"{_FEDERATED}own_models:LOCAL", distil="none", **_OWN_MODELS),
-    "ditto": FederatedAlgorithm(f"{_FEDERATED}ditto:DITTO", (OwnKey("ditto"),)),
-    "apfl": FederatedAlgorithm(f"{_FEDERATED}apfl:APFL", (OwnKey("apfl"),)),
-    "fedala": FederatedAlgorithm(f"{_FEDERATED}fedala:FEDALA", (OwnKey("fedala"),)),
+    "ditto": FederatedAlgorithm(
+        f"{_FEDERATED}ditto:DITTO",
+        (OwnKey("ditto"),),
+        needs_rounds="trains two models a client, which arrive together",
+        one_model_sent=True,
+    ),
+    "apfl": FederatedAlgorithm(f"{_FEDERATED}apfl:APFL", (OwnKey("apfl"),), needs_rounds="", one_model_sent=True),
+    "fedala": FederatedAlgorithm(
+        f"{_FEDERATED}fedala:FEDALA", (OwnKey("fedala"),), keeps="model", needs_rounds="", one_model_sent=True
+    ),
     "fedsoup": FederatedAlgorithm(
         f"{_FEDERATED}fedsoup:FEDSOUP",
         (OwnKey("fedsoup"),),
         keeps="model",
         needs_rounds="",
+        one_model_sent=True,
         selects=True,
         by_all_rounds="begins to mix models after a share of all rounds (method.fedsoup.start)",
     ),
