@@ -22,7 +22,6 @@ from knot_runner.config.settings import (
 )
 from knot_runner.config.settings.networks import WRN_WIDTH
 from knot_runner.models.initial import initialise_convolutions
-from knot_runner.models.mobilenet import Mobilenet
 from knot_runner.models.norms import make_norm
 from knot_runner.models.pooling import max_pool
 from knot_runner.util.errors import UserError
@@ -36,13 +35,16 @@ def build_image_model(spec: ImageModel, shape: Shape, classes: int) -> nn.Module
 
     Raises :class:`UserError` when the images are too small for it.
     """
+    if isinstance(spec, MobilenetSettings):
+        from knot_runner.models.mobilenet import Mobilenet
+
+        return Mobilenet(spec, shape, classes)
     kinds = {
         MlpSettings: Mlp,
         CnnSettings: Cnn,
         ResnetSettings: Resnet,
         WrnSettings: Wrn,
         VggSettings: Vgg,
-        MobilenetSettings: Mobilenet,
     }
     return kinds[type(spec)](spec, shape, classes)
 
