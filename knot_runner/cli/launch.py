@@ -97,8 +97,8 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
         console.print(f"{job.title}  ->  {job.folder}", highlight=False, soft_wrap=True)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
+        from knot_runner.pipelines.context import run_context
         from knot_runner.pipelines.runs.single_run import complete_run  # torch: only now, not for a mistyped key
-        from knot_runner.sweeps.job import run_context
 
         with Live(console) as live, messages_to(live.note):
             complete_run(run_context(job, live.watch, LOGGER.info, code=code, keep=keep))

@@ -24,6 +24,7 @@ from knot_runner.records import CONFIG_FILE
 from knot_runner.util.files import write_atomic
 
 if TYPE_CHECKING:
+    from knot_runner.composing.job import ComposedJob
     from knot_runner.data.images.unlabelled import UnlabelledImages
     from knot_runner.engine.execute import Executor
 
@@ -142,3 +143,8 @@ class RunContext:
                 **{name: metadata.version(name) for name in transport_libraries(self.hp)},
             },
         }
+
+
+def run_context(job: ComposedJob, progress: Progress, note: Note, **more: Any) -> RunContext:
+    """The context of the run of ``job``; ``more``: other fields of :class:`RunContext`."""
+    return RunContext(job.settings, job.method, job.folder, job.config_yaml, job.run_id, progress, note, **more)
