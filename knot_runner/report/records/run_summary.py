@@ -12,7 +12,6 @@ from knot_runner.metrics import METRICS
 from knot_runner.report.records.costs import cost_lines
 from knot_runner.report.records.earlier import rounds_trained
 from knot_runner.report.records.personal_summary import personal_lines
-from knot_runner.report.records.privacy_summary import privacy_lines
 from knot_runner.report.records.run_view import SummaryRow, bold, dim_lines, run_view
 from knot_runner.report.render.table_model import display
 from knot_runner.report.render.terminal import DIM, text_line
@@ -97,7 +96,7 @@ def federated_summary(name: str, result: dict[str, Any]) -> Group:
         *_distilled(result),
         *_architectures(result),
         *personal_lines(result),
-        *privacy_lines(result),
+        *_privacy_lines(result),
         f"{result['clients']} clients with {sizes['train']:,} training examples; {sizes['test']:,} test examples",
         f"{result['model']}, {largest}{result['parameters']:,} parameters; {_counted(result['rounds'])} on engine "
         f"{result['engine']} in {result['seconds']['total']:,.0f} s{beside(result)}",
@@ -157,6 +156,23 @@ def _reached(result: dict[str, Any]) -> list[str]:
     first = result.get("rounds_to_target")
     end = f"not reached in {_counted(result['rounds'])}" if first is None else f"reached after {_counted(first)}"
     return [f"target {number(result['target'], 3)} {end}"]
+
+
+def _privacy_lines(result: dict[str, Any]) -> list[str]:
+    """``(epsilon, delta) = (3.2, 0.001) at user level after 60 rounds`` of private training, and how much was
+    clipped."""
+    facts = result.get("privacy")
+    if facts is None:
+        return []
+    epsilon, rounds = facts["epsilon"], facts["rounds"]
+    shown = "infinity" if epsilon is None else f"{epsilon:.3g}"
+    after = "1 round" if rounds == 1 else f"{rounds} rounds"
+    by = f" ({facts['accountant']}, simulated)" if facts["accountant"] else " (without noise)"
+    lines = [f"(epsilon, delta) = ({shown}, {facts['delta']:.2g}) at user level after {after}{by}"]
+    if facts["clipped"] is not None:
+        clip = "nothing is clipped" if facts["clip_norm"] is None else f"{facts['clipped']:.0%} of updates clipped"
+        lines.append(f"{clip}, median norm {number(facts['median_norm'], 3)}")
+    return lines
 
 
 def _on_clock(result: dict[str, Any]) -> list[str]:
