@@ -60,6 +60,7 @@ from knot_runner.config.settings.methods.transport import (
     EncoderSettings,
     FedwadSettings,
     OtddSettings,
+    TextFeatures,
 )
 from knot_runner.config.settings.networks import (
     CnnSettings,
@@ -99,5 +100,4 @@ from knot_runner.config.settings.tasks.task import (
     TaskSettings,
     TextColumns,
 )
-from knot_runner.config.settings.tasks.text_features import TextFeatures
 from knot_runner.config.strict import build
