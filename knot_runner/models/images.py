@@ -21,7 +21,6 @@ from knot_runner.config.settings import (
     WrnSettings,
 )
 from knot_runner.config.settings.networks import WRN_WIDTH
-from knot_runner.models.initial import initialise_convolutions
 from knot_runner.models.norms import make_norm
 from knot_runner.models.pooling import max_pool
 from knot_runner.util.errors import UserError
@@ -211,3 +210,12 @@ class Vgg(nn.Module):
             if number < self.pools:
                 x = max_pool(x)
         return self.head(x.mean((2, 3)))
+
+
+def initialise_convolutions(model: nn.Module) -> None:
+    """Initial weights of convolutions: He et al.'s normal weights, no bias."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
