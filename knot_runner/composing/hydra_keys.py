@@ -11,8 +11,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from knot_runner.util.errors import UserError
-from knot_runner.util.extras import require_extra
+from knot_runner.util.errors import UserError, require_extra
 
 #: The config key that names a class to instantiate.
 TARGET = "_target_"

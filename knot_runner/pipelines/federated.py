@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner import metrics
 from knot_runner.config.settings import Centralised, Settings
-from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated.cohort import Engine, Trained
 from knot_runner.engine.flops import ExampleFlops
 from knot_runner.methods.contract import METHODS, Method, RoundWork
@@ -25,11 +24,10 @@ from knot_runner.pipelines.clients.validation import measure_valid
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import client_rounds
-from knot_runner.pipelines.rounds.fleet_facts import fleet_notes
 from knot_runner.pipelines.rounds.loop import LogRow, TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.rounds.summary import summarise
 from knot_runner.results.costs import total_costs
-from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.errors import DivergedError, UserError, nearest
 from knot_runner.util.files import write_atomic, write_json
 
 if TYPE_CHECKING:
@@ -56,14 +54,17 @@ def run_federated(context: RunContext) -> dict[str, Any]:
         raise UserError(f"method.distil: algorithm={hp.algorithm} has no server that distils; null is right")
     if hp.models and method.one_model:
         raise UserError(f"method.models: algorithm={hp.algorithm} has one model for all clients; [] is right")
-    if context.settings.fleet is not None:
+    fleet = context.settings.fleet
+    if fleet is not None:
         from knot_runner.methods.federated.fleet import on_fleet
 
-        method, federation = on_fleet(method, setup.federation, context.settings.fleet)
+        method, federation = on_fleet(method, setup.federation, fleet)
         setup = replace(setup, federation=federation)
     _check_own_models(context, setup)
     start = method.init(hp, setup.federation)  # the method is checked before distances are computed
-    notes = [*_notes(context, setup), *fleet_notes(context.settings.fleet)]
+    notes = [*_notes(context, setup)]
+    if fleet is not None:
+        notes.append(f"fleet {fleet.name}: its clock is simulated, in virtual seconds")
     for note in notes:
         context.note(note)
     learn: Learn = functools.partial(_learn, start)

@@ -15,8 +15,8 @@ from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.federated.per_cluster import cluster_work
 from knot_runner.methods.federation import Federation
 from knot_runner.pipelines.rounds import scores
-from knot_runner.pipelines.rounds.fleet_facts import fleet_counts
 from knot_runner.pipelines.rounds.loop import LogRow
+from knot_runner.pipelines.rounds.summary import fleet_counts
 from knot_runner.results.costs import BYTES, FLOPS, has_costs, summed_costs
 
 

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Trained
 from knot_runner.engine.tensor_file import tensor_parts
@@ -40,6 +39,7 @@ from knot_runner.pipelines.rounds.loop import LogRow, RoundLoop, TrainingResult,
 from knot_runner.pipelines.rounds.scores import TestPredictions
 from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.records import CLIENTS_FILE, ROUNDS_FILE
+from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import write_atomic
 from knot_runner.util.memory import give_back_freed
 

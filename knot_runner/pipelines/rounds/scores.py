@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from knot_runner import metrics
-from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.chilling import scheduled
 from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.util.errors import DivergedError
 
 
 @dataclass(frozen=True)
