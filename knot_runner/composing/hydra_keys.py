@@ -35,6 +35,8 @@ CLASSES = (
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher",
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher",
 )
+#: Override that asks for a study.
+SWEEPER = "hydra/sweeper=optuna"
 LAUNCHER_GROUP, LAUNCHER, BATCH = "hydra/launcher", "hydra.launcher", "hydra.sweeper.max_batch_size"
 #: Prefix of a key -> what to use instead.
 INSTEAD = {
