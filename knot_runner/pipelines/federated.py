@@ -60,9 +60,12 @@ def run_federated(context: RunContext) -> dict[str, Any]:
 
         method, federation = on_fleet(method, setup.federation, fleet)
         setup = replace(setup, federation=federation)
-    _check_own_models(context, setup)
+    if hp.personalisation is not None or context.settings.evaluate.matrix is not None:
+        from knot_runner.pipelines.personalisation.client_matrix import check_own_models
+
+        check_own_models(hp.personalisation, setup.federation)
     start = method.init(hp, setup.federation)  # the method is checked before distances are computed
-    notes = [*_notes(context, setup)]
+    notes = list(_notes(context, setup))
     if fleet is not None:
         notes.append(f"fleet {fleet.name}: its clock is simulated, in virtual seconds")
     for note in notes:
@@ -83,20 +86,6 @@ def run_federated(context: RunContext) -> dict[str, Any]:
         learn = functools.partial(personalised.personalise, personalised.shared_rounds if shares else learn)
     result = _train(context, setup, method, learn, notes)
     return {**result, "seconds": {"total": round(time.monotonic() - began, 2), **result["seconds"]}}
-
-
-def _check_own_models(context: RunContext, setup: Setup) -> None:
-    """Raises :class:`UserError` where the requested measurement of clients' own models is impossible."""
-    spec, clients = context.hp.personalisation, len(setup.federation.clients)
-    if spec is not None or context.settings.evaluate.matrix is not None:
-        from knot_runner.pipelines.personalisation.client_matrix import check_matrix
-
-        check_matrix(setup.federation, "evaluate.matrix" if spec is None else "method.personalisation")
-    outside = [client for client in getattr(spec, "clients", None) or [] if client >= clients]
-    if outside:
-        raise UserError(
-            f"method.personalisation.clients: there is no client {outside[0]}; the {clients} are 0 to {clients - 1}"
-        )
 
 
 def inspect_federated(context: RunContext) -> RunInputs:
