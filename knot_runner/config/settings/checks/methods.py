@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.config.settings.checks.fit import TEXT_TEACHER, Misfit
-from knot_runner.config.settings.checks.personal import check_personal
 from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.config.settings.methods.knot import LOSS_SETTINGS, KnotSettings, MutualSettings, TeachersSettings
+from knot_runner.config.settings.methods.personalisation import build_personalisation, shares_models
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
 from knot_runner.config.strict import build
 from knot_runner.util.errors import UserError
@@ -47,7 +47,7 @@ def check_federated_method(settings: Settings, method: FederatedSettings, plugin
     _check_architectures(method, settings.model)
     if method.distil is not None:
         _check_loss(method.distil.loss, "method.distil.loss")
-    check_personal(settings, method)
+    _check_personal(settings, method)
 
 
 def _check_loss(loss: dict[str, Any], where: str) -> None:
@@ -70,6 +70,33 @@ def _check_architectures(method: FederatedSettings, model: ModelSettings | Image
             raise UserError(f"{where}.per_party: clients have one of method.models each; {{}} is right")
     if method.generator is not None and getattr(model, "output", "logits") == "softmax":
         raise UserError("model.output: softmax leaves no logits to a head that reads features; logits is right")
+
+
+def _check_personal(settings: Settings, method: FederatedSettings) -> None:
+    """Builds the settings of personalisation, and checks those of the rounds before it. Raises :class:`UserError`."""
+    if method.clustering is not None and settings.evaluate.matrix not in (None, "end"):
+        raise UserError(
+            f"evaluate.matrix: {settings.evaluate.matrix} rounds are of clients that learn together; with "
+            "method.clustering end is right"
+        )
+    unseen = settings.held_out is not None and settings.held_out.unseen is not None
+    if unseen and method.clustering is not None:
+        raise UserError("partition.unseen: clusters are of all clients, none of which is unseen; null is right")
+    if method.personalisation is None:
+        return
+    method.personalisation = build_personalisation(method.personalisation)
+    if isinstance(settings.evaluate.matrix, int):
+        raise UserError("evaluate.matrix: personalisation measures what follows the last round; end or null is right")
+    if settings.training.stop_at_target:
+        raise UserError(
+            "training.stop_at_target: personalisation begins with the model of the last round, which all its variants "
+            "share; false is right"
+        )
+    if shares_models(method.personalisation) and method.models:
+        raise UserError(
+            f"method.personalisation.kind: {method.personalisation.kind} adds up clients' models, and method.models "
+            "are of different architectures; finetune or soup would fit"
+        )
 
 
 def named_model(model: dict[str, Any], where: str, settings: Settings, plugins: OfPlugins) -> Any:
