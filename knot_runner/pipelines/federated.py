@@ -20,7 +20,6 @@ from knot_runner.methods.federation import FederatedState
 from knot_runner.pipelines.clients.architectures import architecture_facts
 from knot_runner.pipelines.clients.kept_models import keep_models
 from knot_runner.pipelines.clients.setup import Setup, client_counts, make_setup
-from knot_runner.pipelines.clients.validation import measure_valid
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import client_rounds
@@ -127,7 +126,7 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
         summary["metrics"] |= _own_models(context, setup, outcome, engine)
         keep_models(context, setup, outcome, engine)
         if context.hp.personalisation is None:  # personalisation chooses by validation and records it
-            valid = measure_valid(outcome.method, context.hp, outcome.state, setup, engine)
+            valid = scores.measure_valid(outcome.method, context.hp, outcome.state, setup, engine)
             summary |= {} if valid is None else {"valid": valid}
     context.progress("rounds", 1, 1, "done")
     seconds = {"rounds": round(sum(row["seconds"] for row in outcome.rows), 2), **outcome.seconds}
