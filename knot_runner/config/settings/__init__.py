@@ -18,6 +18,12 @@ from knot_runner.config.settings.groups import (
     TrackerSettings,
     TrainingSettings,
 )
+from knot_runner.config.settings.methods.algorithm_options import (
+    ApflSettings,
+    DittoSettings,
+    FedalaSettings,
+    FedsoupSettings,
+)
 from knot_runner.config.settings.methods.federated import (
     FederatedSettings,
     FederatedTraining,
@@ -38,12 +44,6 @@ from knot_runner.config.settings.methods.knot import (
     MutualSettings,
     SinkhornSettings,
     TeachersSettings,
-)
-from knot_runner.config.settings.methods.personal_methods import (
-    ApflSettings,
-    DittoSettings,
-    FedalaSettings,
-    FedsoupSettings,
 )
 from knot_runner.config.settings.methods.personalisation import (
     CossimSettings,
