@@ -13,6 +13,7 @@ from knot_runner.methods.federated.user_privacy import UserPrivacy
 from knot_runner.methods.federation import Federation
 from knot_runner.pipelines.rounds.loop import LogRow
 from knot_runner.util.errors import UserError
+from knot_runner.util.messages import counted
 
 
 def with_privacy(federation: Federation, settings: Settings) -> Federation:
@@ -56,7 +57,7 @@ def privacy_notes(settings: Settings, federation: Federation) -> list[str]:
 def guarantee(epsilon: float | None, delta: float, rounds: int) -> str:
     """``(epsilon, delta) = (3.2, 0.001) at user level after 60 rounds``."""
     shown = "infinity" if epsilon is None else f"{epsilon:.3g}"
-    return f"(epsilon, delta) = ({shown}, {delta:.2g}) at user level after {rounds} round{'s' * (rounds != 1)}"
+    return f"(epsilon, delta) = ({shown}, {delta:.2g}) at user level after {counted(rounds, 'round')}"
 
 
 def epsilon_row(settings: Settings, federation: Federation, round: int) -> LogRow:

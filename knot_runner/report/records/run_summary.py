@@ -17,6 +17,7 @@ from knot_runner.report.render.table_model import display
 from knot_runner.report.render.terminal import DIM, text_line
 from knot_runner.report.render.text import number, plain
 from knot_runner.report.tables.footnotes import kept_epochs as kept_of
+from knot_runner.util.messages import counted
 
 
 def summary_table(result: dict[str, Any]) -> Group:
@@ -89,7 +90,7 @@ def federated_summary(name: str, result: dict[str, Any]) -> Group:
     best, sizes = result["best"], result["datasets"]
     largest = "up to " if "models" in result else ""
     lines = [
-        f"best accuracy {number(best['accuracy'], 3)} after {_counted(best['round'])}",
+        f"best accuracy {number(best['accuracy'], 3)} after {counted(best['round'], 'round')}",
         *_reached(result),
         *_on_clock(result),
         *cluster_lines(result),
@@ -98,8 +99,9 @@ def federated_summary(name: str, result: dict[str, Any]) -> Group:
         *personal_lines(result),
         *_privacy_lines(result),
         f"{result['clients']} clients with {sizes['train']:,} training examples; {sizes['test']:,} test examples",
-        f"{result['model']}, {largest}{result['parameters']:,} parameters; {_counted(result['rounds'])} on engine "
-        f"{result['engine']} in {result['seconds']['total']:,.0f} s{beside(result)}",
+        f"{result['model']}, {largest}{result['parameters']:,} parameters; "
+        f"{counted(result['rounds'], 'round')} on engine {result['engine']} "
+        f"in {result['seconds']['total']:,.0f} s{beside(result)}",
         *cost_lines(result),
     ]
     what = "clients' own models" if result.get("personalisation") else "after the last round, all test examples"
@@ -123,11 +125,7 @@ def cluster_lines(result: dict[str, Any]) -> list[str]:
 def beside(result: dict[str, Any]) -> str:
     """Remark on a run's time if other jobs shared the machine (``hydra/launcher=fused``); else ""."""
     others = result.get("beside", 0)
-    return f", with waits for up to {others} other job{'s' * (others > 1)}" if others else ""
-
-
-def _counted(rounds: int) -> str:
-    return "1 round" if rounds == 1 else f"{rounds} rounds"
+    return f", with waits for up to {counted(others, 'other job')}" if others else ""
 
 
 def _distilled(result: dict[str, Any]) -> list[str]:
@@ -137,7 +135,7 @@ def _distilled(result: dict[str, Any]) -> list[str]:
         return []
     gain = found.get("gain")
     what = "" if gain is None else f": accuracy {gain:+.3f} from before to after, on average"
-    return [f"distilled in {_counted(found['rounds'])}{what}"]
+    return [f"distilled in {counted(found['rounds'], 'round')}{what}"]
 
 
 def _architectures(result: dict[str, Any]) -> list[str]:
@@ -153,8 +151,8 @@ def _reached(result: dict[str, Any]) -> list[str]:
     """``target 0.740 not reached in 30 rounds``, or how to set one."""
     if result.get("target") is None:
         return ["rounds to target: none is set; training.target=0.8 counts those to 80% accuracy"]
-    first = result.get("rounds_to_target")
-    end = f"not reached in {_counted(result['rounds'])}" if first is None else f"reached after {_counted(first)}"
+    first, trained = result.get("rounds_to_target"), counted(result["rounds"], "round")
+    end = f"reached after {counted(first, 'round')}" if first is not None else f"not reached in {trained}"
     return [f"target {number(result['target'], 3)} {end}"]
 
 
@@ -166,7 +164,7 @@ def _privacy_lines(result: dict[str, Any]) -> list[str]:
         return []
     epsilon, rounds = facts["epsilon"], facts["rounds"]
     shown = "infinity" if epsilon is None else f"{epsilon:.3g}"
-    after = "1 round" if rounds == 1 else f"{rounds} rounds"
+    after = counted(rounds, "round")
     by = f" ({facts['accountant']}, simulated)" if facts["accountant"] else " (without noise)"
     lines = [f"(epsilon, delta) = ({shown}, {facts['delta']:.2g}) at user level after {after}{by}"]
     if facts["clipped"] is not None:
