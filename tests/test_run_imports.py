@@ -15,7 +15,7 @@ from tests.data.images.conftest import write_leaf
 SCRIPT = """
 import json, sys
 from knot_runner.cli.main import main
-heavy = {"sklearn", "scipy", "pandas", "matplotlib", "transformers", "datasets", "sympy", "torch._dynamo"}
+heavy = {"sklearn", "scipy", "pandas", "matplotlib", "transformers", "datasets", "sympy", "torch._dynamo", "PIL"}
 others = ["transport", "methods.losses", "methods.federated.fleet", "methods.federated.user_privacy", "data.hub",
           "data.images.cifar", "data.images.parties", "data.pools", "engine.execute", "models.mobilenet",
           "pipelines.clients.transfer_set", "pipelines.personalisation", "pipelines.rounds.private_training"]
