@@ -24,7 +24,6 @@ from knot_runner.records import CONFIG_FILE
 from knot_runner.util.files import write_atomic
 
 if TYPE_CHECKING:
-    from knot_runner.composing.job import ComposedJob
     from knot_runner.data.images.unlabelled import UnlabelledImages
     from knot_runner.engine.execute import Executor
 
@@ -145,6 +144,7 @@ class RunContext:
         }
 
 
-def run_context(job: ComposedJob, progress: Progress, note: Note, **more: Any) -> RunContext:
-    """The context of the run of ``job``; ``more``: other fields of :class:`RunContext`."""
+def run_context(job: Any, progress: Progress, note: Note, **more: Any) -> RunContext:
+    """The context of the run of ``job``, a :class:`~knot_runner.composing.job.ComposedJob`; ``more``: other fields of
+    :class:`RunContext`."""
     return RunContext(job.settings, job.method, job.folder, job.config_yaml, job.run_id, progress, note, **more)
