@@ -56,49 +56,7 @@ if TYPE_CHECKING:
     from knot_runner.transport.federated import Client, Measure, distance_between
     from knot_runner.util.errors import UserError
 
-__all__ = [
-    "METHODS",
-    "CLAIM_MEASURES",
-    "FEDERATED_ALGORITHMS",
-    "FIGURES",
-    "LOSSES",
-    "METRICS",
-    "TABLE_KINDS",
-    "TERMS",
-    "TRACKERS",
-    "WEIGHTINGS",
-    "ClaimMeasure",
-    "Client",
-    "Family",
-    "FederatedAlgorithm",
-    "Method",
-    "FinishedRun",
-    "LocalProgram",
-    "LocalResult",
-    "Loss",
-    "Measure",
-    "Metric",
-    "Objective",
-    "OwnKey",
-    "RunSelection",
-    "TableKind",
-    "TableRequest",
-    "Term",
-    "TestSet",
-    "TrackedRun",
-    "Traffic",
-    "UserError",
-    "__version__",
-    "claims",
-    "compare",
-    "compose",
-    "distance_between",
-    "register",
-    "run",
-    "runs",
-    "sweep",
-    "table",
-]
+__all__ = ["__version__", *_PLACES]
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,6 @@ from knot_runner.cli.main import main
 from knot_runner.config.settings import build
 from knot_runner.config.settings.distil.synthesis import GeneratorSynthesis
 from knot_runner.engine.commit import Checkpoint
-from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.examples import normalised, stored_data
 from knot_runner.engine.loop import Place
 from knot_runner.engine.requests import request_key
@@ -29,7 +28,7 @@ from knot_runner.methods.distil.synthesis.generated import GeneratedImages
 from knot_runner.methods.distil.synthesis.losses import generator_loss
 from knot_runner.methods.distil.synthesis.requests import steps_of
 from knot_runner.models.network import build_network
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import DivergedError, UserError
 from tests.distil_runs import TINY_DISTIL, distil_federation, distil_job
 from tests.forked import Forked, there
 from tests.run_folders import run

@@ -15,9 +15,9 @@ from safetensors.numpy import load_file
 from sklearn.metrics import accuracy_score, f1_score, log_loss
 
 from knot_runner.cli.main import main
-from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.pipelines.rounds.client_rounds import check_outcomes, reached_target
+from knot_runner.util.errors import DivergedError
 from tests.forked import Forked, committed, reached
 from tests.tiny import TINY_IMAGES
 

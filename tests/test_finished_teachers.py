@@ -14,12 +14,12 @@ from knot_runner.config.settings.distil.distil import RunTeacher
 from knot_runner.data.images.load import load_images
 from knot_runner.data.seen import digests_of, example_digests, seen_rows
 from knot_runner.data.tasks import Dataset, Examples, Images, PartyTask
+from knot_runner.pipelines.context import run_context
 from knot_runner.pipelines.distillation import inspect_distillation
 from knot_runner.pipelines.parties import finished_teachers
 from knot_runner.pipelines.parties.finished_teachers import LearntFrom
 from knot_runner.pipelines.parties.setup import make_federation
 from knot_runner.records import write_result
-from knot_runner.sweeps.job import run_context
 from knot_runner.util.errors import UserError
 from tests.run_folders import run
 from tests.test_distil import SMALL_TEXTS

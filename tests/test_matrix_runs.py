@@ -10,8 +10,8 @@ import pytest
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
-from knot_runner.data.embedded import read_digits
 from knot_runner.data.images import Images, ImageTask
+from knot_runner.data.images.digits import read_digits
 from knot_runner.engine.store import Store
 from knot_runner.pipelines import matrix
 from knot_runner.pipelines.context import RunContext

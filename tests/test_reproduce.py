@@ -12,8 +12,8 @@ from knot_runner.cli.main import main
 from knot_runner.cli.reproduction import child
 from knot_runner.cli.reproduction.child import CUT
 from knot_runner.cli.verbs import reproduce
+from knot_runner.pipelines.context import run_context
 from knot_runner.pipelines.runs.single_run import complete_run
-from knot_runner.sweeps.job import run_context
 from knot_runner.util import processes
 from knot_runner.util.errors import UserError
 from tests.reproduction import presets_in

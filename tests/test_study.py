@@ -19,7 +19,7 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.engine.examples import normalised
 from knot_runner.models.network import build_network
 from knot_runner.pipelines.clients.setup import make_setup
-from knot_runner.sweeps.job import run_context
+from knot_runner.pipelines.context import run_context
 from knot_runner.util.errors import UserError
 from tests.tiny import TINY_IMAGES, replaced
 

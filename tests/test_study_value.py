@@ -123,8 +123,8 @@ def test_the_value_of_a_distillation_is_macro_f1_of_its_student_on_its_own_valid
     from safetensors.torch import load_file
 
     from knot_runner.models.network import build_network
+    from knot_runner.pipelines.context import run_context
     from knot_runner.pipelines.parties.setup import make_federation
-    from knot_runner.sweeps.job import run_context
 
     words = [*TINY_TAUGHT, f"paths.out={tmp_path}"]
     assert main(words) == 0

@@ -18,10 +18,9 @@ from knot_runner.config.settings import FederatedSettings
 from knot_runner.config.settings.methods.algorithms import federated_algorithm
 from knot_runner.config.strict import without
 from knot_runner.data.preflight import no_data
-from knot_runner.pipelines.context import Note, Progress
+from knot_runner.pipelines.context import Note, Progress, run_context
 from knot_runner.pipelines.runs.single_run import complete_run
 from knot_runner.records import ROUNDS_FILE
-from knot_runner.sweeps.job import run_context
 from knot_runner.util.errors import UserError
 
 #: Value by which a setting selects the Hugging Face hub.

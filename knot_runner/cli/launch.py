@@ -15,8 +15,8 @@ from rich.console import Console
 from knot_runner import provenance
 from knot_runner.cli.hydra_flags import show_composed, shows
 from knot_runner.cli.progress import Live
-from knot_runner.cli.study import asks_for_study, run_study
 from knot_runner.composing.commands import Command, compose_all
+from knot_runner.composing.hydra_keys import SWEEPER
 from knot_runner.composing.job import ComposedJob
 from knot_runner.data.preflight import no_data
 from knot_runner.records import lock_of, lock_of_sweep, read_result
@@ -45,7 +45,9 @@ def run_jobs(arguments: list[str]) -> int:
     if shows(arguments):
         return show_composed(arguments)
     stale_runs, arguments = _stale_flag(arguments)
-    if asks_for_study(arguments):
+    if SWEEPER in arguments:
+        from knot_runner.cli.study import run_study
+
         return run_study(arguments, partial(_trial, stale_runs))
     jobs, commands = compose_all(arguments)
     _look_for_stale(jobs, stale_runs)
@@ -97,8 +99,8 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
         console.print(f"{job.title}  ->  {job.folder}", highlight=False, soft_wrap=True)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
+        from knot_runner.pipelines.context import run_context
         from knot_runner.pipelines.runs.single_run import complete_run  # torch: only now, not for a mistyped key
-        from knot_runner.sweeps.job import run_context
 
         with Live(console) as live, messages_to(live.note):
             complete_run(run_context(job, live.watch, LOGGER.info, code=code, keep=keep))

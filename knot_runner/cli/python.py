@@ -74,8 +74,8 @@ def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
     runs.
     """
     from knot_runner.composing.job import ComposedJob
+    from knot_runner.pipelines.context import run_context
     from knot_runner.pipelines.runs.single_run import complete_run
-    from knot_runner.sweeps.job import run_context
     from knot_runner.util.files import require_writable
 
     jobs = [overrides] if isinstance(overrides, ComposedJob) else compose(overrides)

@@ -17,7 +17,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 from knot_runner.cli.study_value import VALID, study_metric, valid_value
 from knot_runner.composing.commands import Command, compose_all, expand_preset
 from knot_runner.composing.flags import usual_overrides
-from knot_runner.composing.hydra_keys import BATCH, LAUNCHER, LAUNCHER_GROUP
+from knot_runner.composing.hydra_keys import BATCH, LAUNCHER, LAUNCHER_GROUP, SWEEPER
 from knot_runner.composing.job import ComposedJob
 from knot_runner.composing.override_errors import message_text
 from knot_runner.composing.overrides import (
@@ -31,14 +31,12 @@ from knot_runner.composing.overrides import (
 from knot_runner.metrics import METRICS
 from knot_runner.records import read_result
 from knot_runner.sweeps.summary import EXIT_FAILED, EXIT_USER_ERROR
-from knot_runner.util.errors import UserError
-from knot_runner.util.extras import require_extra
+from knot_runner.util.errors import UserError, require_extra
 from knot_runner.util.messages import LOGGER, messages_to
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
-SWEEPER = "hydra/sweeper=optuna"
 TRIALS, SEED, TOGETHER = "hydra.sweeper.n_trials", "hydra.sweeper.sampler.seed", "hydra.sweeper.n_jobs"
 
 
@@ -55,11 +53,6 @@ class Study:
     config_dir: str | None
 
 
-def asks_for_study(arguments: Sequence[str]) -> bool:
-    """Whether a command line requests a study."""
-    return SWEEPER in arguments
-
-
 def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
     """Run every batch of trials by ``sweep`` as a grid; returns the exit code. Raises :class:`UserError`, before any
     trial if the request is invalid."""
@@ -69,7 +62,7 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     space = {one.key_or_group: _distribution(one, study.config_dir) for one in study.space}
-    metric = study_metric(_job(study, {key: _example(one) for key, one in space.items()})[0], space, SWEEPER)
+    metric = study_metric(_job(study, {key: _example(one) for key, one in space.items()})[0], space)
     direction = "maximize" if METRICS[metric].better == "higher" else "minimize"
     # with constant_liar, trials of one batch keep apart
     sampler = optuna.samplers.TPESampler(seed=study.seed, constant_liar=study.together > 1)
@@ -79,7 +72,7 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
         trials = [drawn.ask(space) for _ in range(min(study.together, study.trials - first))]
         jobs, command = _batch(study, [trial.params for trial in trials])
         for job in jobs:
-            study_metric(job, space, SWEEPER)
+            study_metric(job, space)
         code = sweep(command)
         if code == EXIT_USER_ERROR:
             return code

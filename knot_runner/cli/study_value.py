@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from knot_runner.composing.hydra_keys import SWEEPER
 from knot_runner.composing.job import ComposedJob
 from knot_runner.composing.override_errors import message_text
 from knot_runner.config.settings import DistilSettings, FederatedSettings, KnotSettings, MutualSettings
@@ -27,7 +28,7 @@ RECORDED = {DistilSettings: "f1", MutualSettings: "f1", KnotSettings: "loss"}
 OF_KNOT = "training.distil."
 
 
-def study_metric(job: ComposedJob, searched: Iterable[str], sweeper: str) -> str:
+def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
     """The validation metric of a study over the keys ``searched``: ``report.objective``, else the one that runs of this
     kind record, by default accuracy. Raises :class:`UserError` if the run records none that can compare trials."""
     method = job.method
@@ -39,19 +40,19 @@ def study_metric(job: ComposedJob, searched: Iterable[str], sweeper: str) -> str
         raise UserError(f"report.objective: {message_text(name)!r} is no validation metric{nearest(name, names)}")
     if isinstance(method, FederatedSettings):
         if job.settings.held_out is None or job.settings.held_out.valid is None:
-            raise UserError(f"{sweeper}: chooses by examples that clients hold out; partition.valid=0.2 holds some out")
+            raise UserError(f"{SWEEPER}: chooses by examples that clients hold out; partition.valid=0.2 holds some out")
         if method.personalisation is not None and metric != "accuracy":
             raise UserError(f"report.objective: of personalised models {VALID}accuracy alone is recorded")
         return metric
     if type(method) not in RECORDED:
         raise UserError(
-            f"{sweeper}: method={method.name} records no validation metric; a grid, and compare --best=MEASURE "
+            f"{SWEEPER}: method={method.name} records no validation metric; a grid, and compare --best=MEASURE "
             "--over=KEYS --select=half, choose without one"
         )
     if metric != own:
         raise UserError(f"report.objective: of method={method.name} {VALID}{own} alone is recorded")
     if getattr(method, "synthesis", None) is not None:
-        raise UserError(f"{sweeper}: method={method.name} is validated on images of its own making, others each trial")
+        raise UserError(f"{SWEEPER}: method={method.name} is validated on images of its own making, others each trial")
     outside = [key for key in searched if isinstance(method, KnotSettings) and not key.startswith(OF_KNOT)]
     if outside:
         raise UserError(

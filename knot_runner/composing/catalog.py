@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from knot_runner.util.messages import counted
+
 PACKAGE = Path(__file__).resolve().parents[1]
 GROUPS = (
     "task", "partition", "transfer", "model", "encoder", "method", "training", "fleet", "privacy", "hardware",
@@ -88,5 +90,5 @@ def describe_yaml(path: Path) -> str:
     sweep = whole.get("sweep") if isinstance(whole, dict) else None
     if isinstance(sweep, dict):
         jobs = math.prod(len(str(values).split(",")) for values in sweep.values())
-        said += f" ({jobs} job{'s' if jobs != 1 else ''})"
+        said += f" ({counted(jobs, 'job')})"
     return said

@@ -7,7 +7,6 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from knot_runner.composing.defaults_loops import in_a_loop
 from knot_runner.composing.hydra_keys import check_hydra
 from knot_runner.composing.interpolations import check_growth
 from knot_runner.composing.override_errors import bad_override, missing_config
@@ -45,5 +44,7 @@ def _composed(file: str, overrides: list[str], config_dir: str | None, hydra: bo
     except (HydraException, OmegaConfBaseException) as problem:
         raise UserError(bad_override(str(problem), overrides, search)) from None
     except RecursionError:
+        from knot_runner.composing.defaults_loops import in_a_loop
+
         where = in_a_loop(config_dir)
         raise UserError(f"{where}: its defaults lead back to it" if where else "a value nested too deep") from None

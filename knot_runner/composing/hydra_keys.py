@@ -11,8 +11,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from knot_runner.util.errors import UserError
-from knot_runner.util.extras import require_extra
+from knot_runner.util.errors import UserError, require_extra
 
 #: The config key that names a class to instantiate.
 TARGET = "_target_"
@@ -36,6 +35,8 @@ CLASSES = (
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher",
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher",
 )
+#: Override that asks for a study.
+SWEEPER = "hydra/sweeper=optuna"
 LAUNCHER_GROUP, LAUNCHER, BATCH = "hydra/launcher", "hydra.launcher", "hydra.sweeper.max_batch_size"
 #: Prefix of a key -> what to use instead.
 INSTEAD = {

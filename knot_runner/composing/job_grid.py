@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from hydra.core.override_parser.types import Override
@@ -19,7 +20,6 @@ from knot_runner.composing.named_models import with_models
 from knot_runner.composing.override_errors import one_line
 from knot_runner.composing.overrides import parse_overrides
 from knot_runner.composing.swept import Base
-from knot_runner.composing.tracked import under_preset
 from knot_runner.config.settings import Misfit
 from knot_runner.config.strict import as_built
 from knot_runner.util.errors import UserError, nearest
@@ -52,7 +52,7 @@ class JobGrid:
             config = base.with_values([self._override(o) for o in picked if _key(o) in self.late])
         except OmegaConfBaseException as problem:
             return self._left_out(self._said(_in_place(fitting, picked), problem), chosen)
-        config = under_preset(with_models(config, self._model), self.words)
+        config = _under_preset(with_models(config, self._model), self.words)
         if claims is not None:
             config = {**config, "report": {**config["report"], "claims": claims}}
         try:
@@ -124,6 +124,17 @@ class JobGrid:
         if text not in self._noted:
             self._noted.add(text)
             LOGGER.info("%s", text)
+
+
+def _under_preset(config: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """A composed, plain ``config`` whose tracker, if any, has the preset in the overrides ``words`` as its group. Run
+    ids do not depend on the tracker, so a run made without one stays the same."""
+    tracker = config.get("tracker")
+    preset = next((word.partition("=")[2] for word in words if word.startswith("experiment=")), None)
+    mirrored = isinstance(tracker, dict) and tracker.get("name", "none") != "none"
+    if preset is None or not mirrored or tracker.get("group") is not None:
+        return config
+    return {**config, "tracker": {**tracker, "group": preset}}
 
 
 def _in_place(choices: list[str], typed: list[str]) -> list[str]:

@@ -4,14 +4,14 @@ architectures) by the models' settings. A teacher may also be a finished run."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from knot_runner.composing.teachers import RUN_PREFIX, teacher_run
 from knot_runner.util.errors import UserError
 
 #: Keys of a method that list models.
 MODEL_LISTS = ("teachers", "models")
+#: Prefix of a teacher that is a finished run, before its id or folder.
+RUN_PREFIX = "run:"
 
 
 def with_models(config: dict[str, Any], model_of: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
@@ -23,27 +23,26 @@ def with_models(config: dict[str, Any], model_of: Callable[[str], dict[str, Any]
         return config
     for key in MODEL_LISTS:
         if isinstance(method.get(key), list):
-            of_runs = partial(teacher_run, config=config) if key == "teachers" else None
-            method = {**method, key: _settings(f"method.{key}", method[key], model_of, of_runs)}
+            models = [_settings(config, key, number, model_of) for number in range(len(method[key]))]
+            method = {**method, key: models}
     return {**config, "method": method}
 
 
 def _settings(
-    key: str,
-    models: list[Any],
-    model_of: Callable[[str], dict[str, Any]],
-    of_runs: Callable[..., dict[str, Any]] | None,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """Settings of each of ``models``. ``of_runs``: settings of a finished run; None if only models are allowed."""
-    found = []
-    for number, model in enumerate(models):
-        if isinstance(model, str):
-            try:
-                is_run = of_runs is not None and model.startswith(RUN_PREFIX)
-                model = of_runs(model) if is_run else model_of(model)
-            except UserError as problem:
-                raise UserError(f"{key}[{number}]: {problem}") from None
-        if not isinstance(model, dict) or not isinstance(model.get("kind"), str):
-            raise UserError(f"{key}[{number}]: {model!r} is not the name of a model")
-        found.append(model)
-    return found
+    config: dict[str, Any], key: str, number: int, model_of: Callable[[str], dict[str, Any]]
+) -> dict[str, Any]:
+    """Settings of model ``number`` in the method's list ``key``."""
+    model, where = config["method"][key][number], f"method.{key}[{number}]"
+    if isinstance(model, str):
+        try:
+            if key == "teachers" and model.startswith(RUN_PREFIX):
+                from knot_runner.composing.teachers import teacher_run
+
+                model = teacher_run(model.removeprefix(RUN_PREFIX), config)
+            else:
+                model = model_of(model)
+        except UserError as problem:
+            raise UserError(f"{where}: {problem}") from None
+    if not isinstance(model, dict) or not isinstance(model.get("kind"), str):
+        raise UserError(f"{where}: {model!r} is not the name of a model")
+    return model

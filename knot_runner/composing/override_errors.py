@@ -13,8 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.composing.catalog import choices, config_folder
 from knot_runner.composing.hydra_keys import LAUNCHERS
-from knot_runner.util.errors import closest, nearest
-from knot_runner.util.extras import not_installed
+from knot_runner.util.errors import closest, nearest, not_installed
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\ud800-\udfff]")
 _KEY = re.compile(r"[+~]{0,2}[\w$][\w$/.-]*(@[\w$.]*)?")

@@ -9,19 +9,16 @@ from knot_runner.config.settings.families import family_of_result
 from knot_runner.records import CONFIG_FILE, MODEL_FILE, find_run, is_sealed, read_record, read_result, recorded_config
 from knot_runner.util.errors import UserError
 
-#: Prefix of a teacher that is a finished run, before its id or folder.
-RUN_PREFIX = "run:"
-
 
 def teacher_run(word: str, config: dict[str, Any]) -> dict[str, Any]:
     """Settings of a finished run as a teacher: its id, the digest of its model's weights, its folder and the model's
     settings.
 
-    ``word``: ``run:`` and the run's folder, or its id below ``paths.out`` of ``config``. Reads only text and digests;
+    ``word``: the run's folder, or its id below ``paths.out`` of ``config``. Reads only text and digests;
     all must match the seals in the run's result. Raises :class:`UserError`.
     """
     out = Path(str((config.get("paths") or {}).get("out", "outputs"))).expanduser()
-    folder = find_run(word.removeprefix(RUN_PREFIX), out)
+    folder = find_run(word, out)
     result = read_result(folder)
     if result is None:
         raise UserError(f"{folder}: is no finished run: it has no result.json, or one that is damaged")

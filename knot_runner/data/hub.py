@@ -63,7 +63,8 @@ def read_hub_images(source: ImageHub, shape: list[int], classes: list[str]) -> I
 
 def _images(source: ImageHub, split: str, shape: list[int], classes: list[str], numbers: dict[str, int]) -> Images:
     """One split; ``numbers`` (writer -> number) grows by the writers that are new."""
-    from knot_runner.data.images.checks import check_image_labels, decode_column  # with Pillow, which texts need not
+    from knot_runner.data.images.checks import check_image_labels
+    from knot_runner.data.images.decoding import decode_column  # with Pillow, which texts need not
 
     rows, where = load_split("task.hub", source, split), f"{source.id} {split}"
     columns = [column for column in (source.image, source.label, source.user) if column is not None]

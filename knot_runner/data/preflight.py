@@ -11,7 +11,6 @@ from knot_runner.config.settings import ImageSetsSettings, ImageTaskSettings, Se
 from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELLED_FORMAT, transfer_keys
 from knot_runner.data.checksums import open_folder
 from knot_runner.data.images.sets import check_set_files, missing_entries
-from knot_runner.data.load import check_text_files
 from knot_runner.data.sources import data_sets
 from knot_runner.util.errors import UserError
 
@@ -33,6 +32,8 @@ def missing_data(settings: Settings) -> str | None:
 
 def _check(task: object, root: Path | None) -> None:
     if isinstance(task, TaskSettings) and task.source != "embedded":
+        from knot_runner.data.load import check_text_files
+
         check_text_files(task, open_folder(root) if task.source == "local" else None)
     elif isinstance(task, ImageTaskSettings) and task.source != "embedded":
         _check_images(task, root)
@@ -77,8 +78,11 @@ def no_data(jobs: Iterable[tuple[str, Settings]]) -> str | None:
     if not missing:
         return None
     problems = [f"{problem}{_which([title for title, _ in found], total)}" for problem, found in missing.items()]
-    named = [name for found in missing.values() for _, names in found for name in names]
-    return f"{'; '.join(problems)}; {_command(named)}"
+    tasks: list[str] = []
+    for found in missing.values():
+        for _, names in found:
+            tasks += names
+    return f"{'; '.join(problems)}; {_command(tasks)}"
 
 
 def _read(settings: Settings) -> list[Any]:
@@ -98,8 +102,6 @@ def _which(titles: list[str], total: int) -> str:
 def _command(tasks: list[str]) -> str:
     known = {task for one in data_sets().values() for task in one.tasks}
     named = [task for task in dict.fromkeys(tasks) if task in known]
-    return (
-        f"'knot-runner data {' '.join(named)}' shows what is needed and where from"
-        if named
-        else ("'knot-runner data' shows what there is")
-    )
+    if not named:
+        return "'knot-runner data' shows what there is"
+    return f"'knot-runner data {' '.join(named)}' shows what is needed and where from"

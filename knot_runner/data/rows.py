@@ -15,6 +15,7 @@ from knot_runner.config.settings import DatasetSettings, Labels, TextColumns
 from knot_runner.data.readers import FileRecord
 from knot_runner.data.tasks import UNLABELLED, Examples
 from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.messages import counted
 
 #: between the current utterance and the earlier ones (knot.md 1.6)
 CONTEXT_MARK = " [SEP] "
@@ -210,4 +211,4 @@ def dropped_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:
     """A line when data set ``name`` lost rows without text. A file that is read twice counts once."""
     counts = Counter({table.source: table.dropped for table in tables if table.dropped})
     if total := counts.total():
-        yield f"{name}: {total} row{'s' if total > 1 else ''} without text left out"
+        yield f"{name}: {counted(total, 'row')} without text left out"

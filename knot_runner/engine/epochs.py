@@ -22,7 +22,7 @@ class Trainee:
 
     ``epoch(number)`` trains one, from 1, and returns its mean loss; ``score(number)``: larger is better; ``weights()``:
     a copy of the weights of ``module`` to be kept. The first two raise
-    :class:`~knot_runner.engine.diverged.DivergedError` where training diverged.
+    :class:`~knot_runner.util.errors.DivergedError` where training diverged.
     """
 
     module: nn.Module

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import os
 from pathlib import Path
 from types import TracebackType
 
 from knot_runner.config.settings import HardwareSettings
-from knot_runner.engine.hardware import prepare_device
+from knot_runner.engine.hardware import prepare_device, worker_count
 from knot_runner.engine.loop import Place
 from knot_runner.engine.requests import Predict, StageRequest
 from knot_runner.engine.stages import ProgressCallback, StageKey, key_of, missing_of, run_each
@@ -71,8 +70,3 @@ class Executor:
 def new_pool(place: Place, hardware: HardwareSettings, plugins: list[str]) -> WorkerPool:
     """A pool of worker processes for the CPU, not yet started."""
     return WorkerPool(functools.partial(Worker, place, hardware, plugins), worker_count(hardware))
-
-
-def worker_count(hardware: HardwareSettings) -> int:
-    """``hardware.workers``, or one per core."""
-    return hardware.workers or os.cpu_count() or 1

@@ -48,6 +48,11 @@ def prepare_device(hardware: HardwareSettings) -> torch.device:
     return device
 
 
+def worker_count(hardware: HardwareSettings) -> int:
+    """``hardware.workers``, or one per core."""
+    return hardware.workers or os.cpu_count() or 1
+
+
 def prepare_cpu_device(hardware: HardwareSettings, note: Callable[[str], None]) -> torch.device:
     """:func:`prepare_device` for work that always runs on the CPU; ``note`` prints it if another is configured."""
     if prepare_device(hardware).type != "cpu":

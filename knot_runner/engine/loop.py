@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from knot_runner import metrics
-from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.epochs import Trainee, copy_weights, make_optimiser, train_epochs
 from knot_runner.engine.examples import ClientExamples, batch_count, stored_data
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
@@ -21,6 +20,7 @@ from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Store
 from knot_runner.engine.training import forward_all, train_batches
 from knot_runner.models.network import Network, build_network, feature_reader
+from knot_runner.util.errors import DivergedError
 
 #: (finished steps, all steps, short text) -> None
 Report = Callable[[int, int, str], None]

@@ -13,6 +13,7 @@ from knot_runner.config.settings.families import family_of
 from knot_runner.config.settings.methods.algorithms import own_keys
 from knot_runner.config.strict import digest, without
 from knot_runner.records import read_sealed
+from knot_runner.util.messages import counted
 
 #: Keys of ``hardware`` that determine the time of a piece.
 HARDWARE = ("device", "threads", "workers", "engine", "precision", "stack")
@@ -128,7 +129,7 @@ def load_of(job: ComposedJob) -> Load:
         pieces.append(Piece(CLUSTERING_KIND, "clustering", clusters, None))
     rounds = job.settings.training.rounds
     distils = " with distillation" if job.method.distil is not None else ""
-    name = f"{task} {job.method.algorithm}{distils}, {rounds} round{'s' * (rounds > 1)}"
+    name = f"{task} {job.method.algorithm}{distils}, {counted(rounds, 'round')}"
     left = max(0, rounds - (rounds_done(job) or 0))
     personal = job.method.personalisation is not None
     stage, key = (SHARED_ROUNDS, _rounds_key(job.config)) if personal else ("runs", job.run_id)

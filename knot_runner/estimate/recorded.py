@@ -15,6 +15,7 @@ from knot_runner.estimate import pieces
 from knot_runner.estimate.pieces import Cost
 from knot_runner.records import RESULT_FILE, read_record, read_result
 from knot_runner.util.errors import UserError
+from knot_runner.util.messages import counted
 
 #: Maximum number of runs read per task that are not jobs of the command.
 MAX_RUNS = 60
@@ -46,7 +47,7 @@ def _cost(runs: list[tuple[float, float, int]], busy: float) -> Cost:
     """Cost of a kind from (seconds at the start, seconds per unit, bytes) of its runs: medians; the maximum of
     bytes."""
     starts, units, spaces = zip(*runs, strict=True)
-    source = f"{len(runs)} recorded run{'s' * (len(runs) > 1)}"
+    source = counted(len(runs), "recorded run")
     return Cost(statistics.median(starts), statistics.median(units), (1.0, busy), disk=max(spaces), source=source)
 
 

@@ -36,6 +36,7 @@ from knot_runner.methods.parties import TrainParties
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.federations.stage_limits import used_count
 from knot_runner.pipelines.parties.setup import make_federation, read_parties
+from knot_runner.util.messages import counted
 
 #: Stages in which the store keeps texts and images.
 EXAMPLE_STAGES = ("tokens", "images")
@@ -152,14 +153,14 @@ def _planned(request: StageRequest, rows: dict[Ref, int], step: int, there: bool
     epochs, batch = request.training.epochs, request.training.batch
     if isinstance(request, TrainParties):
         name, count = mutual_kind(batch, len(request.parties), request.loss), rows[request.transfer.examples]
-        title = f"{name.partition(', batch')[0]}, {epochs} epoch{'s' * (epochs > 1)}"
+        title = f"{name.partition(', batch')[0]}, {counted(epochs, 'epoch')}"
         return PlannedStage(Piece(shared, title, key, name, epochs, step, there), request, count)
     name = teacher_kind(request.party, batch)
     if isinstance(request, TrainStudents):
         name = students_kind(batch, request.network.spec.name, request.terms, request.schedule)
     elif request.start is not None:
         name = soft_targets_kind(batch, request.objective.settings["loss"])
-    title = f"{name.partition(', batch')[0]}, {epochs} epoch{'s' * (epochs > 1)}"
+    title = f"{name.partition(', batch')[0]}, {counted(epochs, 'epoch')}"
     return PlannedStage(Piece(shared, title, key, name, epochs, step, there), request, rows[request.train.examples])
 
 

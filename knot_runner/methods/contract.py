@@ -3,7 +3,8 @@ methods."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -70,31 +71,13 @@ class Method:
     traffic: Traffic | None = None
 
 
-class MethodTable(MutableMapping[str, Method]):
+class MethodTable(UserDict[str, Any]):
     """``method.algorithm`` -> its functions. An entry given as ``package.module:NAME`` is imported when it is first
     asked for, so that a run imports its own method and no other."""
 
-    def __init__(self, entries: Mapping[str, str | Method]) -> None:
-        self._entries = dict(entries)
-
     def __getitem__(self, name: str) -> Method:
-        entry = self._entries[name]
+        entry = self.data[name]
         return load(entry) if isinstance(entry, str) else entry
-
-    def __setitem__(self, name: str, method: Method) -> None:
-        self._entries[name] = method
-
-    def __delitem__(self, name: str) -> None:
-        del self._entries[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._entries  # without an import
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
 
 #: All methods: those that families name, and what plug-ins add.

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from knot_runner import metrics
 from knot_runner.config.settings import StageSettings, build
-from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.epochs import Trainee, copy_weights, make_optimiser, train_epochs
 from knot_runner.engine.examples import Augment, InputBatch, batch_count
 from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report, stored_examples, stored_model
@@ -23,6 +22,7 @@ from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.training import forward_all
 from knot_runner.methods.losses import LOSSES
 from knot_runner.models.network import Network
+from knot_runner.util.errors import DivergedError
 
 
 @dataclass(frozen=True)

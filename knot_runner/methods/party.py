@@ -12,7 +12,6 @@ from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.federated.flat import FlatLayout
 from knot_runner.engine.requests import Ref
 from knot_runner.models.network import Network
-from knot_runner.transport import support
 
 #: Where a party's examples are: their rows [n] among those that an engine holds (methods that train in rounds), or in
 #: the store (methods that train in stages).
@@ -66,4 +65,6 @@ class Party:
 
 def label_points(labels: Labels) -> list[list[float]]:
     """Where ``labels`` lie for the transport cost [C][d]: their ``support`` of the coordinates (knot.md 1.3)."""
+    from knot_runner.transport import support  # which only distillation needs
+
     return support(torch.tensor(labels.coordinates, dtype=torch.float64), labels.support).tolist()

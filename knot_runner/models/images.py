@@ -21,8 +21,6 @@ from knot_runner.config.settings import (
     WrnSettings,
 )
 from knot_runner.config.settings.networks import WRN_WIDTH
-from knot_runner.models.initial import initialise_convolutions
-from knot_runner.models.mobilenet import Mobilenet
 from knot_runner.models.norms import make_norm
 from knot_runner.models.pooling import max_pool
 from knot_runner.util.errors import UserError
@@ -36,13 +34,16 @@ def build_image_model(spec: ImageModel, shape: Shape, classes: int) -> nn.Module
 
     Raises :class:`UserError` when the images are too small for it.
     """
+    if isinstance(spec, MobilenetSettings):
+        from knot_runner.models.mobilenet import Mobilenet
+
+        return Mobilenet(spec, shape, classes)
     kinds = {
         MlpSettings: Mlp,
         CnnSettings: Cnn,
         ResnetSettings: Resnet,
         WrnSettings: Wrn,
         VggSettings: Vgg,
-        MobilenetSettings: Mobilenet,
     }
     return kinds[type(spec)](spec, shape, classes)
 
@@ -209,3 +210,12 @@ class Vgg(nn.Module):
             if number < self.pools:
                 x = max_pool(x)
         return self.head(x.mean((2, 3)))
+
+
+def initialise_convolutions(model: nn.Module) -> None:
+    """Initial weights of convolutions: He et al.'s normal weights, no bias."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from knot_runner.config.settings import ImageModel, ModelSettings
 from knot_runner.config.settings.networks import CustomSettings
-from knot_runner.models.custom import build_custom_model
 from knot_runner.models.images import Shape, build_image_model
 
 
@@ -57,6 +56,8 @@ def build_network(network: Network) -> nn.Module:
 
         return TextClassifier(network.spec, network.inputs, network.classes)
     if isinstance(network.spec, CustomSettings):
+        from knot_runner.models.custom import build_custom_model
+
         return build_custom_model(network.spec, network.inputs, network.classes)
     return build_image_model(network.spec, network.inputs, network.classes)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,13 +14,11 @@ from knot_runner.methods.federated.clustering import Clusters
 from knot_runner.methods.federated.per_cluster import joint_state, per_cluster
 from knot_runner.pipelines import matrix
 from knot_runner.pipelines.clients.setup import Setup
-from knot_runner.pipelines.clusters.rows import merged
+from knot_runner.pipelines.clusters.rows import merged, write_rows
 from knot_runner.pipelines.clusters.training import ClusterWork, train_clusters
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.rounds.loop import TrainingResult, scalars
-from knot_runner.records import ROUNDS_FILE
+from knot_runner.pipelines.rounds.loop import TrainingResult
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import write_atomic
 
 
 @dataclass(frozen=True)
@@ -70,9 +67,7 @@ def learn(
     clusters = [setup.federation.cluster(members) for members in grouping.clusters.members]
     finished = train_clusters(ClusterWork(context, setup, method, engine), clusters)
     rows = merged([one.rows for one in finished], clusters)
-    write_atomic(context.folder / ROUNDS_FILE, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
-    for row in rows:
-        context.log(scalars(row))
+    write_rows(context, rows)
     facts = {"clusters": grouping.facts | {"artefacts": [one.key for one in finished]}}
     states = joint_state([one.state for one in finished])
     return TrainingResult(per_cluster(method, clusters), states, rows, facts, grouping.seconds)

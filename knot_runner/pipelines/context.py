@@ -142,3 +142,9 @@ class RunContext:
                 **{name: metadata.version(name) for name in transport_libraries(self.hp)},
             },
         }
+
+
+def run_context(job: Any, progress: Progress, note: Note, **more: Any) -> RunContext:
+    """The context of the run of ``job``, a :class:`~knot_runner.composing.job.ComposedJob`; ``more``: other fields of
+    :class:`RunContext`."""
+    return RunContext(job.settings, job.method, job.folder, job.config_yaml, job.run_id, progress, note, **more)

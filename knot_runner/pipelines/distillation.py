@@ -14,7 +14,6 @@ from knot_runner.config.settings import BiasSettings, DistilSettings, KnotSettin
 from knot_runner.config.strict import without
 from knot_runner.data.counts import Counts, of_parties
 from knot_runner.data.tasks import PartyTask
-from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.requests import StageRequest
 from knot_runner.engine.store import Artefact, Store
@@ -29,6 +28,7 @@ from knot_runner.pipelines.parties.stage_costs import distillation_costs
 from knot_runner.pipelines.rounds.loop import LogRow, RoundLoop, State, run_rounds
 from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.records import BOUND_FILE, MODEL_FILE, write_sealed
+from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import refused, write_atomic
 
 #: A term's first ratio to the cross-entropy above which a line warns.

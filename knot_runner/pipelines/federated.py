@@ -7,38 +7,30 @@ import functools
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from knot_runner import metrics
-from knot_runner.config.settings import Centralised
-from knot_runner.engine.diverged import DivergedError
+from knot_runner.config.settings import Centralised, Settings
 from knot_runner.engine.federated.cohort import Engine, Trained
 from knot_runner.engine.flops import ExampleFlops
 from knot_runner.methods.contract import METHODS, Method, RoundWork
 from knot_runner.methods.federated.costs import round_costs
-from knot_runner.methods.federated.fleet import on_fleet
 from knot_runner.methods.federated.traffic import NOTHING_SENT, WHOLE_MODELS
 from knot_runner.methods.federation import FederatedState
 from knot_runner.pipelines.clients.architectures import architecture_facts
 from knot_runner.pipelines.clients.kept_models import keep_models
 from knot_runner.pipelines.clients.setup import Setup, client_counts, make_setup
-from knot_runner.pipelines.clients.validation import measure_valid
 from knot_runner.pipelines.context import RunContext, RunInputs
-from knot_runner.pipelines.personalisation.client_matrix import (
-    ClientMatrix,
-    check_matrix,
-    deployed_matrix,
-    untested_notes,
-)
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import client_rounds
-from knot_runner.pipelines.rounds.fleet_facts import fleet_notes
 from knot_runner.pipelines.rounds.loop import LogRow, TrainingResult, run_rounds, scalars
-from knot_runner.pipelines.rounds.private_training import epsilon_row, privacy_facts
 from knot_runner.pipelines.rounds.summary import summarise
 from knot_runner.results.costs import total_costs
-from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.errors import DivergedError, UserError, nearest
 from knot_runner.util.files import write_atomic, write_json
+
+if TYPE_CHECKING:
+    from knot_runner.pipelines.personalisation.client_matrix import ClientMatrix
 
 #: (context, setup, method, engine) -> what was outcome
 Learn = Callable[[RunContext, Setup, Method, Engine], TrainingResult]
@@ -61,12 +53,20 @@ def run_federated(context: RunContext) -> dict[str, Any]:
         raise UserError(f"method.distil: algorithm={hp.algorithm} has no server that distils; null is right")
     if hp.models and method.one_model:
         raise UserError(f"method.models: algorithm={hp.algorithm} has one model for all clients; [] is right")
-    if context.settings.fleet is not None:
-        method, federation = on_fleet(method, setup.federation, context.settings.fleet)
+    fleet = context.settings.fleet
+    if fleet is not None:
+        from knot_runner.methods.federated.fleet import on_fleet
+
+        method, federation = on_fleet(method, setup.federation, fleet)
         setup = replace(setup, federation=federation)
-    _check_own_models(context, setup)
+    if hp.personalisation is not None or context.settings.evaluate.matrix is not None:
+        from knot_runner.pipelines.personalisation.client_matrix import check_own_models
+
+        check_own_models(hp.personalisation, setup.federation)
     start = method.init(hp, setup.federation)  # the method is checked before distances are computed
-    notes = [*_notes(context, setup), *fleet_notes(context.settings.fleet)]
+    notes = list(_notes(context, setup))
+    if fleet is not None:
+        notes.append(f"fleet {fleet.name}: its clock is simulated, in virtual seconds")
     for note in notes:
         context.note(note)
     learn: Learn = functools.partial(_learn, start)
@@ -87,18 +87,6 @@ def run_federated(context: RunContext) -> dict[str, Any]:
     return {**result, "seconds": {"total": round(time.monotonic() - began, 2), **result["seconds"]}}
 
 
-def _check_own_models(context: RunContext, setup: Setup) -> None:
-    """Raises :class:`UserError` where the requested measurement of clients' own models is impossible."""
-    spec, clients = context.hp.personalisation, len(setup.federation.clients)
-    if spec is not None or context.settings.evaluate.matrix is not None:
-        check_matrix(setup.federation, "evaluate.matrix" if spec is None else "method.personalisation")
-    outside = [client for client in getattr(spec, "clients", None) or [] if client >= clients]
-    if outside:
-        raise UserError(
-            f"method.personalisation.clients: there is no client {outside[0]}; the {clients} are 0 to {clients - 1}"
-        )
-
-
 def inspect_federated(context: RunContext) -> RunInputs:
     """Returns the run's inputs and notes on them. Raises :class:`UserError`."""
     setup = make_setup(context)
@@ -107,12 +95,17 @@ def inspect_federated(context: RunContext) -> RunInputs:
 
 def _notes(context: RunContext, setup: Setup) -> list[str]:
     """Returns notes to the user, made before training. Raises :class:`UserError`."""
-    if context.hp.personalisation is None:
-        measured = context.settings.evaluate.matrix is not None
-        return [*setup.notes, *(untested_notes(setup.federation) if measured else [])]
+    spec = context.hp.personalisation
+    if spec is None and context.settings.evaluate.matrix is None:
+        return setup.notes
+    from knot_runner.pipelines.personalisation.client_matrix import untested_notes
+
+    notes = [*setup.notes, *untested_notes(setup.federation)]
+    if spec is None:
+        return notes
     from knot_runner.pipelines.personalisation import personalised
 
-    return [*setup.notes, *untested_notes(setup.federation), *personalised.personal_notes(context.hp, setup.federation)]
+    return [*notes, *personalised.personal_notes(context.hp, setup.federation)]
 
 
 def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, notes: list[str]) -> dict[str, Any]:
@@ -133,19 +126,27 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
             context.note(str(problem))
             facts = {"diverged": problem.where, "metrics": {}, "notes": [*notes, str(problem)], "seconds": {}}
             done = problem.where.get("round", -1) + 1  # the round that diverged counts: its model may have been seen
-            private = privacy_facts(settings, setup.federation, done, [])
-            return {**head, "status": "diverged", **facts, **private}
+            return {**head, "status": "diverged", **facts, **_privacy(settings, setup, done, [])}
         summary = summarise(outcome.rows, settings.training.target) | architecture_facts(setup, outcome.rows)
         summary |= _costs(context, setup, method, outcome, summary["rounds_to_target"])
         summary["metrics"] |= _own_models(context, setup, outcome, engine)
         keep_models(context, setup, outcome, engine)
         if context.hp.personalisation is None:  # personalisation chooses by validation and records it
-            valid = measure_valid(outcome.method, context.hp, outcome.state, setup, engine)
+            valid = scores.measure_valid(outcome.method, context.hp, outcome.state, setup, engine)
             summary |= {} if valid is None else {"valid": valid}
     context.progress("rounds", 1, 1, "done")
     seconds = {"rounds": round(sum(row["seconds"] for row in outcome.rows), 2), **outcome.seconds}
-    private = privacy_facts(settings, setup.federation, len(outcome.rows), outcome.rows)
+    private = _privacy(settings, setup, len(outcome.rows), outcome.rows)
     return {**head, "status": "done", **summary, **outcome.facts, **private, "notes": notes, "seconds": seconds}
+
+
+def _privacy(settings: Settings, setup: Setup, rounds: int, rows: list[LogRow]) -> dict[str, Any]:
+    """Returns what a private run of ``rounds`` has spent; {} without privacy."""
+    if setup.federation.privacy is None:
+        return {}
+    from knot_runner.pipelines.rounds.private_training import privacy_facts
+
+    return privacy_facts(settings, setup.federation, rounds, rows)
 
 
 def _learn(start: FederatedState, context: RunContext, setup: Setup, method: Method, engine: Engine) -> TrainingResult:
@@ -168,7 +169,11 @@ def _observe(
     trained: list[Trained],
     measured: bool,
 ) -> LogRow:
-    row = scores.local_facts(work.requests, trained) | epsilon_row(context.settings, setup.federation, round)
+    row = scores.local_facts(work.requests, trained)
+    if setup.federation.privacy is not None:
+        from knot_runner.pipelines.rounds.private_training import epsilon_row
+
+        row |= epsilon_row(context.settings, setup.federation, round)
     row |= round_costs(method, context.hp, setup.federation, work, flops)
     if not measured:
         return row
@@ -184,6 +189,8 @@ def _observe(
 
 def _matrix(method: Method, context: RunContext, setup: Setup, state: FederatedState, engine: Engine) -> ClientMatrix:
     """Measures every client's model on every client's test examples."""
+    from knot_runner.pipelines.personalisation.client_matrix import deployed_matrix
+
     labels, classes = setup.test.labels, len(setup.task.classes)
     return deployed_matrix(method, context.hp, state, setup.federation, labels, classes, engine)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from knot_runner import provenance
 from knot_runner.config.settings.run_id import HARDWARE_IN_RUN_ID, NOT_IN_RUN_ID, USED, kind_of, run_id
@@ -84,40 +84,31 @@ class RunSet:
         """``metric`` (dotted key) of the finished runs that have it, indexed by run."""
         return self.metrics.loc[self.metrics["metric"] == metric, "value"].dropna()
 
-    def frame(self, settings: Literal["differing", "all"] = "differing") -> pd.DataFrame:
+    def frame(self) -> pd.DataFrame:
         """The tidy frame: one row per run and metric. Columns:
 
         - ``run_id``, ``folder``, ``task``, ``method``, ``seed``: which run;
         - ``state``: ``done``; or ``diverged``, ``failed``, ``damaged``, ``other data`` or ``unfinished``, with the
           reason in ``problem``. Such a run has one row, whose ``metric`` and ``value`` are absent;
-        - one column per setting, by dotted key (``training.lr``): those in which the runs differ, or ``"all"`` of them;
-          numbers where all of its values are, else text as in config.yaml; absent where a run has no such setting;
+        - one column per setting, by dotted key (``training.lr``): those in which the runs differ; numbers where all of
+          its values are, else text as in config.yaml; absent where a run has no such setting;
         - ``data``, ``code``, ``versions.knot_runner``, ``versions.torch``, ``device``: what made it (``data``: digest
           of the files it read); absent where the result does not say;
         - ``metric``: dotted key of a number in result.json, such as ``metrics.accuracy.ALL`` or ``seconds.total``;
         - ``value``: the number, float64 (a share is between 0 and 1; times are in seconds). Nulls have no row.
         """
-        return self._identified(settings).join(self.metrics.dropna()).reset_index(drop=True)
-
-    def wide(self, settings: Literal["differing", "all"] = "differing") -> pd.DataFrame:
-        """One row per run: the columns of :meth:`frame`, and one per metric, by dotted key, instead of the last two."""
-        found = self.metrics.dropna().pivot(columns="metric", values="value").rename_axis(columns=None)
-        return self._identified(settings).join(found).reset_index(drop=True)
-
-    def _identified(self, settings: Literal["differing", "all"]) -> pd.DataFrame:
-        keys = self.differing().columns if settings == "differing" else self.keys()
-        texts = self.settings[[key for key in keys if key not in _TOLD]]
+        differing = self.differing()
+        texts = differing[[key for key in differing.columns if key not in _TOLD]]
         made = self.settings.reindex(columns=list(MADE_WITH))
         seeds = self.runs["seed"].map(int)  # int64, where they were objects
-        return self.runs[list(IDENTITY)].assign(seed=seeds).join(texts.apply(typed_column)).join(made)
+        identified = self.runs[list(IDENTITY)].assign(seed=seeds).join(texts.apply(typed_column)).join(made)
+        return identified.join(self.metrics.dropna()).reset_index(drop=True)
 
 
-def tidy_frame(
-    out: Path, filters: Sequence[str] = (), settings: Literal["differing", "all"] = "differing"
-) -> pd.DataFrame:
+def tidy_frame(out: Path, filters: Sequence[str] = ()) -> pd.DataFrame:
     """:meth:`RunSet.frame` of the runs below ``out`` that pass ``filters`` as in ``knot-runner compare``
     (``task=femnist``, ``seed=0,1``, ``training.lr<0.1``). Raises :class:`UserError`, also if none passes."""
-    return select_runs(read_runs(out), [parse_filter(text) for text in filters])[0].frame(settings)
+    return select_runs(read_runs(out), [parse_filter(text) for text in filters])[0].frame()
 
 
 def read_runs(out: Path, data: str | None = None) -> RunSet:

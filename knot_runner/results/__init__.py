@@ -9,24 +9,28 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from knot_runner.config.settings.families import load
 from knot_runner.config.strict import build
 from knot_runner.results.base import RunResult
-from knot_runner.results.federated import FederatedResult
-from knot_runner.results.training import DistilResult, ProbeResult, StagesResult
-from knot_runner.results.transport import CoresetResult, DistanceResult, KnnResult, MatrixResult
 from knot_runner.util.errors import UserError
 
-#: Kind of run -> dataclass of its result; a plug-in's family validates its own results.
-RESULTS: dict[str, type[RunResult]] = {
-    "distillation": StagesResult,
-    "distil": DistilResult,
-    "federated": FederatedResult,
-    "probe": ProbeResult,
-    "distance": DistanceResult,
-    "matrix": MatrixResult,
-    "coreset": CoresetResult,
-    "knn": KnnResult,
+#: Kind of run -> dataclass of its result, imported on first use; a plug-in's family validates its own results.
+RESULTS = {
+    "distillation": "knot_runner.results.training:StagesResult",
+    "distil": "knot_runner.results.training:DistilResult",
+    "federated": "knot_runner.results.federated:FederatedResult",
+    "probe": "knot_runner.results.training:ProbeResult",
+    "distance": "knot_runner.results.transport:DistanceResult",
+    "matrix": "knot_runner.results.transport:MatrixResult",
+    "coreset": "knot_runner.results.transport:CoresetResult",
+    "knn": "knot_runner.results.transport:KnnResult",
 }
+
+
+def _class_of(result: dict[str, Any]) -> type[RunResult] | None:
+    """The dataclass of a result; None for a kind that a plug-in has."""
+    place = RESULTS.get(result.get("kind", "distillation"))
+    return None if place is None else load(place)
 
 
 def kind_problem(result: dict[str, Any]) -> str:
@@ -34,7 +38,7 @@ def kind_problem(result: dict[str, Any]) -> str:
 
     A diverged run has no numbers to check. Keys unknown to this version are ignored.
     """
-    cls = RESULTS.get(result.get("kind", "distillation"), RunResult)
+    cls = _class_of(result) or RunResult
     if result["status"] == "diverged":
         cls = RunResult
     names = {field.name for field in dataclasses.fields(cls)}
@@ -48,7 +52,7 @@ def kind_problem(result: dict[str, Any]) -> str:
 def check_written(result: dict[str, Any]) -> None:
     """Raises :class:`ValueError` for a result that our runs must not write: an invalid value, or a key unknown to its
     dataclass."""
-    cls = RESULTS.get(result.get("kind", "distillation"))
+    cls = _class_of(result)
     if cls is None:  # a plug-in's family
         return
     unknown = set(result) - {field.name for field in dataclasses.fields(cls)}

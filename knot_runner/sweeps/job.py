@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from knot_runner.composing.job import ComposedJob, job_of
-from knot_runner.pipelines.context import Note, Progress, RunContext, Services
+from knot_runner.pipelines.context import Services, run_context
 from knot_runner.pipelines.runs.single_run import finished_result, run_locked
 from knot_runner.records import lock_of
 from knot_runner.sweeps.devices import leased
@@ -52,11 +52,6 @@ def carry_out(
     resumed = (job.folder / "commit.json").exists()
     announce((job.run_id, "begun", resumed))
     announce((job.run_id, attempt(job, plan, services, own_process), resumed))
-
-
-def run_context(job: ComposedJob, progress: Progress, note: Note, **more: Any) -> RunContext:
-    """The context of the run of ``job``; ``more``: other fields of :class:`RunContext`."""
-    return RunContext(job.settings, job.method, job.folder, job.config_yaml, job.run_id, progress, note, **more)
 
 
 def attempt(job: ComposedJob, plan: Plan, services: Services | None = None, own_process: bool = False) -> SweepState:

@@ -18,6 +18,11 @@ def support(coordinates: Tensor, kind: Literal["semantic", "onehot", "hybrid"]) 
     return {"semantic": coordinates, "onehot": units, "hybrid": torch.cat([units, coordinates], 1)}[kind]
 
 
+def unit_mass(rows: Tensor) -> Tensor:
+    """``rows`` [N, n] in float64, each scaled to sum to 1."""
+    return rows.double() / rows.double().sum(-1, keepdim=True)
+
+
 def ground_cost(coordinates: Tensor) -> Tensor:
     """Euclidean distances [n, n] between the points [n, d].
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from knot_runner.transport.costs import ground_cost
+from knot_runner.transport.costs import ground_cost, unit_mass
 from knot_runner.transport.loss import SOLVERS
 from knot_runner.transport.solver import Solver
 from knot_runner.transport.tree import tree_edges
@@ -25,7 +25,7 @@ def exact_transport(p: Tensor, q: Tensor, points: Tensor) -> tuple[Tensor, Tenso
 
     In float64, in units of ``points`` [n, d]; rows are scaled to sum to 1.
     """
-    p, q = (rows.double() / rows.double().sum(-1, keepdim=True) for rows in (p, q))
+    p, q = unit_mass(p), unit_mass(q)
     points = points.double()
     name = _closed_form(points)
     if name != "exact" or len(points) > MOST_ENUMERATED:

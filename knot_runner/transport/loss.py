@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from knot_runner.transport.costs import ground_cost
+from knot_runner.transport.costs import ground_cost, unit_mass
 from knot_runner.transport.newton import semi_dual
 from knot_runner.transport.solver import Solver, TransportError
 from knot_runner.transport.tree import tree
@@ -146,7 +146,7 @@ def line(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, 
             "newton takes any number"
         )
     x, order = points[:, 0].double().sort()
-    p, q = (rows.double() / rows.double().sum(-1, keepdim=True) for rows in (p, q))
+    p, q = unit_mass(p), unit_mass(q)
     # by a triangular product: CUDA's cumsum is not deterministic
     ones = torch.ones(len(x), len(x), dtype=x.dtype, device=x.device).triu()
     excess = ((p - q)[:, order] @ ones)[:, :-1]

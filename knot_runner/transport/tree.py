@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from knot_runner.transport.costs import ground_cost
+from knot_runner.transport.costs import ground_cost, unit_mass
 from knot_runner.transport.solver import Solver
 from knot_runner.util.errors import UserError
 
@@ -27,7 +27,7 @@ def tree(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, 
     Raises :class:`UserError` for points that are not.
     """
     weights, below = tree_edges(ground_cost(points.double()))
-    p, q = (rows.double() / rows.double().sum(-1, keepdim=True) for rows in (p, q))
+    p, q = unit_mass(p), unit_mass(q)
     excess = (p - q) @ below.T
     return excess.abs() @ weights, (excess.sign() * weights) @ below
 

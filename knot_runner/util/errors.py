@@ -1,9 +1,12 @@
-"""The one exception a user's mistake raises: one line that names the key or file and what would be right."""
+"""The exception that a user's mistake raises: one line that names the key or file and what would be right; and the one
+of training that diverges."""
 
 from __future__ import annotations
 
 import difflib
+import importlib.util
 from collections.abc import Iterable
+from typing import Any
 
 
 class UserError(Exception):
@@ -20,6 +23,15 @@ class DiskFullError(UserError):
 
 class ReadOnlyError(UserError):
     """A folder cannot be written to, though it may well be read."""
+
+
+class DivergedError(Exception):
+    """Training diverged: a loss or weight is not finite. The step is discarded, and a sweep goes on. ``where``: round
+    and client, for the record."""
+
+    def __init__(self, text: str, **where: Any) -> None:
+        super().__init__(text)
+        self.where = where
 
 
 #: More names than these are not listed in a message that can say where they are listed.
@@ -51,3 +63,15 @@ def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:
 def first_line(problem: BaseException) -> str:
     """Returns the first line of an exception's text; the name of its class where the text is empty."""
     return (str(problem).strip() or type(problem).__name__).splitlines()[0]
+
+
+def require_extra(key: str, package: str) -> None:
+    """Raises :class:`UserError`, naming the setting ``key`` and what to type, where ``package`` is not installed, which
+    an extra of pyproject of the same name installs."""
+    if importlib.util.find_spec(package) is None:
+        raise UserError(not_installed(key, package))
+
+
+def not_installed(key: str, extra: str) -> str:
+    """One line for the setting ``key``, which needs the extra."""
+    return f"{key}: its package is not installed; pip install 'knot_runner[{extra}]' adds it"

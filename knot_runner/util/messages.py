@@ -37,3 +37,8 @@ def messages_to(write: Callable[[str], object]) -> Iterator[None]:
     finally:
         LOGGER.handlers, LOGGER.propagate = before[0], before[2]
         LOGGER.setLevel(before[1])
+
+
+def counted(count: int, name: str) -> str:
+    """``1 run``, ``3 runs``: ``count`` and the ``name`` of what is counted."""
+    return f"{count} {name}" if count == 1 else f"{count} {name}s"

@@ -8,8 +8,7 @@ import threading
 from types import ModuleType
 from typing import Any
 
-from knot_runner.util.errors import UserError, first_line
-from knot_runner.util.extras import require_extra
+from knot_runner.util.errors import UserError, first_line, require_extra
 
 
 def connected(key: str, address: str | None = None) -> ModuleType:

@@ -11,7 +11,8 @@ import torch
 
 from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine import execute
-from knot_runner.engine.execute import Executor, worker_count
+from knot_runner.engine.execute import Executor
+from knot_runner.engine.hardware import worker_count
 from knot_runner.engine.requests import Predict
 from knot_runner.engine.stages import key_of, run_one
 from knot_runner.engine.store import Store

@@ -11,7 +11,6 @@ import torch
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings import HardwareSettings, StageSettings
 from knot_runner.engine import shared_executor
-from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.loop import Place
 from knot_runner.engine.objectives import cross_entropy
@@ -20,13 +19,14 @@ from knot_runner.engine.shared_executor import ExecutorPool
 from knot_runner.engine.stages import key_of
 from knot_runner.engine.store import Store
 from knot_runner.models.network import Network
+from knot_runner.util.errors import DivergedError
 from tests.engine.test_loop import SPEC, put_texts
 
 #: Objectives of a plug-in: cross-entropy, but each start of it leaves a mark, and then something may happen.
 PLUGIN = '''
 import os, signal, uuid
 from pathlib import Path
-from knot_runner.engine.diverged import DivergedError
+from knot_runner.util.errors import DivergedError
 from knot_runner.engine.objectives import cross_entropy
 
 class Odd(Exception):

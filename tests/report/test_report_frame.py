@@ -1,4 +1,4 @@
-"""Runs as pandas frames: a tidy row per run and metric, a wide row per run, no value of a run that is not done."""
+"""Runs as pandas frames: a tidy row per run and metric, no value of a run that is not done."""
 
 import subprocess
 import sys
@@ -58,24 +58,13 @@ def test_what_is_not_done_has_a_state_a_reason_and_no_value(runs):
     assert (rest["method.temperature"] == 8).all()
 
 
-def test_a_row_per_run(runs):
-    wide, tidy = runs.wide(), runs.frame()
-    assert len(wide) == 13 and wide["folder"].is_unique
-    pivot = tidy.dropna(subset="metric").pivot(index="folder", columns="metric", values="value")
-    done = wide[wide["state"] == "done"].set_index("folder")
-    assert set(pivot) == set(wide) - set(tidy) and len(pivot) == len(done) == 9
-    pd.testing.assert_frame_equal(done[list(pivot)], pivot.rename_axis(columns=None), check_column_type=False)
-    assert wide.loc[wide["state"] != "done", list(pivot)].isna().all(axis=None)
-
-
-def test_all_settings_or_those_that_differ(tmp_path):
+def test_settings_that_differ(tmp_path):
     made(tmp_path, 0.5, method__mu=0.1, training__lr="1e-3")
     made(tmp_path, 0.6, method__name="other", training__rounds=4)
-    few, everything = (read_runs(tmp_path).wide(settings) for settings in ("differing", "all"))
-    assert {"method.mu", "training.rounds", "training.lr"} < set(few) and "partition.clients" not in few
-    assert set(few) < set(everything) and everything["partition.clients"].tolist() == [4, 4]
-    assert everything["training.rounds"].dtype == "Int64" and everything["hardware.engine"].tolist() == ["lean"] * 2
-    by_method = few.set_index("method")
+    frame = read_runs(tmp_path).frame()
+    assert {"method.mu", "training.rounds", "training.lr"} < set(frame) and "partition.clients" not in frame
+    assert frame["training.rounds"].dtype == "Int64"
+    by_method = frame.drop_duplicates("method").set_index("method")
     assert by_method["method.mu"].isna().to_dict() == {"fedavg_chill": False, "other": True}
     assert by_method["training.lr"].to_dict() == {"fedavg_chill": 0.001, "other": 0.01}
 
@@ -83,8 +72,9 @@ def test_all_settings_or_those_that_differ(tmp_path):
 def test_runs_without_any_number(tmp_path):
     begun(tmp_path)
     runs = read_runs(tmp_path)
-    assert runs.frame()["state"].tolist() == ["unfinished"] == runs.wide()["state"].tolist()
-    assert runs.frame()["value"].isna().all() and list(runs.wide()) == [*IDENTITY, *MADE_WITH]
+    frame = runs.frame()
+    assert frame["state"].tolist() == ["unfinished"] and frame["value"].isna().all()
+    assert list(frame) == [*IDENTITY, *MADE_WITH, "metric", "value"]
 
 
 def test_filtered(runs):

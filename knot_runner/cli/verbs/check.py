@@ -18,6 +18,7 @@ from knot_runner.report.render.terminal import TerminalColumn, listing, output, 
 from knot_runner.report.render.text import plain, short_line
 from knot_runner.sweeps.standing import JobState, state_of
 from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.messages import counted
 
 if TYPE_CHECKING:
     from knot_runner.composing.job import ComposedJob
@@ -159,7 +160,7 @@ def _summary(states: list[JobState]) -> str:
     """A line such as ``33 jobs, 12 done, 21 to do``, with how many of these have been started."""
     count = Counter(state.standing for state in states)
     left = len(states) - sum(count[name] for name in DONE)
-    parts = [f"{len(states)} job{'s' * (len(states) != 1)}, {count['done']} done"]
+    parts = [f"{counted(len(states), 'job')}, {count['done']} done"]
     parts += [f"{count['diverged']} diverged"] * (count["diverged"] > 0)
     parts += [f"{count['other data']} of other data"] * (count["other data"] > 0) + [f"{left} to do"]
     begun = [f"{count[name]} {name}" for name in ("running", "failed", "stopped") if count[name]]

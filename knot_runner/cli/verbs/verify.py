@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from knot_runner.util.errors import UserError, nearest
-from knot_runner.util.messages import LOGGER
+from knot_runner.util.messages import LOGGER, counted
 
 if TYPE_CHECKING:
     from knot_runner.bundles.compare import Comparison
@@ -64,7 +64,7 @@ def verify_command(arguments: list[str]) -> int:
         _say_how_long(runs)
         answers = [_answered(run, options, out) for run in runs]
     counts = Counter(answers)
-    print(f"{len(runs)} run{'s' * (len(runs) != 1)}: {', '.join(f'{n} {name}' for name, n in counts.items())}")
+    print(f"{counted(len(runs), 'run')}: {', '.join(f'{n} {name}' for name, n in counts.items())}")
     if counts["not the same"]:
         return 1
     return 2 if counts[NOT_MADE] else 0
@@ -131,7 +131,7 @@ def _say_how_long(runs: list[BundledRun]) -> None:
     tables = [run.result.get("seconds") for run in runs]
     seconds = [table["total"] for table in tables if isinstance(table, dict) and is_number(table.get("total"), 1e9)]
     if seconds:
-        LOGGER.info("%d run%s took %s on record", len(seconds), "s" * (len(seconds) != 1), duration(sum(seconds)))
+        LOGGER.info("%s took %s on record", counted(len(seconds), "run"), duration(sum(seconds)))
 
 
 def _answered(run: BundledRun, options: VerifyOptions, out: Path) -> str:

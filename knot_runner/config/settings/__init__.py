@@ -18,6 +18,12 @@ from knot_runner.config.settings.groups import (
     TrackerSettings,
     TrainingSettings,
 )
+from knot_runner.config.settings.methods.algorithm_options import (
+    ApflSettings,
+    DittoSettings,
+    FedalaSettings,
+    FedsoupSettings,
+)
 from knot_runner.config.settings.methods.federated import (
     FederatedSettings,
     FederatedTraining,
@@ -39,12 +45,6 @@ from knot_runner.config.settings.methods.knot import (
     SinkhornSettings,
     TeachersSettings,
 )
-from knot_runner.config.settings.methods.personal_methods import (
-    ApflSettings,
-    DittoSettings,
-    FedalaSettings,
-    FedsoupSettings,
-)
 from knot_runner.config.settings.methods.personalisation import (
     CossimSettings,
     EvaluateSettings,
@@ -60,6 +60,7 @@ from knot_runner.config.settings.methods.transport import (
     EncoderSettings,
     FedwadSettings,
     OtddSettings,
+    TextFeatures,
 )
 from knot_runner.config.settings.networks import (
     CnnSettings,
@@ -99,5 +100,4 @@ from knot_runner.config.settings.tasks.task import (
     TaskSettings,
     TextColumns,
 )
-from knot_runner.config.settings.tasks.text_features import TextFeatures
 from knot_runner.config.strict import build

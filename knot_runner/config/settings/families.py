@@ -44,7 +44,7 @@ class Family:
     #: ``method.algorithm`` -> its :class:`~knot_runner.methods.contract.Method`; a plug-in adds its own to METHODS
     methods: Mapping[str, str] = field(default_factory=dict)
     #: checks a run's settings beyond their types, and builds nested ones: (settings, the method's, plug-ins:
-    #: :class:`~knot_runner.config.settings.checks.distil.OfPlugins`), raises :class:`UserError`; "" = nothing to check
+    #: :class:`~knot_runner.config.settings.checks.methods.OfPlugins`), raises :class:`UserError`; "" = nothing to check
     check: str = ""
     #: the stage that takes most of a run, as its progress is reported; one of "" must come to its end to be timed
     stage: str = ""
@@ -137,7 +137,7 @@ register(
         inspect="knot_runner.pipelines.distillation:inspect_distillation",
         summary="knot_runner.report.records.distil_summary:distil_summary",
         methods={"distil": "knot_runner.methods.distil.distil:DISTIL"},
-        check="knot_runner.config.settings.checks.methods:check_distil_method",
+        check="knot_runner.config.settings.checks.distil:check_distil_method",
         training="stages",
         clients=False,
         ends_with_model=True,

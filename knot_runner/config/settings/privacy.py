@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from knot_runner.config.settings.checks.personal import shares_models
 from knot_runner.config.settings.methods.algorithms import algorithms_where, federated_algorithm
 from knot_runner.config.settings.methods.federated import FederatedSettings
+from knot_runner.config.settings.methods.personalisation import shares_models
 from knot_runner.config.settings.partition import Centralised
 from knot_runner.config.settings.sizes import Fraction, Positive
 from knot_runner.config.strict import Holds, require

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings.checks.distil import OfPlugins
 from knot_runner.config.settings.checks.fit import UNTRAINED_TASKS, check_fit, require_group
+from knot_runner.config.settings.checks.methods import OfPlugins
 from knot_runner.config.settings.families import METHOD_SETTINGS, call, family_of, family_of_algorithm
 from knot_runner.config.settings.fleet import FleetSettings, check_fleet, fleet_group
 from knot_runner.config.settings.groups import (

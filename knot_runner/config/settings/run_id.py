@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from knot_runner.config.plugins import as_written
-from knot_runner.config.settings.distil.run_id import used_of_pool
 from knot_runner.config.settings.families import family_of_algorithm
 from knot_runner.config.settings.methods.server_distillation import used_of_server
 from knot_runner.config.settings.partition import SHARE_KEYS, held_out_shares, party_shares, transfer_group
@@ -66,6 +65,8 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
         return {**used, **_used_of_rounds(config, counted)}
     used = {**used, **_used_of_stages(counted, "texts", "tokens")}
     if not family.clients:
+        from knot_runner.config.settings.distil.run_id import used_of_pool
+
         return used_of_pool(used)
     shares = party_shares(config)
     return {**used, "partition": {**without(counted["partition"], *SHARE_KEYS), **shares}}
@@ -211,7 +212,11 @@ def _used_of_texts(config: dict[str, Any], counted: dict[str, Any]) -> dict[str,
         return {**counted, "task": task, "model": model, **_used_of_rounds(config, counted)}
     used = {"task": task, "model": model, **_used_of_stages(counted, "images", "noise")}
     used = without(counted, "partition") | used
-    return used if family.clients else used_of_pool({**used, "method": without(used["method"], "valid")})
+    if family.clients:
+        return used
+    from knot_runner.config.settings.distil.run_id import used_of_pool
+
+    return used_of_pool({**used, "method": without(used["method"], "valid")})
 
 
 def _used_of_stages(counted: dict[str, Any], *of_other_tasks: str) -> dict[str, Any]:

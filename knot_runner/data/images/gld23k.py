@@ -14,7 +14,7 @@ import numpy as np
 
 from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.data.checksums import DataFolder
-from knot_runner.data.images.checks import decode_fitted
+from knot_runner.data.images.decoding import decode_fitted
 from knot_runner.data.readers import read_csv
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError

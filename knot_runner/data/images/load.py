@@ -4,34 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from knot_runner.config.settings import ImageTaskSettings
+from knot_runner.config.settings.families import call
 from knot_runner.data.checksums import DataFolder, open_folder
-from knot_runner.data.embedded import EMBEDDED_DIGITS, read_digits
 from knot_runner.data.file_readers import ALONE, FileReaders
-from knot_runner.data.hub import read_hub_images
 from knot_runner.data.images.checks import ImageReader, by_part
-from knot_runner.data.images.cifar import read_cifar
-from knot_runner.data.images.folders import read_folders
+from knot_runner.data.images.digits import EMBEDDED_DIGITS, read_digits
 from knot_runner.data.images.geometry import class_points, with_superclasses
-from knot_runner.data.images.gld23k import read_gld23k
-from knot_runner.data.images.idx import read_idx, read_usps
-from knot_runner.data.images.leaf import read_leaf
 from knot_runner.data.splits import hold_out, limited
 from knot_runner.data.tasks import ImageParts, Images, ImageTask
 from knot_runner.util.errors import UserError, nearest
 
-#: ``task.local.format`` -> its reader. Plug-ins may add theirs.
+#: ``task.local.format`` -> its reader, imported on first use. Plug-ins may add theirs.
 IMAGE_READERS: dict[str, ImageReader] = {
-    "cifar": read_cifar,
-    "leaf": read_leaf,
-    "idx": by_part(read_idx),
-    "usps": by_part(read_usps),
-    "folders": by_part(read_folders),
-    "gld23k": read_gld23k,
+    "cifar": partial(call, "knot_runner.data.images.cifar:read_cifar"),
+    "leaf": partial(call, "knot_runner.data.images.leaf:read_leaf"),
+    "idx": by_part(partial(call, "knot_runner.data.images.idx:read_idx")),
+    "usps": by_part(partial(call, "knot_runner.data.images.idx:read_usps")),
+    "folders": by_part(partial(call, "knot_runner.data.images.folders:read_folders")),
+    "gld23k": partial(call, "knot_runner.data.images.gld23k:read_gld23k"),
 }
 
 
@@ -50,6 +46,8 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None, readers: Fi
     elif settings.hub is None:
         raise UserError(f"task.hub: is not set, so task.source=hub has no {settings.name}")
     else:
+        from knot_runner.data.hub import read_hub_images
+
         parts = read_hub_images(settings.hub, settings.shape, settings.classes)
     hierarchy: list[str] = []
     if settings.geometry == "superclasses" and settings.source != "embedded":

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from knot_runner.config.settings import Centralised, Dirichlet, DirichletClients, Iid, Manual, Natural, Pairs, Shards
-from knot_runner.data.images.manual import manual
+from knot_runner.config.settings.families import call
 from knot_runner.data.images.owners import (
     NOBODY,
     apportion,
@@ -202,6 +203,6 @@ PARTITIONS: dict[str, Callable[[Any, ImageTask, np.random.Generator], Partition]
     "dirichlet_clients": _dirichlet_clients,
     "shards": _shards,
     "pairs": _pairs,
-    "manual": manual,
+    "manual": partial(call, "knot_runner.data.images.manual:manual"),
     "centralised": _centralised,
 }

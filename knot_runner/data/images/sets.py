@@ -11,7 +11,7 @@ import numpy as np
 from knot_runner.config.settings import ImageSetsSettings
 from knot_runner.config.settings.tasks.images import ImageFiles
 from knot_runner.data.checksums import check_left_out
-from knot_runner.data.embedded import EMBEDDED_DIGITS, read_digits, scale
+from knot_runner.data.images.digits import EMBEDDED_DIGITS, read_digits, scale
 from knot_runner.data.images.load import load_images, same_dtype
 from knot_runner.data.tasks import Images, ImageTask, Partition
 from knot_runner.provenance.fingerprints import Opened, absent

@@ -11,10 +11,10 @@ import numpy as np
 from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.config.settings.tasks.images import UNLABELLED_FORMAT, transfer_keys
 from knot_runner.data.checksums import DataFolder
-from knot_runner.data.embedded import read_digits, scale
 from knot_runner.data.file_readers import ALONE, FileReaders
 from knot_runner.data.hub import read_hub_images
-from knot_runner.data.images.checks import decode_fitted
+from knot_runner.data.images.decoding import decode_fitted
+from knot_runner.data.images.digits import read_digits, scale
 from knot_runner.data.images.folders import check_image_file
 from knot_runner.data.images.load import IMAGE_READERS, open_source
 from knot_runner.data.tasks import UNLABELLED, Images, ImageTask

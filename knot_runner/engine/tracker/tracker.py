@@ -10,8 +10,7 @@ from typing import Any
 from knot_runner.config.settings import TRACKER_EXTRAS
 from knot_runner.config.settings.families import load
 from knot_runner.engine.tracker.mirror import Mirror, TrackedRun, counting_keys, flat
-from knot_runner.util.errors import UserError, first_line, nearest
-from knot_runner.util.extras import require_extra
+from knot_runner.util.errors import UserError, first_line, nearest, require_extra
 from knot_runner.util.processes import on_sigterm
 
 #: ``tracker.name`` -> what begins a mirror, or where it is (imported when a run begins one). A plug-in adds its own.

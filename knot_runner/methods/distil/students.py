@@ -17,7 +17,6 @@ from knot_runner.config.settings.distil.distil import (
     MutualSchedule,
     SnapshotSchedule,
 )
-from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.epochs import copy_weights
 from knot_runner.engine.examples import InputBatch, batch_count
 from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report, initial_model, stored_examples
@@ -34,6 +33,7 @@ from knot_runner.methods.distil.learner import (
     wanted_taps,
 )
 from knot_runner.methods.distil.term import NetworkOutputs, TermBatch
+from knot_runner.util.errors import DivergedError
 
 if TYPE_CHECKING:
     from knot_runner.methods.distil.requests import TrainStudents

@@ -13,7 +13,6 @@ from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import server
 from knot_runner.methods.federated.chilling import local_request
 from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federated.user_privacy import private_mean
 from knot_runner.methods.federation import FederatedState, Federation
 
 
@@ -42,6 +41,8 @@ def fold(
     if federation.privacy is None:
         state = server.server_step(hp, state, requests, trained)
     else:
+        from knot_runner.methods.federated.user_privacy import private_mean
+
         mean, row = private_mean(federation.privacy, federation.seed, round, state["weights"], trained)
         state = server.step_towards(hp, state, mean)
     if hp.batchnorm == "local":

@@ -17,7 +17,6 @@ from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import Exchange
 from knot_runner.methods.federation import FederatedState, Federation
-from knot_runner.methods.losses import distillation
 from knot_runner.methods.weighting import WEIGHTINGS, needs_bias, probability_bias
 
 #: The number by which the server's training is known, where clients' have theirs.
@@ -56,6 +55,8 @@ def distillation_request(
 ) -> LocalTraining:  # fmt: skip
     """The training of ``model``, known by the number ``student``, on the ``logits`` of the clients in ``trained``;
     ``tested``: rows of the test examples that it is measured on before and after, in rounds that are measured."""
+    from knot_runner.methods.losses import distillation  # with optimal transport, which averaging alone needs not
+
     spec = hp.distil
     rows, places = _examples(spec, federation, round).unique(return_inverse=True)
     on_random = logits[len(trained) :]

@@ -7,18 +7,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from knot_runner.config.settings import Centralised
 from knot_runner.data.counts import Counts, of_images
-from knot_runner.data.images import Images, ImageTask, Partition
-from knot_runner.data.images.altered import alter_clients
+from knot_runner.data.images import Images, ImageTask, Partition, make_partition
 from knot_runner.data.images.geometry import label_space
-from knot_runner.data.images.held_out import unseen_clients
-from knot_runner.data.pools import TextPool
 from knot_runner.engine.examples import ClientData, ImageData, TextData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import DTYPES
@@ -28,12 +25,13 @@ from knot_runner.methods.federation import Federation, with_server
 from knot_runner.methods.party import Architecture, Party
 from knot_runner.models.network import Network
 from knot_runner.pipelines.clients.architectures import dealt_networks, dealt_notes
-from knot_runner.pipelines.clients.transfer_set import deal_clients, server_examples, with_other_set
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.rounds.private_training import privacy_notes, with_privacy
 from knot_runner.pipelines.runs.first_model import first_model
 from knot_runner.pipelines.runs.kept_images import read_images
 from knot_runner.util.errors import UserError
+
+if TYPE_CHECKING:
+    from knot_runner.data.pools import TextPool
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,11 @@ def make_setup(context: RunContext) -> Setup:
     """Reads the examples, partitions them, describes the model. Raises :class:`UserError`."""
     settings = context.settings
     if settings.on_images:
-        task = with_other_set(context, read_images(context))
+        task = read_images(context)
+        if settings.transfer is not None:
+            from knot_runner.pipelines.clients.transfer_set import with_other_set
+
+            task = with_other_set(context, task)
         data, test = resident(task, task.train), resident(task, task.test)
         network = Network(settings.model, task.shape, len(task.classes))
     else:
@@ -92,10 +94,16 @@ def make_setup(context: RunContext) -> Setup:
         task, network, data, test = read_texts(context)
     partition, held_out = deal_clients(context, task)
     if settings.held_out is not None and settings.held_out.alter is not None:
+        from knot_runner.data.images.altered import alter_clients
+
         task, partition = alter_clients(task, partition, settings.held_out.alter, settings.seed)
         data, test = resident(task, task.train), resident(task, task.test)
-    labels = task.whole.labels if isinstance(task, TextPool) else label_space(task.classes, task.coordinates)
-    data, server = server_examples(context, task, labels, data, held_out)
+    labels = label_space(task.classes, task.coordinates) if settings.on_images else task.whole.labels
+    server = {}
+    if context.hp.distil is not None:
+        from knot_runner.pipelines.clients.transfer_set import server_examples
+
+        data, server = server_examples(context, task, labels, data, held_out)
     dtype = DTYPES[settings.hardware.precision]
     architectures = [_architecture(context, one, dtype) for one in dealt_networks(context, network)]
     training = settings.training
@@ -106,6 +114,8 @@ def make_setup(context: RunContext) -> Setup:
         )
     unseen = ()
     if settings.held_out is not None and settings.held_out.unseen is not None:
+        from knot_runner.data.images.held_out import unseen_clients
+
         unseen = unseen_clients(len(partition.names), settings.held_out.unseen, settings.seed)
         partition.notes.append(
             f"partition.unseen: {len(unseen)} of {len(partition.names)} clients take part in no round"
@@ -123,9 +133,44 @@ def make_setup(context: RunContext) -> Setup:
     )
     if server:
         federation = with_server(federation, tests=torch.arange(len(test.labels)), **server)
-    federation = with_privacy(federation, settings)
-    partition.notes.extend(privacy_notes(settings, federation))
+    if settings.privacy is not None:
+        from knot_runner.pipelines.rounds.private_training import privacy_notes, with_privacy
+
+        federation = with_privacy(federation, settings)
+        partition.notes.extend(privacy_notes(settings, federation))
     return Setup(task, partition, federation, data, test, len(held_out))
+
+
+def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Partition, np.ndarray]:
+    """Returns the run's partition over clients, and the rows of the training examples [n] that are held out before it.
+    Raises :class:`UserError`."""
+    settings, shares = context.settings, context.settings.held_out
+    if shares is not None and shares.transfer is not None:
+        partition, taken = _deal_rest(context, task, shares.transfer)
+    else:
+        partition = make_partition(settings.partition, task, settings.seed)
+        taken = np.empty(0, dtype=np.int64)
+    if shares is not None and shares.valid is not None:
+        from knot_runner.data.images.held_out import hold_out_valid
+
+        partition = hold_out_valid(partition, shares.valid, settings.seed)
+    return partition, taken
+
+
+def _deal_rest(context: RunContext, task: ImageTask | TextPool, share: float) -> tuple[Partition, np.ndarray]:
+    """Returns :func:`deal_clients` where ``share`` of the training examples are held out as a transfer set."""
+    from knot_runner.data.images.parties import transfer_rows
+
+    settings = context.settings
+    kept, taken = transfer_rows(task.train.labels, share, settings.seed)
+    left = dataclasses.replace(task, train=task.train.take(kept))
+    partition = make_partition(settings.partition, left, settings.seed)
+    use = "unlabelled, for distillation" if context.hp.distil is not None else "and are not used"
+    notes = [
+        *partition.notes,
+        f"partition.transfer: {len(taken)} of {len(task.train)} training examples are at no client, {use}",
+    ]
+    return dataclasses.replace(partition, train=[kept[rows] for rows in partition.train], notes=notes), taken
 
 
 def _architecture(context: RunContext, network: Network, dtype: torch.dtype) -> Architecture:

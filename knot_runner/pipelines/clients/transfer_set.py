@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings import FederatedSettings, Labels
-from knot_runner.data.images import Images, ImageTask, Partition, make_partition
-from knot_runner.data.images.held_out import hold_out_valid
-from knot_runner.data.images.parties import transfer_rows
+from knot_runner.data.images import Images, ImageTask
 from knot_runner.data.images.unlabelled import with_transfer
 from knot_runner.data.pools import TextPool
 from knot_runner.data.tasks import UNLABELLED
@@ -24,45 +22,15 @@ from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.federations.random_images import random_images
 from knot_runner.util.errors import UserError
 
-NO_ROWS = np.empty(0, dtype=np.int64)
-
 
 def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
-    """``task`` with the data set of images that ``transfer`` names as its transfer set; as it is where none is named,
-    or where the run distils nothing, which is said. Raises :class:`UserError`."""
+    """``task`` with the data set of images that ``transfer`` names as its transfer set; as it is where the run distils
+    nothing, which is said. Raises :class:`UserError`."""
     settings, hp = context.settings, context.hp
-    if settings.transfer is None:
-        return task
     if isinstance(hp, FederatedSettings) and hp.distil is None:
         note = f"transfer={settings.transfer.name}: method={hp.name} distils nothing and does not read it"
         return dataclasses.replace(task, notes=[*task.notes, note])
     return with_transfer(task, context.services.unlabelled(settings.transfer, context.data_root))
-
-
-def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Partition, np.ndarray]:
-    """Returns the run's partition over clients, and the rows of the training examples [n] that are held out before it.
-    Raises :class:`UserError`."""
-    partition, taken = _deal_rest(context, task)
-    shares = context.settings.held_out
-    if shares is not None and shares.valid is not None:
-        partition = hold_out_valid(partition, shares.valid, context.settings.seed)
-    return partition, taken
-
-
-def _deal_rest(context: RunContext, task: ImageTask | TextPool) -> tuple[Partition, np.ndarray]:
-    settings, shares = context.settings, context.settings.held_out
-    if shares is None or shares.transfer is None:
-        return make_partition(settings.partition, task, settings.seed), NO_ROWS
-    kept, taken = transfer_rows(task.train.labels, shares.transfer, settings.seed)
-    left = dataclasses.replace(task, train=task.train.take(kept))
-    partition = make_partition(settings.partition, left, settings.seed)
-    distils = context.hp.distil is not None
-    use = "unlabelled, for distillation" if distils else "and are not used"
-    notes = [
-        *partition.notes,
-        f"partition.transfer: {len(taken)} of {len(task.train)} training examples are at no client, {use}",
-    ]
-    return dataclasses.replace(partition, train=[kept[rows] for rows in partition.train], notes=notes), taken
 
 
 def server_examples(
@@ -70,10 +38,8 @@ def server_examples(
 ) -> tuple[ClientData, dict[str, Tensor]]:
     """Returns the training examples ``data`` with the server's unlabelled ones appended, and the rows of the latter:
     ``transfer`` [n], the transfer set, and ``random`` [r], random examples for probability biases (none where no
-    weighting uses them); ``data`` alone where the server does not distil. Raises :class:`UserError`."""
+    weighting uses them). Raises :class:`UserError`."""
     spec = context.hp.distil
-    if spec is None:
-        return data, {}
     check_loss_and_weighting(spec.loss, spec.weighting, label_points(labels), "method.distil")
     own, random = _more_examples(context, task, data, held_out)
     parts = [part for part in (data, own, random) if part is not None]

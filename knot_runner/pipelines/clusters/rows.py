@@ -5,6 +5,7 @@ A cluster's row holds additive quantities: counts of the confusion table, means 
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,13 @@ from knot_runner import metrics
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.federated.per_cluster import cluster_work
 from knot_runner.methods.federation import Federation
+from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds import scores
-from knot_runner.pipelines.rounds.fleet_facts import fleet_counts
-from knot_runner.pipelines.rounds.loop import LogRow
+from knot_runner.pipelines.rounds.loop import LogRow, scalars
+from knot_runner.pipelines.rounds.summary import fleet_counts
+from knot_runner.records import ROUNDS_FILE
 from knot_runner.results.costs import BYTES, FLOPS, has_costs, summed_costs
+from knot_runner.util.files import write_atomic
 
 
 def local_row(cluster: Federation, requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
@@ -52,6 +56,13 @@ def measured_row(
 def clusters_accuracy(parts: list[LogRow]) -> float:
     """Returns the accuracy over all test images of the clusters' evaluated rows."""
     return metrics.accuracy(sum(np.array(part["confusion"]) for part in parts))
+
+
+def write_rows(context: RunContext, rows: list[LogRow]) -> None:
+    """Writes the run's merged ``rows``, and logs their numbers."""
+    write_atomic(context.folder / ROUNDS_FILE, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
+    for row in rows:
+        context.log(scalars(row))
 
 
 def merged(logs: list[list[LogRow]], clusters: list[Federation]) -> list[LogRow]:

@@ -14,7 +14,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from knot_runner.config.settings import ModelSettings, TextFeatures
-from knot_runner.config.settings.tasks.text_features import HUB, OWN_MODEL
+from knot_runner.config.settings.methods.transport import HUB, OWN_MODEL
 from knot_runner.data.pools import PooledTexts, TextPool
 from knot_runner.data.rows import CONTEXT_MARK
 from knot_runner.data.tasks import Examples

@@ -23,7 +23,8 @@ from knot_runner.engine.requests import REQUEST_FORMAT, Ref
 from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
 from knot_runner.models.network import Network, build_network
-from knot_runner.pipelines.clients.transfer_set import deal_clients, with_other_set
+from knot_runner.pipelines.clients.setup import deal_clients
+from knot_runner.pipelines.clients.transfer_set import with_other_set
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.runs.kept_images import read_images
 from knot_runner.records import MODEL_FILE, read_record, read_result, recorded_config
@@ -81,7 +82,9 @@ def learnt_from(context: RunContext) -> LearntFrom:
         trained = [part for split, part in parts if split != "test"]
         return LearntFrom(trained, [part for split, part in parts if split == "test"], parties.source_digest)
     if settings.on_images:
-        task = with_other_set(context, read_images(context))
+        task = read_images(context)
+        if settings.transfer is not None:
+            task = with_other_set(context, task)
         other = [] if task.transfer is None else [task.transfer]
         return LearntFrom([task.train.take(_clients_rows(context, task)), *other], [task.test], task.digest)
     texts = context.services.texts(settings.task, context.data_root)

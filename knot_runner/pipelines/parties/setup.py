@@ -30,9 +30,11 @@ def read_parties(context: RunContext) -> PartyTask:
     if not on_images:
         return task
     from knot_runner.data.images.parties import image_parties
-    from knot_runner.pipelines.clients.transfer_set import with_other_set
 
-    task = with_other_set(context, task)
+    if settings.transfer is not None:
+        from knot_runner.pipelines.clients.transfer_set import with_other_set
+
+        task = with_other_set(context, task)
     return image_parties(task, settings.partition, settings.shares, settings.seed)
 
 

@@ -49,13 +49,20 @@ class ClientMatrix:
         write_atomic(folder / CLIENTS_FILE, tensor_parts(arrays))
 
 
-def check_matrix(federation: Federation, key: str) -> None:
-    """Raises :class:`UserError`, naming ``key``, where models cannot be measured on other clients' examples."""
+def check_own_models(spec: Any, federation: Federation) -> None:
+    """Raises :class:`UserError` where clients' models cannot be measured on other clients' examples; ``spec``: the
+    settings of personalisation, if any."""
+    key, clients = "evaluate.matrix" if spec is None else "method.personalisation", len(federation.clients)
     if len(federation) < 2:
         raise UserError(f"{key}: one client has no others to be measured on; null is right")
     having = [client for client in federation.numbers if len(federation.clients[client].test)]
     if len(having) < 2:
         raise UserError(f"{key}: {len(having)} of {len(federation)} clients have test examples; at least 2 are needed")
+    outside = [client for client in getattr(spec, "clients", None) or [] if client >= clients]
+    if outside:
+        raise UserError(
+            f"method.personalisation.clients: there is no client {outside[0]}; the {clients} are 0 to {clients - 1}"
+        )
 
 
 def untested_notes(federation: Federation) -> list[str]:

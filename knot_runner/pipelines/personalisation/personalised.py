@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Trained
 from knot_runner.engine.tensor_file import tensor_parts
@@ -30,7 +28,7 @@ from knot_runner.methods.personalisation import PERSONALISATIONS
 from knot_runner.methods.personalisation.contract import PersonalFederation, Personalisation
 from knot_runner.methods.personalisation.training import personal_recipe, personal_training
 from knot_runner.pipelines.clients.setup import Setup
-from knot_runner.pipelines.clusters.rows import merged
+from knot_runner.pipelines.clusters.rows import merged, write_rows
 from knot_runner.pipelines.clusters.training import ClusterWork, train_clusters
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.personalisation.client_matrix import ClientMatrix, deployed_matrix, logits_of
@@ -39,7 +37,8 @@ from knot_runner.pipelines.rounds.client_rounds import check_outcomes
 from knot_runner.pipelines.rounds.loop import LogRow, RoundLoop, TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.rounds.scores import TestPredictions
 from knot_runner.pipelines.runs.commits import Commits
-from knot_runner.records import CLIENTS_FILE, ROUNDS_FILE
+from knot_runner.records import CLIENTS_FILE
+from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import write_atomic
 from knot_runner.util.memory import give_back_freed
 
@@ -54,8 +53,7 @@ def shared_rounds(context: RunContext, setup: Setup, method: Method, engine: Eng
     rows = merged([finished.rows], [federation])
     for row in rows:
         row.get("client_accuracy", {}).pop("clusters", None)
-        context.log(scalars(row))
-    write_atomic(context.folder / ROUNDS_FILE, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
+    write_rows(context, rows)
     return TrainingResult(method, finished.state, rows, {"artefact": finished.key})
 
 

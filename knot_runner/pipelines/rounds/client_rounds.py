@@ -11,7 +11,6 @@ from typing import Any
 from torch import Tensor
 
 from knot_runner.config.settings import FederatedTraining
-from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
 from knot_runner.methods.contract import Method, RoundWork
 from knot_runner.methods.federated.server_distillation import SERVER
@@ -19,6 +18,7 @@ from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds.loop import LogRow, RoundLoop
 from knot_runner.pipelines.runs.commits import Commits
+from knot_runner.util.errors import DivergedError
 
 #: (round, state after it, what was done in it, trained, whether to measure) -> the round's row
 MeasureRound = Callable[[int, FederatedState, RoundWork, list[Trained], bool], LogRow]

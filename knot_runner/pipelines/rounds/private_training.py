@@ -13,14 +13,12 @@ from knot_runner.methods.federated.user_privacy import UserPrivacy
 from knot_runner.methods.federation import Federation
 from knot_runner.pipelines.rounds.loop import LogRow
 from knot_runner.util.errors import UserError
+from knot_runner.util.messages import counted
 
 
 def with_privacy(federation: Federation, settings: Settings) -> Federation:
-    """Returns ``federation`` with the sampling and clipping of ``settings.privacy``; unchanged without. Raises
-    :class:`UserError`."""
+    """Returns ``federation`` with the sampling and clipping of ``settings.privacy``. Raises :class:`UserError`."""
     spec = settings.privacy
-    if spec is None:
-        return federation
     if settings.method["batchnorm"] == "averaged" and len(federation.model.buffers):
         raise UserError(
             f"method.batchnorm: model={settings.model.name} has running statistics, which averaged sends without "
@@ -39,10 +37,8 @@ def with_privacy(federation: Federation, settings: Settings) -> Federation:
 
 
 def privacy_notes(settings: Settings, federation: Federation) -> list[str]:
-    """Returns notes to the user before a private run; [] without privacy."""
+    """Returns notes to the user before a private run."""
     privacy, spec = federation.privacy, settings.privacy
-    if privacy is None:
-        return []
     if not privacy.noise_multiplier:
         return ["privacy.noise_multiplier: 0 adds no noise, so epsilon is infinite (null in the records)"]
     rounds = federation.training.rounds
@@ -61,7 +57,7 @@ def privacy_notes(settings: Settings, federation: Federation) -> list[str]:
 def guarantee(epsilon: float | None, delta: float, rounds: int) -> str:
     """``(epsilon, delta) = (3.2, 0.001) at user level after 60 rounds``."""
     shown = "infinity" if epsilon is None else f"{epsilon:.3g}"
-    return f"(epsilon, delta) = ({shown}, {delta:.2g}) at user level after {rounds} round{'s' * (rounds != 1)}"
+    return f"(epsilon, delta) = ({shown}, {delta:.2g}) at user level after {counted(rounds, 'round')}"
 
 
 def epsilon_row(settings: Settings, federation: Federation, round: int) -> LogRow:
@@ -72,10 +68,8 @@ def epsilon_row(settings: Settings, federation: Federation, round: int) -> LogRo
 
 
 def privacy_facts(settings: Settings, federation: Federation, rounds: int, rows: list[LogRow]) -> dict[str, Any]:
-    """Returns ``privacy`` of a result after ``rounds`` with these ``rows``; {} without privacy."""
+    """Returns ``privacy`` of a result after ``rounds`` with these ``rows``."""
     privacy, spec = federation.privacy, settings.privacy
-    if privacy is None:
-        return {}
     norms = [norm for row in rows for norm in row.get("update_norms", [])]
     clipped = [row["clipped"] * len(row["update_norms"]) for row in rows if "clipped" in row]
     facts = {
@@ -97,8 +91,6 @@ def privacy_facts(settings: Settings, federation: Federation, rounds: int, rows:
 
 def _spent(settings: Settings, federation: Federation, rounds: int) -> float | None:
     privacy = federation.privacy
-    if privacy is None:
-        return None
     return epsilon_after(privacy, _delta(settings.privacy, privacy.clients))(min(rounds, federation.training.rounds))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from knot_runner import metrics
-from knot_runner.pipelines.rounds.fleet_facts import fleet_result
+from knot_runner.pipelines.rounds.loop import LogRow
 
 
 def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any
         "rounds": len(rows),
         "rounds_count": metrics.ROUNDS_COUNT,
         **_distilled(rows),
-        **fleet_result(rows, target),
+        **_fleet(rows, target),
     }
 
 
@@ -39,3 +39,26 @@ def _distilled(rows: list[dict[str, Any]]) -> dict[str, Any]:
         gains = [after - before for before, after in measured]
         found |= {"before": measured[-1][0], "after": measured[-1][1], "gain": sum(gains) / len(gains)}
     return {"distilled": found}
+
+
+def _fleet(rows: list[LogRow], target: float | None) -> dict[str, Any]:
+    """Returns the clock at the end and at the first round at ``target``, and :func:`fleet_counts`; {} without a
+    fleet."""
+    if not rows or "clock" not in rows[-1]:
+        return {}
+    arrived = [len(row["participants"]) for row in rows]
+    stale = sum(row["staleness"] * count for row, count in zip(rows, arrived, strict=True))
+    facts = {
+        "clock": rows[-1]["clock"],
+        "arrived": sum(arrived),
+        **fleet_counts(rows),
+        "empty": arrived.count(0),
+        "staleness": stale / max(sum(arrived), 1),
+    }
+    curve = [(row["clock"], row["accuracy"]) for row in rows if "accuracy" in row]
+    return {"fleet": facts, "time_to_target": metrics.time_to_target(curve, target)}
+
+
+def fleet_counts(rows: list[LogRow]) -> dict[str, int]:
+    """Returns how many clients dropped out, were late, or did partial work, summed over ``rows``."""
+    return {key: sum(row[key] for row in rows) for key in ("dropped", "late", "partial")}

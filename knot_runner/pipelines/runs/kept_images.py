@@ -22,7 +22,7 @@ from knot_runner.config.strict import digest
 from knot_runner.data.checksums import CHECKSUMS
 from knot_runner.data.file_readers import FileReaders
 from knot_runner.data.tasks import Images, ImageTask
-from knot_runner.engine.execute import worker_count
+from knot_runner.engine.hardware import worker_count
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.engine.tensor_file import mapped_arrays
 from knot_runner.pipelines.context import RunContext

@@ -23,7 +23,6 @@ from knot_runner.config.settings import (
     TaskSettings,
 )
 from knot_runner.config.settings.networks import ImageModel
-from knot_runner.models.bert import party_model
 from knot_runner.util.memory import require_memory
 
 #: Bytes of a float32, and of a float64 or int64.
@@ -150,6 +149,8 @@ def _encoder(key: str, spec: EncoderSettings | None, pixels: int) -> int:
 
 
 def _texts(settings: Settings, hp: Any) -> None:
+    from knot_runner.models.bert import party_model
+
     task, model = settings.task, settings.model
     for name, data in task.datasets.items() if task.source == "embedded" else ():
         if data.embedded is not None:

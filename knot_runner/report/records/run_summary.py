@@ -12,12 +12,12 @@ from knot_runner.metrics import METRICS
 from knot_runner.report.records.costs import cost_lines
 from knot_runner.report.records.earlier import rounds_trained
 from knot_runner.report.records.personal_summary import personal_lines
-from knot_runner.report.records.privacy_summary import privacy_lines
 from knot_runner.report.records.run_view import SummaryRow, bold, dim_lines, run_view
 from knot_runner.report.render.table_model import display
 from knot_runner.report.render.terminal import DIM, text_line
 from knot_runner.report.render.text import number, plain
 from knot_runner.report.tables.footnotes import kept_epochs as kept_of
+from knot_runner.util.messages import counted
 
 
 def summary_table(result: dict[str, Any]) -> Group:
@@ -90,17 +90,18 @@ def federated_summary(name: str, result: dict[str, Any]) -> Group:
     best, sizes = result["best"], result["datasets"]
     largest = "up to " if "models" in result else ""
     lines = [
-        f"best accuracy {number(best['accuracy'], 3)} after {_counted(best['round'])}",
+        f"best accuracy {number(best['accuracy'], 3)} after {counted(best['round'], 'round')}",
         *_reached(result),
         *_on_clock(result),
         *cluster_lines(result),
         *_distilled(result),
         *_architectures(result),
         *personal_lines(result),
-        *privacy_lines(result),
+        *_privacy_lines(result),
         f"{result['clients']} clients with {sizes['train']:,} training examples; {sizes['test']:,} test examples",
-        f"{result['model']}, {largest}{result['parameters']:,} parameters; {_counted(result['rounds'])} on engine "
-        f"{result['engine']} in {result['seconds']['total']:,.0f} s{beside(result)}",
+        f"{result['model']}, {largest}{result['parameters']:,} parameters; "
+        f"{counted(result['rounds'], 'round')} on engine {result['engine']} "
+        f"in {result['seconds']['total']:,.0f} s{beside(result)}",
         *cost_lines(result),
     ]
     what = "clients' own models" if result.get("personalisation") else "after the last round, all test examples"
@@ -124,11 +125,7 @@ def cluster_lines(result: dict[str, Any]) -> list[str]:
 def beside(result: dict[str, Any]) -> str:
     """Remark on a run's time if other jobs shared the machine (``hydra/launcher=fused``); else ""."""
     others = result.get("beside", 0)
-    return f", with waits for up to {others} other job{'s' * (others > 1)}" if others else ""
-
-
-def _counted(rounds: int) -> str:
-    return "1 round" if rounds == 1 else f"{rounds} rounds"
+    return f", with waits for up to {counted(others, 'other job')}" if others else ""
 
 
 def _distilled(result: dict[str, Any]) -> list[str]:
@@ -138,7 +135,7 @@ def _distilled(result: dict[str, Any]) -> list[str]:
         return []
     gain = found.get("gain")
     what = "" if gain is None else f": accuracy {gain:+.3f} from before to after, on average"
-    return [f"distilled in {_counted(found['rounds'])}{what}"]
+    return [f"distilled in {counted(found['rounds'], 'round')}{what}"]
 
 
 def _architectures(result: dict[str, Any]) -> list[str]:
@@ -154,9 +151,26 @@ def _reached(result: dict[str, Any]) -> list[str]:
     """``target 0.740 not reached in 30 rounds``, or how to set one."""
     if result.get("target") is None:
         return ["rounds to target: none is set; training.target=0.8 counts those to 80% accuracy"]
-    first = result.get("rounds_to_target")
-    end = f"not reached in {_counted(result['rounds'])}" if first is None else f"reached after {_counted(first)}"
+    first, trained = result.get("rounds_to_target"), counted(result["rounds"], "round")
+    end = f"reached after {counted(first, 'round')}" if first is not None else f"not reached in {trained}"
     return [f"target {number(result['target'], 3)} {end}"]
+
+
+def _privacy_lines(result: dict[str, Any]) -> list[str]:
+    """``(epsilon, delta) = (3.2, 0.001) at user level after 60 rounds`` of private training, and how much was
+    clipped."""
+    facts = result.get("privacy")
+    if facts is None:
+        return []
+    epsilon, rounds = facts["epsilon"], facts["rounds"]
+    shown = "infinity" if epsilon is None else f"{epsilon:.3g}"
+    after = counted(rounds, "round")
+    by = f" ({facts['accountant']}, simulated)" if facts["accountant"] else " (without noise)"
+    lines = [f"(epsilon, delta) = ({shown}, {facts['delta']:.2g}) at user level after {after}{by}"]
+    if facts["clipped"] is not None:
+        clip = "nothing is clipped" if facts["clip_norm"] is None else f"{facts['clipped']:.0%} of updates clipped"
+        lines.append(f"{clip}, median norm {number(facts['median_norm'], 3)}")
+    return lines
 
 
 def _on_clock(result: dict[str, Any]) -> list[str]:

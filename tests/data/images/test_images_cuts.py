@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from knot_runner.data.embedded import read_digits, scale
 from knot_runner.data.images import Images, load_images
+from knot_runner.data.images.digits import read_digits, scale
 from knot_runner.data.splits import hold_out, limited
 from knot_runner.util.errors import UserError
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.data.images import load_images
-from knot_runner.data.images.checks import decode_fitted
+from knot_runner.data.images.decoding import decode_fitted
 from knot_runner.data.tasks import ImageTask
 from knot_runner.util import memory
 from knot_runner.util.errors import UserError

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from knot_runner.config.settings import ImageSetsSettings, build
-from knot_runner.data.embedded import read_digits, scale
+from knot_runner.data.images.digits import read_digits, scale
 from knot_runner.data.images.sets import STAND_INS, load_image_sets
 from knot_runner.util.errors import UserError
 from tests.data.images.presets import task_config

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from knot_runner.config.settings.checks.architectures import check_architectures
-from knot_runner.config.settings.checks.distil import OfPlugins, check_distil, named_model
-from knot_runner.config.settings.checks.personal import check_personal
-from knot_runner.config.settings.checks.student_images import check_student_images
-from knot_runner.config.settings.distil.distil import DistilSettings
+from knot_runner.config.settings.checks.fit import TEXT_TEACHER, Misfit
+from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.config.settings.methods.knot import LOSS_SETTINGS, KnotSettings, MutualSettings, TeachersSettings
+from knot_runner.config.settings.methods.personalisation import build_personalisation, shares_models
+from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
 from knot_runner.config.strict import build
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
     from knot_runner.config.settings.run import Settings
+
+
+@dataclass(frozen=True)
+class OfPlugins:
+    """A composed config's plug-ins: ``load()`` imports them, and returns whether there are any; ``check(model)`` raises
+    :class:`UserError` for a custom model that none of them defines."""
+
+    load: Callable[[], bool]
+    check: Callable[[CustomSettings], None]
 
 
 def check_parties_method(
@@ -29,25 +39,73 @@ def check_parties_method(
     _check_loss(method.loss, "method.loss")
 
 
-def check_distil_method(settings: Settings, method: DistilSettings, plugins: OfPlugins) -> None:
-    """Schedule, terms and teachers, and the student's images. Raises :class:`UserError`."""
-    check_distil(method, settings.task.name, settings.on_images, settings.training.distil.batch, plugins)
-    check_student_images(method, settings.task)
-
-
 def check_federated_method(settings: Settings, method: FederatedSettings, plugins: OfPlugins) -> None:
     """The clients' architectures, the server's loss and personalisation. Raises :class:`UserError`."""
     method.models = [
-        named_model(model, f"method.models[{number}]", settings.task.name, settings.on_images, plugins)
-        for number, model in enumerate(method.models)
+        named_model(model, f"method.models[{number}]", settings, plugins) for number, model in enumerate(method.models)
     ]
-    check_architectures(method, settings.model)
+    _check_architectures(method, settings.model)
     if method.distil is not None:
         _check_loss(method.distil.loss, "method.distil.loss")
-    check_personal(settings, method)
+    _check_personal(settings, method)
 
 
 def _check_loss(loss: dict[str, Any], where: str) -> None:
     """Of a plug-in's loss, the run checks the options, which has loaded the plug-ins."""
     if loss["name"] in LOSS_SETTINGS:
         build(LOSS_SETTINGS[loss["name"]], loss, where)
+
+
+def _check_architectures(method: FederatedSettings, model: ModelSettings | ImageModel) -> None:
+    """Checks that each of ``method.models`` occurs once and none is pre-trained, and that a generator of features has
+    logits. Raises :class:`UserError`."""
+    names = [spec.name for spec in method.models]
+    for number, spec in enumerate(method.models):
+        where = f"method.models[{number}]"
+        if spec.name in names[:number]:
+            raise UserError(f"{where}: {spec.name} is there twice; every model once is right")
+        if isinstance(spec, ModelSettings) and spec.weights != "scratch":
+            raise UserError(f"{where}: {spec.name} has weights={spec.weights}; scratch is right")
+        if isinstance(spec, ModelSettings) and spec.per_party:
+            raise UserError(f"{where}.per_party: clients have one of method.models each; {{}} is right")
+    if method.generator is not None and getattr(model, "output", "logits") == "softmax":
+        raise UserError("model.output: softmax leaves no logits to a head that reads features; logits is right")
+
+
+def _check_personal(settings: Settings, method: FederatedSettings) -> None:
+    """Builds the settings of personalisation, and checks those of the rounds before it. Raises :class:`UserError`."""
+    if method.clustering is not None and settings.evaluate.matrix not in (None, "end"):
+        raise UserError(
+            f"evaluate.matrix: {settings.evaluate.matrix} rounds are of clients that learn together; with "
+            "method.clustering end is right"
+        )
+    unseen = settings.held_out is not None and settings.held_out.unseen is not None
+    if unseen and method.clustering is not None:
+        raise UserError("partition.unseen: clusters are of all clients, none of which is unseen; null is right")
+    if method.personalisation is None:
+        return
+    method.personalisation = build_personalisation(method.personalisation)
+    if isinstance(settings.evaluate.matrix, int):
+        raise UserError("evaluate.matrix: personalisation measures what follows the last round; end or null is right")
+    if settings.training.stop_at_target:
+        raise UserError(
+            "training.stop_at_target: personalisation begins with the model of the last round, which all its variants "
+            "share; false is right"
+        )
+    if shares_models(method.personalisation) and method.models:
+        raise UserError(
+            f"method.personalisation.kind: {method.personalisation.kind} adds up clients' models, and method.models "
+            "are of different architectures; finetune or soup would fit"
+        )
+
+
+def named_model(model: dict[str, Any], where: str, settings: Settings, plugins: OfPlugins) -> Any:
+    """Returns the settings of a model named in a method. Raises :class:`Misfit` for one of another kind than the
+    task."""
+    if settings.on_images != (model["kind"] in NETWORK_SETTINGS):
+        fits = "cnn_32" if settings.on_images else TEXT_TEACHER
+        raise Misfit(f"{where}: model {model['name']} does not read task={settings.task.name}; {fits} would fit")
+    spec = build(NETWORK_SETTINGS.get(model["kind"], ModelSettings), model, where)
+    if isinstance(spec, CustomSettings):
+        plugins.check(spec)
+    return spec

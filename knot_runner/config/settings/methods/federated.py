@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from knot_runner.config.settings.methods.algorithm_options import (
+    ApflSettings,
+    DittoSettings,
+    FedalaSettings,
+    FedsoupSettings,
+    LatentGenerator,
+)
 from knot_runner.config.settings.methods.algorithms import (
     FEDERATED_ALGORITHMS,
     FederatedAlgorithm,
     algorithms_where,
     federated_algorithm,
     own_keys,
-)
-from knot_runner.config.settings.methods.latent_generator import LatentGenerator
-from knot_runner.config.settings.methods.personal_methods import (
-    ApflSettings,
-    DittoSettings,
-    FedalaSettings,
-    FedsoupSettings,
 )
 from knot_runner.config.settings.methods.server_distillation import LabelDistillation, ServerDistillation
 from knot_runner.config.settings.methods.transport import ClusteringSettings

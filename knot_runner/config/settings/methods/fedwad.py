@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from knot_runner.config.settings.methods.transport import EncoderSettings, FedwadSettings, OtddSettings
+from knot_runner.config.settings.methods.transport import EncoderSettings, FedwadSettings, OtddSettings, TextFeatures
 from knot_runner.config.settings.sizes import (
     ABOVE_ZERO,
     Deviation,
@@ -19,7 +19,6 @@ from knot_runner.config.settings.sizes import (
 )
 from knot_runner.config.settings.tasks.images import ImageTaskSettings, check_pixels
 from knot_runner.config.settings.tasks.task import check_missing, missing_names
-from knot_runner.config.settings.tasks.text_features import TextFeatures
 from knot_runner.config.strict import require
 
 

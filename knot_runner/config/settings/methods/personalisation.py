@@ -199,3 +199,8 @@ def build_personalisation(values: Any) -> Any:
     if not isinstance(kind, str) or kind not in PERSONALISATION_SETTINGS:
         raise UserError(f"{where}.kind: no personalisation {kind!r}{nearest(str(kind), PERSONALISATION_SETTINGS)}")
     return build(PERSONALISATION_SETTINGS[kind], values, where)
+
+
+def shares_models(spec: Any) -> bool:
+    """Whether a kind of personalisation combines several clients' own models."""
+    return isinstance(spec, CossimSettings | TransferMatrixSettings)

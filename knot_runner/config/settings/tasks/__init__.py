@@ -1,4 +1,4 @@
-"""Settings of what is learnt: a task of texts or of images, and what stands for a text where data are compared.
+"""Settings of what is learnt: a task of texts or of images.
 
 Open ``task.py`` first.
 """

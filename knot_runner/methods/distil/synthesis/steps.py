@@ -13,8 +13,8 @@ from typing import Any
 from torch import Tensor
 
 from knot_runner.engine.commit import Checkpoint
-from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.loop import Report
+from knot_runner.util.errors import DivergedError
 
 #: Steps from one commit to the next.
 COMMIT_EVERY = 100

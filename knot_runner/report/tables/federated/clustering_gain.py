@@ -21,6 +21,7 @@ from knot_runner.report.tables.federated.clustered_grid import (
     in_words,
     printed_pair,
 )
+from knot_runner.util.messages import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,8 +41,7 @@ class Gain:
     @property
     def basis(self) -> str:
         """``N=20, 40; 5 seeds``."""
-        seeds = f"{self.seeds} seed" + ("s" if self.seeds != 1 else "")
-        return f"N={', '.join(map(str, self.clients))}; {seeds}"
+        return f"N={', '.join(map(str, self.clients))}; {counted(self.seeds, 'seed')}"
 
     @property
     def band(self) -> str:

@@ -13,6 +13,7 @@ from knot_runner.report.run_folders import Run
 from knot_runner.report.statistics.intervals import mean_interval
 from knot_runner.report.tables.federated.chilling import LearningCurve, short_of_goal
 from knot_runner.report.tables.footnotes import absences, finished, sources
+from knot_runner.util.messages import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,8 +96,7 @@ def controlled(case: str, rows: pd.DataFrame) -> list[str]:
         gaps = (rounds[twin] - rounds[key]).dropna().tolist() if twin in rounds else []
         if gaps:
             mean, half = mean_interval(gaps)
-            seeds = f"{len(gaps)} seed{'s' * (len(gaps) > 1)}"
-            less = f"{signed_with_half(mean, half, 1)} ({seeds})"
+            less = f"{signed_with_half(mean, half, 1)} ({counted(len(gaps), 'seed')})"
             lines.append(f"{case}: rounds of {twin.name} less those of {key.name}: {less}.")
         else:
             lines.append(f"{case}: {twin.name} and {key.name} have no seed in which both reach the target.")

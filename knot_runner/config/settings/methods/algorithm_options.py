@@ -1,12 +1,12 @@
-"""Settings of federated methods in which clients learn models of their own during the rounds, by ``algorithm``."""
+"""Settings of single federated algorithms: of those whose clients learn own models during the rounds, and of fedgen."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from knot_runner.config.settings.sizes import AT_LEAST_ONE, Depth, NotNegative, Positive, Steps
-from knot_runner.config.strict import Holds
+from knot_runner.config.settings.sizes import AT_LEAST_ONE, Depth, Items, NotNegative, Positive, Steps, Width
+from knot_runner.config.strict import Holds, require
 
 
 @dataclass
@@ -60,3 +60,33 @@ class FedsoupSettings:
 
     #: share of the rounds before the first soup
     start: Annotated[float, Holds(lambda value: 0 <= value < 1, "is not in [0, 1)")]
+
+
+@dataclass
+class LatentGenerator:
+    """A generator of what the last layer reads, given a label, learnt from the clients' last layers alone (FedGen, Zhu,
+    Hong and Zhou 2021; :mod:`knot_runner.methods.federated.fedgen`)."""
+
+    #: weight of a client's cross-entropy of its head on generated features of any label
+    alpha: NotNegative
+    #: weight of the divergence of a client's outputs from its head's on generated features of the same label
+    beta: NotNegative
+    #: both weights, times this in every round
+    decay: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
+    #: numbers of noise beside the label
+    noise: Annotated[Width, AT_LEAST_ONE]
+    #: units of its one hidden layer
+    hidden: Annotated[Width, AT_LEAST_ONE]
+    #: steps of the generator's Adam in a round
+    steps: Steps
+    #: generated features of a step
+    batch: Items
+    #: rate of the generator's Adam
+    lr: Positive
+    #: weight decay of the generator's training
+    weight_decay: NotNegative
+    #: weight of the term that keeps features of different noise apart
+    diversity: NotNegative
+
+    def __post_init__(self) -> None:
+        require(self.batch >= 2, "batch", f"{self.batch} has no spread to normalise by; at least 2 is right")
