@@ -24,13 +24,13 @@ def test_help_of_compare_and_check_has_every_flag(capsys):
     assert all(f"  {flag}" in check.CHECK_HELP for flag in check.CHECK_FLAGS)
 
 
-def test_ls_shows_what_config_dir_and_plugins_bring(tmp_path, capsys, monkeypatch):
+def test_ls_shows_what_config_dir_and_plugins_bring(tmp_path, capsys, request):
     for name in ("fedmine", "fedavg"):
         (tmp_path / "method").mkdir(exist_ok=True)
         (tmp_path / "method" / f"{name}.yaml").write_text("# knot-runner method=x\n# a method of mine\nname: x\n")
     plugin = tmp_path / "a_plugin_for_ls.py"
     plugin.write_text("from knot_runner.methods.weighting import WEIGHTINGS\nWEIGHTINGS['Mine'] = WEIGHTINGS['A']\n")
-    monkeypatch.setattr("knot_runner.methods.weighting.WEIGHTINGS", WEIGHTINGS.copy())
+    request.addfinalizer(lambda: WEIGHTINGS.pop("Mine", None))
     assert cli.main(["ls", f"--config-dir={tmp_path}", f"plugins=[{plugin}]"]) == 0
     said = capsys.readouterr().out
     assert f"a method of mine ({tmp_path}/method/fedmine.yaml)" in said and "method.weighting=Mine" in said
