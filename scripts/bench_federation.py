@@ -42,6 +42,7 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
+from knot_runner.engine.federated.native.engine import Native
 from knot_runner.models import images as image_models
 from knot_runner.models.network import build_network
 
@@ -228,12 +229,11 @@ def _loop(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
     return _engine(Loop(workload.network, data, data, torch.device("cpu"), torch.float32), workload)
 
 
-def _lean(workload: Workload, cores: int, native: bool = False) -> tuple[Round, Callable[[], None]]:
+def _lean(workload: Workload, cores: int, kind: type[Lean] = Lean) -> tuple[Round, Callable[[], None]]:
     torch.set_num_threads(1)
     data = workload.data()
     test = ImageData(data.pixels[:1], data.labels[:1], data.mean, data.std) if isinstance(data, ImageData) else data
-    engine = Lean(workload.network, data, test, torch.float32, workers=cores, threads=1, native=native)
-    return _engine(engine, workload)
+    return _engine(kind(workload.network, data, test, torch.float32, workers=cores, threads=1), workload)
 
 
 #: name -> (workload, cores) -> (a round, what ends it)
@@ -244,5 +244,5 @@ ENGINES = {
     "good_bf16": functools.partial(_good, bf16=True),
     "loop": _loop,
     "lean": _lean,
-    "native": functools.partial(_lean, native=True),
+    "native": functools.partial(_lean, kind=Native),
 }

@@ -149,9 +149,9 @@ def test_clients_without_test_examples_are_named_and_at_least_two_have_some():
     assert note.startswith("no test examples at 2 of 5 clients (c0, c2): they have no ID accuracy")
     (note,) = client_matrix.untested_notes(with_tests(4))
     assert "4 of 5 clients (c0, c1, c2, ...)" in note
-    client_matrix.check_matrix(with_tests(1, 3), "evaluate.matrix")
+    client_matrix.check_own_models(None, with_tests(1, 3))
     with pytest.raises(UserError, match=r"^evaluate.matrix: 1 of 5 clients have test examples; at least 2 are needed$"):
-        client_matrix.check_matrix(with_tests(3), "evaluate.matrix")
+        client_matrix.check_own_models(None, with_tests(3))
 
 
 @pytest.mark.parametrize("asked", [["method=soup"], ["method=fedavg", "evaluate.matrix=end"], ["method=fedavg"]])

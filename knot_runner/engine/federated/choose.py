@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from knot_runner.config.settings import CnnSettings, HardwareSettings, MlpSettings
+from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.examples import ClientData
 from knot_runner.engine.federated.cohort import Engine, silent
 from knot_runner.engine.federated.per_network import PerNetwork
@@ -48,14 +48,17 @@ def make_engine(
             f"hardware.precision: {hardware.precision} is for engine=stacked on CUDA; float32 runs anywhere"
         )
     dtype = DTYPES[hardware.precision]
-    if name in ("lean", "native"):
+    workers = hardware.workers or os.cpu_count() or 1
+    if name == "lean":
         from knot_runner.engine.federated.lean.engine import Lean
 
-        workers = hardware.workers or os.cpu_count() or 1
-        native = name == "native"
-        if native and not any(isinstance(one.spec, MlpSettings | CnnSettings) for one in networks):
+        return Lean(network, data, test, dtype, workers, hardware.threads, shared, note, plugins, others)
+    if name == "native":
+        from knot_runner.engine.federated.native.engine import Native, has_passes
+
+        if not any(map(has_passes, networks)):
             note("hardware.engine: native has passes for model.kind=mlp and cnn alone; this model trains as with lean")
-        return Lean(network, data, test, dtype, workers, hardware.threads, shared, note, plugins, others, native)
+        return Native(network, data, test, dtype, workers, hardware.threads, shared, note, plugins, others)
     if name == "ray":
         from knot_runner.engine.federated.ray_engine import RayEngine
 

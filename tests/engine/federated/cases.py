@@ -137,8 +137,8 @@ def cohort(network, case, dtype=torch.float64, sizes=SIZES, seed=3, shared=True)
     return requests
 
 
-def lean_engine(model, workers, dtype=torch.float32, native=False):
-    """The lean engine of one of :data:`MODELS`, with training and test images."""
+def lean_engine(model, workers, dtype=torch.float32, kind=Lean):
+    """The lean engine, or one of another ``kind``, of one of :data:`MODELS`, with training and test images."""
     network = MODELS[model]
     data = images(network.inputs), images(network.inputs, 40, 1)
-    return Lean(network, *data, dtype, workers, threads=1, native=native)
+    return kind(network, *data, dtype, workers, threads=1)

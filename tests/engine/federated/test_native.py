@@ -12,8 +12,8 @@ from knot_runner.config.settings import MlpSettings
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
-from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
+from knot_runner.engine.federated.native.engine import Native
 from knot_runner.engine.federated.native.stem import PooledConvs
 from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
 from knot_runner.models.network import Network
@@ -114,7 +114,7 @@ def test_perceptrons_of_any_shape_train_as_in_the_loop(
     objective = Objective(cross_entropy, vars(CrossEntropy(temperature=temperature)))
     start = ClientModel(weights.double(), buffers)
     request = LocalTraining(0, 1, 0, start, torch.arange(count), torch.arange(count), recipe, pull, objective)
-    native = Lean(network, data, data, torch.float64, workers=1, threads=1, native=True)
+    native = Native(network, data, data, torch.float64, workers=1, threads=1)
     (found,) = native.train([request])
     (wanted,) = Loop(network, data, data, torch.device("cpu"), torch.float64).train([request])
     torch.testing.assert_close(found.weights, wanted.weights, rtol=1e-10, atol=1e-10)
@@ -123,7 +123,7 @@ def test_perceptrons_of_any_shape_train_as_in_the_loop(
 
 def test_workers_have_the_bits_of_one_process():
     for model in ("mlp", "cnn"):
-        alone, pool = lean_engine(model, 1, native=True), lean_engine(model, 2, native=True)
+        alone, pool = lean_engine(model, 1, kind=Native), lean_engine(model, 2, kind=Native)
         try:
             requests = cohort(MODELS[model], RECIPES["momentum"], torch.float32)
             assert alone.name == pool.name == "native"

@@ -36,7 +36,9 @@ def compiler(folder: Path, script: str) -> str:
 
 @needs_compiler
 def test_passes_are_compiled_once_for_each_dtype(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "FLAGS", ("-std=c++17", "-O0", "-shared", "-fPIC"))  # compiles in a third of the time
+    monkeypatch.setattr(
+        library, "COMPILER_FLAGS", ("-std=c++17", "-O0", "-shared", "-fPIC")
+    )  # compiles in a third of the time
     assert load(torch.float32).lanes() == 2 * load(torch.float64).lanes()
     kept = sorted(cache.iterdir())
     assert len(kept) == 2 and all(path.name.startswith("passes-") and path.suffix == ".so" for path in kept)
@@ -93,7 +95,14 @@ def test_a_cache_folder_that_cannot_be_written_is_named(
 def test_sources_compile_without_a_warning(tmp_path: Path) -> None:
     for real in library.REALS.values():
         sources = sorted(str(path) for path in Path(library.__file__).parent.glob("*.cpp"))
-        command = [library.find_compiler(), *library.FLAGS, f"-DREAL={real}", "-Wall", "-Wextra", "-fsyntax-only"]
+        command = [
+            library.find_compiler(),
+            *library.COMPILER_FLAGS,
+            f"-DREAL={real}",
+            "-Wall",
+            "-Wextra",
+            "-fsyntax-only",
+        ]
         assert subprocess.run([*command, *sources], capture_output=True, text=True, check=True).stderr == ""
 
 

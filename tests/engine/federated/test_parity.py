@@ -11,6 +11,7 @@ from knot_runner.engine.federated import flat, local
 from knot_runner.engine.federated.cohort import ClientModel, Inference, Phase
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
+from knot_runner.engine.federated.native.engine import Native
 from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.engine.objectives import CrossEntropy
 from tests.engine.federated.cases import CLASSES, FAMILIES, LINEAR, MODELS, PLAIN, RECIPES, Case, cohort, images
@@ -30,7 +31,7 @@ def _lean(network, data, test, dtype):
 
 
 def _native(network, data, test, dtype):
-    return Lean(network, data, test, dtype, workers=1, threads=1, native=True)
+    return Native(network, data, test, dtype, workers=1, threads=1)
 
 
 ENGINES = {"stacked": _stacked, "lean": _lean, "native": _native}

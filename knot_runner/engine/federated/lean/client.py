@@ -43,17 +43,14 @@ class TrainingClient(Protocol):
         ...
 
 
-def make_client(
-    network: Network, data: ClientData, test: ClientData, dtype: torch.dtype, native: bool = False
-) -> TrainingClient:
-    """Manual backward pass for MLP and CNN, autograd for the others. ``native``: with the compiled passes."""
-    if not isinstance(network.spec, MlpSettings | CnnSettings):
-        return AutogradClient(network, data, test, dtype)
-    if native:
-        from knot_runner.engine.federated.native.client import NativeBackward  # which builds on this module
+#: (network, data, test, dtype) -> what trains clients of the network
+MakeClient = Callable[[Network, ClientData, ClientData, torch.dtype], TrainingClient]
 
-        return NativeBackward(network, data, test, dtype)
-    return ManualBackward(network, data, test, dtype)
+
+def make_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> TrainingClient:
+    """Manual backward pass for MLP and CNN, autograd for the others."""
+    manual = isinstance(network.spec, MlpSettings | CnnSettings)
+    return (ManualBackward if manual else AutogradClient)(network, data, test, dtype)
 
 
 class AutogradClient:

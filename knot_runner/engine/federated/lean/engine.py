@@ -12,10 +12,9 @@ from torch import Tensor
 from knot_runner.engine.examples import ClientData
 from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained, silent
 from knot_runner.engine.federated.dealing import EngineRequest, Result, infer_in_pieces, train_longest_first
-from knot_runner.engine.federated.lean.client import make_client
+from knot_runner.engine.federated.lean.client import MakeClient, make_client
 from knot_runner.engine.federated.lean.memory import SharedData
 from knot_runner.engine.federated.lean.pool import LeanPool
-from knot_runner.engine.federated.native.library import native_library
 from knot_runner.models.network import Network
 
 
@@ -29,7 +28,7 @@ class Lean:
     affect the others, and a worker that died is replaced by another that repeats its request, once. Otherwise any
     exception ends the engine. ``note`` prints a line for the user when a worker died. ``plugins``: imported by workers,
     since one may define the objective. ``others``: further networks, numbered from 1 in requests; every worker trains
-    them all. ``native``: with compiled passes (:mod:`knot_runner.engine.federated.native`), at other rounding.
+    them all. ``make_client``: makes what trains clients of a network, in every worker.
     """
 
     name = "lean"
@@ -38,21 +37,18 @@ class Lean:
     def __init__(
         self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype, workers: int, threads: int,
         shared: bool = False, note: Callable[[str], None] = silent, plugins: Sequence[str] = (),
-        others: Sequence[Network] = (), native: bool = False,
+        others: Sequence[Network] = (), make_client: MakeClient = make_client,
     ) -> None:  # fmt: skip
-        if native:
-            self.name = "native"
-            native_library(dtype)  # compiled before workers look for it
         self._threads, self._shared = threads, shared
         workers = workers or os.cpu_count() or 1
         networks = [network, *others]
         self._pool = self._data = None
         if workers == 1 and not shared:
-            self._clients = [make_client(one, data, test, dtype, native) for one in networks]
+            self._clients = [make_client(one, data, test, dtype) for one in networks]
         else:
             self._data = SharedData(data, test)
             max_deaths = 2 if shared else 1
-            self._pool = LeanPool(networks, self._data, dtype, workers, threads, max_deaths, note, plugins, native)
+            self._pool = LeanPool(networks, self._data, dtype, workers, threads, max_deaths, note, plugins, make_client)
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`Engine`."""

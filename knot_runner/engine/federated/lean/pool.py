@@ -11,6 +11,7 @@ import torch
 
 from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
 from knot_runner.engine.federated.dealing import EngineRequest, Result
+from knot_runner.engine.federated.lean.client import MakeClient
 from knot_runner.engine.federated.lean.memory import SharedData, SlotAllocator, Slots
 from knot_runner.engine.federated.lean.worker import Measures, Order, pack, prepare_client
 from knot_runner.models.network import Network
@@ -55,7 +56,7 @@ class LeanPool:
 
     def __init__(
         self, networks: Sequence[Network], data: SharedData, dtype: torch.dtype, workers: int, threads: int,
-        max_deaths: int, note: Callable[[str], None], plugins: Sequence[str] = (), native: bool = False,
+        max_deaths: int, note: Callable[[str], None], plugins: Sequence[str], make_client: MakeClient,
     ) -> None:  # fmt: skip
         self._classes, self._max_deaths, self._note = networks[0].classes, max_deaths, note
         # an order reads at most two slots (model, control) and has one of its worker's AHEAD for its result
@@ -66,7 +67,7 @@ class LeanPool:
         self._waiting: deque[PoolTask] = deque()
         self._open: set[Call] = set()
         self._closed = False
-        arguments = self._slots, data, networks, threads, plugins, native
+        arguments = self._slots, data, networks, threads, plugins, make_client
         self._workers = [WorkerProcess(_PRELOADED, prepare_client, *arguments) for _ in range(workers)]
         self._threads: list[threading.Thread] = []
         for number, worker in enumerate(self._workers):

@@ -16,7 +16,7 @@ from torch import Tensor
 from knot_runner.config.plugins import load_plugins
 from knot_runner.engine.federated.cohort import ClientModel, Inference
 from knot_runner.engine.federated.dealing import EngineRequest
-from knot_runner.engine.federated.lean.client import TrainingClient, make_client
+from knot_runner.engine.federated.lean.client import MakeClient, TrainingClient
 from knot_runner.engine.federated.lean.memory import SharedData, Slots
 from knot_runner.models.network import Network
 from knot_runner.util.workers import Handler, Send
@@ -84,14 +84,14 @@ def prepare_client(
     networks: Sequence[Network],
     threads: int,
     plugins: Sequence[str],
-    native: bool,
+    make_client: MakeClient,
 ) -> Handler:
     """In the worker: threads, memory, data, plug-ins, and the function that executes an order."""
     torch.set_num_threads(threads)
     load_plugins(list(plugins))
     _keep_freed_memory()
     views = data.views()
-    clients = [make_client(network, *views, slots.dtype, native) for network in networks]
+    clients = [make_client(network, *views, slots.dtype) for network in networks]
     return functools.partial(_execute, clients, slots)
 
 

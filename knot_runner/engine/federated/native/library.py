@@ -20,10 +20,10 @@ import torch
 
 from knot_runner.util.errors import UserError
 
-FLAGS = ("-std=c++17", "-O3", "-march=native", "-shared", "-fPIC")
+COMPILER_FLAGS = ("-std=c++17", "-O3", "-march=native", "-shared", "-fPIC")
 REALS = {torch.float32: "float", torch.float64: "double"}
 #: Values behind the last of an array that the passes may read, in the widest vectors there are.
-SLACK = 64
+OVERREAD = 64
 
 _HERE = Path(__file__).parent
 
@@ -35,7 +35,7 @@ def native_library(dtype: torch.dtype) -> ctypes.CDLL:
     Raises :class:`UserError` without a compiler, where it fails, and where the cache folder cannot be written.
     """
     compiler = find_compiler()
-    command = [compiler, *FLAGS, f"-DREAL={REALS[dtype]}"]
+    command = [compiler, *COMPILER_FLAGS, f"-DREAL={REALS[dtype]}"]
     path = _cache_folder() / f"passes-{_digest(command)}.so"
     if not path.is_file():
         _compile(command, path)
@@ -73,7 +73,7 @@ def _digest(command: list[str]) -> str:
 def _instructions() -> str:
     """What tells CPUs apart that do not run one another's code."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:  # no Linux
         return f"{platform.machine()} {platform.processor()}"
     named = ("flags", "Features", "model name", "CPU part")

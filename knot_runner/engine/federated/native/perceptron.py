@@ -14,7 +14,7 @@ from knot_runner.engine.federated.cohort import LocalTraining, Recipe
 from knot_runner.engine.federated.lean.passes import gram
 from knot_runner.engine.federated.lean.passes.dense import WeightBias, pairs
 from knot_runner.engine.federated.lean.passes.sgd import Sgd
-from knot_runner.engine.federated.native.library import SLACK, address, native_library
+from knot_runner.engine.federated.native.library import OVERREAD, address, native_library
 
 
 class _Layer(ctypes.Structure):
@@ -111,6 +111,6 @@ class Perceptron:
 
 def _with_slack(images: Tensor) -> Tensor:
     """Images [n, pixels], with values behind the last that may be read."""
-    values = images.new_zeros(images.numel() + SLACK)
+    values = images.new_zeros(images.numel() + OVERREAD)
     values[: images.numel()] = images.flatten()
     return values[: images.numel()].view(len(images), -1) if len(images) else values[:0].view(0, 1)

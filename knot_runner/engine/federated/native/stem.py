@@ -16,7 +16,7 @@ from torch import Tensor
 
 from knot_runner.engine.examples import augmented_images
 from knot_runner.engine.federated.lean.passes.dense import WeightBias
-from knot_runner.engine.federated.native.library import SLACK, address, native_library
+from knot_runner.engine.federated.native.library import OVERREAD, address, native_library
 
 
 class _Shape(ctypes.Structure):
@@ -145,4 +145,4 @@ def _unpacked(packed: Tensor, weight: Tensor) -> Tensor:
 def _zeros(*shape: int, like: Tensor) -> Tensor:
     """Zeros [B, H, W, C], with values behind the last that may be read."""
     count = shape[0] * shape[1] * shape[2] * shape[3]
-    return like.new_zeros(count + SLACK)[:count].view(shape)
+    return like.new_zeros(count + OVERREAD)[:count].view(shape)
