@@ -50,7 +50,8 @@ def test_the_version_is_of_what_can_change_numbers(package: Path) -> None:
     (package / "conf").mkdir()
     (package / "conf/x.py").write_text("")  # a wheel has conf/ here, a checkout has not
     assert version() == before
-    for name in ("metrics.py", "config/strict.py", "methods/knot.py", "engine/federated/lean/passes/sgd.py"):
+    native = ("engine/federated/native/perceptron.cpp", "engine/federated/native/vectors.h")
+    for name in ("metrics.py", "config/strict.py", "methods/knot.py", "engine/federated/lean/passes/sgd.py", *native):
         with (package / name).open("a") as file:
             file.write("# changed\n")
         assert version() != before

@@ -20,6 +20,8 @@ NOT_COUNTED = {
     *("sweeps", "estimate", "bundles", "engine/tracker"),
     *("data/fetch", "data/preflight", "data/sources"),  # used before any run
 }
+#: Endings of source files: Python, and what the native engine compiles.
+SOURCES = (".py", ".cpp", ".h")
 UNKNOWN = "made before code versions were recorded"
 
 
@@ -27,7 +29,7 @@ UNKNOWN = "made before code versions were recorded"
 def code_version() -> str:
     """Our code version: ``0.1.0+`` and a 12-digit hex digest of the source files that can change numbers; computed once
     per process."""
-    found = [path for path in PACKAGE_FOLDER.rglob("*.py") if _counts(path)]
+    found = [path for path in PACKAGE_FOLDER.rglob("*") if path.suffix in SOURCES and _counts(path)]
     return f"{knot_runner.__version__}+{_digest(PACKAGE_FOLDER, found)}"
 
 
