@@ -56,6 +56,17 @@ def test_another_cpu_has_passes_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     assert library._digest(command) != one
 
 
+@needs_compiler
+@pytest.mark.parametrize("name", ["passes.cpp", "passes.h"])
+def test_changed_sources_are_compiled_anew(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "_HERE", tmp_path)
+    digests = set()
+    for text in ("one", "another"):
+        (tmp_path / name).write_text(text)
+        digests.add(library._digest([library.find_compiler()]))
+    assert len(digests) == 2
+
+
 def test_without_a_compiler_the_message_names_the_engine_that_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
