@@ -84,6 +84,16 @@ class ReadByNobody:
         return os._exit, (1,)
 
 
+def test_a_worker_ends_in_silence_when_its_parent_is_gone_with_replies_unread(worker):
+    """The system then resets the connection rather than ending it."""
+    worker.send(("progress", None))
+    assert worker.pipe.poll(30)
+    process = worker._process
+    worker.pipe.close()
+    process.join(30)
+    assert process.exitcode == 0
+
+
 def test_a_dead_worker_leaves_nothing_behind_and_the_next_request_has_another(worker):
     _, (first, _) = asked(worker, "plain")
     descriptors, others = count_descriptors(), set(active_children())

@@ -104,7 +104,7 @@ def serve(pipe: Connection, prepare: Callable[..., Handler], *arguments: Any) ->
     """
     begin_child()
     error, handler = _result(prepare, pipe.send, *arguments)
-    with contextlib.suppress(EOFError):
+    with contextlib.suppress(EOFError, ConnectionError):  # reset: the parent died with replies unread
         while error is not None:
             pipe.recv_bytes()
             pipe.send((error, None))
