@@ -43,13 +43,21 @@ def transport_libraries(hp: Any) -> list[str]:
         clustered = hp.clustering is not None and hp.clustering.graph != "none"
     elif isinstance(hp, KnotSettings | MutualSettings):
         distilled = hp
-    solver = distilled.loss.get("solver") if distilled is not None else None
+    solver = _solver(distilled)
     libraries = list(family_of(hp).libraries)
     if solver == "geomloss":
         libraries.append("geomloss")
     if solver == "exact" or clustered:
         libraries.append("pot")
     return libraries
+
+
+def _solver(distilled: Any) -> str | None:
+    """The solver of the transport that a distillation computes, if any."""
+    if distilled is None:
+        return None
+    terms = getattr(distilled, "terms", {})
+    return (terms.get("sinkhorn", {}) if terms else distilled.loss).get("solver")
 
 
 @dataclass(frozen=True)

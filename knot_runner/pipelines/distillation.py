@@ -26,13 +26,11 @@ from knot_runner.pipelines.parties.finished_teachers import FINISHED_STAGE, chec
 from knot_runner.pipelines.parties.setup import make_federation, model_sources, pretrained_notes
 from knot_runner.pipelines.parties.stage_costs import distillation_costs
 from knot_runner.pipelines.rounds.loop import LogRow, RoundLoop, State, run_rounds
+from knot_runner.pipelines.rounds.summary import large_terms
 from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.records import BOUND_FILE, MODEL_FILE, write_sealed
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import refused, write_atomic
-
-#: A term's first ratio to the cross-entropy above which a line warns.
-LARGE_RATIO = 10.0
 
 
 def run_distillation(context: RunContext) -> dict[str, Any]:
@@ -58,7 +56,8 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
         except DivergedError as problem:
             note(str(problem))
             return {**head, "status": "diverged", "metrics": {}, "notes": [*notes, str(problem)]}
-        for line in large_terms(state.get("terms")):
+        remedy = "weight: auto settles it on the first batches"
+        for line in large_terms(state.get("terms"), "method.terms", remedy):
             notes.append(line)
             note(line)
         measured = evaluate(context, task, federation, state, executor)
@@ -87,17 +86,6 @@ def random_examples(hp: Any) -> BiasSettings | None:
     if isinstance(hp, KnotSettings) and not needs_bias(hp.weighting):
         return None
     return getattr(hp, "bias", None)
-
-
-def large_terms(terms: dict[str, dict[str, float]] | None) -> list[str]:
-    """Returns a warning for every loss term that begins at more than ten times the cross-entropy, as weights published
-    for large networks do on small ones."""
-    return [
-        f"warning: method.terms.{name} begins as {own['ratio']:.3g} times the cross-entropy and may drown it; "
-        "weight: auto settles it on the first batches"
-        for name, own in (terms or {}).items()
-        if own["ratio"] > LARGE_RATIO
-    ]
 
 
 def inspect_distillation(context: RunContext) -> RunInputs:

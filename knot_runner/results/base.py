@@ -57,6 +57,14 @@ class TrainTest:
 
 
 @dataclass
+class TermFacts:
+    """Weight of a loss term, and the initial ratio of the weighted term to the cross-entropy."""
+
+    weight: Amount
+    ratio: float
+
+
+@dataclass
 class ClassNames:
     """Names [C] of the classes and their ``coordinates`` [C, d], if any."""
 

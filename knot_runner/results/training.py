@@ -13,6 +13,7 @@ from knot_runner.results.base import (
     Number,
     RunResult,
     Scores,
+    TermFacts,
     check_scores,
 )
 from knot_runner.results.costs import CostFacts
@@ -82,14 +83,6 @@ class StagesResult(RunResult):
         require(len({len(point) for point in points}) == 1, "labels", "has coordinates of several lengths")
         for teacher, shares in (self.bias or {}).items():
             require(len(shares) == classes and sum(shares) > 0, f"bias.{teacher}", f"is not of {classes} classes")
-
-
-@dataclass
-class TermFacts:
-    """Weight of a loss term, and the initial ratio of the weighted term to the cross-entropy."""
-
-    weight: Amount
-    ratio: float
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from knot_runner.engine.objectives import LossRows, SampleLoss
 
 if TYPE_CHECKING:
     from knot_runner.engine.federated.cohort import LocalTraining
+    from knot_runner.engine.federated.course import Course
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class LocalWork:
     optimiser: Callable[[nn.Module], torch.optim.Optimizer]
     #: put a module into the mode that the recipe trains in
     train_mode: Callable[[nn.Module], None]
+    #: the schedule of optimisers over the recipe's steps
+    course: Callable[[Iterable[torch.optim.Optimizer]], Course]
     #: the recipe's steps from what the module holds now, as without a program: (mean loss, steps)
     train: Callable[[], tuple[float, int]]
 

@@ -78,6 +78,7 @@ class Loop:
             batches=functools.partial(_batches, request, examples),
             optimiser=lambda module: _optimiser(module, self.layout.head, recipe, "all"),
             train_mode=functools.partial(_train_mode, recipe=recipe),
+            course=functools.partial(Course, model, recipe, steps=local.steps(recipe, len(examples))),
             train=functools.partial(self._train, request, examples, held_out),
         )
         return program.run(program.settings, work)

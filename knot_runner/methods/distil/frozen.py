@@ -19,26 +19,21 @@ MOST_BYTES = 2**30
 
 
 class FrozenTeachers:
-    """(positions [B] among ``examples``, inputs of a batch) -> outputs of each teacher, in evaluation mode.
+    """(positions [B] among ``examples``, inputs of a batch) -> outputs of each teacher.
 
-    ``originals``: the teachers' inputs instead of the student's ``examples``, paired by position. ``cached``: inputs do
-    not change (no augmentation), so that outputs of one pass are cached, unless they take more than ``MOST_BYTES``.
+    ``readers``: of their outputs, of models in evaluation mode without gradients. ``originals``: the teachers' inputs
+    instead of the student's ``examples``, paired by position. ``cached``: inputs do not change (no augmentation), so
+    that outputs of one pass are cached, unless they take more than ``MOST_BYTES``.
     """
 
     def __init__(
         self,
-        teachers: Sequence[tuple[Network, Ref]],
-        taps: list[list[str]],
+        readers: Sequence[OutputReader],
         examples: ClientExamples,
-        place: Place,
         cached: bool,
         originals: ImageExamples | None = None,
     ) -> None:
-        self._originals = originals
-        self._readers = [
-            OutputReader(frozen_network(network, weights, place), network, names)
-            for (network, weights), names in zip(teachers, taps, strict=False)
-        ]
+        self._originals, self._readers = originals, readers
         seen = examples if originals is None else originals
         self._kept = [_outputs_of_all(reader, seen) if cached else None for reader in self._readers]
 

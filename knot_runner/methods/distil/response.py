@@ -123,7 +123,7 @@ def _check_classes(name: str, inputs: TermInputs) -> None:
             )
 
 
-TERMS["ce"] = Term(CeTermSettings, _make_ce, needs_teacher=False)
+TERMS["ce"] = Term(CeTermSettings, _make_ce, needs_teacher=False, reads_labels=True)
 TERMS["kd"] = Term(KdTermSettings, _make_kd)
-TERMS["dkd"] = Term(DkdTermSettings, _make_dkd)
+TERMS["dkd"] = Term(DkdTermSettings, _make_dkd, reads_labels=True)
 TERMS["sinkhorn"] = Term(SinkhornTermSettings, _make_sinkhorn)

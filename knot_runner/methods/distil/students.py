@@ -22,7 +22,7 @@ from knot_runner.engine.examples import InputBatch, batch_count
 from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report, initial_model, stored_examples
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.training import forward_all
-from knot_runner.methods.distil.frozen import FrozenTeachers
+from knot_runner.methods.distil.frozen import FrozenTeachers, frozen_network
 from knot_runner.methods.distil.learner import (
     FIRST_BATCHES,
     OutputReader,
@@ -65,7 +65,11 @@ class Students:
         self.readers = [OutputReader(model, request.network, peers if many else own) for model in self.students]
         originals = None if request.originals is None else stored_examples(place, request.originals)
         cached = request.augment == "none"
-        self.frozen = FrozenTeachers(request.teachers, others, self.train, place, cached, originals)
+        stored = [
+            OutputReader(frozen_network(network, weights, place), network, names)
+            for (network, weights), names in zip(request.teachers, others, strict=False)
+        ]
+        self.frozen = FrozenTeachers(stored, self.train, cached, originals)
         self.own_teacher = None
         if "teacher" in self.module:
             self.own_teacher = OutputReader(self.module["teacher"], request.network, others[0])

@@ -76,6 +76,8 @@ class Term:
     taps: DefaultTaps = "none"
     #: whether it reads what teachers say
     needs_teacher: bool = True
+    #: whether it is 0 for examples without labels
+    reads_labels: bool = False
 
 
 #: Name of a term, as in ``method.terms`` -> what it is.

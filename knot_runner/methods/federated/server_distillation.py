@@ -7,6 +7,7 @@ Clients' logits on unlabelled examples are the targets of the averaged model, by
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -64,9 +65,10 @@ def distillation_request(
     sizes = [federation.clients[result.client].size for result in trained]
     shares = [size / sum(sizes) for size in sizes]
     teacher_logits = dict(zip([str(result.client) for result in trained], logits[: len(trained)], strict=True))
-    weighting = spec.weighting
+    weighting, weights = spec.weighting, None
     if spec.ensemble == "logits":
-        teacher_logits = {ENSEMBLE: mean_logits(spec, list(teacher_logits.values()), shares, biases)}
+        weights = client_weights(spec, logits[: len(trained)], shares, biases)
+        teacher_logits = {ENSEMBLE: mean_logits(logits[: len(trained)], weights)}
         weighting, shares, biases = "A", [1.0], None
     settings = {
         "loss": spec.loss,
@@ -79,6 +81,12 @@ def distillation_request(
         "biases": biases,
         "points": federation.label_points,
     }
+    number, program = 0 if student == SERVER else federation.network_number(student), None
+    if spec.terms:
+        from knot_runner.methods.federated.server_terms import term_program
+
+        network, mean = federation.architectures[number].network, None if weights is None else weights[places]
+        program = term_program(spec, network, federation.label_points, list(teacher_logits), trained, mean)
     return LocalTraining(
         client=student,
         round=round,
@@ -88,9 +96,10 @@ def distillation_request(
         test_rows=tested if federation.training.measures(round) else tested[:0],
         recipe=_recipe(hp, spec),
         objective=Objective(distillation, settings),
+        program=program,
         inputs={name: own[places] for name, own in teacher_logits.items()},
         exchanged=True,
-        network=0 if student == SERVER else federation.network_number(student),
+        network=number,
         held=len(split_transfer(spec, federation)[1]),
     )
 
@@ -98,7 +107,7 @@ def distillation_request(
 def fold_server(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor], distilled: list[Trained],
-) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
     """The distilled model in the place of the averaged one; its loss and steps, and in rounds that are measured the
     accuracy on the test examples before distillation (of the averaged model) and after."""
     (server,) = distilled
@@ -106,11 +115,16 @@ def fold_server(
     return {**state, "weights": server.weights, "buffers": server.buffers}, distilled_row(distilled, tested)
 
 
-def distilled_row(distilled: list[Trained], tested: int) -> dict[str, float]:
+def distilled_row(distilled: list[Trained], tested: int) -> dict[str, Any]:
     """Returns the log entries of the models ``distilled`` in a round; ``tested``: total number of their test
     examples, 0 where they were not evaluated."""
     loss, steps = sum(one.loss for one in distilled) / len(distilled), sum(one.steps for one in distilled)
-    row = {"distil_loss": loss, "distil_steps": steps}
+    row: dict[str, Any] = {"distil_loss": loss, "distil_steps": steps}
+    if distilled[0].kept:  # of loss terms: weight, and first ratio to the cross-entropy
+        row["distil_terms"] = {}
+        for name in distilled[0].kept:
+            weight, ratio = torch.stack([one.kept[name] for one in distilled]).mean(0).tolist()
+            row["distil_terms"][name] = {"weight": weight, "ratio": ratio}
     if tested:
         before, after = sum(one.before for one in distilled), sum(one.after for one in distilled)
         row |= {"distil_tested": tested, "distil_before": before / tested, "distil_after": after / tested}
@@ -145,13 +159,17 @@ def _examples(spec: ServerDistillation, federation: Federation, round: int) -> T
     return torch.cat([drawn_examples(spec, federation, round), split_transfer(spec, federation)[1]])
 
 
-def mean_logits(
+def client_weights(
     spec: ServerDistillation, logits: list[Tensor], shares: list[float], biases: list[list[float]] | None
 ) -> Tensor:
-    """sum_k W_k z_k / sum_k W_k [n, C] of the clients' ``logits`` (each [n, C]), W_k by ``weighting`` (paper: A)."""
+    """W_k [n, K] of the clients by ``weighting`` (paper: A), from their ``logits`` (each [n, C])."""
+    q = torch.softmax(torch.stack(logits, dim=1).double() / spec.teacher_temperature, dim=-1)
+    return WEIGHTINGS[spec.weighting](q, torch.tensor(shares), None if biases is None else torch.tensor(biases))
+
+
+def mean_logits(logits: list[Tensor], weights: Tensor) -> Tensor:
+    """sum_k W_k z_k / sum_k W_k [n, C] of the clients' ``logits`` (each [n, C]); ``weights`` [n, K]."""
     stacked = torch.stack(logits, dim=1).double()
-    q = torch.softmax(stacked / spec.teacher_temperature, dim=-1)
-    weights = WEIGHTINGS[spec.weighting](q, torch.tensor(shares), None if biases is None else torch.tensor(biases))
     mean = (weights[:, :, None].double() * stacked).sum(1) / weights.double().sum(1, keepdim=True)
     return mean.to(logits[0].dtype)
 

@@ -106,6 +106,10 @@ def make_setup(context: RunContext) -> Setup:
         data, server = server_examples(context, task, labels, data, held_out)
     dtype = DTYPES[settings.hardware.precision]
     architectures = [_architecture(context, one, dtype) for one in dealt_networks(context, network)]
+    if context.hp.distil is not None and context.hp.distil.terms:
+        from knot_runner.methods.federated.server_terms import check_server_terms
+
+        check_server_terms(context.hp, [one.network for one in architectures], len(server["transfer"]))
     training = settings.training
     if isinstance(settings.partition, Centralised):
         training = dataclasses.replace(training, participants=1, epochs=1)

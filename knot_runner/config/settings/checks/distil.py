@@ -29,10 +29,10 @@ def check_distil_method(settings: Settings, method: DistilSettings, plugins: OfP
             f"method.teachers: are of schedule.kind=offline; schedule.kind={kind} makes its own, and [] is right"
         )
     batch = settings.training.distil.batch
-    _check_terms(method.terms, "method.terms", batch, plugins)
+    check_terms(method.terms, "method.terms", batch, plugins)
     if isinstance(schedule, OfflineSchedule):
         for number, phase in enumerate(schedule.phases):
-            _check_terms(phase.terms, f"method.schedule.phases[{number}].terms", batch, plugins)
+            check_terms(phase.terms, f"method.schedule.phases[{number}].terms", batch, plugins)
     for number, teacher in enumerate(method.teachers):
         where = f"method.teachers[{number}]"
         method.teachers[number] = teacher_settings(teacher, where, settings, plugins)
@@ -49,10 +49,14 @@ def teacher_settings(teacher: dict[str, Any], where: str, settings: Settings, pl
     return named_model(teacher, where, settings, plugins)
 
 
-def _check_terms(terms: dict[str, dict[str, Any]], where: str, batch: int, plugins: OfPlugins) -> None:
+def check_terms(
+    terms: dict[str, dict[str, Any]], where: str, batch: int, plugins: OfPlugins, key: str = "training.distil.batch"
+) -> None:
+    """Builds the settings of loss terms, the value of the setting ``where``; ``batch``: of ``key``. An unknown term is
+    left to the run where there are plug-ins. Raises :class:`UserError`."""
     for name, options in terms.items():
         if name in TERM_SETTINGS:
             build(TERM_SETTINGS[name], options, f"{where}.{name}")
-            require_batch(name, batch)
+            require_batch(name, batch, key, where)
         elif not plugins.load():
             raise UserError(f"{where}.{name}: no such term{nearest(str(name), TERM_SETTINGS)}")

@@ -143,6 +143,7 @@ def fitting_choices(config: dict[str, Any]) -> dict[str, str]:
     places = {
         "method.loss": method.get("loss"),
         "method.distil.loss": distil and distil.get("loss"),
+        "method.distil.terms.sinkhorn": ((distil or {}).get("terms") or {}).get("sinkhorn"),
         "method.terms.sinkhorn": terms.get("sinkhorn"),
     }
     for where, loss in places.items():

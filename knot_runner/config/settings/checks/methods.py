@@ -47,6 +47,10 @@ def check_federated_method(settings: Settings, method: FederatedSettings, plugin
     _check_architectures(method, settings.model)
     if method.distil is not None:
         _check_loss(method.distil.loss, "method.distil.loss")
+        if method.distil.terms:
+            from knot_runner.config.settings.checks.distil import check_terms  # which reads this module
+
+            check_terms(method.distil.terms, "method.distil.terms", method.distil.batch, plugins, "method.distil.batch")
     _check_personal(settings, method)
 
 

@@ -231,11 +231,9 @@ TERM_SETTINGS: dict[str, type] = {
 LEAST_BATCH = {"sp": 2, "rkd": 2, "pkt": 2, "triplet": 3}
 
 
-def require_batch(name: str, batch: int) -> None:
-    """Raises :class:`UserError` where batches of ``batch`` examples leave term ``name`` nothing to compare."""
+def require_batch(name: str, batch: int, key: str = "training.distil.batch", terms: str = "method.terms") -> None:
+    """Raises :class:`UserError` where batches of ``batch`` examples (of setting ``key``) leave the term ``name`` of
+    ``terms`` nothing to compare."""
     least = LEAST_BATCH.get(name, 0)
     if batch < least:
-        raise UserError(
-            f"training.distil.batch: {batch} leaves method.terms.{name} nothing to compare; relations need at least "
-            f"{least}"
-        )
+        raise UserError(f"{key}: {batch} leaves {terms}.{name} nothing to compare; relations need at least {least}")

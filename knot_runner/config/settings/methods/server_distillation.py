@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from knot_runner.config.settings.methods.knot import BiasSettings
@@ -10,7 +10,7 @@ from knot_runner.config.settings.sizes import FractionOrNone, Items, NotNegative
 from knot_runner.config.strict import require, without
 
 #: What came later: at these values a distillation is what it was before; without ``valid`` nothing is checked.
-SERVER_DEFAULTS = {"schedule": "constant", "valid": 0}
+SERVER_DEFAULTS = {"schedule": "constant", "valid": 0, "terms": {}}
 OF_VALID = ("check", "patience")
 
 
@@ -19,7 +19,7 @@ class ServerDistillation:
     """After averaging, the server trains the global model on unlabelled examples towards what the round's clients say
     of them (FedDF, Lin et al. 2020; ``knot_runner/methods/federated/feddf.md``)."""
 
-    #: as ``method.loss`` of KNOT
+    #: as ``method.loss`` of KNOT; not read where there are ``terms``
     loss: dict[str, Any]
     #: of the clients: A (equal), D (by their data), U, E (distance from uniform, from their own bias)
     weighting: str
@@ -60,10 +60,28 @@ class ServerDistillation:
     check: Steps = 100
     #: steps without a lower loss after which the training of a round ends
     patience: Steps = 1000
+    #: loss terms of ``method=distil`` instead of ``loss``, all but those that read labels: name -> its settings
+    terms: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.terms:
+            self._require_of_terms()
         require("name" in self.loss, "loss.name", "is not set")
         require(self.optimiser == "sgd" or not self.momentum, "momentum", f"{self.momentum} is of sgd; adamw has none")
+
+    def _require_of_terms(self) -> None:
+        """What terms say themselves, or do not have."""
+        for key in ("student_temperature", "teacher_temperature"):
+            require(getattr(self, key) == 1, key, "is of loss; terms have a tau of their own, and 1 is right")
+        require(not self.normalise, "normalise", "is of loss; terms weigh teachers alike, and false is right")
+        alike = self.ensemble == "logits" or self.weighting == "A"
+        wrong = f"{self.weighting} of ensemble=each is of loss; terms weigh teachers alike, and A is right"
+        require(alike, "weighting", wrong)
+        require(not self.valid, "valid", "is of loss; with terms 0 is right")
+        for name, options in self.terms.items():
+            known = isinstance(options, dict) and options.get("weight") != "auto"
+            wrong = "auto weighs by first values, and the averaged model begins near its clients; a number is right"
+            require(known, f"terms.{name}.weight", wrong)
 
     def distils(self, round: int) -> bool:
         """Whether the server does so in ``round``."""
@@ -74,6 +92,8 @@ def used_of_server(distil: dict[str, Any]) -> dict[str, Any]:
     """Returns the plain settings of a server's distillation that enter the run id: all that differ from
     ``SERVER_DEFAULTS``."""
     distil = distil if distil.get("valid") else without(distil, *OF_VALID)
+    if distil.get("terms"):
+        distil = without(distil, "loss")
     return without(distil, *(key for key, default in SERVER_DEFAULTS.items() if distil.get(key) == default))
 
 

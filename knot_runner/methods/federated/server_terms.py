@@ -1,0 +1,179 @@
+"""The server's distillation by loss terms (``method.distil.terms``), those of ``method=distil``, in the place of a loss
+of KNOT: softened outputs, transport, and what compares inner layers or the examples of a batch.
+
+The clients are the teachers: all of them, or with ensemble=logits one, whose outputs are the weighted means of theirs,
+inner layers included (clients begin a round as one model, so that their features can be averaged). Inner layers are
+read from the models that the clients sent; FedMD's clients send logits alone, and terms there read nothing else.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from knot_runner.config.settings import FederatedSettings, ServerDistillation
+from knot_runner.config.settings.distil.terms import require_batch
+from knot_runner.data.tasks import UNLABELLED
+from knot_runner.engine.examples import batch_count
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import Trained
+from knot_runner.engine.federated.local_program import LocalProgram, LocalResult, LocalWork
+from knot_runner.engine.seeds import generator, seeded
+from knot_runner.methods.contract import METHODS
+from knot_runner.methods.distil.frozen import FrozenTeachers
+from knot_runner.methods.distil.learner import (
+    FIRST_BATCHES,
+    OutputReader,
+    TermSpec,
+    WeightedTerms,
+    make_losses,
+    read_terms,
+    wanted_taps,
+)
+from knot_runner.methods.distil.term import TERMS, NetworkOutputs, TermBatch
+from knot_runner.models.network import Network
+from knot_runner.util.errors import UserError
+
+KEY = "method.distil.terms"
+#: Examples whose outputs show the shapes of taps.
+SHOWN = 4
+
+
+def check_server_terms(hp: FederatedSettings, networks: Sequence[Network], examples: int) -> None:
+    """Raises :class:`UserError` for terms that do not fit the clients' ``networks`` or the number of transfer
+    ``examples``, that read labels, which these have none of, or inner layers of clients that send no models."""
+    sends_models = METHODS[hp.algorithm].exchange.answered_by == "server"
+    for network in networks:
+        for found in read_terms(hp.distil.terms, network, [network], KEY):
+            where = f"{KEY}.{found.name}"
+            if TERMS[found.name].reads_labels:
+                raise UserError(f"{where}: reads labels, and the transfer set has none; kd would fit")
+            if found.pairs and not sends_models:
+                raise UserError(
+                    f"{where}: reads inner layers, and clients of {hp.algorithm} send logits alone; kd or sinkhorn "
+                    "would fit"
+                )
+            require_batch(found.name, min(hp.distil.batch, examples), "the transfer set's batch", KEY)
+
+
+def term_program(
+    spec: ServerDistillation, network: Network, points: list[list[float]], teachers: Sequence[str],
+    sent: list[Trained], weights: Tensor | None,
+) -> LocalProgram:  # fmt: skip
+    """The training on ``spec.terms``. ``teachers``: names of their logits among the request's inputs; ``sent``: the
+    clients with their models; ``weights``: [n, K] of the clients in the mean that is the one teacher, None where each
+    client is one."""
+    settings = {"terms": spec.terms, "network": network, "points": points}
+    tensors: dict[str, Tensor] = {}
+    specs = read_terms(spec.terms, network, [network] * len(teachers), KEY)
+    if any(wanted_taps(specs, len(teachers))[1]):
+        for number, result in enumerate(sent):
+            tensors |= {f"{number}/weights": result.weights, f"{number}/buffers": result.buffers}
+        tensors |= {} if weights is None else {"mean": weights}
+    models = len(sent) if tensors else 0
+    return LocalProgram(train_by_terms, settings | {"teachers": list(teachers), "models": models}, tensors)
+
+
+def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
+    """The server's steps on the weighted sum of the terms (a local program); ``kept`` has the weight of each term and
+    its first ratio to the cross-entropy of a uniform guess, [2].
+
+    Adapters and memories begin anew with the round; draws are keyed by (seed, round, student).
+    """
+    request, device = work.request, work.examples.labels.device
+    names = (request.round, request.client)
+    specs = read_terms(settings["terms"], settings["network"], [settings["network"]] * len(settings["teachers"]), KEY)
+    own, others = wanted_taps(specs, len(settings["teachers"]))
+    student, teachers = OutputReader(work.model, settings["network"], own), _Teachers(settings, work, others)
+    with seeded(request.seed, "adapters", *names):
+        losses = _losses(settings, work, specs, student, teachers).to(device)
+    values = losses.weigh(_first_batches(work, student, teachers), auto_ratio=1.0)  # whose weights are all given
+    module = nn.ModuleDict({"student": work.model, "terms": losses})
+    optimiser = work.optimiser(module)
+    course = work.course([optimiser])
+    draws, steps = generator(request.seed, "terms", *names), 0
+    per_epoch = batch_count(len(work.examples), request.recipe.batch, request.recipe.drop_last)
+    total = torch.zeros((), dtype=torch.float64, device=device)
+    work.train_mode(work.model)
+    losses.train()
+    for positions, inputs in work.batches():
+        rows = _unlabelled(positions, device, draws, 1 + steps // per_epoch)
+        loss = losses(student(inputs), teachers(positions, inputs), rows)
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        total, steps = total + loss.detach().double(), steps + 1
+        course.ends(steps)
+    facts = {name: torch.tensor([own["weight"], own["ratio"]], dtype=torch.float64) for name, own in values.items()}
+    return LocalResult(float(total) / max(steps, 1), steps, facts)
+
+
+class _Teachers:
+    """(positions [B], inputs of a batch) -> outputs of each teacher; ``taps``: those that terms read of each."""
+
+    def __init__(self, settings: dict[str, Any], work: LocalWork, taps: list[list[str]]) -> None:
+        self._logits = [work.request.inputs[name] for name in settings["teachers"]]
+        self._mean, self._sent = work.tensors.get("mean"), None
+        if settings["models"]:
+            read = taps if self._mean is None else taps * settings["models"]
+            models = [_sent_model(work, number) for number in range(settings["models"])]
+            readers = [
+                OutputReader(model, settings["network"], names) for model, names in zip(models, read, strict=True)
+            ]
+            self._sent = FrozenTeachers(readers, work.examples, cached=True)
+
+    def __call__(self, positions: Tensor, inputs: dict[str, Tensor]) -> list[NetworkOutputs]:
+        logits = [own[positions.to(own.device)].to(next(iter(inputs.values())).device) for own in self._logits]
+        if self._sent is None:
+            return [NetworkOutputs(own) for own in logits]
+        taps = [one.taps for one in self._sent(positions, inputs)]
+        if self._mean is not None:
+            taps = [_mean_taps(taps, self._mean[positions.to(self._mean.device)])]
+        return [NetworkOutputs(own, read) for own, read in zip(logits, taps, strict=True)]
+
+
+def _mean_taps(taps: list[dict[str, Tensor]], weights: Tensor) -> dict[str, Tensor]:
+    """sum_k W_k t_k / sum_k W_k of each tap (t_k [B, ...] of client k), W [B, K]."""
+    shares = (weights / weights.sum(1, keepdim=True)).unbind(1)
+    found = {}
+    for name, first in taps[0].items():
+        wide = [share.to(first).view(-1, *[1] * (first.dim() - 1)) for share in shares]
+        found[name] = sum(share * own[name] for share, own in zip(wide, taps, strict=True))
+    return found
+
+
+def _sent_model(work: LocalWork, number: int) -> nn.Module:
+    """The model of a client, in evaluation mode, without gradients."""
+    model = copy.deepcopy(work.model)
+    flat.load_flat(model, work.layout, work.tensors[f"{number}/weights"], work.tensors[f"{number}/buffers"])
+    return model.requires_grad_(False).eval()
+
+
+@torch.no_grad()
+def _losses(
+    settings: dict[str, Any], work: LocalWork, specs: list[TermSpec], student: OutputReader, teachers: _Teachers
+) -> WeightedTerms:
+    """The terms, built for the shapes of the outputs."""
+    work.model.eval()
+    positions, inputs = next(work.examples.in_turn(SHOWN))
+    count, points = len(work.examples), torch.tensor(settings["points"], dtype=torch.float64)
+    batch = min(work.request.recipe.batch, count)
+    return make_losses(specs, student(inputs), teachers(positions, inputs), count, batch, points)
+
+
+def _first_batches(
+    work: LocalWork, student: OutputReader, teachers: _Teachers
+) -> Iterator[tuple[NetworkOutputs, list[NetworkOutputs], TermBatch]]:
+    """Outputs on the first batches of the training."""
+    request, device = work.request, work.examples.labels.device
+    draws = generator(request.seed, "first batches", request.round, request.client)
+    for _, (positions, inputs) in zip(range(FIRST_BATCHES), work.batches(), strict=False):
+        yield student(inputs), teachers(positions, inputs), _unlabelled(positions, device, draws, 1)
+
+
+def _unlabelled(positions: Tensor, device: torch.device, draws: torch.Generator, epoch: int) -> TermBatch:
+    return TermBatch(torch.full_like(positions, UNLABELLED, device=device), positions, draws, epoch)

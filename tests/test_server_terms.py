@@ -1,0 +1,237 @@
+"""The server's distillation by loss terms, against loops typed out by hand."""
+
+import dataclasses
+import functools
+
+import pytest
+import torch
+
+from knot_runner.cli.main import main
+from knot_runner.config.settings import MlpSettings
+from knot_runner.engine.seeds import generator
+from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federated.server_terms import check_server_terms
+from knot_runner.methods.federation import with_server
+from knot_runner.models.network import Network
+from knot_runner.pipelines.rounds.client_rounds import run_exchange
+from knot_runner.util.errors import UserError
+from tests.feddf_runs import RANDOM, TINY_FEDDF, TRANSFER, distil, run
+from tests.methods.federated.conftest import make_world, settings
+from tests.tiny import TINY_IMAGES, replaced
+
+HIDDEN, CLASSES = 5, 3
+NETWORK = Network(MlpSettings("mlp", "t", [HIDDEN], "logits"), (1, 2, 2), CLASSES)
+SGD = {"optimiser": "sgd", "lr": 0.2}
+KD = {"kd": {"weight": 0.7, "tau": 2.0}}
+#: Of features, by the distances between examples alone.
+RKD = {"rkd": {"weight": 1.5, "distance": 1.0, "angle": 0.0}}
+
+
+class Distilled:
+    """One round of FedAvg with the server's terms after it, on an MLP with one hidden layer, in float64."""
+
+    def __init__(self, **spec) -> None:
+        self.world = make_world([HIDDEN])
+        self.federation = with_server(self.world.federation, torch.arange(0, 40), TRANSFER, RANDOM)
+        self.hp = settings("fedavg", distil=distil(**{"ensemble": "logits", **SGD, **spec}))
+        method = METHODS["fedavg"]
+        state = method.init(self.hp, self.federation)
+        requests = method.plan(self.hp, state, self.federation, 0)
+        self.trained = self.world.engine.train(requests)
+        self.averaged, _ = method.fold(self.hp, state, self.federation, 0, requests, self.trained)
+        self.state, self.row = run_exchange(
+            method, self.hp, self.federation, self.world.engine, 0, self.averaged, self.trained
+        )
+
+    def outputs(self, weights, rows):
+        """(features, logits) of the MLP, typed out."""
+        x = self.world.engine.data.pixels[rows].flatten(1)
+        first, bias, last, own = weights.split([HIDDEN * 4, HIDDEN, CLASSES * HIDDEN, CLASSES])
+        features = torch.relu(x @ first.view(HIDDEN, 4).T + bias)
+        return features, features @ last.view(CLASSES, HIDDEN).T + own
+
+    def clients(self):
+        """(features [K, n, H], logits [K, n, C]) of the clients on the transfer set."""
+        found = [self.outputs(result.weights, TRANSFER) for result in self.trained]
+        return tuple(torch.stack(part) for part in zip(*found, strict=True))
+
+    def by_hand(self, loss):
+        """The averaged model after SGD on ``loss(features, logits, positions)``."""
+        spec, weights = self.hp.distil, self.averaged["weights"].clone().requires_grad_()
+        optimiser, draws = torch.optim.SGD([weights], lr=spec.lr), generator(3, "local", 0, -1)
+        for _ in range(spec.epochs):
+            for at in torch.randperm(len(TRANSFER), generator=draws).split(spec.batch):
+                optimiser.zero_grad()
+                loss(*self.outputs(weights, TRANSFER[at]), at).backward()
+                optimiser.step()
+        return weights.detach()
+
+
+def softened(z, targets, tau):
+    """tau^2 KL(q || softmax(z / tau)), mean over the batch."""
+    return tau**2 * (targets * (targets.log() - torch.log_softmax(z / tau, -1))).sum(-1).mean()
+
+
+def distances(features):
+    """All distances between examples over their mean, as RKD has them."""
+    gaps = features[:, None] - features[None]
+    found = (gaps.square().sum(-1) + torch.eye(len(features))).sqrt() * (1 - torch.eye(len(features)))
+    return found / found[found > 0].mean()
+
+
+def huber(x):
+    return torch.where(x.abs() < 1, x.square() / 2, x.abs() - 0.5)
+
+
+def close(found, wanted):
+    assert (found - wanted).abs().max() < 1e-10
+
+
+def test_one_teacher_is_the_mean_of_logits():
+    one = Distilled(terms=KD)
+    q = torch.softmax(one.clients()[1].mean(0) / 2.0, -1)
+    close(one.state["weights"], one.by_hand(lambda _, z, at: 0.7 * softened(z, q[at], 2.0)))
+    assert (one.state["weights"] - one.averaged["weights"]).abs().max() > 1e-3
+
+
+def test_every_client_is_a_teacher():
+    one = Distilled(terms=KD, ensemble="each")
+    q = torch.softmax(one.clients()[1] / 2.0, -1).mean(0)  # the term's own mean over teachers
+    close(one.state["weights"], one.by_hand(lambda _, z, at: 0.7 * softened(z, q[at], 2.0)))
+
+
+def confidences(logits):
+    """U: distance of each client's output from uniform, [K, n, 1], over their sum."""
+    found = (torch.softmax(logits, -1) - 1 / CLASSES).norm(dim=-1, keepdim=True)
+    return found / found.sum(0)
+
+
+@pytest.mark.parametrize("weighting", ["A", "U"])
+def test_the_one_teachers_features_are_weighed_as_its_logits_are(weighting):
+    one = Distilled(terms={**KD, **RKD}, weighting=weighting)
+    features, logits = one.clients()
+    share = 1 / len(features) if weighting == "A" else confidences(logits)
+    features, q = (share * features).sum(0), torch.softmax((share * logits).sum(0) / 2.0, -1)
+
+    def loss(own, z, at):
+        relation = huber(distances(own) - distances(features[at])).mean()
+        return 0.7 * softened(z, q[at], 2.0) + 1.5 * relation
+
+    close(one.state["weights"], one.by_hand(loss))
+    assert (one.state["weights"] - Distilled(terms=KD, weighting=weighting).state["weights"]).abs().max() > 1e-4
+
+
+def test_features_of_each_client_are_compared_by_themselves():
+    one = Distilled(terms=RKD, ensemble="each")
+    features, _ = one.clients()
+
+    def loss(own, _, at):
+        return 1.5 * torch.stack([huber(distances(own) - distances(other[at])).mean() for other in features]).mean()
+
+    close(one.state["weights"], one.by_hand(loss))
+
+
+@functools.cache
+def of_terms(*names):
+    return Distilled(terms={name: {"weight": 1.0} for name in names})
+
+
+@pytest.mark.parametrize("name", ["sinkhorn", "hint", "sp", "rkd", "pkt", "crd", "triplet"])
+def test_every_term_that_needs_no_label_teaches_the_server(name):
+    one = of_terms(name)
+    assert (one.state["weights"] - one.averaged["weights"]).abs().max() > 1e-6
+    assert one.row["distil_terms"][name]["weight"] == 1.0 and one.row["distil_loss"] > 0
+
+
+def test_the_first_ratio_is_to_the_loss_of_a_uniform_guess():
+    """The clients' mean features at the averaged model, on all of the transfer set, which eight batches hold."""
+    one = Distilled(terms={"kd": {"weight": 2.0, "tau": 1.0}}, batch=4)
+    q = torch.softmax(one.clients()[1].mean(0), -1)
+    first = softened(one.outputs(one.averaged["weights"], TRANSFER)[1], q, 1.0)
+    assert one.row["distil_terms"]["kd"] == pytest.approx(
+        {"weight": 2.0, "ratio": 2.0 * float(first) / float(torch.log(torch.tensor(3.0)))}, rel=1e-6
+    )
+
+
+def test_rates_fall_along_the_cosine_and_steps_are_drawn():
+    steady, falling = Distilled(terms=KD, steps=6), Distilled(terms=KD, steps=6, schedule="cosine")
+    assert steady.row["distil_steps"] == falling.row["distil_steps"] == 6
+    moved = [(one.state["weights"] - one.averaged["weights"]).norm() for one in (steady, falling)]
+    assert 0.3 * moved[0] < moved[1] < 0.9 * moved[0]
+
+
+WRONG = [
+    ({"ce": {"weight": 1}}, {}, r"method\.distil\.terms\.ce: reads labels, and the transfer set has none"),
+    ({"dkd": {"weight": 1}}, {}, r"method\.distil\.terms\.dkd: reads labels"),
+    ({"kdd": {"weight": 1}}, {}, r"method\.distil\.terms\.kdd: no such term \(did you mean 'kd'\?\)"),
+    ({"at": {"weight": 1}}, {}, r"method\.distil\.terms\.at\.taps: t and t have no maps"),
+    ({"rkd": {"weight": 1}}, {"algorithm": "fedmd"}, r"method\.distil\.terms\.rkd: reads inner layers"),
+    ({"triplet": {"weight": 1}}, {"examples": 2}, r"method\.distil\.terms\.triplet nothing to compare"),
+]
+
+
+@pytest.mark.parametrize(("terms", "changes", "said"), WRONG)
+def test_terms_that_cannot_be(terms, changes, said):
+    changes = {"algorithm": "fedavg", "examples": 9} | changes
+    hp = settings(changes["algorithm"], distil=distil(terms=terms))
+    with pytest.raises(UserError, match=said):
+        check_server_terms(hp, [NETWORK], changes["examples"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"student_temperature": 2.0}, "student_temperature"),
+        ({"teacher_temperature": 0.5}, "teacher_temperature"),
+        ({"normalise": True}, "normalise"),
+        ({"weighting": "U", "ensemble": "each"}, "weighting"),
+        ({"valid": 0.2}, "valid"),
+        ({"terms": {"kd": {"weight": "auto"}}}, "terms.kd.weight"),
+    ],
+)
+def test_settings_of_the_loss_that_terms_do_not_have(changes, key):
+    with pytest.raises(Exception, match="is right") as problem:
+        distil(**{"terms": KD, **changes})
+    assert problem.value.key == key
+    if "terms" not in changes:
+        distil(**changes)
+
+
+#: Terms of inner layers, of one teacher and of several.
+RUN = [
+    *replaced(TINY_IMAGES, "method=feddf_rkd", "training.lr=0.1", "training.rounds=2", "hardware.precision=float64"),
+    "method.distil.batch=16", "method.distil.optimiser=sgd", "method.distil.lr=0.05",
+    "+method.distil.terms.hint.weight=1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ensemble", ["logits", pytest.param("each", marks=pytest.mark.thorough)])
+def test_engines_agree_and_records_hold_the_terms(ensemble, tmp_path, capsys):
+    words = [*RUN, f"method.distil.ensemble={ensemble}"]
+    result, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean", "hardware.workers=2")
+    assert set(rows[0]["distil_terms"]) == {"kd", "rkd", "hint"}
+    assert result["distilled"]["terms"] == rows[0]["distil_terms"]
+    _, other, found = run(tmp_path / "loop", *words, "hardware.engine=loop")
+    assert [row["distil_loss"] for row in other] == pytest.approx([row["distil_loss"] for row in rows], abs=1e-9)
+    assert all((found[name] - weights[name]).abs().max() < 1e-9 for name in weights)
+    assert main([*RUN, "method.distil.terms.rkd.weight=1e7", f"paths.out={tmp_path / 'large'}"]) == 0
+    assert "warning: method.distil.terms.rkd begins as" in capsys.readouterr().out
+
+
+def test_no_terms_is_the_run_that_it_was(tmp_path):
+    """Settings dataclasses that earlier versions recorded lack the key; with terms the loss is not read."""
+    from knot_runner.composing.commands import compose_jobs
+    from knot_runner.config.settings.run_id import run_id
+
+    (job,) = compose_jobs(TINY_FEDDF, None)
+    method = job.config["method"]
+    assert method["distil"]["terms"] == {}
+    old = {key: value for key, value in method["distil"].items() if key != "terms"}
+    assert run_id({**job.config, "method": {**method, "distil": old}}) == job.run_id
+    ids = []
+    for word in ("method.distil.loss.form=kl", "method.distil.loss.form=symmetric"):
+        (other,) = compose_jobs([*RUN, word], None)
+        ids.append(other.run_id)
+    assert ids[0] == ids[1]
+    changed = dataclasses.replace(distil(terms=KD), batch=7)
+    assert changed.terms == KD
