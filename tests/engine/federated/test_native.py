@@ -88,8 +88,8 @@ def test_the_first_of_equal_outputs_has_the_gradient_as_in_torch():
 
 @settings(max_examples=60, deadline=None)
 @given(
-    side=st.tuples(st.integers(1, 7), st.integers(1, 6)),
-    hidden=st.lists(st.integers(1, 45), max_size=3),
+    side=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    hidden=st.lists(st.integers(1, 45) | st.integers(46, 130), max_size=3),
     classes=st.integers(2, 11),
     count=st.integers(1, 25),
     batch=st.integers(1, 19),
@@ -103,22 +103,48 @@ def test_the_first_of_equal_outputs_has_the_gradient_as_in_torch():
 def test_perceptrons_of_any_shape_train_as_in_the_loop(
     side, hidden, classes, count, batch, epochs, momentum, decay, proximal, control, temperature
 ):
+    recipe = Recipe((Phase(epochs),), batch, False, 0.05, momentum, decay, decay_biases=False, proximal=proximal)
+    found, wanted = trained_by_both(side, hidden, classes, count, recipe, temperature, control)
+    torch.testing.assert_close(found.weights, wanted.weights, rtol=1e-10, atol=1e-10)
+    assert abs(found.loss - wanted.loss) < 1e-10 and found.steps == wanted.steps
+
+
+def trained_by_both(
+    side, hidden, classes, count, recipe, temperature=1.0, control=False, dtype=torch.float64, scale=1.0
+):
+    """What the native engine and the plain loop make of one client, whose first weights are ``scale`` times usual."""
     network = Network(MlpSettings("mlp", "mlp", hidden, "logits"), (1, *side), classes)
     draws = torch.Generator().manual_seed(count)
     pixels = torch.randint(256, (count, 1, *side), generator=draws, dtype=torch.uint8)
     labels = torch.randint(classes, (count,), generator=draws)
     data = ImageData(pixels, labels, torch.tensor([0.5]), torch.tensor([0.3]))
     weights, buffers = flat.initial(network, 1)
-    recipe = Recipe((Phase(epochs),), batch, False, 0.05, momentum, decay, decay_biases=False, proximal=proximal)
-    pull = torch.randn(len(weights), generator=draws, dtype=torch.float64) / 20 if control else None
+    pull = torch.randn(len(weights), generator=draws, dtype=dtype) / 20 if control else None
     objective = Objective(cross_entropy, vars(CrossEntropy(temperature=temperature)))
-    start = ClientModel(weights.double(), buffers)
+    start = ClientModel(weights.to(dtype) * scale, buffers)
     request = LocalTraining(0, 1, 0, start, torch.arange(count), torch.arange(count), recipe, pull, objective)
-    native = Native(network, data, data, torch.float64, workers=1, threads=1)
-    (found,) = native.train([request])
-    (wanted,) = Loop(network, data, data, torch.device("cpu"), torch.float64).train([request])
-    torch.testing.assert_close(found.weights, wanted.weights, rtol=1e-10, atol=1e-10)
-    assert abs(found.loss - wanted.loss) < 1e-10 and found.steps == wanted.steps
+    engines = (
+        Native(network, data, data, dtype, workers=1, threads=1),
+        Loop(network, data, data, torch.device("cpu"), dtype),
+    )
+    return [engine.train([request])[0] for engine in engines]
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("temperature", [1.0, 0.05])
+def test_single_precision_is_the_loops_within_rounding(momentum, temperature):
+    """Sixteen lanes of 512 bits; logits of hundreds, whose exponentials range over all that there are."""
+    recipe = Recipe((Phase(3),), 18, False, 0.001, momentum)
+    found, wanted = trained_by_both((9, 9), [215, 100], 21, 40, recipe, temperature, dtype=torch.float32, scale=3.0)
+    torch.testing.assert_close(found.weights, wanted.weights, rtol=2e-4, atol=2e-5)
+    assert found.loss == pytest.approx(wanted.loss, rel=1e-5) and found.loss > 3
+
+
+def test_what_diverges_is_not_finite():
+    """Also where ReLU closes every unit of some rows, and beyond the batch."""
+    recipe = Recipe((Phase(9),), 18, False, 1e12)
+    found, wanted = trained_by_both((9, 9), [215, 100], 21, 40, recipe, dtype=torch.float32)
+    assert not found.finite and not wanted.finite
 
 
 def test_workers_have_the_bits_of_one_process():

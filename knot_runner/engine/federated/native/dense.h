@@ -1,11 +1,9 @@
 // A dense layer for a batch whose examples are lanes: products with its weights, and its step of SGD.
-//
-// Values by lanes are [blocks, units, LANES]: a lane is an example, so a weight is read once for all of a block.
 #pragma once
 
 #include <algorithm>
 
-#include "vectors.h"
+#include "lanes.h"
 
 // Rows of a weight matrix that are done together.
 constexpr int ROWS = 8;
@@ -16,8 +14,6 @@ struct Layer {
     const REAL *weight_pull, *bias_pull;
     int32_t inputs, outputs, learns;
 };
-
-static int blocks_of(int count) { return (count + LANES - 1) / LANES; }
 
 // out [units, LANES] = begin + W x for N rows of W: x [inputs, LANES]; `begin` [N, LANES]
 template <int N>
@@ -41,26 +37,28 @@ static void multiply(const REAL* weight, int inputs, int outputs, const REAL* x,
     for (; o < outputs; o++) multiply_rows<1>(weight + (long)o * inputs, inputs, x, out + o * LANES);
 }
 
-// out [inputs, LANES] += W' d for N rows of W: d [N, LANES]
+// out [N, LANES] += W' d for N columns of W: d [outputs, LANES]
 template <int N>
-static void multiply_back_rows(const REAL* weight, int inputs, const REAL* gradient, REAL* out) {
-    Vec own[N];
-    const REAL* rows[N];
-    EACH(o, N) own[o] = load(gradient + o * LANES);
-    EACH(o, N) rows[o] = weight + (long)o * inputs;
-    for (int i = 0; i < inputs; i++) {
-        Vec sum = load(out + (long)i * LANES), other = {};
-        EACH(o, N / 2) sum += own[o] * splat(rows[o][i]);
-        EACH(o, N - N / 2) other += own[o + N / 2] * splat(rows[o + N / 2][i]);
-        store(out + (long)i * LANES, sum + other);
+static void multiply_back_columns(const REAL* weight, int inputs, int outputs, const REAL* gradient, REAL* out) {
+    Vec sums[N];
+    EACH(i, N) sums[i] = load(out + i * LANES);
+    for (int o = 0; o < outputs; o++) {
+        Vec own = load(gradient + (long)o * LANES);
+        const REAL* row = weight + (long)o * inputs;
+        KEEP_POINTER(row);
+        EACH(i, N) sums[i] += own * splat(row[i]);
     }
+    EACH(i, N) store(out + i * LANES, sums[i]);
 }
 
+// out [inputs, LANES] += W' d
 static void multiply_back(const REAL* weight, int inputs, int outputs, const REAL* gradient, REAL* out) {
-    int o = 0;
-    for (; o + ROWS <= outputs; o += ROWS)
-        multiply_back_rows<ROWS>(weight + (long)o * inputs, inputs, gradient + o * LANES, out);
-    for (; o < outputs; o++) multiply_back_rows<1>(weight + (long)o * inputs, inputs, gradient + o * LANES, out);
+    constexpr int COLUMNS = SUMS < 16 ? 8 : 16;
+    int i = 0;
+    for (; i + COLUMNS <= inputs; i += COLUMNS)
+        multiply_back_columns<COLUMNS>(weight + i, inputs, outputs, gradient, out + i * LANES);
+    for (; i + 4 <= inputs; i += 4) multiply_back_columns<4>(weight + i, inputs, outputs, gradient, out + i * LANES);
+    for (; i < inputs; i++) multiply_back_columns<1>(weight + i, inputs, outputs, gradient, out + i * LANES);
 }
 
 // A step of SGD: with momentum v <- m v + g + rate w - pull, w <- w - lr v.
@@ -142,6 +140,53 @@ static void update_rest(const Layer& layer, const Sgd& sgd, const Factors& facto
     }
 }
 
+// The step of `columns` weights of one output from place `at` of the layer's, by their gradient.
+static void step_weights(const Layer& layer, const Sgd& sgd, long at, int columns, const REAL* gradient) {
+    REAL *weight = layer.weight + at, *velocity = layer.weight_velocity ? layer.weight_velocity + at : nullptr;
+    const REAL* pull = layer.weight_pull ? layer.weight_pull + at : nullptr;
+    int j = 0;
+    for (; j + LANES <= columns; j += LANES) {
+        Vec value = sgd.step(load(weight + j), load(gradient + j), pull ? pull + j : pull, velocity ? velocity + j : velocity);
+        store(weight + j, value);
+    }
+    for (; j < columns; j++)
+        weight[j] = sgd.step(weight[j], gradient[j], pull ? pull + j : pull, velocity ? velocity + j : velocity);
+}
+
+// The step of the weights of output `o` in at most V vectors of columns from `i`, by the examples whose gradient is not
+// 0: ReLU closes a unit for about half of them.
+template <int V>
+static void update_open(const Layer& layer, const Sgd& sgd, const Factors& factors, int o, int i) {
+    Vec sums[V];
+    EACH(v, V) sums[v] = Vec{};
+    for (int s = 0; s < blocks_of(factors.count); s++) {
+        const REAL* own = factors.gradient + ((long)s * layer.outputs + o) * LANES;
+        uint32_t open = other_than_zero(load(own));
+        if (factors.count < (s + 1) * LANES) open &= (1u << (factors.count - s * LANES)) - 1;
+        for (; open; open &= open - 1) {
+            int lane = __builtin_ctz(open);
+            const REAL* row = factors.inputs[s * LANES + lane] + i;
+            KEEP_POINTER(row);
+            Vec gradient = splat(own[lane]);
+            EACH(v, V) sums[v] += gradient * load(row + v * LANES);
+        }
+    }
+    REAL gradient[V * LANES];
+    EACH(v, V) store(gradient + v * LANES, sums[v]);
+    step_weights(layer, sgd, (long)o * layer.inputs + i, std::min(V * LANES, layer.inputs - i), gradient);
+}
+
+// Vectors of columns that update_open() takes at a time, and those below which it does not pay.
+constexpr int MOST_OPEN = SUMS / 2 + 1, LEAST_OPEN = 6;
+
+// update_open() for `wide` vectors, a number that it knows when it is compiled.
+template <int V = MOST_OPEN>
+static void update_columns(const Layer& layer, const Sgd& sgd, const Factors& factors, int o, int i, int wide) {
+    if constexpr (V > 1)
+        if (wide < V) return update_columns<V - 1>(layer, sgd, factors, o, i, wide);
+    update_open<V>(layer, sgd, factors, o, i);
+}
+
 template <int N>
 static void update_rows(const Layer& layer, const Sgd& sgd, const Factors& factors, int o) {
     constexpr int MOST = SUMS / N < 5 ? SUMS / N : 5;
@@ -152,31 +197,23 @@ static void update_rows(const Layer& layer, const Sgd& sgd, const Factors& facto
     if (i < layer.inputs) update_rest<N>(layer, sgd, factors, o, i);
 }
 
-// The step of one layer; behind each row of its inputs a vector may be read.
-static void update_layer(const Layer& layer, const Sgd& weights, const Sgd& biases, const Factors& factors) {
-    int o = 0;
+// The step of one layer; behind each row of its inputs a vector may be read. `gated`: a ReLU reads its outputs.
+static void update_layer(const Layer& layer, const Sgd& weights, const Sgd& biases, const Factors& factors, bool gated) {
+    int vectors = (layer.inputs + LANES - 1) / LANES, parts = (vectors + MOST_OPEN - 1) / MOST_OPEN;
+    int wide = (vectors + parts - 1) / parts, o = 0;
+    for (; gated && wide >= LEAST_OPEN && o < layer.outputs; o++)
+        for (int v = 0; v < vectors; v += wide)
+            update_columns(layer, weights, factors, o, v * LANES, std::min(wide, vectors - v));
     for (; o + 4 <= layer.outputs; o += 4) update_rows<4>(layer, weights, factors, o);
     for (; o < layer.outputs; o++) update_rows<1>(layer, weights, factors, o);
     for (o = 0; o < layer.outputs; o++) {
         REAL sum = 0;
-        for (int b = 0; b < factors.count; b++)
-            sum += factors.gradient[((long)(b / LANES) * layer.outputs + o) * LANES + b % LANES];
+        for (int s = 0; s < blocks_of(factors.count); s++) {  // beyond the batch it is 0
+            const REAL* own = factors.gradient + ((long)s * layer.outputs + o) * LANES;
+            EACH(lane, LANES) sum += own[lane];
+        }
         const REAL* pull = layer.bias_pull ? layer.bias_pull + o : nullptr;
         REAL* velocity = layer.bias_velocity ? layer.bias_velocity + o : nullptr;
         layer.bias[o] = biases.step(layer.bias[o], sum, pull, velocity);
     }
-}
-
-// lanes [blocks, units, LANES] of values at rows[b] [units], 0 beyond the batch
-static void to_lanes(const REAL* const* rows, int count, int units, REAL* lanes) {
-    for (int b = 0; b < blocks_of(count) * LANES; b++) {
-        REAL* to = lanes + (long)(b / LANES) * units * LANES + b % LANES;
-        for (int i = 0; i < units; i++) to[(long)i * LANES] = b < count ? rows[b][i] : 0;
-    }
-}
-
-// rows [B, units] of block s of a batch, from its lanes [units, LANES]
-static void to_rows(const REAL* lanes, int s, int count, int units, REAL* rows) {
-    for (int b = s * LANES; b < std::min(count, (s + 1) * LANES); b++)
-        for (int i = 0; i < units; i++) rows[(long)b * units + i] = lanes[i * LANES + b % LANES];
 }

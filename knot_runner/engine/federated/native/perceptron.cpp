@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 #include <vector>
 
 #include "dense.h"
@@ -21,7 +22,17 @@ struct Client {
     REAL lr, momentum, rate, bias_rate, inverse_temperature;
 };
 
-typedef std::vector<REAL> Values;
+// Memory whose vectors begin with a line of the cache: one that lies in two takes twice as long to read.
+template <typename T>
+struct Aligned {
+    typedef T value_type;
+    T* allocate(std::size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t(64))); }
+    void deallocate(T* at, std::size_t) { ::operator delete(at, std::align_val_t(64)); }
+    bool operator==(const Aligned&) const { return true; }
+    bool operator!=(const Aligned&) const { return false; }
+};
+
+typedef std::vector<REAL, Aligned<REAL>> Values;
 
 // Training of one client on one batch after another.
 class Perceptron {
@@ -34,7 +45,7 @@ class Perceptron {
         for (int l = 0; l < depth; l++) {
             lanes.emplace_back((long)layers[l].outputs * padded);
             gradients.emplace_back((long)layers[l].outputs * padded);
-            rows.emplace_back((long)layers[l].outputs * client.batch + LANES);
+            rows.emplace_back((long)padded_to_vectors(layers[l].outputs) * client.batch);
             if (layers[l].learns) lowest = std::min(lowest, l);
         }
         pointers.resize(client.batch);
@@ -50,10 +61,10 @@ class Perceptron {
                 update_changes(order, count);
             } else if (layers[l].learns) {
                 for (int b = 0; b < count; b++)
-                    pointers[b] = l ? &rows[l][(long)b * layers[l].inputs] : client.images + order[b] * layers[0].inputs;
+                    pointers[b] = l ? &rows[l][(long)b * padded_to_vectors(layers[l].inputs)] : client.images + order[b] * layers[0].inputs;
                 const Sgd weights = {client.lr, client.momentum, client.rate};
                 const Sgd biases = {client.lr, client.momentum, client.bias_rate};
-                update_layer(layers[l], weights, biases, {pointers.data(), gradients[l].data(), count});
+                update_layer(layers[l], weights, biases, {pointers.data(), gradients[l].data(), count}, l + 1 < depth);
             }
         }
         return loss;
@@ -107,21 +118,24 @@ class Perceptron {
         for (int s = 0; s < blocks_of(count); s++) {
             const REAL* logits = &lanes[depth][(long)s * classes * LANES];
             REAL* gradient = &gradients[depth - 1][(long)s * classes * LANES];
-            for (int lane = 0; lane < LANES; lane++) {
-                int b = s * LANES + lane;
-                REAL top = logits[lane], sum = 0;
-                for (int c = 1; c < classes; c++) top = std::max(top, logits[c * LANES + lane]);
-                for (int c = 0; c < classes; c++) {
-                    REAL power = std::exp((logits[c * LANES + lane] - top) * client.inverse_temperature);
-                    gradient[c * LANES + lane] = power;
-                    sum += power;
-                }
-                REAL factor = b < count ? client.inverse_temperature / count : 0;
-                for (int c = 0; c < classes; c++) gradient[c * LANES + lane] *= factor / sum;
-                if (b >= count) continue;
-                int label = client.labels[order[b]];
+            Vec top = load(logits), sum = {}, shares = {};
+            for (int c = 1; c < classes; c++) {
+                Vec logit = load(logits + c * LANES);
+                top = logit > top ? logit : top;
+            }
+            for (int c = 0; c < classes; c++) {
+                Vec power = exponential((load(logits + c * LANES) - top) * splat(client.inverse_temperature));
+                store(gradient + c * LANES, power);
+                sum += power;
+            }
+            int held = std::min(count - s * LANES, LANES);
+            REAL factor = client.inverse_temperature / count;
+            for (int lane = 0; lane < held; lane++) shares[lane] = factor / sum[lane];
+            for (int c = 0; c < classes; c++) store(gradient + c * LANES, load(gradient + c * LANES) * shares);
+            for (int lane = 0; lane < held; lane++) {
+                int label = client.labels[order[s * LANES + lane]];
                 gradient[label * LANES + lane] -= factor;
-                total += std::log(sum) - (logits[label * LANES + lane] - top) * client.inverse_temperature;
+                total += std::log(sum[lane]) - (logits[label * LANES + lane] - top[lane]) * client.inverse_temperature;
             }
         }
         return total / count;
@@ -144,10 +158,16 @@ class Perceptron {
 
     void update_changes(const int64_t* order, int count) {
         int outputs = layers[0].outputs;
-        for (int b = 0; b < count; b++) {
-            REAL* row = client.changes + order[b] * outputs;
-            const REAL* own = &gradients[0][(long)(b / LANES) * outputs * LANES + b % LANES];
-            for (int o = 0; o < outputs; o++) row[o] -= client.lr * own[o * LANES];
+        for (int s = 0; s < blocks_of(count); s++) {
+            const int64_t* examples = order + s * LANES;
+            auto take = [&](int b, int o, auto gradient) {
+                REAL* at = client.changes + examples[b] * outputs + o;
+                if constexpr (std::is_same<decltype(gradient), Vec>::value)
+                    store(at, load(at) - splat(client.lr) * gradient);
+                else
+                    *at -= client.lr * gradient;
+            };
+            each_row(&gradients[0][(long)s * outputs * LANES], std::min(count - s * LANES, LANES), outputs, take);
         }
     }
 };
