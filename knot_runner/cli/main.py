@@ -118,6 +118,10 @@ def _carry_out(typed: list[str]) -> int:
         return getattr(module, f"{verb}_command")(arguments[1:])
     if verb and "=" not in verb and not verb.startswith(("-", "~", "+")):
         raise UserError(f"{verb}: there is no such command{nearest(verb, VERBS)}; --help shows all")
+    if late := next((word for word in words if word in VERBS), ""):
+        from knot_runner.composing.override_errors import message_text
+
+        raise UserError(f"{late}: a command stands first, as in 'knot-runner {late} {message_text(verb)}'")
     if "--hydra-help" in arguments:
         from knot_runner.cli.hydra_flags import HYDRA_HELP
 
