@@ -84,6 +84,9 @@ WRONG = [
     (["plot", "chill_fig4", "task=femnist", "chill_fig6"], "plot: takes one preset at a time, not chill_fig4 and "),
     (["table", "task=femnist"], "table: needs the name of a preset"),
     (["ls", "method"], "method: ls takes no names, only --config-dir=DIR"),
+    (["--config-dir=.", "ls"], "ls: a command stands first, as in 'knot-runner ls --config-dir=.'"),
+    (["task=femnist", "check"], "check: a command stands first, as in 'knot-runner check task=femnist'"),
+    (["compare", "by=method.name"], "by: is a flag of compare; --by=method.name is right"),
     (["task=femnist", "paths.out="], "paths.out: is empty; a folder is right"),
 ]  # fmt: skip
 

@@ -9,6 +9,7 @@ import sys
 from knot_runner import __version__
 from knot_runner.composing.flags import joined_flags
 from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.help_text import print_help
 from knot_runner.util.messages import LOGGER, messages_to, print_on_stderr
 from knot_runner.util.processes import ended_by_sigterm, main_left_alone, on_sigterm
 from knot_runner.util.streams import lasting, print_safely
@@ -109,7 +110,7 @@ def _carry_out(typed: list[str]) -> int:
     verb = words[0] if words else ""
     module = importlib.import_module(f"knot_runner.cli.verbs.{verb}") if verb in VERBS else None
     if wants_help:
-        print(getattr(module, f"{verb.upper()}_HELP") if module else HELP)
+        print_help(getattr(module, f"{verb.upper()}_HELP") if module else HELP)
         return 0
     if "--version" in arguments:
         print(f"knot-runner {__version__}")
@@ -118,10 +119,14 @@ def _carry_out(typed: list[str]) -> int:
         return getattr(module, f"{verb}_command")(arguments[1:])
     if verb and "=" not in verb and not verb.startswith(("-", "~", "+")):
         raise UserError(f"{verb}: there is no such command{nearest(verb, VERBS)}; --help shows all")
+    if late := next((word for word in words if word in VERBS), ""):
+        from knot_runner.composing.override_errors import message_text
+
+        raise UserError(f"{late}: a command stands first, as in 'knot-runner {late} {message_text(verb)}'")
     if "--hydra-help" in arguments:
         from knot_runner.cli.hydra_flags import HYDRA_HELP
 
-        print(HYDRA_HELP)
+        print_help(HYDRA_HELP)
         return 0
     if any(argument.startswith(COMPLETION) for argument in arguments):
         from knot_runner.cli.completion import complete_shell

@@ -64,10 +64,14 @@ def answer_of(arguments: list[str]) -> Sheet:
 
 
 def _question(flags: dict[str, list[str]], words: Sequence[str]) -> Question:
+    from knot_runner.composing.override_errors import message_text
     from knot_runner.report.compare.answer import Question
     from knot_runner.report.compare.settings import parse_filter
 
     _check(flags)
+    for word in words:
+        if f"--{word.partition('=')[0]}" in COMPARE_FLAGS:
+            raise UserError(f"{word.partition('=')[0]}: is a flag of compare; --{message_text(word)} is right")
     one = {name: texts[-1] for name, texts in flags.items()}
     place = [word.partition("=")[2] for word in words if word.startswith(PLACE)]
     return Question(

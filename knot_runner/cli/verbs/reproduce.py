@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from knot_runner.util.errors import UserError, nearest
-from knot_runner.util.messages import LOGGER
+from knot_runner.util.messages import LOGGER, counted
 from knot_runner.util.processes import on_sigterm
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def reproduce_command(arguments: list[str]) -> int:
     began = time.monotonic()
     hours, flags, names, words = _parsed(arguments)
     listed = chosen_presets(names, config_dir_of(flags))
+    LOGGER.info("reproduce: composing %s", counted(len(listed), "preset"))
     candidates, failed = _candidates(listed, words, flags, bool(names))
     if not candidates:
         raise UserError(f"reproduce: {failed[0] if failed else 'no preset is listed'}")
@@ -189,7 +190,7 @@ def _too_long(one: Candidate, end: float) -> str:
 def _carry_out_one(one: Candidate, end: float, outcomes: Outcomes, out: Path) -> None:
     from knot_runner.cli.reproduction.child import CUT, run_preset
 
-    LOGGER.info("%s: %d runs", one.name, one.left())
+    LOGGER.info("%s: %s", one.name, counted(one.left(), "run"))
     began = time.monotonic()
     outcomes.under_way = one, began
     try:
@@ -203,7 +204,7 @@ def _carry_out_one(one: Candidate, end: float, outcomes: Outcomes, out: Path) ->
     if code == CUT:
         LOGGER.info("%s: the time is over; the same command goes on with it", one.name)
     elif code:
-        outcomes.failed.append(f"{one.name}: failed with exit code {code}, and {one.left()} runs left")
+        outcomes.failed.append(f"{one.name}: failed with exit code {code}, and {counted(one.left(), 'run')} left")
 
 
 def _add_time(one: Candidate, began: float, outcomes: Outcomes, out: Path) -> None:

@@ -1,217 +1,119 @@
-"""The plain data in a python batch of CIFAR, read without unpickling: nothing in the file is ever called or imported.
+"""Python batches of CIFAR without unpickling: a pickle's stack machine that knows only what plain data needs.
 
-A pickle is a program for a small stack machine. This is that machine with everything taken away that the official
-files and a Python 3 dump of the same dict do not need: it builds dicts, lists, tuples, whole numbers and texts, and
-knows the few names of :mod:`.literal_arrays`. Any other opcode or name is refused.
+It builds dicts, lists, tuples, whole numbers, texts and uint8 arrays. Opcodes and names are compared with those known
+here; any other is refused, so that nothing in the file is ever called or imported.
 """
 
 from __future__ import annotations
 
-import io
 import pickletools
-from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from enum import Enum
+from typing import Any
 
-from knot_runner.data.images.literal_arrays import Array, Refused, TextDecoder, known_name, reduce_call, set_state
+import numpy as np
 
-#: far above the official files: 0.4e6 opcodes (CIFAR-100 train), 155 MB
-MAX_OPCODES = 2_000_000
-MAX_BYTES = 400_000_000
+MAX_OPCODES = 2_000_000  # the official files have 0.4e6 (CIFAR-100 train) at most
+VALUES = {f"{kind}BIN{what}" for kind in ("SHORT_", "") for what in ("UNICODE", "BYTES")}
+VALUES |= {"NONE", "BININT", "BININT1", "BININT2", "BINUNICODE8", "BINBYTES8", "BYTEARRAY8"}
+EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "NEWTRUE": lambda: True, "NEWFALSE": bool}
+#: opcodes that take items off the stack -> how many, 0: those since the mark
+TAKEN = {"TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "APPEND": 1, "APPENDS": 0, "SETITEM": 2, "SETITEMS": 0}
+TAKEN |= {"STACK_GLOBAL": 2, "REDUCE": 2}
+PickleName = Enum("PickleName", "ARRAY EMPTY_ARRAY FULL_ARRAY TYPE ENCODE BYTE")
+#: numpy 1 and Python 2 say numpy.core, numpy 2 numpy._core
+PICKLE_NAMES = {f"numpy.{core}.multiarray _reconstruct": PickleName.EMPTY_ARRAY for core in ("core", "_core")}
+PICKLE_NAMES |= {f"numpy.{core}.numeric _frombuffer": PickleName.FULL_ARRAY for core in ("core", "_core")}
+PICKLE_NAMES |= {"numpy ndarray": PickleName.ARRAY, "numpy dtype": PickleName.TYPE, "_codecs encode": PickleName.ENCODE}
+
+
+class Refused(Exception):
+    """The file is broken, or holds more than plain data; the text says what."""
+
+
+class _Array:
+    values = np.empty(0, np.uint8)
+
+    def fill(self, shape: Any, kind: Any, is_fortran: Any, data: Any) -> _Array:
+        is_shape = isinstance(shape, tuple) and len(shape) <= 4 and all(type(n) is int and n >= 0 for n in shape)
+        is_plain = is_shape and kind is PickleName.BYTE and isinstance(data, bytes | bytearray) and not is_fortran
+        if not is_plain:
+            raise Refused("has an array that is not of unsigned bytes in C order")
+        self.values = np.frombuffer(data, np.uint8).reshape(shape)
+        return self
 
 
 def read_literals(content: bytes) -> Any:
-    """The value in ``content``: dicts, lists, tuples, whole numbers, texts, and in the top dict uint8 numpy arrays.
-
-    Dict keys are str or bytes. Raises :class:`Refused`.
-    """
-    if len(content) > MAX_BYTES:
-        raise Refused(f"has {len(content)} bytes, more than {MAX_BYTES}")
+    """The value in ``content``: dicts (keys str or bytes), lists, tuples, whole numbers, texts, and in the top dict
+    uint8 numpy arrays. Raises :class:`Refused`."""
     machine = _Machine(len(content))
     try:
-        for name, argument in _opcodes(io.BytesIO(content)):
-            machine.step(name, argument)
-        value = machine.pop()
-    except (IndexError, KeyError, ValueError, OverflowError, TypeError) as problem:
+        for count, (opcode, argument, _) in enumerate(pickletools.genops(content)):
+            if count >= MAX_OPCODES:
+                raise Refused(f"has more than {MAX_OPCODES} opcodes")
+            machine.step(opcode.name, argument)
+        value = machine.stack.pop()
+    except (IndexError, KeyError, ValueError, OverflowError, TypeError, AttributeError) as problem:
         raise Refused(f"is cut short or broken ({type(problem).__name__})") from None
-    if not isinstance(value, dict):
-        return value
-    return {key: item.numpy() if isinstance(item, Array) else item for key, item in value.items()}
-
-
-def _opcodes(stream: BinaryIO) -> Iterator[tuple[str, Any]]:
-    """Name and argument of each opcode up to STOP; one not known is refused before its argument is even read."""
-    for _ in range(MAX_OPCODES):
-        code = stream.read(1)
-        opcode = OPCODES.get(code)
-        if opcode is None:
-            name = next((op.name for op in pickletools.opcodes if op.code.encode("latin1") == code), repr(code))
-            raise Refused(f"asks for opcode {name}, which plain data does not need" if code else "is cut short")
-        if opcode.name == "STOP":
-            return
-        yield opcode.name, opcode.arg.reader(stream) if opcode.arg else None
-    raise Refused(f"has more than {MAX_OPCODES} opcodes")
-
-
-class _Mark:
-    """Where the items of a list, tuple or dict begin on the stack."""
+    is_dict = isinstance(value, dict)
+    return {key: item.values if isinstance(item, _Array) else item for key, item in value.items()} if is_dict else value
 
 
 class _Machine:
-    """Stack and memo."""
-
     def __init__(self, budget: int) -> None:
-        self.stack: list[Any] = []
-        self.memo: dict[int, Any] = {}
-        self.texts = TextDecoder(budget)
+        self.stack, self.below, self.memo, self.budget = [], [], {}, budget  # budget: bytes that texts are turned to
 
     def step(self, name: str, argument: Any) -> None:
-        """Carry out one opcode of :data:`OPCODES`."""
-        if name in LITERALS:
-            self.stack.append(argument)
-        elif name in CONSTANTS:
-            self.stack.append(CONSTANTS[name]())
-        elif name in ACTIONS:
-            ACTIONS[name](self, argument)
+        if name in VALUES or name in EMPTY:
+            self.stack.append(EMPTY[name]() if name in EMPTY else argument)
+        elif name in ("SHORT_BINSTRING", "BINSTRING"):
+            self.stack.append(argument.encode("latin1"))  # as which it was decoded; Python 2's texts are bytes
+        elif name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            self.memo[len(self.memo) if argument is None else argument] = self.stack[-1]
+        elif name in ("BINGET", "LONG_BINGET"):
+            self.stack.append(self.memo[argument])
+        elif name == "MARK":
+            self.below.append(self.stack)
+            self.stack = []
+        elif name == "GLOBAL":
+            self.put(name, [argument])
+        elif name == "BUILD":
+            state, target = self.stack.pop(), self.stack[-1]
+            if target is not PickleName.BYTE:  # its byte order and fields say nothing
+                target.fill(*state[1:])  # before them, the version
+        elif name in TAKEN:
+            items = [self.stack.pop() for _ in range(TAKEN[name] or len(self.stack))][::-1]
+            self.stack = self.stack if TAKEN[name] else self.below.pop()
+            self.put(name, items)
+        elif name not in ("PROTO", "FRAME", "STOP"):
+            raise Refused(f"asks for opcode {name}, which plain data does not need")
 
-    def pop(self) -> Any:
-        """The top of the stack, taken off; a mark there means a broken file."""
-        if isinstance(self.stack[-1], _Mark):
-            raise ValueError
-        return self.stack.pop()
+    def put(self, name: str, items: list[Any]) -> None:
+        if name.startswith("TUPLE"):
+            self.stack.append(tuple(items))
+        elif name.startswith("APPEND"):
+            list.extend(self.stack[-1], items)
+        elif name.startswith("SETITEM"):
+            if not all(isinstance(key, str | bytes) for key in items[::2]):
+                raise Refused("has a key that is not a text")
+            dict.update(self.stack[-1], zip(items[::2], items[1::2], strict=True))
+        elif name == "REDUCE":
+            self.stack.append(self.call(*items))
+        elif (asked := " ".join(items)) in PICKLE_NAMES:
+            self.stack.append(PICKLE_NAMES[asked])
+        else:
+            raise Refused(f"asks for {'.'.join(asked.split())[:120]}, which plain data does not need")
 
-    def since_mark(self) -> list[Any]:
-        """What lies above the last mark, taken off with it."""
-        at = len(self.stack) - 1
-        while not isinstance(self.stack[at], _Mark):
-            at -= 1
-            if at < 0:
-                raise ValueError
-        items = self.stack[at + 1 :]
-        del self.stack[at:]
-        return items
-
-    def top(self, kind: type) -> Any:
-        """The top of the stack, left there, which must be a ``kind``."""
-        if not isinstance(self.stack[-1], kind):
-            raise Refused(f"fills a {type(self.stack[-1]).__name__} as if it were a {kind.__name__}")
-        return self.stack[-1]
-
-
-def _tuple(count: int) -> Callable[[_Machine, Any], None]:
-    def act(machine: _Machine, _: Any) -> None:
-        items = [machine.pop() for _ in range(count)]
-        machine.stack.append(tuple(reversed(items)))
-
-    return act
-
-
-def _mark_tuple(machine: _Machine, _: Any) -> None:
-    machine.stack.append(tuple(machine.since_mark()))
-
-
-def _append(machine: _Machine, _: Any) -> None:
-    item = machine.pop()
-    machine.top(list).append(item)
-
-
-def _appends(machine: _Machine, _: Any) -> None:
-    items = machine.since_mark()
-    machine.top(list).extend(items)
-
-
-def _set_item(machine: _Machine, _: Any) -> None:
-    value, key = machine.pop(), machine.pop()
-    _fill(machine.top(dict), [key, value])
-
-
-def _set_items(machine: _Machine, _: Any) -> None:
-    items = machine.since_mark()
-    _fill(machine.top(dict), items)
-
-
-def _fill(target: dict[Any, Any], items: list[Any]) -> None:
-    for key, value in zip(items[::2], items[1::2], strict=True):
-        if not isinstance(key, str | bytes):
-            raise Refused(f"has a key that is a {type(key).__name__}, not a text")
-        target[key] = value
-
-
-def _put(machine: _Machine, place: int) -> None:
-    machine.memo[place] = machine.stack[-1]
-
-
-def _get(machine: _Machine, place: int) -> None:
-    machine.stack.append(machine.memo[place])
-
-
-def _python2_text(machine: _Machine, text: str) -> None:
-    machine.stack.append(text.encode("latin1"))  # as which it was decoded; Python 2's texts are bytes
-
-
-def _memoize(machine: _Machine, _: Any) -> None:
-    machine.memo[len(machine.memo)] = machine.stack[-1]
-
-
-def _global(machine: _Machine, argument: str) -> None:
-    module, _, name = argument.partition(" ")
-    machine.stack.append(known_name(module, name))
-
-
-def _stack_global(machine: _Machine, _: Any) -> None:
-    name, module = machine.pop(), machine.pop()
-    if not (isinstance(name, str) and isinstance(module, str)):
-        raise Refused("asks for a name that is no text")
-    machine.stack.append(known_name(module, name))
-
-
-def _reduce(machine: _Machine, _: Any) -> None:
-    arguments, callee = machine.pop(), machine.pop()
-    machine.stack.append(reduce_call(callee, arguments, machine.texts))
-
-
-def _build(machine: _Machine, _: Any) -> None:
-    state = machine.pop()
-    set_state(machine.stack[-1], state)
-
-
-#: opcodes whose argument is the value itself
-LITERALS = {
-    *("BININT", "BININT1", "BININT2", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"),
-    *("SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"),
-}
-CONSTANTS: dict[str, Callable[[], Any]] = {
-    "EMPTY_DICT": dict,
-    "EMPTY_LIST": list,
-    "EMPTY_TUPLE": tuple,
-    "NONE": lambda: None,
-    "NEWTRUE": lambda: True,
-    "NEWFALSE": lambda: False,
-    "MARK": _Mark,
-}
-ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
-    "SHORT_BINSTRING": _python2_text,
-    "BINSTRING": _python2_text,
-    "TUPLE": _mark_tuple,
-    "TUPLE1": _tuple(1),
-    "TUPLE2": _tuple(2),
-    "TUPLE3": _tuple(3),
-    "APPEND": _append,
-    "APPENDS": _appends,
-    "SETITEM": _set_item,
-    "SETITEMS": _set_items,
-    "BINPUT": _put,
-    "LONG_BINPUT": _put,
-    "BINGET": _get,
-    "LONG_BINGET": _get,
-    "MEMOIZE": _memoize,
-    "GLOBAL": _global,
-    "STACK_GLOBAL": _stack_global,
-    "REDUCE": _reduce,
-    "BUILD": _build,
-}
-#: code byte -> the opcode; the last three do nothing to the stack
-OPCODES = {
-    opcode.code.encode("latin1"): opcode
-    for opcode in pickletools.opcodes
-    if opcode.name in {*LITERALS, *CONSTANTS, *ACTIONS, "PROTO", "FRAME", "STOP"}
-}
+    def call(self, callee: Any, arguments: Any) -> Any:
+        match callee, arguments:
+            case PickleName.EMPTY_ARRAY, (PickleName.ARRAY, (0,), "b" | b"b"):
+                return _Array()
+            case PickleName.FULL_ARRAY, (data, kind, shape, order):
+                return _Array().fill(shape, kind, order != "C", data)
+            case PickleName.TYPE, ("u1" | b"u1", *flags) if all(flag in (0, 1) for flag in flags):
+                return PickleName.BYTE
+            case PickleName.TYPE, (str() | bytes() as code, *_):
+                raise Refused(f"has an array of type {code[:20]!r}; images are of type u1 (unsigned bytes)")
+            case PickleName.ENCODE, (str() as text, "latin1" | b"latin1") if len(text) <= self.budget:
+                self.budget -= len(text)  # so that one long text is not turned again and again
+                return text.encode("latin1")
+        raise Refused("calls a name in a way, or as often, as plain data does not need")
