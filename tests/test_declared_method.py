@@ -32,7 +32,7 @@ def fold(hp, state, federation, round, requests, trained):
 kr.METHODS["kept"] = kr.Method(averaging.init, averaging.plan, fold, averaging.deployed)
 """
 DECLARED = """kr.FEDERATED_ALGORITHMS["kept"] = kr.FederatedAlgorithm(
-    keys=(kr.OwnKey("mu"),), options=Options, keeps="model", needs_rounds="", one_model_sent=True, selects=True
+    keys=(kr.OwnKey("mu"),), options=Options, keeps="model", needs_rounds="", not_private="", selects=True
 )
 """
 YAML = """
@@ -103,7 +103,7 @@ BAD = [
         ["method=ditto", "fleet=phones_async"],
         "together; fedavg, fedprox, fedrep, fedper, apfl, fedala, fedsoup, kept",
     ),
-    (["method=scaffold", "privacy=user_level"], "fedper, ditto, apfl, fedala, fedsoup, kept would fit"),
+    (["method=fedgen", "privacy=user_level"], "fedper, ditto, apfl, fedala, fedsoup, kept would fit"),
 ]
 
 
