@@ -145,6 +145,7 @@ BAD = [
     (["fleet=phones_async", "method=ditto"], "method=ditto, which trains two models a client, "),
     (["fleet=phones_async", "method=feddf"], "fleet.mode: async does not go with method=feddf, which exchanges pred"),
     (["fleet=phones_async", "method=fedmd"], "fleet.mode: async does not go with method=fedmd, which exchanges pred"),
+    (["fleet=phones_async", "method=local"], "method=local, which sends nothing, so that no server steps; fedavg, "),
     (["fleet=phones_async", "method=fedper_final"], "method.final_head_epochs: is a last round of all, which"),
     (["method=fedavg_chilled_stragglers"], "method.stragglers.by: speed is that of a fleet; fleet=phones, or by: seed"),
 ]
