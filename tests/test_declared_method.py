@@ -100,8 +100,8 @@ BAD = [
     (["method=fedavg", "method.mu=1"], "method.mu: 1.0 is of fedprox and kept alone; algorithm=fedavg has none"),
     (["method=fedavg", "+method.options.at=1"], "method.options: are of plug-in methods; algorithm=fedavg has none"),
     (
-        ["method=ditto", "fleet=phones_async"],
-        "together; fedavg, fedprox, fedrep, fedper, apfl, fedala, fedsoup, kept",
+        ["method=scaffold", "fleet=phones_async"],
+        "control variates; fedavg, fedprox, fedrep, fedper, ditto, apfl, fedala, fedsoup, kept",
     ),
     (["method=fedgen", "privacy=user_level"], "fedper, ditto, apfl, fedala, fedsoup, kept would fit"),
 ]

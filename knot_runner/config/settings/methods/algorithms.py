@@ -116,7 +116,7 @@ FEDERATED_ALGORITHMS: dict[str, FederatedAlgorithm] = {
     "ditto": FederatedAlgorithm(
         f"{_FEDERATED}ditto:DITTO",
         (OwnKey("ditto"),),
-        needs_rounds="trains two models a client, which arrive together",
+        needs_rounds="",
         not_private="",
     ),
     "apfl": FederatedAlgorithm(f"{_FEDERATED}apfl:APFL", (OwnKey("apfl"),), needs_rounds="", not_private=""),
