@@ -174,6 +174,14 @@ def test_scaffold_says_what_it_spent_as_fedavg_does(tmp_path):
     assert run(tmp_path / "all", *everybody)[0]["privacy"]["neighbours"] == "add or remove"
 
 
+@accounted
+@pytest.mark.parametrize("method", ["fedavg", "ditto", "apfl"])
+def test_a_fixed_number_goes_with_clients_that_send_no_memory(method, tmp_path):
+    """Own models of Ditto and APFL do not enter what is sent."""
+    federation = setup_of(tmp_path, [*PRIVATE, f"method={method}", "privacy.sampling=fixed"]).federation
+    assert federation.privacy.sampling == "fixed" and federation.privacy.rate == 0.5
+
+
 @pytest.mark.parametrize(
     ("change", "right"),
     [({}, True), ({"clipped": 1.5}, False), ({"update_norms": [1.0]}, False), ({"update_norms": [-1.0, 1.0]}, False),
@@ -205,6 +213,8 @@ BAD = [
     (["method=fedgen"], "privacy: clients of algorithm=fedgen send how many examples of each label they have"),
     (["method=local"], "privacy: clients of algorithm=local send nothing that noise could cover"),
     (["method=scaffold", "privacy.sampling=fixed"], "privacy.sampling: with fixed, who was drawn before shows in what"),
+    (["method=fedper", "privacy.sampling=fixed"], "clients of algorithm=fedper send, by what they have kept since"),
+    (["method=fedsoup", "privacy.sampling=fixed"], "poisson, or all 6 clients in every round, would fit"),
     (["method=feddf", "partition.transfer=0.2"], "method.distil: the server asks the clients' own models"),
     (["method=clustered_fedavg"], "method.clustering: the distances between the clients' data are not private"),
     (["method.aggregation=weighted"], "method.aggregation: what one client can change of a weighted mean"),

@@ -41,11 +41,11 @@ def _mechanism(federation: Federation, settings: Settings) -> UserPrivacy:
     :class:`UserError` where clients are not drawn as the accountant takes it."""
     spec, algorithm = settings.privacy, settings.method["algorithm"]
     clients, participants = len(federation), federation.participants
-    if spec.sampling == "fixed" and participants < clients and federated_algorithm(algorithm).controls:
+    if spec.sampling == "fixed" and participants < clients and federated_algorithm(algorithm).remembers:
         raise UserError(
             f"privacy.sampling: with fixed, who was drawn before shows in what clients of algorithm={algorithm} send, "
-            f"by their control variates, which the accountant does not cover; poisson, or all {clients} clients in "
-            "every round, would fit"
+            "by what they have kept since, which the accountant does not cover; poisson, or all "
+            f"{clients} clients in every round, would fit"
         )
     scale = spec.control_steps * federation.training.lr
     return UserPrivacy(

@@ -55,6 +55,11 @@ class FederatedAlgorithm:
     #: why its first rounds depend on how many there are; "" = they do not
     by_all_rounds: str = ""
 
+    @property
+    def remembers(self) -> bool:
+        """Whether what a client sends depends on the rounds that it took part in before, by what it has kept."""
+        return self.controls or self.keeps != "nothing"
+
 
 def _has_weight(value: float | None) -> bool:
     return value is not None and value >= 0
