@@ -32,7 +32,7 @@ def fold(hp, state, federation, round, requests, trained):
 kr.METHODS["kept"] = kr.Method(averaging.init, averaging.plan, fold, averaging.deployed)
 """
 DECLARED = """kr.FEDERATED_ALGORITHMS["kept"] = kr.FederatedAlgorithm(
-    keys=(kr.OwnKey("mu"),), options=Options, keeps="model", needs_rounds="", one_model_sent=True, selects=True
+    keys=(kr.OwnKey("mu"),), options=Options, keeps="model", needs_rounds="", not_private="", selects=True
 )
 """
 YAML = """
@@ -100,10 +100,10 @@ BAD = [
     (["method=fedavg", "method.mu=1"], "method.mu: 1.0 is of fedprox and kept alone; algorithm=fedavg has none"),
     (["method=fedavg", "+method.options.at=1"], "method.options: are of plug-in methods; algorithm=fedavg has none"),
     (
-        ["method=ditto", "fleet=phones_async"],
-        "together; fedavg, fedprox, fedrep, fedper, apfl, fedala, fedsoup, kept",
+        ["method=scaffold", "fleet=phones_async"],
+        "control variates; fedavg, fedprox, fedrep, fedper, ditto, apfl, fedala, fedsoup, kept",
     ),
-    (["method=scaffold", "privacy=user_level"], "fedper, ditto, apfl, fedala, fedsoup, kept would fit"),
+    (["method=fedgen", "privacy=user_level"], "fedper, ditto, apfl, fedala, fedsoup, kept would fit"),
 ]
 
 

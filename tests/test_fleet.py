@@ -45,8 +45,8 @@ def test_the_record_of_a_run_and_its_engines(tmp_path, capsys):
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "words",
-    [ASYNC, [*FLEET, "fleet.deadline=20", "fleet.late=partial"], SOUPS],
-    ids=["async", "sync", "soups"],
+    [ASYNC, [*FLEET, "fleet.deadline=20", "fleet.late=partial"], SOUPS, [*ASYNC, "method=ditto"]],
+    ids=["async", "sync", "soups", "ditto"],
 )
 def test_kill_9_and_the_same_command_again(words, tmp_path):
     longer = replaced(words, "training.rounds=30")
@@ -56,6 +56,17 @@ def test_kill_9_and_the_same_command_again(words, tmp_path):
     again = run(tmp_path / "k", *longer)
     assert again[1] == alone[1] and again[0]["fleet"] == alone[0]["fleet"]
     assert all(torch.equal(again[2][key], value) for key, value in alone[2].items())
+
+
+def test_ditto_without_rounds_and_its_engines(tmp_path):
+    words = [*ASYNC, "method=ditto", "hardware.precision=float64", "evaluate.matrix=end"]
+    result, rows, kept = run(tmp_path / "lean", *words, "hardware.engine=lean")
+    assert any(row["staleness"] for row in rows) and all(is_round(row, number) for number, row in enumerate(rows))
+    taken = {str(client) for row in rows for client in row["participants"]}
+    assert {name.split("/")[1] for name in kept if name.startswith("client/")} == taken
+    _, other, found = run(tmp_path / "loop", *words, "hardware.engine=loop")
+    assert [row["clock"] for row in other] == [row["clock"] for row in rows]
+    assert all((found[key] - kept[key]).abs().max() < 1e-9 for key in kept)
 
 
 def test_soups_without_rounds(tmp_path):
@@ -73,6 +84,7 @@ METHODS = {
     "feddf": ["method.distil.batch=16"],
     "feddistill": [],
     "fedmd": ["method.distil.batch=16"],
+    "ditto": [],
 }
 
 
@@ -142,9 +154,9 @@ BAD = [
     (["fleet=phones_async", "fleet.over_selection=2"], "fleet.over_selection: is of mode=sync; 1 is right"),
     (["fleet=phones_async", "fleet.staleness_exponent=-1"], "fleet.staleness_exponent: -1.0 is negative"),
     (["fleet=phones_async", "method=scaffold"], "fleet.mode: async does not go with method=scaffold, which corrects"),
-    (["fleet=phones_async", "method=ditto"], "method=ditto, which trains two models a client, "),
     (["fleet=phones_async", "method=feddf"], "fleet.mode: async does not go with method=feddf, which exchanges pred"),
     (["fleet=phones_async", "method=fedmd"], "fleet.mode: async does not go with method=fedmd, which exchanges pred"),
+    (["fleet=phones_async", "method=local"], "method=local, which sends nothing, so that no server steps; fedavg, "),
     (["fleet=phones_async", "method=fedper_final"], "method.final_head_epochs: is a last round of all, which"),
     (["method=fedavg_chilled_stragglers"], "method.stragglers.by: speed is that of a fleet; fleet=phones, or by: seed"),
 ]

@@ -75,7 +75,7 @@ EMPTY = replaced(CLIPPED, "training.participants=1", "training.rounds=8", "seed=
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("method", ["fedavg_chill", "fedper", "ditto", "apfl"])
+@pytest.mark.parametrize("method", ["fedavg_chill", "fedper", "ditto", "apfl", "scaffold"])
 def test_engines_agree_and_rounds_may_be_empty(method, tmp_path):
     words = [*EMPTY, f"method={method}", "hardware.precision=float64"]
     _, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
@@ -90,9 +90,10 @@ def test_engines_agree_and_rounds_may_be_empty(method, tmp_path):
 
 @pytest.mark.thorough
 @accounted
-def test_kill_9_and_the_same_command_again(tmp_path):
+@pytest.mark.parametrize("method", ["fedavg_chill", "scaffold"])
+def test_kill_9_and_the_same_command_again(method, tmp_path):
     """Noise and draws are of seed and round, and empty rounds are rounds."""
-    longer = replaced(PRIVATE, "training.rounds=24", "training.participants=1")
+    longer = replaced(PRIVATE, f"method={method}", "training.rounds=24", "training.participants=1")
     alone = run(tmp_path / "alone", *longer)
     killed = Forked(*longer, f"paths.out={tmp_path / 'k'}", until=functools.partial(reached, tmp_path / "k", 5))
     assert killed.wait() == -signal.SIGKILL, killed.said
@@ -149,6 +150,38 @@ def test_ids_of_other_runs_are_as_they_were():
     assert private.run_id != run_id({**private.config, "privacy": None})
 
 
+def test_the_scale_of_control_variates_counts_with_scaffold_alone(tmp_path):
+    """Runs of other methods have the names that they had before there was such a key."""
+    for method, same in (("fedavg", True), ("scaffold", False)):
+        words = [*CLIPPED, f"method={method}"]
+        (plain,), (other,) = (compose_jobs([*words, *more], None) for more in ([], ["privacy.control_steps=10"]))
+        assert (plain.run_id == other.run_id) == same
+        without = {key: value for key, value in plain.config["privacy"].items() if key != "control_steps"}
+        assert (plain.run_id == run_id({**plain.config, "privacy": without})) == same
+    federation = setup_of(tmp_path, [*words, "privacy.control_steps=10", "privacy.sampling=poisson"]).federation
+    assert federation.privacy.control_scale == pytest.approx(10 * 0.01)
+
+
+@accounted
+def test_scaffold_says_what_it_spent_as_fedavg_does(tmp_path):
+    result, rows, _ = run(tmp_path / "scaffold", *PRIVATE, "method=scaffold")
+    plain, other, _ = run(tmp_path / "fedavg", *PRIVATE, "method=fedavg")
+    assert [row["epsilon"] for row in rows] == [row["epsilon"] for row in other]
+    assert [row["participants"] for row in rows] == [row["participants"] for row in other]
+    assert result["privacy"]["epsilon"] == plain["privacy"]["epsilon"] == result["metrics"]["epsilon"]["ALL"]
+    assert rows[0]["update_norms"] > other[0]["update_norms"]  # controls are in them
+    everybody = [*replaced(PRIVATE, "training.participants=6"), "method=scaffold", "privacy.sampling=fixed"]
+    assert run(tmp_path / "all", *everybody)[0]["privacy"]["neighbours"] == "add or remove"
+
+
+@accounted
+@pytest.mark.parametrize("method", ["fedavg", "ditto", "apfl"])
+def test_a_fixed_number_goes_with_clients_that_send_no_memory(method, tmp_path):
+    """Own models of Ditto and APFL do not enter what is sent."""
+    federation = setup_of(tmp_path, [*PRIVATE, f"method={method}", "privacy.sampling=fixed"]).federation
+    assert federation.privacy.sampling == "fixed" and federation.privacy.rate == 0.5
+
+
 @pytest.mark.parametrize(
     ("change", "right"),
     [({}, True), ({"clipped": 1.5}, False), ({"update_norms": [1.0]}, False), ({"update_norms": [-1.0, 1.0]}, False),
@@ -174,10 +207,14 @@ def test_results_that_cannot_be(tmp_path):
 
 
 BAD = [
-    (["method=scaffold"], "one of fedavg, fedprox, fedrep, fedper, ditto, apfl, fedala, fedsoup would fit"),
-    (["method=feddistill"], "privacy: what clients of algorithm=feddistill send"),
-    (["method=fedmd", "partition.transfer=0.2"], "privacy: what clients of algorithm=fedmd send"),
-    (["method=fedgen"], "privacy: what clients of algorithm=fedgen send is not one model each"),
+    (["method=feddistill"], "privacy: clients of algorithm=feddistill send mean logits and counts of their labels"),
+    (["method=feddistill"], "one of fedavg, fedprox, scaffold, fedrep, fedper, ditto, apfl, fedala, fedsoup would fit"),
+    (["method=fedmd", "partition.transfer=0.2"], "privacy: clients of algorithm=fedmd send logits of public examples"),
+    (["method=fedgen"], "privacy: clients of algorithm=fedgen send how many examples of each label they have"),
+    (["method=local"], "privacy: clients of algorithm=local send nothing that noise could cover"),
+    (["method=scaffold", "privacy.sampling=fixed"], "privacy.sampling: with fixed, who was drawn before shows in what"),
+    (["method=fedper", "privacy.sampling=fixed"], "clients of algorithm=fedper send, by what they have kept since"),
+    (["method=fedsoup", "privacy.sampling=fixed"], "poisson, or all 6 clients in every round, would fit"),
     (["method=feddf", "partition.transfer=0.2"], "method.distil: the server asks the clients' own models"),
     (["method=clustered_fedavg"], "method.clustering: the distances between the clients' data are not private"),
     (["method.aggregation=weighted"], "method.aggregation: what one client can change of a weighted mean"),

@@ -40,6 +40,9 @@ class UserPrivacySettings:
     delta: Fraction | None = None
     #: poisson: every client takes part by itself with probability participants / K; fixed: so many in every round
     sampling: Literal["poisson", "fixed"] = "poisson"
+    #: scaffold: S; changes of control variates, which are gradients, are clipped times S training.lr: as large as the
+    #: model's change where a client takes S steps. Set beforehand, not from the data
+    control_steps: Positive = 50.0
 
     def __post_init__(self) -> None:
         one = (self.noise_multiplier is None) != (self.epsilon is None)
@@ -52,12 +55,7 @@ def check_privacy(settings: Settings, method: Any) -> None:
     """Raises :class:`UserError` unless everything that a run's clients send is clipped and noised."""
     if not isinstance(method, FederatedSettings):
         raise UserError(f"privacy: method={method.name} has no clients that train in rounds; null is right")
-    if not federated_algorithm(method.algorithm).one_model_sent:
-        fits = ", ".join(algorithms_where(lambda algorithm: algorithm.one_model_sent))
-        raise UserError(
-            f"privacy: what clients of algorithm={method.algorithm} send is not one model each that is averaged, and "
-            f"only that is clipped; one of {fits} would fit"
-        )
+    _check_sent(method)
     wrong = {
         "distil": (method.distil, "the server asks the clients' own models, which are not clipped"),
         "clustering": (method.clustering, "the distances between the clients' data are not private"),
@@ -82,3 +80,13 @@ def check_privacy(settings: Settings, method: Any) -> None:
         )
     if isinstance(settings.partition, Centralised):
         raise UserError("privacy: partition=centralised has one client, and noise hides one among many; null is right")
+
+
+def _check_sent(method: FederatedSettings) -> None:
+    """Raises :class:`UserError` where what clients send is not clipped."""
+    algorithm = federated_algorithm(method.algorithm)
+    if algorithm.not_private:
+        fits = ", ".join(algorithms_where(lambda other: not other.not_private))
+        raise UserError(
+            f"privacy: clients of algorithm={method.algorithm} {algorithm.not_private}; one of {fits} would fit"
+        )

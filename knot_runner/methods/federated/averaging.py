@@ -45,14 +45,17 @@ def fold(
 
         mean, row = private_mean(federation.privacy, federation.seed, round, state["weights"], trained)
         state = server.step_towards(hp, state, mean)
-    if hp.batchnorm == "local":
-        state |= {f"buffers/{result.client}": result.buffers for result in trained}
-    return state, row
+    return state | own_statistics(hp, trained), row
 
 
 def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """The global model, with the client's own running statistics if it keeps them."""
     return ClientModel(state["weights"], state.get(f"buffers/{client}", state["buffers"]))
+
+
+def own_statistics(hp: FederatedSettings, trained: list[Trained]) -> FederatedState:
+    """The part of the state that holds the running statistics that clients keep; {} where they keep none."""
+    return {f"buffers/{result.client}": result.buffers for result in trained} if hp.batchnorm == "local" else {}
 
 
 #: FedAvg, and FedProx, whose proximal term is in the objective

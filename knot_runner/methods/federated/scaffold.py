@@ -35,8 +35,8 @@ def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
 def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """FedAvg's requests, with c - c_k added to every gradient (line 10)."""
     requests = averaging.plan(hp, state, federation, round)
-    server = _control(state, "control")
-    return [dataclasses.replace(r, control=server - _control(state, f"control/{r.client}")) for r in requests]
+    server = control_of(state, "control")
+    return [dataclasses.replace(r, control=server - control_of(state, f"control/{r.client}")) for r in requests]
 
 
 def fold(
@@ -47,22 +47,38 @@ def fold(
     requests: list[LocalTraining],
     trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:
-    """FedAvg's fold, and c_k+ = c_k - c + (w - w_k) / (K lr) (line 12), c + sum (c_k+ - c_k) / N (line 17)."""
+    """FedAvg's fold, and c_k+ = c_k - c + (w - w_k) / (K lr) (line 12), c + sum (c_k+ - c_k) / N (line 17). In private
+    training as :mod:`private_scaffold` has it."""
+    if federation.privacy is not None:
+        from knot_runner.methods.federated.private_scaffold import private_fold
+
+        return private_fold(hp, state, federation, round, requests, trained)
     after, _ = averaging.fold(hp, state, federation, round, requests, trained)
-    server = _control(state, "control")
+    server = control_of(state, "control")
     total = torch.zeros(server.shape, dtype=torch.float64)
     for request, result in zip(requests, trained, strict=True):
-        moved = (request.start.weights - result.weights).double()
-        change = moved / (result.steps * request.recipe.lr) - server.double()
-        own = _control(state, f"control/{request.client}")
-        after[f"control/{request.client}"] = (own.double() + change).to(own.dtype)
+        change = control_change(server, request, result)
+        after[f"control/{request.client}"] = moved_control(state, request.client, change)
         total += change
     after["control"] = (server.double() + total / len(federation)).to(server.dtype)
     return after, {}
 
 
-def _control(state: FederatedState, name: str) -> Tensor:
+def control_of(state: FederatedState, name: str) -> Tensor:
+    """The control variate ``name`` [P]; zeros while nobody has changed it."""
     return state.get(name, torch.zeros_like(state["weights"]))
+
+
+def control_change(server: Tensor, request: LocalTraining, result: Trained) -> Tensor:
+    """c_k+ - c_k = (w - w_k) / (K lr) - c, [P] in float64, for the ``server``'s c: what a client sends."""
+    moved = (request.start.weights - result.weights).double()
+    return moved / (result.steps * request.recipe.lr) - server.double()
+
+
+def moved_control(state: FederatedState, client: int, change: Tensor) -> Tensor:
+    """The control variate of ``client`` [P] after a ``change`` of it."""
+    own = control_of(state, f"control/{client}")
+    return (own.double() + change).to(own.dtype)
 
 
 SCAFFOLD = Method(init, plan, fold, averaging.deployed, exchange=DISTILLATION, traffic=MODELS_AND_CONTROLS)

@@ -6,7 +6,7 @@ statistics of BatchNorm are not sent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,13 +20,15 @@ from knot_runner.engine.seeds import generator
 @dataclass(frozen=True)
 class UserPrivacy:
     """``clip_norm`` C (None: not clipped), ``noise_multiplier`` z, and how ``participants`` of ``clients`` are drawn:
-    qK of K, with ``poisson`` each independently, so that this is a round's mean number."""
+    qK of K, with ``poisson`` each independently, so that this is a round's mean number. ``control_scale``: what the
+    change of a control variate is multiplied by before it is clipped along with the model's (SCAFFOLD)."""
 
     clip_norm: float | None
     noise_multiplier: float
     sampling: Literal["poisson", "fixed"]
     participants: int
     clients: int
+    control_scale: float = 1.0
 
     @property
     def rate(self) -> float:
@@ -45,25 +47,40 @@ def private_mean(
 ) -> tuple[Tensor, dict[str, list[float] | float]]:
     """w + (sum_k clip(w_k - w) + N(0, z^2 C^2 I)) / (q K), [P], for the global model ``start`` w; and the norms of the
     updates before clipping, with the share of them that was clipped. Computed in float64, in the order given.
+    """
+    before = start.double()
+    updates = (result.weights.double() - before for result in trained)
+    total, norms = private_sum(privacy, seed, round, torch.zeros_like(before), updates)
+    return (before + total / privacy.participants).to(start.dtype), norms_row(privacy, norms)
+
+
+def private_sum(
+    privacy: UserPrivacy, seed: int, round: int, total: Tensor, updates: Iterable[Tensor]
+) -> tuple[Tensor, list[float]]:
+    """sum_k clip(u_k) + N(0, z^2 C^2 I) of the ``updates`` u_k [n], float64, added to ``total`` [n], which is zero;
+    and their norms before clipping.
 
     The noise is drawn from (seed, round), so that a resumed run adds the same; without participants there is only it.
     """
-    before = start.double()
-    total, norms = torch.zeros_like(before), []
-    for result in trained:
-        update = result.weights.double() - before
+    norms = []
+    for update in updates:
         norms.append(float(update.norm()))
-        total.add_(update, alpha=_shrinks_by(privacy, norms[-1]))
+        total.add_(update, alpha=shrinks_by(privacy, norms[-1]))
     if privacy.noise_multiplier:
-        noise = torch.randn(before.shape, dtype=torch.float64, generator=generator(seed, "privacy noise", round))
+        noise = torch.randn(total.shape, dtype=torch.float64, generator=generator(seed, "privacy noise", round))
         total.add_(noise, alpha=privacy.noise_multiplier * privacy.clip_norm)
+    return total, norms
+
+
+def norms_row(privacy: UserPrivacy, norms: list[float]) -> dict[str, list[float] | float]:
+    """A round's log entries: the ``norms`` before clipping, and the share of them above C if there are any."""
     row: dict[str, list[float] | float] = {"update_norms": norms}
     if norms:
-        row["clipped"] = sum(_shrinks_by(privacy, norm) < 1 for norm in norms) / len(norms)
-    return (before + total / privacy.participants).to(start.dtype), row
+        row["clipped"] = sum(shrinks_by(privacy, norm) < 1 for norm in norms) / len(norms)
+    return row
 
 
-def _shrinks_by(privacy: UserPrivacy, norm: float) -> float:
+def shrinks_by(privacy: UserPrivacy, norm: float) -> float:
     """min(1, C / norm)."""
     bound = privacy.clip_norm
     return 1.0 if bound is None or norm <= bound else bound / norm

@@ -7,6 +7,7 @@ import statistics
 from typing import Any
 
 from knot_runner.config.settings import Settings
+from knot_runner.config.settings.methods.algorithms import federated_algorithm
 from knot_runner.config.settings.privacy import UserPrivacySettings
 from knot_runner.methods.federated.accountant import accountant_name, epsilon_after, neighbours, noise_for
 from knot_runner.methods.federated.user_privacy import UserPrivacy
@@ -26,14 +27,30 @@ def with_privacy(federation: Federation, settings: Settings) -> Federation:
         )
     if spec.delta is None and len(federation) < 2:
         raise UserError("privacy.delta: 1 / K^1.1 of one client is 1, which hides nothing; more clients would fit")
-    clients, participants = len(federation), federation.participants
-    known = UserPrivacy(spec.clip_norm, spec.noise_multiplier or 0.0, spec.sampling, participants, clients)
+    known = _mechanism(federation, settings)
     if spec.epsilon is not None:
-        found = noise_for(known, federation.training.rounds, spec.epsilon, _delta(spec, clients))
+        found = noise_for(known, federation.training.rounds, spec.epsilon, _delta(spec, known.clients))
         known = dataclasses.replace(known, noise_multiplier=found)
     if known.noise_multiplier:
         accountant_name()  # a missing accountant is reported before training
     return dataclasses.replace(federation, privacy=known)
+
+
+def _mechanism(federation: Federation, settings: Settings) -> UserPrivacy:
+    """Returns the mechanism of ``settings.privacy``, without noise while that is to be found. Raises
+    :class:`UserError` where clients are not drawn as the accountant takes it."""
+    spec, algorithm = settings.privacy, settings.method["algorithm"]
+    clients, participants = len(federation), federation.participants
+    if spec.sampling == "fixed" and participants < clients and federated_algorithm(algorithm).remembers:
+        raise UserError(
+            f"privacy.sampling: with fixed, who was drawn before shows in what clients of algorithm={algorithm} send, "
+            "by what they have kept since, which the accountant does not cover; poisson, or all "
+            f"{clients} clients in every round, would fit"
+        )
+    scale = spec.control_steps * federation.training.lr
+    return UserPrivacy(
+        spec.clip_norm, spec.noise_multiplier or 0.0, spec.sampling, participants, clients, control_scale=scale
+    )
 
 
 def privacy_notes(settings: Settings, federation: Federation) -> list[str]:

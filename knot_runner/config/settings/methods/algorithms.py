@@ -45,12 +45,20 @@ class FederatedAlgorithm:
     keeps: Literal["nothing", "head", "model"] = "nothing"
     #: why its server cannot go on while clients still train; "" = it can: clients send models and nothing else
     needs_rounds: str = "is not known to go without rounds"
-    #: whether clients send nothing but one model each, which is averaged: what privacy clips
-    one_model_sent: bool = False
+    #: why privacy does not cover what clients send; "" = it does: they send one model each, which is averaged, and
+    #: nothing else, or the algorithm's own fold clips all that they send
+    not_private: str = "are not known to send one model each and nothing else, and only that is clipped"
+    #: whether clients keep control variates, whose changes they send along with their models
+    controls: bool = False
     #: whether clients choose on held-out examples, so that ``partition.valid`` has a default
     selects: bool = False
     #: why its first rounds depend on how many there are; "" = they do not
     by_all_rounds: str = ""
+
+    @property
+    def remembers(self) -> bool:
+        """Whether what a client sends depends on the rounds that it took part in before, by what it has kept."""
+        return self.controls or self.keeps != "nothing"
 
 
 def _has_weight(value: float | None) -> bool:
@@ -64,48 +72,68 @@ def _has_epochs(value: int | None) -> bool:
 _FEDERATED = "knot_runner.methods.federated."
 _FEDAVG = f"{_FEDERATED}averaging:FEDAVG"
 _SHARED_BODY = f"{_FEDERATED}personal:SHARED_BODY"
-_OWN_HEADS = {"distil": "none", "keeps": "head", "needs_rounds": "", "one_model_sent": True}
-_OWN_MODELS = {"averages": False, "needs_rounds": EXCHANGES_PREDICTIONS}
+_OWN_HEADS = {"distil": "none", "keeps": "head", "needs_rounds": "", "not_private": ""}
 
 #: ``method.algorithm`` -> what it is.
 FEDERATED_ALGORITHMS: dict[str, FederatedAlgorithm] = {
-    "fedavg": FederatedAlgorithm(_FEDAVG, needs_rounds="", one_model_sent=True),
+    "fedavg": FederatedAlgorithm(_FEDAVG, needs_rounds="", not_private=""),
     "fedprox": FederatedAlgorithm(
-        _FEDAVG, (OwnKey("mu", _has_weight, "is not a weight of 0 or more"),), needs_rounds="", one_model_sent=True
+        _FEDAVG, (OwnKey("mu", _has_weight, "is not a weight of 0 or more"),), needs_rounds="", not_private=""
     ),
     "scaffold": FederatedAlgorithm(
-        f"{_FEDERATED}scaffold:SCAFFOLD", needs_rounds="corrects all clients by the same round's control variates"
+        f"{_FEDERATED}scaffold:SCAFFOLD",
+        needs_rounds="corrects all clients by the same round's control variates",
+        not_private="",
+        controls=True,
     ),
     "fedgen": FederatedAlgorithm(
         f"{_FEDERATED}fedgen:FEDGEN",
         (OwnKey("generator"),),
         needs_rounds="trains its generator on a round's heads together",
+        not_private="send how many examples of each label they have, which is not clipped",
     ),
     "fedrep": FederatedAlgorithm(
         _SHARED_BODY, (OwnKey("head_epochs", _has_epochs, "is not at least 1"),), **_OWN_HEADS
     ),
     "fedper": FederatedAlgorithm(_SHARED_BODY, **_OWN_HEADS),
     "feddistill": FederatedAlgorithm(
-        f"{_FEDERATED}feddistill:FEDDISTILL", (OwnKey("labels"),), distil="none", **_OWN_MODELS
+        f"{_FEDERATED}feddistill:FEDDISTILL",
+        (OwnKey("labels"),),
+        distil="none",
+        averages=False,
+        needs_rounds=EXCHANGES_PREDICTIONS,
+        not_private="send mean logits and counts of their labels, which are not clipped",
     ),
-    "fedmd": FederatedAlgorithm(f"{_FEDERATED}fedmd:FEDMD", distil="needed", **_OWN_MODELS),
-    "local": FederatedAlgorithm(f"{_FEDERATED}own_models:LOCAL", distil="none", **_OWN_MODELS),
+    "fedmd": FederatedAlgorithm(
+        f"{_FEDERATED}fedmd:FEDMD",
+        distil="needed",
+        averages=False,
+        needs_rounds=EXCHANGES_PREDICTIONS,
+        not_private="send logits of public examples, which are not clipped",
+    ),
+    "local": FederatedAlgorithm(
+        f"{_FEDERATED}own_models:LOCAL",
+        distil="none",
+        averages=False,
+        needs_rounds="sends nothing, so that no server steps",
+        not_private="send nothing that noise could cover",
+    ),
     "ditto": FederatedAlgorithm(
         f"{_FEDERATED}ditto:DITTO",
         (OwnKey("ditto"),),
-        needs_rounds="trains two models a client, which arrive together",
-        one_model_sent=True,
+        needs_rounds="",
+        not_private="",
     ),
-    "apfl": FederatedAlgorithm(f"{_FEDERATED}apfl:APFL", (OwnKey("apfl"),), needs_rounds="", one_model_sent=True),
+    "apfl": FederatedAlgorithm(f"{_FEDERATED}apfl:APFL", (OwnKey("apfl"),), needs_rounds="", not_private=""),
     "fedala": FederatedAlgorithm(
-        f"{_FEDERATED}fedala:FEDALA", (OwnKey("fedala"),), keeps="model", needs_rounds="", one_model_sent=True
+        f"{_FEDERATED}fedala:FEDALA", (OwnKey("fedala"),), keeps="model", needs_rounds="", not_private=""
     ),
     "fedsoup": FederatedAlgorithm(
         f"{_FEDERATED}fedsoup:FEDSOUP",
         (OwnKey("fedsoup"),),
         keeps="model",
         needs_rounds="",
-        one_model_sent=True,
+        not_private="",
         selects=True,
         by_all_rounds="begins to mix models after a share of all rounds (method.fedsoup.start)",
     ),

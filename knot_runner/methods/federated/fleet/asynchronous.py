@@ -71,20 +71,22 @@ def plan(
         clients = [update.client for update in step.updates if update.version == version]
         begun = state if version == round else {**state, **_model(state, version)}
         found += method.plan(hp, begun, with_chosen(federation, clients), version)
-    return sorted(found, key=lambda request: request.client)
+    return devices.in_order(found)
 
 
 def fold(
     method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
-    """Runs the method's fold on updates moved to the current model, stale ones scaled down."""
+    """Runs the method's fold on updates moved to the current model, stale ones scaled down. What a client trained
+    beside what it sends stays as it is."""
     step = next_step(method, fleet, hp, state, federation, round)
-    staleness = [round - update.version for update in step.updates]
+    staleness = {update.client: round - update.version for update in step.updates}
     after, row = state, {}
     if requests:
-        work = zip(requests, trained, staleness, strict=True)
-        moved = [_moved(fleet, hp, state, federation, *one) for one in work]
+        sent = len(staleness)  # the first ones, see devices.in_order
+        work = zip(requests[:sent], trained[:sent], strict=True)
+        moved = [_moved(fleet, hp, state, federation, *one, staleness[one[0].client]) for one in work] + trained[sent:]
         after, row = method.fold(hp, state, federation, round, requests, moved)
         if federated_algorithm(hp.algorithm).keeps == "model":  # however far the server moves by it
             after = {**after, **kept_models(trained)}
@@ -93,7 +95,7 @@ def fold(
         model = state if version == round else _model(state, version)
         own = {f"fleet/weights/{version}": model["weights"], f"fleet/statistics/{version}": model["buffers"]}
         kept |= {name: tensor.clone() for name, tensor in own.items()}  # commits hold no tensor under two names
-    mean = sum(staleness) / max(len(staleness), 1)
+    mean = sum(staleness.values()) / max(len(staleness), 1)
     facts = {"clock": step.clock, "dropped": step.dropped, "late": 0, "partial": 0, "staleness": mean}
     return {**kept, **_in_flight(step.flying, step.clock)}, {**row, **facts}
 
@@ -146,9 +148,10 @@ def _beginning(
         return []
     requests = method.plan(hp, state, with_chosen(federation, clients), round)
     failing, found = devices.failures(fleet, federation, round), []
-    for request, time in zip(requests, devices.work_times(fleet, federation, requests, True), strict=True):
-        share = failing[request.client]
-        found.append(Flight(now + time.total * (1.0 if share is None else share), request.client, round))
+    times = devices.work_times(fleet, federation, requests, True)
+    for client, time in zip(devices.by_client(requests), times, strict=True):
+        share = failing[client]
+        found.append(Flight(now + time.total * (1.0 if share is None else share), client, round))
     return found
 
 

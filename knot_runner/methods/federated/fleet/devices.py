@@ -25,7 +25,7 @@ BITS = 32
 
 @dataclass(frozen=True)
 class WorkTime:
-    """Seconds of a client's work in a round: of each epoch, and of sending the model both ways."""
+    """Seconds of a client's work in a round: of each epoch, all its models together, and of sending both ways."""
 
     epochs: int
     epoch: float
@@ -64,23 +64,51 @@ def seconds_per_number(fleet: FleetSettings, federation: Federation) -> Tensor:
     return both / torch.exp(network.sigma * _normal(federation, "network"))
 
 
+def by_client(requests: list[LocalTraining]) -> dict[int, list[LocalTraining]]:
+    """Each client's ``requests``, in order: the first trains what it sends, others (Ditto) what it keeps."""
+    found: dict[int, list[LocalTraining]] = {}
+    for request in requests:
+        found.setdefault(request.client, []).append(request)
+    return found
+
+
+def in_order(requests: list[LocalTraining]) -> list[LocalTraining]:
+    """``requests`` as methods plan them: the first one of every client, by number, then the second ones."""
+    works = [own for _, own in sorted(by_client(requests).items())]
+    most = max(map(len, works), default=0)
+    return [own[place] for place in range(most) for own in works if place < len(own)]
+
+
 def work_times(
     fleet: FleetSettings, federation: Federation, requests: list[LocalTraining], sends_models: bool
 ) -> list[WorkTime]:
-    """Of each of ``requests``; a method that sends no models sends next to nothing. SCAFFOLD's controls are as large
-    as the model that they go with."""
+    """Of each client of ``requests``, in order, for all that it trains; a method that sends no models sends next to
+    nothing. SCAFFOLD's controls are as large as the model that they go with."""
     compute, sending = seconds_per_example(fleet, federation), seconds_per_number(fleet, federation)
     found = []
-    for request in requests:
+    for own in by_client(requests).values():
+        request = own[0]
         recipe, examples = request.recipe, len(request.rows)
         if recipe.drop_last:
             examples = recipe.batch * batch_count(examples, recipe.batch, True)
         numbers = request.start.weights.numel() + request.start.buffers.numel()
         numbers += request.start.weights.numel() if request.control is not None else 0
-        epochs = sum(phase.epochs for phase in recipe.phases)
-        epoch = examples * float(compute[request.client])
+        epochs, all_epochs = _epochs(request), sum(map(_epochs, own))
+        epoch = examples * float(compute[request.client]) * (all_epochs / epochs)
         found.append(WorkTime(epochs, epoch, numbers * float(sending[request.client]) if sends_models else 0.0))
     return found
+
+
+def shortened_work(own: list[LocalTraining], epochs: int) -> list[LocalTraining]:
+    """A client's requests with the first ``epochs`` epochs of what it sends, and as large a share, at least one epoch,
+    of what it keeps."""
+    whole = _epochs(own[0])
+    kept = [shortened(request, max(_epochs(request) * epochs // whole, 1)) for request in own[1:]]
+    return [shortened(own[0], epochs), *kept]
+
+
+def _epochs(request: LocalTraining) -> int:
+    return sum(phase.epochs for phase in request.recipe.phases)
 
 
 def shortened(request: LocalTraining, epochs: int) -> LocalTraining:

@@ -37,7 +37,8 @@ class _Arrival:
     """A client that finishes ``after`` seconds from the start of the round."""
 
     after: float
-    request: LocalTraining
+    client: int
+    requests: list[LocalTraining]
     partial: bool
 
 
@@ -94,25 +95,27 @@ def fleet_round(
     """
     began = devices.await_clients(fleet, federation, list(federation.numbers), clock_of(state))
     drawn, wanted = _drawn(fleet, federation, began, round)
-    asked = method.plan(hp, state, with_chosen(federation, drawn), round)
+    planned = method.plan(hp, state, with_chosen(federation, drawn), round)
+    asked = devices.by_client(planned)
     wanted = wanted if len(asked) == len(drawn) else len(asked)  # a method may ask all clients, in a last round
     deadline = math.inf if fleet.deadline is None else fleet.deadline
     failing = devices.failures(fleet, federation, round)
     arrivals, failed, late = [], [], 0
-    for request, time in zip(asked, devices.work_times(fleet, federation, asked, sends_models(hp)), strict=True):
+    times = devices.work_times(fleet, federation, planned, sends_models(hp))
+    for (client, own), time in zip(asked.items(), times, strict=True):
         epochs = time.epochs_until(deadline) if fleet.late == "partial" else time.epochs
         partial = 0 < epochs < time.epochs
         if partial:
-            time, request = dataclasses.replace(time, epochs=epochs), devices.shortened(request, epochs)
-        share = failing[request.client]
+            time, own = dataclasses.replace(time, epochs=epochs), devices.shortened_work(own, epochs)
+        share = failing[client]
         if share is not None and share * time.total <= deadline:
             failed.append(share * time.total)
         elif time.total > deadline:
             late += 1
         else:
-            arrivals.append(_Arrival(time.total, request, partial))
-    arrivals.sort(key=lambda arrival: (arrival.after, arrival.request.client))
-    kept = sorted(arrivals[:wanted], key=lambda arrival: arrival.request.client)
+            arrivals.append(_Arrival(time.total, client, own, partial))
+    arrivals.sort(key=lambda arrival: (arrival.after, arrival.client))
+    kept = arrivals[:wanted]
     lasted = max((arrival.after for arrival in kept), default=0.0)
     if len(kept) < wanted:
         lasted = max([lasted, *failed, *([deadline] if late else [])])
@@ -120,7 +123,8 @@ def fleet_round(
         failed = [moment for moment in failed if moment <= lasted]
         late = len(asked) - len(kept) - len(failed)
     partial_work = sum(arrival.partial for arrival in kept)
-    return FleetRound([arrival.request for arrival in kept], began + lasted, len(failed), late, partial_work)
+    requests = devices.in_order([request for arrival in kept for request in arrival.requests])
+    return FleetRound(requests, began + lasted, len(failed), late, partial_work)
 
 
 def _drawn(fleet: FleetSettings, federation: Federation, at: float, round: int) -> tuple[list[int], int]:
