@@ -17,6 +17,8 @@ from knot_runner.models.network import Network
 from knot_runner.models.taps import check_taps, default_taps, read_taps
 from knot_runner.util.errors import UserError, nearest
 
+#: Examples whose outputs show the shapes of taps.
+SHOWN = 4
 #: Batches on which the terms' first values are measured.
 FIRST_BATCHES = 8
 #: A term below this share of the cross-entropy is 0 but for rounding.

@@ -25,6 +25,7 @@ from knot_runner.engine.training import forward_all
 from knot_runner.methods.distil.frozen import FrozenTeachers, frozen_network
 from knot_runner.methods.distil.learner import (
     FIRST_BATCHES,
+    SHOWN,
     OutputReader,
     TermSpec,
     WeightedTerms,
@@ -37,9 +38,6 @@ from knot_runner.util.errors import DivergedError
 
 if TYPE_CHECKING:
     from knot_runner.methods.distil.requests import TrainStudents
-
-#: Examples whose outputs show the shapes of taps.
-SHOWN = 4
 
 
 class Students:

@@ -27,6 +27,7 @@ from knot_runner.methods.contract import METHODS
 from knot_runner.methods.distil.frozen import FrozenTeachers
 from knot_runner.methods.distil.learner import (
     FIRST_BATCHES,
+    SHOWN,
     OutputReader,
     TermSpec,
     WeightedTerms,
@@ -38,9 +39,7 @@ from knot_runner.methods.distil.term import TERMS, NetworkOutputs, TermBatch
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
-KEY = "method.distil.terms"
-#: Examples whose outputs show the shapes of taps.
-SHOWN = 4
+_KEY = "method.distil.terms"
 
 
 def check_server_terms(hp: FederatedSettings, networks: Sequence[Network], examples: int) -> None:
@@ -48,8 +47,8 @@ def check_server_terms(hp: FederatedSettings, networks: Sequence[Network], examp
     ``examples``, that read labels, which these have none of, or inner layers of clients that send no models."""
     sends_models = METHODS[hp.algorithm].exchange.answered_by == "server"
     for network in networks:
-        for found in read_terms(hp.distil.terms, network, [network], KEY):
-            where = f"{KEY}.{found.name}"
+        for found in read_terms(hp.distil.terms, network, [network], _KEY):
+            where = f"{_KEY}.{found.name}"
             if TERMS[found.name].reads_labels:
                 raise UserError(f"{where}: reads labels, and the transfer set has none; kd would fit")
             if found.pairs and not sends_models:
@@ -57,7 +56,7 @@ def check_server_terms(hp: FederatedSettings, networks: Sequence[Network], examp
                     f"{where}: reads inner layers, and clients of {hp.algorithm} send logits alone; kd or sinkhorn "
                     "would fit"
                 )
-            require_batch(found.name, min(hp.distil.batch, examples), "the transfer set's batch", KEY)
+            require_batch(found.name, min(hp.distil.batch, examples), "the transfer set's batch", _KEY)
 
 
 def term_program(
@@ -69,7 +68,7 @@ def term_program(
     client is one."""
     settings = {"terms": spec.terms, "network": network, "points": points}
     tensors: dict[str, Tensor] = {}
-    specs = read_terms(spec.terms, network, [network] * len(teachers), KEY)
+    specs = read_terms(spec.terms, network, [network] * len(teachers), _KEY)
     if any(wanted_taps(specs, len(teachers))[1]):
         for number, result in enumerate(sent):
             tensors |= {f"{number}/weights": result.weights, f"{number}/buffers": result.buffers}
@@ -86,7 +85,7 @@ def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     """
     request, device = work.request, work.examples.labels.device
     names = (request.round, request.client)
-    specs = read_terms(settings["terms"], settings["network"], [settings["network"]] * len(settings["teachers"]), KEY)
+    specs = read_terms(settings["terms"], settings["network"], [settings["network"]] * len(settings["teachers"]), _KEY)
     own, others = wanted_taps(specs, len(settings["teachers"]))
     student, teachers = OutputReader(work.model, settings["network"], own), _Teachers(settings, work, others)
     with seeded(request.seed, "adapters", *names):

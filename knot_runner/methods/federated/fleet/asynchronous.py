@@ -71,7 +71,7 @@ def plan(
         clients = [update.client for update in step.updates if update.version == version]
         begun = state if version == round else {**state, **_model(state, version)}
         found += method.plan(hp, begun, with_chosen(federation, clients), version)
-    return devices.in_order(found)
+    return devices.sent_first(found)
 
 
 def fold(
@@ -84,7 +84,7 @@ def fold(
     staleness = {update.client: round - update.version for update in step.updates}
     after, row = state, {}
     if requests:
-        sent = len(staleness)  # the first ones, see devices.in_order
+        sent = len(staleness)  # the first ones, see devices.sent_first
         work = zip(requests[:sent], trained[:sent], strict=True)
         moved = [_moved(fleet, hp, state, federation, *one, staleness[one[0].client]) for one in work] + trained[sent:]
         after, row = method.fold(hp, state, federation, round, requests, moved)

@@ -72,7 +72,7 @@ def by_client(requests: list[LocalTraining]) -> dict[int, list[LocalTraining]]:
     return found
 
 
-def in_order(requests: list[LocalTraining]) -> list[LocalTraining]:
+def sent_first(requests: list[LocalTraining]) -> list[LocalTraining]:
     """``requests`` as methods plan them: the first one of every client, by number, then the second ones."""
     works = [own for _, own in sorted(by_client(requests).items())]
     most = max(map(len, works), default=0)

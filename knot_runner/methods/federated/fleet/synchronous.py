@@ -123,7 +123,7 @@ def fleet_round(
         failed = [moment for moment in failed if moment <= lasted]
         late = len(asked) - len(kept) - len(failed)
     partial_work = sum(arrival.partial for arrival in kept)
-    requests = devices.in_order([request for arrival in kept for request in arrival.requests])
+    requests = devices.sent_first([request for arrival in kept for request in arrival.requests])
     return FleetRound(requests, began + lasted, len(failed), late, partial_work)
 
 
