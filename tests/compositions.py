@@ -89,7 +89,7 @@ OPTIONS = [
     ["+method.personalisation.kind=soup", "+method.personalisation.epochs=2", "+method.personalisation.saves=2"],
 ]
 #: Methods that put a piece on another algorithm, and the settings of some algorithms.
-PIECES = ("feddf", "feddf_sinkhorn_e", "clustered_fedavg", "clustered_feddf", "finetune", "soup")
+PIECES = ("feddf", "feddf_sinkhorn_e", "feddf_rkd", "clustered_fedavg", "clustered_feddf", "finetune", "soup")
 ALGORITHMS = [
     ["method.algorithm=fedprox", "method.mu=0.01"],
     ["method.algorithm=scaffold"],

@@ -211,9 +211,10 @@ def test_engines_agree_and_records_hold_the_terms(ensemble, tmp_path, capsys):
     result, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean", "hardware.workers=2")
     assert set(rows[0]["distil_terms"]) == {"kd", "rkd", "hint"}
     assert result["distilled"]["terms"] == rows[0]["distil_terms"]
-    _, other, found = run(tmp_path / "loop", *words, "hardware.engine=loop")
-    assert [row["distil_loss"] for row in other] == pytest.approx([row["distil_loss"] for row in rows], abs=1e-9)
-    assert all((found[name] - weights[name]).abs().max() < 1e-9 for name in weights)
+    for engine in ("loop", "stacked"):
+        _, other, found = run(tmp_path / engine, *words, f"hardware.engine={engine}")
+        assert [row["distil_loss"] for row in other] == pytest.approx([row["distil_loss"] for row in rows], abs=1e-9)
+        assert all((found[name] - weights[name]).abs().max() < 1e-9 for name in weights)
     assert main([*RUN, "method.distil.terms.rkd.weight=1e7", f"paths.out={tmp_path / 'large'}"]) == 0
     assert "warning: method.distil.terms.rkd begins as" in capsys.readouterr().out
 
