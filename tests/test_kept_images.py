@@ -11,6 +11,7 @@ from knot_runner.cli.main import main
 from knot_runner.engine.store import Store
 from knot_runner.engine.tensor_file import mapped_arrays
 from knot_runner.pipelines.runs import kept_images
+from knot_runner.provenance import fingerprints
 from knot_runner.util.shared_memory import Memory, map_file, place_in_file
 from knot_runner.util.workers import SharedArrays
 
@@ -53,8 +54,10 @@ def again(tmp_path, *more):
 
 @pytest.fixture
 def read(monkeypatch):
-    """How often files are read; what takes a moment counts as slow."""
+    """How often files are read; what takes a moment counts as slow, and files just written as settled: else what is
+    recorded of them would change a moment later."""
     monkeypatch.setattr(kept_images, "SLOW", 0.0)
+    monkeypatch.setattr(fingerprints, "TICK", -1)
     counted, real = [], kept_images._keep
     monkeypatch.setattr(kept_images, "_keep", lambda *given: (counted.append(1), real(*given))[1])
     return counted
