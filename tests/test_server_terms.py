@@ -1,13 +1,12 @@
 """The server's distillation by loss terms, against loops typed out by hand."""
 
-import dataclasses
-import functools
-
 import pytest
 import torch
 
 from knot_runner.cli.main import main
+from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import MlpSettings
+from knot_runner.config.settings.run_id import run_id
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.server_terms import check_server_terms
@@ -131,20 +130,15 @@ def test_features_of_each_client_are_compared_by_themselves():
     close(one.state["weights"], one.by_hand(loss))
 
 
-@functools.cache
-def of_terms(*names):
-    return Distilled(terms={name: {"weight": 1.0} for name in names})
-
-
 @pytest.mark.parametrize("name", ["sinkhorn", "hint", "sp", "rkd", "pkt", "crd", "triplet"])
 def test_every_term_that_needs_no_label_teaches_the_server(name):
-    one = of_terms(name)
+    one = Distilled(terms={name: {"weight": 1.0}})
     assert (one.state["weights"] - one.averaged["weights"]).abs().max() > 1e-6
     assert one.row["distil_terms"][name]["weight"] == 1.0 and one.row["distil_loss"] > 0
 
 
 def test_the_first_ratio_is_to_the_loss_of_a_uniform_guess():
-    """The clients' mean features at the averaged model, on all of the transfer set, which eight batches hold."""
+    """Of the averaged model, on all of the transfer set, which eight batches hold."""
     one = Distilled(terms={"kd": {"weight": 2.0, "tau": 1.0}}, batch=4)
     q = torch.softmax(one.clients()[1].mean(0), -1)
     first = softened(one.outputs(one.averaged["weights"], TRANSFER)[1], q, 1.0)
@@ -219,11 +213,8 @@ def test_engines_agree_and_records_hold_the_terms(ensemble, tmp_path, capsys):
     assert "warning: method.distil.terms.rkd begins as" in capsys.readouterr().out
 
 
-def test_no_terms_is_the_run_that_it_was(tmp_path):
-    """Settings dataclasses that earlier versions recorded lack the key; with terms the loss is not read."""
-    from knot_runner.composing.commands import compose_jobs
-    from knot_runner.config.settings.run_id import run_id
-
+def test_no_terms_is_the_run_that_it_was():
+    """Configs that earlier versions recorded lack the key; with terms the loss is not read."""
     (job,) = compose_jobs(TINY_FEDDF, None)
     method = job.config["method"]
     assert method["distil"]["terms"] == {}
@@ -234,5 +225,5 @@ def test_no_terms_is_the_run_that_it_was(tmp_path):
         (other,) = compose_jobs([*RUN, word], None)
         ids.append(other.run_id)
     assert ids[0] == ids[1]
-    changed = dataclasses.replace(distil(terms=KD), batch=7)
-    assert changed.terms == KD
+    (other,) = compose_jobs([*RUN, "method.distil.terms.kd.tau=3"], None)
+    assert other.run_id != ids[0]
