@@ -140,6 +140,14 @@ def test_single_precision_is_the_loops_within_rounding(momentum, temperature):
     assert found.loss == pytest.approx(wanted.loss, rel=1e-5) and found.loss > 3
 
 
+@pytest.mark.parametrize(("dtype", "rounding"), [(torch.float64, 1e-14), (torch.float32, 1e-6)])
+def test_exponentials_are_as_exact_as_their_type(dtype, rounding):
+    """The loss before any step, of logits whose exponentials are not all alike."""
+    recipe = Recipe((Phase(1),), 40, False, 0.001)
+    found, wanted = trained_by_both((9, 9), [30], 21, 40, recipe, dtype=dtype, scale=3.0)
+    assert found.steps == 1 and found.loss == pytest.approx(wanted.loss, rel=rounding)
+
+
 def test_what_diverges_is_not_finite():
     """Also where ReLU closes every unit of some rows, and beyond the batch."""
     recipe = Recipe((Phase(9),), 18, False, 1e12)
