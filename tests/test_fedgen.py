@@ -40,7 +40,7 @@ class Rounds:
     def __init__(self, rounds, engine=None, members=None, **changes) -> None:
         self.world = make_world([HIDDEN])
         self.data, engine = self.world.engine.data, engine or self.world.engine
-        federation = dataclasses.replace(self.world.federation, labels=self.data.labels)
+        federation = self.world.federation
         self.federation = federation if members is None else federation.cluster(members)
         self.hp, self.method = settings("fedgen", **{"generator": spec_of(), **changes}), METHODS["fedgen"]
         state, self.states, self.seen, self.rows = self.method.init(self.hp, self.federation), [], [], []

@@ -207,15 +207,30 @@ def test_results_that_cannot_be(tmp_path):
 
 
 BAD = [
-    (["method=feddistill"], "privacy: clients of algorithm=feddistill send mean logits and counts of their labels"),
-    (["method=feddistill"], "one of fedavg, fedprox, scaffold, fedrep, fedper, ditto, apfl, fedala, fedsoup would fit"),
-    (["method=fedmd", "partition.transfer=0.2"], "privacy: clients of algorithm=fedmd send logits of public examples"),
-    (["method=fedgen"], "privacy: clients of algorithm=fedgen send how many examples of each label they have"),
+    (
+        ["method=local"],
+        "one of fedavg, fedprox, scaffold, fedgen, fedrep, fedper, feddistill, fedmd, ditto, apfl, fedala",
+    ),
+    (["method=feddistill", "privacy.sampling=fixed"], "clients of algorithm=feddistill send, by what they have kept"),
+    (
+        ["method=fedmd", "partition.transfer=0.2", "privacy.sampling=fixed"],
+        "algorithm=fedmd send, by what they have kept",
+    ),
+    (["method=fedgen", "privacy.label_scale=0"], "privacy.label_scale: 0.0 is not above 0"),
+    (["method=fedmd", "partition.transfer=0.2", "privacy.clip_logits=-1"], "privacy.clip_logits: -1.0 is not above 0"),
+    (
+        ["method=fedmd", "partition.transfer=0.2", "method.distil.ensemble=each"],
+        "method.distil.ensemble: each reads every client's logits by themselves",
+    ),
     (["method=local"], "privacy: clients of algorithm=local send nothing that noise could cover"),
     (["method=scaffold", "privacy.sampling=fixed"], "privacy.sampling: with fixed, who was drawn before shows in what"),
     (["method=fedper", "privacy.sampling=fixed"], "clients of algorithm=fedper send, by what they have kept since"),
     (["method=fedsoup", "privacy.sampling=fixed"], "poisson, or all 6 clients in every round, would fit"),
-    (["method=feddf", "partition.transfer=0.2"], "method.distil: the server asks the clients' own models"),
+    (
+        ["method=feddf", "partition.transfer=0.2", "method.distil.weighting=E"],
+        "method.distil.weighting: E weighs clients by their own data or logits",
+    ),
+    (["method=feddf_rkd", "partition.transfer=0.3", "model.hidden=[8]"], "method.distil.terms.rkd: reads inner layers"),
     (["method=clustered_fedavg"], "method.clustering: the distances between the clients' data are not private"),
     (["method.aggregation=weighted"], "method.aggregation: what one client can change of a weighted mean"),
     (["partition=centralised"], "privacy: partition=centralised has one client"),

@@ -15,14 +15,15 @@ from knot_runner.config.settings.families import FAMILIES, load
 class Exchange:
     """A second step after the fold of a federated round: inference by models, then perhaps further training.
 
-    ``plan_inference(hp, state, federation, round, trained) -> inferences``, none where nothing follows;
+    ``plan_inference(hp, state, federation, round, trained) -> inferences``, None where nothing follows: in private
+    training a round without participants is one, too, whose sums are noise;
     ``plan_training(hp, state, federation, round, trained, logits) -> requests``, perhaps none; ``fold(hp, state,
     federation, round, trained, logits, distilled) -> (state, row)``, as of a method. ``state``: after the method's
     fold; ``trained``: the results of the round's clients; ``logits``: those of the inferences, in order;
     ``distilled``: those of the training. ``answered_by``: who runs the inferences, for counting costs.
     """
 
-    plan_inference: Callable[..., list[Any]]
+    plan_inference: Callable[..., list[Any] | None]
     plan_training: Callable[..., list[Any]]
     fold: Callable[..., tuple[dict[str, Any], dict[str, Any]]]
     answered_by: Literal["server", "clients"] = "server"

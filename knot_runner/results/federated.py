@@ -91,7 +91,9 @@ class FleetFacts:
 @dataclass(kw_only=True)
 class PrivacyFacts:
     """The guarantee (epsilon, delta) after ``rounds`` (epsilon None: infinite), its ``accountant`` and relation of
-    ``neighbours``; ``clipped``: share of clipped updates; ``median_norm``: median update norm before clipping."""
+    ``neighbours``; ``clipped``: share of clipped updates; ``median_norm``: median update norm before clipping. Of
+    clients that send logits and no models, both are of these, and ``clip_logits`` is their bound; it is also that of a
+    distilling server, for which a round has two ``messages``."""
 
     epsilon: Amount | None
     delta: Annotated[float, Between(0.0, 1.0)]
@@ -105,6 +107,8 @@ class PrivacyFacts:
     accountant: str | None
     clipped: Share | None
     median_norm: Amount | None
+    clip_logits: Amount | None = None
+    messages: Count = 1
 
     def __post_init__(self) -> None:
         require(self.noise_multiplier > 0 or self.epsilon is None, "epsilon", "is finite, but there was no noise")

@@ -43,6 +43,11 @@ class UserPrivacySettings:
     #: scaffold: S; changes of control variates, which are gradients, are clipped times S training.lr: as large as the
     #: model's change where a client takes S steps. Set beforehand, not from the data
     control_steps: Positive = 50.0
+    #: fedgen: shares of a client's labels are clipped along with its model, times this and clip_norm
+    label_scale: Positive = 0.3
+    #: B of fedmd, feddistill and servers that distil: logits, less their mean, are clipped to this norm, in the root
+    #: mean square over the examples that a client answers
+    clip_logits: Positive = 5.0
 
     def __post_init__(self) -> None:
         one = (self.noise_multiplier is None) != (self.epsilon is None)
@@ -56,13 +61,10 @@ def check_privacy(settings: Settings, method: Any) -> None:
     if not isinstance(method, FederatedSettings):
         raise UserError(f"privacy: method={method.name} has no clients that train in rounds; null is right")
     _check_sent(method)
-    wrong = {
-        "distil": (method.distil, "the server asks the clients' own models, which are not clipped"),
-        "clustering": (method.clustering, "the distances between the clients' data are not private"),
-    }
-    for key, (value, why) in wrong.items():
-        if value is not None:
-            raise UserError(f"method.{key}: {why}; with privacy null is right")
+    if method.clustering is not None:
+        raise UserError(
+            "method.clustering: the distances between the clients' data are not private; with privacy null is right"
+        )
     if settings.fleet is not None:
         raise UserError(
             "fleet: who is available, and who is late, decides who takes part, which the accountant does not know; "
@@ -90,3 +92,21 @@ def _check_sent(method: FederatedSettings) -> None:
         raise UserError(
             f"privacy: clients of algorithm={method.algorithm} {algorithm.not_private}; one of {fits} would fit"
         )
+    if method.distil is None:
+        return
+    if method.distil.ensemble != "logits":
+        raise UserError(
+            f"method.distil.ensemble: {method.distil.ensemble} reads every client's logits by themselves, and only "
+            "their sum is private; with privacy logits is right"
+        )
+    if method.distil.weighting != "A":
+        raise UserError(
+            f"method.distil.weighting: {method.distil.weighting} weighs clients by their own data or logits, which are "
+            "not clipped; with privacy A is right"
+        )
+
+
+def unread_privacy_keys(algorithm: str, distils: bool) -> list[str]:
+    """Keys of ``privacy`` that a run of ``algorithm`` does not read; ``distils``: whether clients answer examples."""
+    read = {*federated_algorithm(algorithm).privacy_keys, *(("clip_logits",) if distils else ())}
+    return [key for key in ("control_steps", "label_scale", "clip_logits") if key not in read]

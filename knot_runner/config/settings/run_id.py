@@ -7,9 +7,9 @@ from typing import Any
 
 from knot_runner.config.plugins import as_written
 from knot_runner.config.settings.families import family_of_algorithm
-from knot_runner.config.settings.methods.algorithms import federated_algorithm
 from knot_runner.config.settings.methods.server_distillation import used_of_server
 from knot_runner.config.settings.partition import SHARE_KEYS, held_out_shares, party_shares, transfer_group
+from knot_runner.config.settings.privacy import unread_privacy_keys
 from knot_runner.config.settings.training_run_id import used_of_stage, used_of_training, used_stragglers
 from knot_runner.config.strict import digest, without
 
@@ -99,8 +99,9 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     shares = held_out_shares(config) if family_of_algorithm(method["algorithm"]).holds_out else {}
     if counted.get("fleet", {}).get("mode") == "sync":  # there is no staleness in synchronous rounds
         used["fleet"] = without(counted["fleet"], "staleness_exponent")
-    if "privacy" in counted and not federated_algorithm(method["algorithm"]).controls:
-        used["privacy"] = without(counted["privacy"], "control_steps")
+    if "privacy" in counted:
+        unread = unread_privacy_keys(method["algorithm"], "distil" in method)
+        used["privacy"] = without(counted["privacy"], *unread)
     return {**used, "partition": {**used["partition"], **shares}} if shares else used
 
 

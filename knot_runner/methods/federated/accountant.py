@@ -4,6 +4,8 @@ The sum of clipped updates with noise is a Gaussian mechanism of a sampled group
 ``poisson``: neighbours differ in one client's being there, and the sum in at most C (Mironov et al. 2019);
 ``fixed``: a number of clients drawn without replacement, for which neighbours differ in one client's data, and the sum
 in at most 2 C, so that the mechanism's noise multiplier is z / 2 (Wang et al. 2019, Theorem 27).
+Clients that send m vectors in a round, each with a bound and noise of its own, send one vector whose noise multiplier
+is z / sqrt(m).
 """
 
 from __future__ import annotations
@@ -93,12 +95,12 @@ def _without_replacement(privacy: UserPrivacy) -> bool:
 
 
 def _event(privacy: UserPrivacy, multiplier: float) -> Any:
-    """One round."""
-    library = _library()
+    """One round, in which each participant's messages are together one vector."""
+    library, relative = _library(), multiplier / math.sqrt(privacy.messages)
     if _without_replacement(privacy):
-        noise = library.GaussianDpEvent(multiplier / 2)
+        noise = library.GaussianDpEvent(relative / 2)
         return library.SampledWithoutReplacementDpEvent(privacy.clients, privacy.participants, noise)
-    return library.PoissonSampledDpEvent(privacy.rate, library.GaussianDpEvent(multiplier))
+    return library.PoissonSampledDpEvent(privacy.rate, library.GaussianDpEvent(relative))
 
 
 def _relation(privacy: UserPrivacy) -> Any:

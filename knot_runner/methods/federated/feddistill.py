@@ -2,7 +2,8 @@
 
 A client minimises CE with the true label plus ``weight`` times a distance to the others' mean logits of that label; its
 model stays its own. State, beyond :mod:`own_models`: ``label_logits/<k>`` [C, C], row y the mean logits of client k for
-its examples of label y, and ``label_counts/<k>`` [C], how many these were, of clients that have taken part.
+its examples of label y, and ``label_counts/<k>`` [C], how many these were, of clients that have taken part. In private
+training ``label_logits/all`` and ``label_counts/all`` instead, see :mod:`private_logits`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ def plan_regularised(
 
 def others_means(state: FederatedState, federation: Federation, client: int) -> tuple[Tensor, Tensor] | None:
     """(Mean logits [C, C], float64, of each label over the other clients that have sent some of it, whether there are
-    any [C]); None before another has sent anything."""
+    any [C]); None before another has sent anything. In private training those of the last round's participants, the
+    same for everybody."""
+    if "label_counts/all" in state:
+        return state["label_logits/all"].double(), state["label_counts/all"] > 0
     sent = [other for other in federation.numbers if other != client and f"label_logits/{other}" in state]
     if not sent:
         return None
@@ -96,15 +100,28 @@ def fold_label_means(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor], distilled: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
-    """Stores what each participant sends: mean logits and count of each of its labels."""
+    """Stores what each participant sends: mean logits and count of each of its labels; in private training the noisy
+    means of all of them."""
+    if federation.privacy is not None:
+        from knot_runner.methods.federated.private_logits import private_label_means
+
+        shared, row = private_label_means(federation, round, trained, logits)
+        return {**state, **shared}, row
     sent: FederatedState = {}
     for result, own in zip(trained, logits, strict=True):
-        labels = federation.train_labels[federation.clients[result.client].train]
-        counts = torch.bincount(labels, minlength=own.shape[1])
-        total = torch.zeros(own.shape[1], own.shape[1], dtype=torch.float64).index_add_(0, labels, own.double())
-        sent[f"label_logits/{result.client}"] = (total / counts.clamp_min(1)[:, None]).to(own.dtype)
+        means, counts = means_by_label(federation, result.client, own)
+        sent[f"label_logits/{result.client}"] = means.to(own.dtype)
         sent[f"label_counts/{result.client}"] = counts
     return {**state, **sent}, {}
+
+
+def means_by_label(federation: Federation, client: int, logits: Tensor) -> tuple[Tensor, Tensor]:
+    """(Mean of the ``logits`` [n, C] that the client gives its training examples, for each label [C, C], float64, 0
+    without any; how many it has of each [C])."""
+    labels = federation.train_labels[federation.clients[client].train]
+    counts = torch.bincount(labels, minlength=logits.shape[1])
+    total = torch.zeros(logits.shape[1], logits.shape[1], dtype=torch.float64).index_add_(0, labels, logits.double())
+    return total / counts.clamp_min(1)[:, None], counts
 
 
 FEDDISTILL = Method(

@@ -55,9 +55,16 @@ def fold(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
-    """The mean of what was trained, and the generator trained by the participants' last layers."""
-    after, row = averaging.fold(hp, state, federation, round, requests, trained)
-    heads = [_head(federation, result) for result in trained]
+    """The mean of what was trained, and the generator trained by the participants' last layers; in private training by
+    the new global model's."""
+    if federation.privacy is None:
+        after, row = averaging.fold(hp, state, federation, round, requests, trained)
+        heads = [_head(federation, result.weights, counts_by_label(federation, result)) for result in trained]
+    else:
+        from knot_runner.methods.federated.private_fedgen import private_fold_labels
+
+        after, counts, row = private_fold_labels(hp, state, federation, round, trained)
+        heads = [_head(federation, after["weights"], counts)]
     model = _generator(hp, federation)
     latent_generator.load_generator(model, state)
     made, loss = latent_generator.train_generator(hp.generator, model, state, heads, federation.seed, round)
@@ -124,13 +131,17 @@ def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
     return found["weight"], found["bias"]
 
 
-def _head(federation: Federation, result: Trained) -> Head:
-    """Returns a participant's last layer, which is part of the model that it sends, and its label counts, sent in
-    addition."""
-    named = flat.views(result.weights, _head_fields(federation))
-    weight, bias = named.values()
+def _head(federation: Federation, weights: Tensor, counts: Tensor) -> Head:
+    """Returns the last layer of a model [P], which is part of what a participant sends, with its label ``counts`` [C],
+    sent in addition."""
+    weight, bias = flat.views(weights, _head_fields(federation)).values()
+    return Head(weight, bias, counts)
+
+
+def counts_by_label(federation: Federation, result: Trained) -> Tensor:
+    """How many training examples of each label a participant has, [C]."""
     labels = federation.train_labels[federation.clients[result.client].train]
-    return Head(weight, bias, torch.bincount(labels, minlength=len(bias)))
+    return torch.bincount(labels, minlength=len(federation.labels.names))
 
 
 FEDGEN = Method(init, plan, fold, averaging.deployed, exchange=DISTILLATION)

@@ -37,10 +37,18 @@ def fold_clients(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor], distilled: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
-    """Stores every participant's distilled model; accuracies are on its own test examples."""
+    """Stores every participant's distilled model; accuracies are on its own test examples. In private training also
+    the norms of the participants' logits before clipping."""
+    norms = {}
+    if federation.privacy is not None:
+        from knot_runner.methods.federated.private_logits import logits_row
+
+        norms = logits_row(federation, logits)
+    if not distilled:
+        return state, norms
     tested = sum(len(federation.clients[result.client].test) for result in distilled)
     row = distilled_row(distilled, tested if federation.training.measures(round) else 0)
-    return {**state, **kept_models(distilled)}, row
+    return {**state, **kept_models(distilled)}, row | norms
 
 
 FEDMD = Method(

@@ -130,8 +130,8 @@ def _parts(
     for number, cluster in enumerate(clusters):
         own, members = cluster_state(state, number), set(cluster.numbers)
         own_results = [result for result in trained if result.client in members]
-        inferences = exchange.plan_inference(hp, own, cluster, round, own_results) if own_results else []
-        yield _ClusterRound(number, cluster, own, own_results, inferences)
+        inferences = exchange.plan_inference(hp, own, cluster, round, own_results) if own_results else None
+        yield _ClusterRound(number, cluster, own, own_results, inferences or [])
 
 
 def _plan_inference(

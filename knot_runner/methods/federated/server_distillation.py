@@ -28,12 +28,12 @@ ENSEMBLE = "ensemble"
 
 def client_inferences(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained]
-) -> list[Inference]:
+) -> list[Inference] | None:
     """Requests inference of each of the round's clients on the transfer set, then on the random examples, if the
-    weighting uses biases."""
+    weighting uses biases; None in rounds that do not distil."""
     spec = hp.distil
     if spec is None or not spec.distils(round):
-        return []
+        return None
     row_sets = [_examples(spec, federation, round).unique()]
     if needs_bias(spec.weighting):
         row_sets.append(federation.random)
@@ -66,7 +66,12 @@ def distillation_request(
     shares = [size / sum(sizes) for size in sizes]
     teacher_logits = dict(zip([str(result.client) for result in trained], logits[: len(trained)], strict=True))
     weighting, weights = spec.weighting, None
-    if spec.ensemble == "logits":
+    if federation.privacy is not None:
+        from knot_runner.methods.federated.private_logits import private_mean_logits
+
+        teacher_logits = {ENSEMBLE: private_mean_logits(federation, round, len(rows), logits)}
+        weighting, shares = "A", [1.0]
+    elif spec.ensemble == "logits":
         weights = client_weights(spec, logits[: len(trained)], shares, biases)
         teacher_logits = {ENSEMBLE: mean_logits(logits[: len(trained)], weights)}
         weighting, shares, biases = "A", [1.0], None
@@ -109,10 +114,16 @@ def fold_server(
     logits: list[Tensor], distilled: list[Trained],
 ) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
     """The distilled model in the place of the averaged one; its loss and steps, and in rounds that are measured the
-    accuracy on the test examples before distillation (of the averaged model) and after."""
+    accuracy on the test examples before distillation (of the averaged model) and after. In private training also
+    ``logits_clipped``, the share of the clients whose logits were clipped."""
     (server,) = distilled
     tested = len(federation.server.test) if federation.training.measures(round) else 0
-    return {**state, "weights": server.weights, "buffers": server.buffers}, distilled_row(distilled, tested)
+    row = distilled_row(distilled, tested)
+    if federation.privacy is not None and trained:
+        from knot_runner.methods.federated.private_logits import logits_row
+
+        row["logits_clipped"] = logits_row(federation, logits)["clipped"]
+    return {**state, "weights": server.weights, "buffers": server.buffers}, row
 
 
 def distilled_row(distilled: list[Trained], tested: int) -> dict[str, Any]:

@@ -42,9 +42,12 @@ from knot_runner.util.errors import UserError
 _KEY = "method.distil.terms"
 
 
-def check_server_terms(hp: FederatedSettings, networks: Sequence[Network], examples: int) -> None:
+def check_server_terms(
+    hp: FederatedSettings, networks: Sequence[Network], examples: int, private: bool = False
+) -> None:
     """Raises :class:`UserError` for terms that do not fit the clients' ``networks`` or the number of transfer
-    ``examples``, that read labels, which these have none of, or inner layers of clients that send no models."""
+    ``examples``, that read labels, which these have none of, or inner layers of clients that send no models; in
+    ``private`` training nobody sees those."""
     sends_models = METHODS[hp.algorithm].exchange.answered_by == "server"
     for network in networks:
         for found in read_terms(hp.distil.terms, network, [network], _KEY):
@@ -54,6 +57,11 @@ def check_server_terms(hp: FederatedSettings, networks: Sequence[Network], examp
             if found.pairs and not sends_models:
                 raise UserError(
                     f"{where}: reads inner layers, and clients of {hp.algorithm} send logits alone; kd or sinkhorn "
+                    "would fit"
+                )
+            if found.pairs and private:
+                raise UserError(
+                    f"{where}: reads inner layers of every client's model, and only sums are private; kd or sinkhorn "
                     "would fit"
                 )
             require_batch(found.name, min(hp.distil.batch, examples), "the transfer set's batch", _KEY)

@@ -20,8 +20,13 @@ from knot_runner.engine.seeds import generator
 @dataclass(frozen=True)
 class UserPrivacy:
     """``clip_norm`` C (None: not clipped), ``noise_multiplier`` z, and how ``participants`` of ``clients`` are drawn:
-    qK of K, with ``poisson`` each independently, so that this is a round's mean number. ``control_scale``: what the
-    change of a control variate is multiplied by before it is clipped along with the model's (SCAFFOLD)."""
+    qK of K, with ``poisson`` each independently, so that this is a round's mean number.
+
+    ``control_scale``, ``label_scale``: what the change of a control variate (SCAFFOLD), and shares of labels (FedGen),
+    are multiplied by before they are clipped along with the model's change. ``clip_logits``: of :mod:`private_logits`.
+    ``messages``: how many vectors a client sends in a round, each clipped to its own bound and covered by noise of z
+    times that: as one vector, in units of its bounds, they change by sqrt(messages) at most.
+    """
 
     clip_norm: float | None
     noise_multiplier: float
@@ -29,6 +34,9 @@ class UserPrivacy:
     participants: int
     clients: int
     control_scale: float = 1.0
+    label_scale: float = 1.0
+    clip_logits: float = 1.0
+    messages: int = 1
 
     @property
     def rate(self) -> float:
@@ -55,19 +63,20 @@ def private_mean(
 
 
 def private_sum(
-    privacy: UserPrivacy, seed: int, round: int, total: Tensor, updates: Iterable[Tensor]
+    privacy: UserPrivacy, seed: int, round: int, total: Tensor, updates: Iterable[Tensor], message: str = "noise"
 ) -> tuple[Tensor, list[float]]:
     """sum_k clip(u_k) + N(0, z^2 C^2 I) of the ``updates`` u_k [n], float64, added to ``total`` [n], which is zero;
     and their norms before clipping.
 
-    The noise is drawn from (seed, round), so that a resumed run adds the same; without participants there is only it.
+    The noise is drawn from (seed, round, ``message``), so that a resumed run adds the same, and another message of the
+    round other noise; without participants there is only it.
     """
     norms = []
     for update in updates:
         norms.append(float(update.norm()))
         total.add_(update, alpha=shrinks_by(privacy, norms[-1]))
     if privacy.noise_multiplier:
-        noise = torch.randn(total.shape, dtype=torch.float64, generator=generator(seed, "privacy noise", round))
+        noise = torch.randn(total.shape, dtype=torch.float64, generator=generator(seed, f"privacy {message}", round))
         total.add_(noise, alpha=privacy.noise_multiplier * privacy.clip_norm)
     return total, norms
 

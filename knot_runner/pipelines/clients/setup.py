@@ -109,7 +109,8 @@ def make_setup(context: RunContext) -> Setup:
     if context.hp.distil is not None and context.hp.distil.terms:
         from knot_runner.methods.federated.server_terms import check_server_terms
 
-        check_server_terms(context.hp, [one.network for one in architectures], len(server["transfer"]))
+        networks, private = [one.network for one in architectures], settings.privacy is not None
+        check_server_terms(context.hp, networks, len(server["transfer"]), private)
     training = settings.training
     if isinstance(settings.partition, Centralised):
         training = dataclasses.replace(training, participants=1, epochs=1)

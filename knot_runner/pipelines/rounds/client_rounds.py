@@ -47,7 +47,8 @@ def client_rounds(
         return run_exchange(method, context.hp, federation, engine, round, state, trained, see)
 
     def see(inferences: list[Inference], logits: list[Tensor], distillation: list[LocalTraining]) -> None:
-        after.update(inferences=inferences, distillation=distillation, classes=logits[0].shape[1])
+        classes = logits[0].shape[1] if logits else 0
+        after.update(inferences=inferences, distillation=distillation, classes=classes)
 
     def observe(round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
         row = measure(round, state, RoundWork(requests, **after), trained, training.measures(round))
@@ -71,14 +72,14 @@ def run_exchange(
 ) -> tuple[FederatedState, LogRow]:  # fmt: skip
     """Runs the method's :class:`Exchange` after the fold of ``round``, if it has one; returns the new state and its log
     entries. ``see`` receives the exchange's requests. Raises :class:`DivergedError`."""
-    steps = method.exchange
-    inferences = steps.plan_inference(hp, state, federation, round, trained) if steps and trained else []
-    if not inferences:
+    steps, private = method.exchange, federation.privacy is not None
+    inferences = steps.plan_inference(hp, state, federation, round, trained) if steps and (trained or private) else None
+    if inferences is None or not (inferences or private):
         return state, {}
-    logits = engine.logits(inferences)
+    logits = engine.logits(inferences) if inferences else []
     requests = steps.plan_training(hp, state, federation, round, trained, logits)
     see(inferences, logits, requests)
-    distilled = engine.train(requests)
+    distilled = engine.train(requests) if requests else []
     check_outcomes(round, distilled, federation)
     return steps.fold(hp, state, federation, round, trained, logits, distilled)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from knot_runner.config.settings import Settings
 from knot_runner.config.settings.methods.algorithms import federated_algorithm
-from knot_runner.config.settings.privacy import UserPrivacySettings
+from knot_runner.config.settings.privacy import UserPrivacySettings, unread_privacy_keys
 from knot_runner.methods.federated.accountant import accountant_name, epsilon_after, neighbours, noise_for
 from knot_runner.methods.federated.user_privacy import UserPrivacy
 from knot_runner.methods.federation import Federation
@@ -47,9 +47,17 @@ def _mechanism(federation: Federation, settings: Settings) -> UserPrivacy:
             "by what they have kept since, which the accountant does not cover; poisson, or all "
             f"{clients} clients in every round, would fit"
         )
-    scale = spec.control_steps * federation.training.lr
+    known = federated_algorithm(algorithm)
     return UserPrivacy(
-        spec.clip_norm, spec.noise_multiplier or 0.0, spec.sampling, participants, clients, control_scale=scale
+        spec.clip_norm,
+        spec.noise_multiplier or 0.0,
+        spec.sampling,
+        participants,
+        clients,
+        control_scale=spec.control_steps * federation.training.lr,
+        label_scale=spec.label_scale * (spec.clip_norm or 1.0),
+        clip_logits=spec.clip_logits,
+        messages=2 if known.averages and settings.method["distil"] is not None else 1,
     )
 
 
@@ -60,9 +68,11 @@ def privacy_notes(settings: Settings, federation: Federation) -> list[str]:
         return ["privacy.noise_multiplier: 0 adds no noise, so epsilon is infinite (null in the records)"]
     rounds = federation.training.rounds
     delta = _delta(spec, privacy.clients)
+    averages = federated_algorithm(settings.method["algorithm"]).averages
+    released = "the global models" if averages else "the clients' mean logits"
     notes = [
         f"privacy: {guarantee(epsilon_after(privacy, delta)(rounds), delta, rounds)}, noise multiplier "
-        f"{privacy.noise_multiplier:g}; it is of the global models, simulated, and not of the accuracies in the records"
+        f"{privacy.noise_multiplier:g}; it is of {released}, simulated, and not of the accuracies in the records"
     ]
     if delta > 1 / privacy.clients:
         notes.append(f"privacy.delta: {delta:g} is more than 1 / {privacy.clients} clients; less is usual")
@@ -103,6 +113,9 @@ def privacy_facts(settings: Settings, federation: Federation, rounds: int, rows:
         "clipped": sum(clipped) / len(norms) if norms else None,
         "median_norm": statistics.median(norms) if norms else None,
     }
+    method = settings.method
+    if "clip_logits" not in unread_privacy_keys(method["algorithm"], method["distil"] is not None):
+        facts |= {"clip_logits": privacy.clip_logits, "messages": privacy.messages}
     return {"privacy": facts}
 
 

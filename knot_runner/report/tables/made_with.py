@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from knot_runner.config.settings.methods.algorithms import federated_algorithm
 from knot_runner.config.settings.partition import SHARE_KEYS, party_shares, transfer_group
+from knot_runner.config.settings.privacy import unread_privacy_keys
 from knot_runner.config.strict import without
 
 
@@ -111,14 +113,19 @@ def _grouped(configs: list[dict[str, Any]]) -> list[str]:
 
 def _private(configs: list[dict[str, Any]]) -> list[str]:
     """Settings of clipping and noise on clients' updates, if any."""
-    found = [config["privacy"] for config in configs if config.get("privacy")]
-    return list(dict.fromkeys(_mechanism(privacy) for privacy in found))
+    found = [config for config in configs if config.get("privacy")]
+    return list(dict.fromkeys(_mechanism(config["privacy"], config["method"]) for config in found))
 
 
-def _mechanism(privacy: dict[str, Any]) -> str:
+def _mechanism(privacy: dict[str, Any], method: dict[str, Any]) -> str:
     z, clip = privacy["noise_multiplier"], privacy["clip_norm"]
     noise = f"epsilon {privacy['epsilon']:g}" if z is None else f"noise multiplier {z:g}"
-    norm = "not clipped" if clip is None else f"updates clipped to {float(clip):g}"
+    bounds = []
+    if federated_algorithm(method["algorithm"]).averages:
+        bounds.append(f"updates clipped to {float(clip or 0):g}")
+    if "clip_logits" not in unread_privacy_keys(method["algorithm"], bool(method.get("distil"))):
+        bounds.append(f"logits clipped to {float(privacy.get('clip_logits', 0)):g} an example")
+    norm = "not clipped" if clip is None else ", ".join(bounds)
     return f"private: {norm}, {noise}, {privacy['sampling']} sampling"
 
 

@@ -48,6 +48,8 @@ class FederatedAlgorithm:
     #: why privacy does not cover what clients send; "" = it does: they send one model each, which is averaged, and
     #: nothing else, or the algorithm's own fold clips all that they send
     not_private: str = "are not known to send one model each and nothing else, and only that is clipped"
+    #: keys of ``privacy`` that are its own
+    privacy_keys: tuple[str, ...] = ()
     #: whether clients keep control variates, whose changes they send along with their models
     controls: bool = False
     #: whether clients choose on held-out examples, so that ``partition.valid`` has a default
@@ -58,7 +60,7 @@ class FederatedAlgorithm:
     @property
     def remembers(self) -> bool:
         """Whether what a client sends depends on the rounds that it took part in before, by what it has kept."""
-        return self.controls or self.keeps != "nothing"
+        return self.controls or self.keeps != "nothing" or not self.averages
 
 
 def _has_weight(value: float | None) -> bool:
@@ -84,13 +86,15 @@ FEDERATED_ALGORITHMS: dict[str, FederatedAlgorithm] = {
         f"{_FEDERATED}scaffold:SCAFFOLD",
         needs_rounds="corrects all clients by the same round's control variates",
         not_private="",
+        privacy_keys=("control_steps",),
         controls=True,
     ),
     "fedgen": FederatedAlgorithm(
         f"{_FEDERATED}fedgen:FEDGEN",
         (OwnKey("generator"),),
         needs_rounds="trains its generator on a round's heads together",
-        not_private="send how many examples of each label they have, which is not clipped",
+        not_private="",
+        privacy_keys=("label_scale",),
     ),
     "fedrep": FederatedAlgorithm(
         _SHARED_BODY, (OwnKey("head_epochs", _has_epochs, "is not at least 1"),), **_OWN_HEADS
@@ -102,14 +106,16 @@ FEDERATED_ALGORITHMS: dict[str, FederatedAlgorithm] = {
         distil="none",
         averages=False,
         needs_rounds=EXCHANGES_PREDICTIONS,
-        not_private="send mean logits and counts of their labels, which are not clipped",
+        not_private="",
+        privacy_keys=("clip_logits",),
     ),
     "fedmd": FederatedAlgorithm(
         f"{_FEDERATED}fedmd:FEDMD",
         distil="needed",
         averages=False,
         needs_rounds=EXCHANGES_PREDICTIONS,
-        not_private="send logits of public examples, which are not clipped",
+        not_private="",
+        privacy_keys=("clip_logits",),
     ),
     "local": FederatedAlgorithm(
         f"{_FEDERATED}own_models:LOCAL",

@@ -1,0 +1,121 @@
+"""Private training of methods that send more than a model, or something else, end to end: FedGen, FedDF, FedMD, FD."""
+
+import functools
+import signal
+
+import pytest
+import torch
+
+from knot_runner.composing.commands import compose_jobs
+from knot_runner.config.settings.run_id import run_id
+from knot_runner.methods.federated.accountant import epsilon_after, noise_for
+from knot_runner.report.records.schema import is_round
+from knot_runner.report.tables.made_with import made_with
+from tests.accounted import accounted, mechanism
+from tests.feddf_runs import run, setup_of
+from tests.forked import Forked, reached
+from tests.test_private_training import CLIPPED, PRIVATE
+from tests.tiny import replaced
+
+TRANSFER = ["partition.transfer=0.2", "method.distil.batch=16"]
+METHODS = {
+    "fedgen": [],
+    "feddf": TRANSFER,
+    "feddf_kd": TRANSFER,
+    "fedmd": TRANSFER,
+    "feddistill": [],
+}
+
+
+@accounted
+@pytest.mark.parametrize(("method", "messages"), [("fedgen", 1), ("feddistill", 1), ("fedmd", 1), ("feddf", 2)])
+def test_epsilon_counts_a_rounds_messages(method, messages, tmp_path, capsys):
+    """As one vector of so many bounded parts: noise multiplier z / sqrt(messages)."""
+    result, rows, _ = run(tmp_path, *PRIVATE, f"method={method}", *METHODS[method])
+    facts, delta = result["privacy"], 6**-1.1
+    spent = epsilon_after(mechanism(0.5 / messages**0.5, 3, 6), delta)
+    assert [row["epsilon"] for row in rows] == pytest.approx([spent(done) for done in (1, 2, 3)], rel=1e-9)
+    assert facts["epsilon"] == rows[-1]["epsilon"] and facts["clipped"] is not None
+    of_logits = {} if method == "fedgen" else {"messages": messages, "clip_logits": 5.0}
+    assert {key: facts[key] for key in ("messages", "clip_logits") if key in facts} == of_logits
+    assert all(is_round(row, number) for number, row in enumerate(rows))
+    released = "the clients' mean logits" if method in ("feddistill", "fedmd") else "the global models"
+    assert f"it is of {released}, simulated" in capsys.readouterr().out
+
+
+@accounted
+def test_noise_is_found_for_all_messages(tmp_path):
+    asked = ["privacy.noise_multiplier=null", "privacy.epsilon=5", "privacy.delta=0.2", "training.participants=6"]
+    words = replaced(PRIVATE, *asked)
+    federation = setup_of(tmp_path, [*words, "method=feddf", *TRANSFER]).federation
+    one = noise_for(mechanism(0.0, 6, 6), 3, 5.0, 0.2)
+    assert federation.privacy.noise_multiplier == pytest.approx(2**0.5 * one, abs=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("method", "reads"),
+    [("fedavg", set()), ("fedgen", {"label_scale"}), ("feddf", {"clip_logits"}), ("fedmd", {"clip_logits"}),
+     ("feddistill", {"clip_logits"}), ("scaffold", {"control_steps"})],
+)  # fmt: skip
+def test_a_methods_own_keys_alone_enter_its_id(method, reads):
+    """Runs of other methods have the names that they had before there were such keys."""
+    words = [*CLIPPED, f"method={method}", *METHODS.get(method, [])]
+    (plain,) = compose_jobs(words, None)
+    for key in ("label_scale", "clip_logits", "control_steps"):
+        (other,) = compose_jobs([*words, f"privacy.{key}=7"], None)
+        assert (plain.run_id != other.run_id) == (key in reads), key
+        without = {name: value for name, value in plain.config["privacy"].items() if name != key}
+        assert (plain.run_id != run_id({**plain.config, "privacy": without})) == (key in reads), key
+
+
+@pytest.mark.parametrize(
+    ("word", "attribute", "value"),
+    [("privacy.label_scale=0.5", "label_scale", 0.1), ("privacy.clip_logits=3", "clip_logits", 3.0),
+     ("privacy.clip_norm=null", "label_scale", 0.3)],
+)  # fmt: skip
+def test_what_is_sent_beside_models_is_clipped_by_its_key(word, attribute, value, tmp_path):
+    federation = setup_of(tmp_path, replaced(CLIPPED, "method=fedgen", word)).federation  # clip_norm is 0.2
+    assert getattr(federation.privacy, attribute) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["method=fedavg"], "private: updates clipped to 0.2, noise"),
+     (["privacy.clip_norm=null"], "private: not clipped,"),
+     (["method=fedmd", *TRANSFER], "private: logits clipped to 5 an example, noise"),
+     (["method=feddf", *TRANSFER], "private: updates clipped to 0.2, logits clipped to 5 an example, noise")],
+)  # fmt: skip
+def test_footnotes_say_what_is_clipped(words, said):
+    (job,) = compose_jobs(replaced(CLIPPED, *words), None)
+    assert said in made_with([job.config])
+
+
+EMPTY = replaced(CLIPPED, "training.participants=1", "training.rounds=6", "seed=2")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("method", METHODS)
+def test_engines_agree_and_a_round_may_have_no_participants(method, tmp_path):
+    words = [*EMPTY, f"method={method}", *METHODS[method], "hardware.precision=float64"]
+    if TRANSFER[0] in words:  # a single client is its own student: Adam would make large what rounding leaves of that
+        words.append("method.distil.optimiser=sgd")
+    _, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
+    assert len(rows) == 6 and any(not row["participants"] for row in rows)
+    assert all(is_round(row, number) for number, row in enumerate(rows))
+    _, other, found = run(tmp_path / "loop", *words, "hardware.engine=loop")
+    assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in rows], rel=1e-7)
+    assert all((found[key] - weights[key]).abs().max() < 1e-6 for key in weights)
+
+
+@pytest.mark.thorough
+@accounted
+@pytest.mark.parametrize("method", METHODS)
+def test_kill_9_and_the_same_command_again_with_more_messages(method, tmp_path):
+    longer = replaced(PRIVATE, f"method={method}", "training.rounds=12", "training.participants=2")
+    longer += METHODS[method]
+    alone = run(tmp_path / "alone", *longer)
+    killed = Forked(*longer, f"paths.out={tmp_path / 'k'}", until=functools.partial(reached, tmp_path / "k", 4))
+    assert killed.wait() == -signal.SIGKILL, killed.said
+    again = run(tmp_path / "k", *longer)
+    assert again[1] == alone[1] and again[0]["privacy"] == alone[0]["privacy"]
+    assert all(torch.equal(again[2][key], value) for key, value in alone[2].items())
