@@ -180,10 +180,11 @@ def matrix_gradient(
 ) -> Tensor:
     """dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>, float64 [K, K], from gradient requests and their results; rows of
     clients without any are 0."""
-    gradients = [(request.start.weights.double() - one.weights.double()) / request.recipe.lr for request, one in found]
-    products = _updates(federation, state["theta/weights"]).products(gradients)
+    moved = [(request.start.weights, one.weights) for request, one in found]
+    rates = torch.tensor([request.recipe.lr for request, _ in found], dtype=torch.float64)
+    products = _updates(federation, state["theta/weights"]).products(moved)
     gradient = torch.zeros_like(state["lambda"])
-    gradient[torch.tensor([request.client for request, _ in found])] = products
+    gradient[torch.tensor([request.client for request, _ in found])] = products / rates[:, None]
     return gradient
 
 

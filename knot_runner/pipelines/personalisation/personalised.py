@@ -152,7 +152,7 @@ class _Work:
         shown = self.kind.measured(self.spec, self.federation, state, round)
         for number, group in itertools.groupby(shown, key=lambda one: one[0]):
             self._record(state, number, [(client, model) for _, client, model in group])
-        give_back_freed()
+            give_back_freed()
         self.context.progress("personalisation", round + 1, self.kind.rounds(self.spec, self.federation), "")
         return state, {}
 
