@@ -1,6 +1,7 @@
 """Private training of methods that send more than a model, or something else, end to end: FedGen, FedDF, FedMD, FD."""
 
 import functools
+import itertools
 import signal
 
 import pytest
@@ -9,11 +10,15 @@ import torch
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings.run_id import run_id
 from knot_runner.methods.federated.accountant import epsilon_after, noise_for
+from knot_runner.methods.federated.private_logits import private_mean_logits
+from knot_runner.methods.federated.user_privacy import private_sum
 from knot_runner.report.records.schema import is_round
 from knot_runner.report.tables.made_with import made_with
 from tests.accounted import accounted, mechanism
 from tests.feddf_runs import run, setup_of
 from tests.forked import Forked, reached
+from tests.methods.federated.conftest import CLASSES
+from tests.methods.federated.test_private_logits import private
 from tests.test_private_training import CLIPPED, PRIVATE
 from tests.tiny import replaced
 
@@ -41,6 +46,21 @@ def test_epsilon_counts_a_rounds_messages(method, messages, tmp_path, capsys):
     assert all(is_round(row, number) for number, row in enumerate(rows))
     released = "the clients' mean logits" if method in ("feddistill", "fedmd") else "the global models"
     assert f"it is of {released}, simulated" in capsys.readouterr().out
+
+
+def test_noise_of_models_and_of_logits_differs():
+    """Else the difference of the two would be free of it."""
+    spec = mechanism(1.0, 1, 2)
+    found = []
+    for message in ("noise", "logits", "labels"):
+        total, _ = private_sum(spec, 0, 0, torch.zeros(5, dtype=torch.float64), [], message)
+        found.append(total)
+    assert not any(torch.equal(*pair) for pair in itertools.combinations(found, 2))
+    world, _ = private(noise_multiplier=1.0)
+    plain, _ = private_sum(world.privacy, 3, 0, torch.zeros(9, CLASSES, dtype=torch.float64), [])
+    assert torch.nn.functional.cosine_similarity(
+        private_mean_logits(world, 0, 9, []).flatten(), plain.flatten(), 0
+    ) < 0.99  # fmt: skip
 
 
 @accounted

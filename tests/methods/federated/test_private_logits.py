@@ -230,3 +230,11 @@ def test_fd_noise_is_of_the_bound():
     large = float((counts > deviation).double().mean())
     assert abs(large - 0.5 * math.erfc(1 / math.sqrt(2))) < 4 * math.sqrt(0.14 / len(counts))
     assert float(counts[counts > 0].min()) >= 1
+
+
+def test_fd_clients_are_not_told_what_is_unknown():
+    federation, engine = private()
+    counts = torch.tensor([2.0, 0.0, 1.0], dtype=torch.float64)
+    state = {"label_logits/all": torch.ones(CLASSES, CLASSES), "label_counts/all": counts}
+    for request in METHODS["feddistill"].plan(settings("feddistill", labels=LABELS), state, federation, 1):
+        assert torch.equal(request.inputs["known"], engine.data.labels[request.rows] != 1)
