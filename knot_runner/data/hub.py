@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,8 @@ from knot_runner.data.readers import FileRecord
 from knot_runner.data.rows import TextTable, read_table
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError, nearest
+
+_COMMIT = re.compile("[0-9a-f]{40}")
 
 
 def load_split(where: str, source: HubSource | ImageHub, split: str) -> Any:
@@ -29,16 +32,33 @@ def load_split(where: str, source: HubSource | ImageHub, split: str) -> Any:
         ) from None
 
 
-def read_hub_texts(name: str, source: HubSource) -> dict[str, list[TextTable]]:
-    """Tables of data set ``name`` per split (train, valid, test, pool, heldout). Raises :class:`UserError`."""
-    return {
-        split: [_table(name, source, theirs) for theirs in names] for split, names in source.splits.items() if names
-    }
+def unpinned_notes(where: str, source: HubSource | ImageHub, rows: Any) -> list[str]:
+    """A note on the commit that ``rows``, a loaded split, are of, where ``source`` names a branch, which may move; []
+    where it names a commit."""
+    if _COMMIT.fullmatch(source.revision):
+        return []
+    urls = " ".join(map(str, rows.info.download_checksums or {}))  # hf://datasets/ID@COMMIT/FILE
+    found = sorted(set(re.findall(rf"{re.escape(source.id)}@({_COMMIT.pattern})/", urls)))
+    if len(found) != 1:
+        return [f"{source.id}: {source.revision} is a branch, which may change, and its commit is not known"]
+    return [f"{source.id}: {source.revision} is a branch, now at {found[0]}; {where}.revision={found[0]} keeps to that"]
 
 
-def _table(name: str, source: HubSource, split: str) -> TextTable:
+def read_hub_texts(name: str, source: HubSource, notes: list[str]) -> dict[str, list[TextTable]]:
+    """Tables of data set ``name`` per split (train, valid, test, pool, heldout); ``notes`` grows. Raises
+    :class:`UserError`."""
+    found = {}
+    for split, names in source.splits.items():
+        if names:
+            found[split] = [_table(name, source, theirs, notes) for theirs in names]
+    return found
+
+
+def _table(name: str, source: HubSource, split: str, notes: list[str]) -> TextTable:
     label = f"{source.id}{f'[{source.config}]' if source.config else ''} {split}"
-    rows = load_split(f"task.datasets.{name}.hub", source, split)
+    where = f"task.datasets.{name}.hub"
+    rows = load_split(where, source, split)
+    notes.extend(note for note in unpinned_notes(where, source, rows) if note not in notes)
     return read_table(label, _records(rows, source), source.columns, source.where)
 
 
@@ -57,16 +77,22 @@ def read_hub_images(source: ImageHub, shape: list[int], classes: list[str]) -> I
         has = ", ".join(source.splits) or "nothing"
         raise UserError(f"task.hub.splits: has {has}; right are train, or train and test")
     numbers: dict[str, int] = {}
-    parts = {part: _images(source, split, shape, classes, numbers) for part, split in source.splits.items()}
-    return ImageParts(parts["train"], parts.get("test"), list(numbers) if source.user else None)
+    parts, notes = {}, []
+    for part, split in source.splits.items():
+        rows = load_split("task.hub", source, split)
+        notes += [note for note in unpinned_notes("task.hub", source, rows) if note not in notes]
+        parts[part] = _images(source, split, rows, shape, classes, numbers)
+    return ImageParts(parts["train"], parts.get("test"), list(numbers) if source.user else None, notes=notes)
 
 
-def _images(source: ImageHub, split: str, shape: list[int], classes: list[str], numbers: dict[str, int]) -> Images:
-    """One split; ``numbers`` (writer -> number) grows by the writers that are new."""
+def _images(
+    source: ImageHub, split: str, rows: Any, shape: list[int], classes: list[str], numbers: dict[str, int]
+) -> Images:
+    """One split of ``rows``; ``numbers`` (writer -> number) grows by the writers that are new."""
     from knot_runner.data.images.checks import check_image_labels
     from knot_runner.data.images.decoding import decode_column  # with Pillow, which texts need not
 
-    rows, where = load_split("task.hub", source, split), f"{source.id} {split}"
+    where = f"{source.id} {split}"
     columns = [column for column in (source.image, source.label, source.user) if column is not None]
     for column in columns:
         if column not in rows.column_names:

@@ -90,7 +90,7 @@ def _read(settings: TaskSettings, name: str, folder: DataFolder | None, seen: _S
     check_raw_labels(name, data, settings.labels)
     source = _checked_source(settings, name, data)
     if isinstance(source, HubSource):
-        tables = read_hub_texts(name, source)
+        tables = read_hub_texts(name, source, seen.notes)
     else:
         files, absent = _files_there(settings, name, source, folder)
         if not files:

@@ -124,3 +124,15 @@ def test_the_hubs_reason_in_one_line(load, monkeypatch) -> None:
 def test_a_hub_that_is_not_set(image_task) -> None:
     with pytest.raises(UserError, match="task.hub: is not set, so task.source=hub has no femnist"):
         load_images(image_task("femnist", source="hub", hub=None), None)
+
+
+def test_a_branch_is_told_with_its_commit_once(load, monkeypatch) -> None:
+    def load_dataset(identity: str, config: str | None, *, revision: str, split: str) -> datasets.Dataset:
+        made = rows(slice(15, 20) if split == "test" else slice(0, 15))
+        made.info.download_checksums = {f"hf://datasets/some/digits@{'ab' * 20}/{split}.parquet": {}}
+        return made
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    said = f"some/digits: main is a branch, now at {'ab' * 20}; task.hub.revision={'ab' * 20} keeps to that"
+    assert [note for note in load(revision="main").notes if "branch" in note] == [said]
+    assert not any("branch" in note for note in load(revision="cd" * 20).notes)
