@@ -45,9 +45,6 @@ def test_the_guides_pieces_go_together(command, tmp_path):
 
 @pytest.mark.parametrize("algorithm", compositions.ALGORITHMS, ids=lambda words: words[0].partition("=")[2])
 @pytest.mark.parametrize("piece", compositions.PIECES)
-def test_a_piece_goes_on_every_algorithm_or_is_refused_in_one_line(piece, algorithm, tmp_path):
-    """A server that distils needs one global model to distil; all else goes together."""
+def test_a_piece_goes_on_every_algorithm(piece, algorithm, tmp_path):
     found = compositions.composed(["task=femnist", f"method={piece}", *algorithm], tmp_path)
-    assert not found.wrong, found
-    own_heads = "feddf" in piece and algorithm == ["method.algorithm=fedper"]
-    assert (found.code == 0) != own_heads, found.said
+    assert not found.wrong and found.code == 0, (found.wrong, found.said)

@@ -2,7 +2,8 @@
 
 FedPer trains both together; FedRep first the head, then the body. The head is the last linear layer (FedWaD's public
 code). The server averages whole models, so that a client that was never drawn uses the averaged head, as there.
-State, beyond FedAvg's: ``head/<client>``, the head's parameters of clients that have trained one.
+A server that distils (FedDF) trains that averaged model on what the clients say with their own heads, which stay as
+they are. State, beyond FedAvg's: ``head/<client>``, the head's parameters of clients that have trained one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phas
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.chilling import local_request
+from knot_runner.methods.federated.server_distillation import DISTILLATION
 from knot_runner.methods.federated.traffic import BODIES
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
@@ -90,4 +92,4 @@ def _request(
 
 
 #: FedRep and FedPer
-SHARED_BODY = Method(init, plan, fold, deployed, one_model=False, traffic=BODIES)
+SHARED_BODY = Method(init, plan, fold, deployed, one_model=False, exchange=DISTILLATION, traffic=BODIES)

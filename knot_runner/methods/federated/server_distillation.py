@@ -30,9 +30,9 @@ def client_inferences(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained]
 ) -> list[Inference] | None:
     """Requests inference of each of the round's clients on the transfer set, then on the random examples, if the
-    weighting uses biases; None in rounds that do not distil."""
+    weighting uses biases; None in rounds that do not distil, and in a last one of heads alone."""
     spec = hp.distil
-    if spec is None or not spec.distils(round):
+    if spec is None or not spec.distils(round) or round >= federation.training.rounds:
         return None
     row_sets = [_examples(spec, federation, round).unique()]
     if needs_bias(spec.weighting):

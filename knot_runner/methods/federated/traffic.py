@@ -32,11 +32,13 @@ def bodies(hp: FederatedSettings, federation: Federation, work: RoundWork) -> tu
     """FedRep and FedPer: all but the head (Collins et al. 2021, Algorithm 1; Arivazhagan et al. 2019, section 3).
 
     The server of ours averages heads, too, for clients that were never drawn: no part of the methods, not counted. A
-    round that trains heads alone begins with the body that was learnt, and sends nothing back.
+    server that distils asks the clients' whole models, which they send then. A round that trains heads alone begins
+    with the body that was learnt, and sends nothing back.
     """
     body = int(federation.layout.mask("body").sum()) + _statistics(hp, federation)
+    sent = body if hp.distil is None else federation.layout.size + _statistics(hp, federation)
     returned = [one for one in work.requests if any(phase.trains != "head" for phase in one.recipe.phases)]
-    return _bytes(work.requests, body), _bytes(returned, body)
+    return _bytes(work.requests, body), _bytes(returned, sent)
 
 
 def label_means(hp: FederatedSettings, federation: Federation, work: RoundWork) -> tuple[int, int]:

@@ -122,6 +122,14 @@ def test_feddf_sends_what_fedavg_does_and_its_server_works():
     assert second["client_flops"] == 3 * F * 2 * sum(SIZES[client] for client in played.drawn(1))
 
 
+@pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
+def test_a_server_that_distils_is_sent_heads_too(algorithm):
+    spec = {"head_epochs": 1} if algorithm == "fedrep" else {}
+    costs = Played(settings(algorithm, distil=distil(ensemble="logits"), **spec), participants=2).costs[0]
+    assert (costs["bytes_down"], costs["bytes_up"]) == (2 * BODY * SIZE, 2 * (BODY + HEAD) * SIZE)
+    assert costs["server_flops"] > 0
+
+
 def test_biases_are_asked_of_the_random_examples_too():
     played = Played(settings(distil=distil(weighting="E", epochs=1)))
     assert played.costs[0]["server_flops"] == F * (3 * (len(TRANSFER) + len(RANDOM)) + 3 * len(TRANSFER))

@@ -4,7 +4,11 @@ import pytest
 import torch
 
 from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federated.server_distillation import ENSEMBLE
+from knot_runner.methods.federation import with_server
+from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from knot_runner.util.errors import UserError
+from tests.feddf_runs import TRANSFER, distil
 from tests.methods.federated.conftest import settings
 
 
@@ -87,3 +91,39 @@ def test_the_last_round_trains_all_heads_alone(deep):
         assert not torch.equal(result.weights[head], request.start.weights[head])
         assert torch.equal(state[f"head/{result.client}"], result.weights[head])
     assert METHODS["fedper"].plan(hp, state, federation, 5) == []
+
+
+@pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
+def test_a_server_distils_from_clients_with_their_own_heads(deep, algorithm):
+    """The averaged model learns the mean of what they say; the next round begins with its body, and heads stay."""
+    federation = with_server(deep.federation, torch.arange(4), TRANSFER, TRANSFER[:0])
+    hp, method, seen = settings(algorithm, distil=distil(ensemble="logits")), METHODS[algorithm], []
+    head, state = federation.layout.mask("head"), method.init(settings(algorithm), federation)
+    for round in range(2):
+        requests = method.plan(hp, state, federation, round)
+        trained = deep.engine.train(requests)
+        folded, _ = method.fold(hp, state, federation, round, requests, trained)
+        after, row = run_exchange(
+            method, hp, federation, deep.engine, round, folded, trained, lambda *found: seen.append(found[2])
+        )
+        ((request,),) = seen[-1:]
+        told = deep.engine.logits([federation.inference(one.client, one.model, TRANSFER, "train") for one in trained])
+        torch.testing.assert_close(request.inputs[ENSEMBLE], torch.stack(told).mean(0), rtol=1e-6, atol=1e-7)
+        assert torch.equal(request.start.weights, folded["weights"]) and row["distil_steps"] > 0
+        assert not torch.equal(after["weights"][~head], folded["weights"][~head])
+        for result in trained:
+            model = method.deployed(hp, after, federation, result.client).weights
+            assert torch.equal(model[head], result.weights[head])
+            assert torch.equal(model[~head], after["weights"][~head])
+        state = after
+
+
+def test_a_round_of_heads_alone_is_not_distilled(deep):
+    federation = with_server(deep.federation, torch.arange(4), TRANSFER, TRANSFER[:0])
+    hp, method = settings("fedper", distil=distil(ensemble="logits"), final_head_epochs=1), METHODS["fedper"]
+    state = method.init(hp, federation)
+    requests = method.plan(hp, state, federation, 4)
+    trained = deep.engine.train(requests)
+    state, _ = method.fold(hp, state, federation, 4, requests, trained)
+    after, row = run_exchange(method, hp, federation, deep.engine, 4, state, trained)
+    assert row == {} and torch.equal(after["weights"], state["weights"])

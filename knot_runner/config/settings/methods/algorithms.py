@@ -74,7 +74,7 @@ def _has_epochs(value: int | None) -> bool:
 _FEDERATED = "knot_runner.methods.federated."
 _FEDAVG = f"{_FEDERATED}averaging:FEDAVG"
 _SHARED_BODY = f"{_FEDERATED}personal:SHARED_BODY"
-_OWN_HEADS = {"distil": "none", "keeps": "head", "needs_rounds": "", "not_private": ""}
+_OWN_HEADS = {"keeps": "head", "needs_rounds": "", "not_private": ""}
 
 #: ``method.algorithm`` -> what it is.
 FEDERATED_ALGORITHMS: dict[str, FederatedAlgorithm] = {

@@ -214,8 +214,5 @@ class FederatedSettings:
         """Whether the server distils where it has to, and does not where it cannot."""
         distils = self.distil is not None
         require(distils or algorithm.distil != "needed", "distil", f"is not set; {self.algorithm} needs it")
-        wrong = f"is not of {self.algorithm}; null is right"
-        if algorithm.keeps == "head":
-            of_heads = f"with algorithm={self.algorithm} clients have heads of their own"
-            wrong = f"is of methods with one global model; {of_heads}"
-        require(not distils or algorithm.distil != "none", "distil", wrong)
+        none = f"{self.algorithm} has no global model that a server could distil; null is right"
+        require(not distils or algorithm.distil != "none", "distil", none)
