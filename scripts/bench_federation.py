@@ -41,6 +41,7 @@ from knot_runner.engine.examples import ClientData, ImageData, TextData, normali
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.lean.engine import Lean
+from knot_runner.engine.federated.lean.half import make_half_client
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.native.engine import Native
 from knot_runner.models import images as image_models
@@ -229,7 +230,7 @@ def _loop(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
     return _engine(Loop(workload.network, data, data, torch.device("cpu"), torch.float32), workload)
 
 
-def _lean(workload: Workload, cores: int, kind: type[Lean] = Lean) -> tuple[Round, Callable[[], None]]:
+def _lean(workload: Workload, cores: int, kind: Callable[..., Lean] = Lean) -> tuple[Round, Callable[[], None]]:
     torch.set_num_threads(1)
     data = workload.data()
     test = ImageData(data.pixels[:1], data.labels[:1], data.mean, data.std) if isinstance(data, ImageData) else data
@@ -244,5 +245,6 @@ ENGINES = {
     "good_bf16": functools.partial(_good, bf16=True),
     "loop": _loop,
     "lean": _lean,
+    "lean_bf16": functools.partial(_lean, kind=functools.partial(Lean, make_client=make_half_client)),
     "native": functools.partial(_lean, kind=Native),
 }

@@ -129,7 +129,7 @@ class HardwareSettings:
     #: compiler on the machine makes once), stacked (the cohort as one program), ray (lean in actors of a Ray cluster,
     #: with its bits and run ids); auto = lean on a CPU, stacked on a GPU
     engine: Literal["auto", "loop", "lean", "native", "stacked", "ray"] = "auto"
-    #: of federated training; tf32 and bf16 for CUDA only
+    #: of federated training; tf32 for CUDA only; bf16 for CUDA, and engine=lean on a CPU with AMX
     precision: Literal["float32", "float64", "tf32", "bf16"] = "float32"
     #: stacked: clients trained together, at most; 0 = the whole cohort
     stack: Annotated[int, AtMost(10**6), Holds(lambda value: value >= 0, "is negative; 0 = the whole cohort")] = 0

@@ -43,16 +43,16 @@ def make_engine(
         raise UserError(f"hardware.engine: {name} is for the CPU; stacked is for a GPU, loop runs on both")
     if name == "ray" and device.type != "cpu":
         raise UserError("hardware.engine: ray trains on the CPUs of a cluster; hydra/launcher=ray gives each job a GPU")
-    if hardware.precision in ("tf32", "bf16") and (device.type != "cuda" or name != "stacked"):
-        raise UserError(
-            f"hardware.precision: {hardware.precision} is for engine=stacked on CUDA; float32 runs anywhere"
-        )
+    _check_precision(hardware.precision, name, device)
     dtype = DTYPES[hardware.precision]
     workers = hardware.workers or os.cpu_count() or 1
     if name == "lean":
+        from knot_runner.engine.federated.lean.client import make_client
         from knot_runner.engine.federated.lean.engine import Lean
+        from knot_runner.engine.federated.lean.half import make_half_client
 
-        return Lean(network, data, test, dtype, workers, hardware.threads, shared, note, plugins, others)
+        make = make_half_client if hardware.precision == "bf16" else make_client
+        return Lean(network, data, test, dtype, workers, hardware.threads, shared, note, plugins, others, make)
     if name == "native":
         from knot_runner.engine.federated.native.engine import Native, has_passes
 
@@ -68,6 +68,23 @@ def make_engine(
     data, test = data.to(device), test.to(device)  # once for all networks
     engines = [_in_process(name, hardware, one, data, test, device, note) for one in networks]
     return engines[0] if len(engines) == 1 else PerNetwork(engines)
+
+
+def _check_precision(precision: str, engine: str, device: torch.device) -> None:
+    """Raises :class:`UserError` for a precision that ``engine`` does not have on ``device``."""
+    if precision not in ("tf32", "bf16") or (device.type == "cuda" and engine == "stacked"):
+        return
+    if precision == "bf16" and engine == "lean":
+        from knot_runner.engine.federated.lean.half import has_fast_bfloat16
+
+        if has_fast_bfloat16():
+            return
+        raise UserError(
+            "hardware.precision: bf16 is for engine=stacked on CUDA, or engine=lean on a CPU with AMX, which this one "
+            "has not; float32 runs anywhere"
+        )
+    also = ", or engine=lean on a CPU with AMX" if precision == "bf16" else ""
+    raise UserError(f"hardware.precision: {precision} is for engine=stacked on CUDA{also}; float32 runs anywhere")
 
 
 def _in_process(

@@ -71,6 +71,9 @@ class AutogradClient:
 class ManualBackward:
     """Manual forward and backward passes with in-place updates."""
 
+    #: what trains requests that are not plain
+    by_autograd: type[AutogradClient] = AutogradClient
+
     def __init__(self, network: Network, data: ImageData, test: ImageData, dtype: torch.dtype) -> None:
         self._network, self._layout = network, flat.layout_of(network)
         self._data, self._test, self._dtype = data, test, dtype
@@ -80,7 +83,7 @@ class ManualBackward:
         """See :class:`TrainingClient`. ``weights`` [P], if given: memory for the trained weights. Only plain requests
         have the manual backward pass."""
         if not request.is_plain:
-            return AutogradClient(self._network, self._data, self._test, self._dtype).train_client(request)
+            return self.by_autograd(self._network, self._data, self._test, self._dtype).train_client(request)
         weights = torch.empty_like(request.start.weights, dtype=self._dtype) if weights is None else weights
         with torch.inference_mode():
             weights.copy_(request.start.weights)
