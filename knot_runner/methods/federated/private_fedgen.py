@@ -22,8 +22,8 @@ from knot_runner.methods.federated.fedgen import counts_by_label
 from knot_runner.methods.federated.user_privacy import norms_row, private_sum
 from knot_runner.methods.federation import FederatedState, Federation
 
-#: Noisy shares of labels are counts in so many parts.
-PARTS = 1_000_000
+#: Noisy shares of labels are counts of so many examples.
+MILLION = 1_000_000
 
 
 def private_fold_labels(
@@ -44,4 +44,4 @@ def private_fold_labels(
         shares = torch.ones_like(shares)
     mean = (before + moved / privacy.participants).to(state["weights"].dtype)
     after = server.step_towards(hp, state, mean) | averaging.own_statistics(hp, trained)
-    return after, (PARTS * shares / shares.sum()).round().long(), norms_row(privacy, norms)
+    return after, (MILLION * shares / shares.sum()).round().long(), norms_row(privacy, norms)

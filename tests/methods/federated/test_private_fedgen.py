@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federated.private_fedgen import PARTS, private_fold_labels
+from knot_runner.methods.federated.private_fedgen import MILLION, private_fold_labels
 from knot_runner.methods.federated.user_privacy import UserPrivacy
 from tests.methods.federated.conftest import CLASSES, SERVER, settings
 from tests.methods.federated.plain import play
@@ -44,7 +44,7 @@ def test_messages_are_clipped_whole_and_labels_are_their_sum(deep):
         assert row["clipped"] == sum(norm > BOUND for norm in norms) / 5 and row["generator_loss"] > 0
     torch.testing.assert_close(state["weights"], w, rtol=0, atol=1e-12)
     assert min(taken) < 0.95 and max(taken) == 1.0  # some were clipped, some were not
-    wanted = PARTS * told / told.sum()
+    wanted = MILLION * told / told.sum()
     torch.testing.assert_close(state["generator/labels"].double(), wanted, rtol=0, atol=0.51)
 
 
@@ -78,7 +78,7 @@ def test_one_client_changes_both_sums_by_at_most_the_bound(deep):
         for sent in ([*trained[:4], wild], trained[:4]):
             after, counts, row = private_fold_labels(plain, state, whole.federation, 0, sent)
             shares = [min(1.0, 0.15 / norm) for norm in row["update_norms"]]  # labels' shares are sent times these
-            found.append((EXPECTED * after["weights"], SCALE * sum(shares) * counts.double() / PARTS))
+            found.append((EXPECTED * after["weights"], SCALE * sum(shares) * counts.double() / MILLION))
         moved = [with_ - without for with_, without in zip(*found, strict=True)]
         norm = math.sqrt(sum(float(part.square().sum()) for part in moved))
         assert 0 < norm <= 0.15 * (1 + 1e-5)
@@ -92,7 +92,7 @@ def test_a_round_without_participants_is_noise(deep):
     moves, labels = [], []
     for round in range(100):
         after, counts, row = private_fold_labels(plain, state, whole.federation, round, [])
-        assert row == {"update_norms": []} and abs(int(counts.sum()) - PARTS) <= CLASSES and int(counts.min()) >= 0
+        assert row == {"update_norms": []} and abs(int(counts.sum()) - MILLION) <= CLASSES and int(counts.min()) >= 0
         moves.append(after["weights"] - state["weights"])
         labels.append(counts)
     seen = torch.stack(moves).flatten()
