@@ -153,10 +153,6 @@ BAD = [
     (["fleet=phones_async", "fleet.late=partial"], "fleet.late: partial is of mode=sync; drop is right"),
     (["fleet=phones_async", "fleet.over_selection=2"], "fleet.over_selection: is of mode=sync; 1 is right"),
     (["fleet=phones_async", "fleet.staleness_exponent=-1"], "fleet.staleness_exponent: -1.0 is negative"),
-    (["fleet=phones_async", "method=scaffold"], "fleet.mode: async does not go with method=scaffold, which corrects"),
-    (["fleet=phones_async", "method=feddf"], "fleet.mode: async does not go with method=feddf, which exchanges pred"),
-    (["fleet=phones_async", "method=fedmd"], "fleet.mode: async does not go with method=fedmd, which exchanges pred"),
-    (["fleet=phones_async", "method=local"], "method=local, which sends nothing, so that no server steps; fedavg, "),
     (["fleet=phones_async", "method=fedper_final"], "method.final_head_epochs: is a last round of all, which"),
     (["method=fedavg_chilled_stragglers"], "method.stragglers.by: speed is that of a fleet; fleet=phones, or by: seed"),
 ]
