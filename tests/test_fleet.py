@@ -45,8 +45,17 @@ def test_the_record_of_a_run_and_its_engines(tmp_path, capsys):
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "words",
-    [ASYNC, [*FLEET, "fleet.deadline=20", "fleet.late=partial"], SOUPS, [*ASYNC, "method=ditto"]],
-    ids=["async", "sync", "soups", "ditto"],
+    [
+        ASYNC,
+        [*FLEET, "fleet.deadline=20", "fleet.late=partial"],
+        SOUPS,
+        [*ASYNC, "method=ditto"],
+        [*ASYNC, "method=scaffold"],
+        [*ASYNC, "method=fedgen"],
+        [*ASYNC, "method=feddistill"],
+        [*ASYNC, "method=feddf", "method.distil.batch=16"],
+    ],
+    ids=["async", "sync", "soups", "ditto", "scaffold", "fedgen", "feddistill", "feddf"],
 )
 def test_kill_9_and_the_same_command_again(words, tmp_path):
     longer = replaced(words, "training.rounds=30")
@@ -98,6 +107,30 @@ def test_every_method_goes_with_a_fleet(method, tmp_path):
     empty = [row for row in rows if not row["participants"]]
     assert empty and len(empty) == result["fleet"]["empty"] and all(row["steps"] == 0 for row in empty)
     assert len(rows) == 3 + (method == "fedrep") and all("accuracy" in row for row in rows)
+
+
+WITHOUT_ROUNDS = METHODS | {
+    "fedrep": ["method.head_epochs=1"],
+    "fedgen": [],
+    "local": [],
+    "clustered_feddf": ["method.clustering.graph=none", "method.distil.batch=16"],
+    "clustered_scaffold": ["method.clustering.graph=none"],
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("method", WITHOUT_ROUNDS)
+def test_every_method_goes_without_rounds(method, tmp_path):
+    """In every engine alike."""
+    words = replaced(ASYNC, f"method={method}", *WITHOUT_ROUNDS[method], "hardware.precision=float64")
+    result, rows, kept = run(tmp_path / "lean", *words, "hardware.engine=lean")
+    assert len(rows) == 6 and all(is_round(row, number) for number, row in enumerate(rows))
+    assert any(row["staleness"] for row in rows) and "accuracy" in rows[-1]
+    assert result["fleet"]["arrived"] == sum(len(row["participants"]) for row in rows) == 12
+    assert not any("fleet/" in name for name in kept)
+    _, other, found = run(tmp_path / "loop", *words, "hardware.engine=loop")
+    assert [row["clock"] for row in other] == [row["clock"] for row in rows]
+    assert all((found[key] - kept[key]).abs().max() < 1e-6 for key in kept)
 
 
 def test_without_a_fleet_a_run_is_what_it_was():
