@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from knot_runner.cli.main import main
+from knot_runner.composing.catalog import choices
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.report.records.schema import is_round
+from knot_runner.util.errors import UserError
 from tests.feddf_runs import run
 from tests.forked import Forked, reached
 from tests.tiny import TINY_IMAGES, replaced
@@ -131,6 +133,20 @@ def test_every_method_goes_without_rounds(method, tmp_path):
     _, other, found = run(tmp_path / "loop", *words, "hardware.engine=loop")
     assert [row["clock"] for row in other] == [row["clock"] for row in rows]
     assert all((found[key] - kept[key]).abs().max() < 1e-6 for key in kept)
+
+
+@pytest.mark.thorough
+def test_federated_methods_are_refused_without_rounds_for_a_last_round_of_heads_alone():
+    fitting, refused = set(), set()
+    for method in choices("method"):
+        try:
+            compose_jobs(["task=femnist", f"method={method}", "fleet=phones_async"], None)
+            fitting.add(method)
+        except UserError as problem:
+            refused |= {method} if str(problem).startswith("method.final_head_epochs: ") else set()
+            assert "fleet.mode" not in str(problem).partition(": ")[0], problem
+    assert refused == {"fedper_final", "fedrep_final", "clustered_fedper", "clustered_fedrep"}
+    assert fitting > {"scaffold", "feddf", "clustered_feddf", "fedgen", "feddistill", "fedmd_three", "local"}
 
 
 def test_without_a_fleet_a_run_is_what_it_was():
