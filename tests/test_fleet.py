@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from knot_runner.cli.main import main
+from knot_runner.composing.catalog import choices
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.report.records.schema import is_round
+from knot_runner.util.errors import UserError
 from tests.feddf_runs import run
 from tests.forked import Forked, reached
 from tests.tiny import TINY_IMAGES, replaced
@@ -45,8 +47,17 @@ def test_the_record_of_a_run_and_its_engines(tmp_path, capsys):
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "words",
-    [ASYNC, [*FLEET, "fleet.deadline=20", "fleet.late=partial"], SOUPS, [*ASYNC, "method=ditto"]],
-    ids=["async", "sync", "soups", "ditto"],
+    [
+        ASYNC,
+        [*FLEET, "fleet.deadline=20", "fleet.late=partial"],
+        SOUPS,
+        [*ASYNC, "method=ditto"],
+        [*ASYNC, "method=scaffold"],
+        [*ASYNC, "method=fedgen"],
+        [*ASYNC, "method=feddistill"],
+        [*ASYNC, "method=feddf", "method.distil.batch=16"],
+    ],
+    ids=["async", "sync", "soups", "ditto", "scaffold", "fedgen", "feddistill", "feddf"],
 )
 def test_kill_9_and_the_same_command_again(words, tmp_path):
     longer = replaced(words, "training.rounds=30")
@@ -98,6 +109,44 @@ def test_every_method_goes_with_a_fleet(method, tmp_path):
     empty = [row for row in rows if not row["participants"]]
     assert empty and len(empty) == result["fleet"]["empty"] and all(row["steps"] == 0 for row in empty)
     assert len(rows) == 3 + (method == "fedrep") and all("accuracy" in row for row in rows)
+
+
+WITHOUT_ROUNDS = METHODS | {
+    "fedrep": ["method.head_epochs=1"],
+    "fedgen": [],
+    "local": [],
+    "clustered_feddf": ["method.clustering.graph=none", "method.distil.batch=16"],
+    "clustered_scaffold": ["method.clustering.graph=none"],
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("method", WITHOUT_ROUNDS)
+def test_every_method_goes_without_rounds(method, tmp_path):
+    """In every engine alike."""
+    words = replaced(ASYNC, f"method={method}", *WITHOUT_ROUNDS[method], "hardware.precision=float64")
+    result, rows, kept = run(tmp_path / "lean", *words, "hardware.engine=lean")
+    assert len(rows) == 6 and all(is_round(row, number) for number, row in enumerate(rows))
+    assert any(row["staleness"] for row in rows) and "accuracy" in rows[-1]
+    assert result["fleet"]["arrived"] == sum(len(row["participants"]) for row in rows) == 12
+    assert not any("fleet/" in name for name in kept)
+    _, other, found = run(tmp_path / "loop", *words, "hardware.engine=loop")
+    assert [row["clock"] for row in other] == [row["clock"] for row in rows]
+    assert all((found[key] - kept[key]).abs().max() < 1e-6 for key in kept)
+
+
+@pytest.mark.thorough
+def test_federated_methods_are_refused_without_rounds_for_a_last_round_of_heads_alone():
+    fitting, refused = set(), set()
+    for method in choices("method"):
+        try:
+            compose_jobs(["task=femnist", f"method={method}", "fleet=phones_async"], None)
+            fitting.add(method)
+        except UserError as problem:
+            refused |= {method} if str(problem).startswith("method.final_head_epochs: ") else set()
+            assert "fleet.mode" not in str(problem).partition(": ")[0], problem
+    assert refused == {"fedper_final", "fedrep_final", "clustered_fedper", "clustered_fedrep"}
+    assert fitting > {"scaffold", "feddf", "clustered_feddf", "fedgen", "feddistill", "fedmd_three", "local"}
 
 
 def test_without_a_fleet_a_run_is_what_it_was():
@@ -153,10 +202,6 @@ BAD = [
     (["fleet=phones_async", "fleet.late=partial"], "fleet.late: partial is of mode=sync; drop is right"),
     (["fleet=phones_async", "fleet.over_selection=2"], "fleet.over_selection: is of mode=sync; 1 is right"),
     (["fleet=phones_async", "fleet.staleness_exponent=-1"], "fleet.staleness_exponent: -1.0 is negative"),
-    (["fleet=phones_async", "method=scaffold"], "fleet.mode: async does not go with method=scaffold, which corrects"),
-    (["fleet=phones_async", "method=feddf"], "fleet.mode: async does not go with method=feddf, which exchanges pred"),
-    (["fleet=phones_async", "method=fedmd"], "fleet.mode: async does not go with method=fedmd, which exchanges pred"),
-    (["fleet=phones_async", "method=local"], "method=local, which sends nothing, so that no server steps; fedavg, "),
     (["fleet=phones_async", "method=fedper_final"], "method.final_head_epochs: is a last round of all, which"),
     (["method=fedavg_chilled_stragglers"], "method.stragglers.by: speed is that of a fleet; fleet=phones, or by: seed"),
 ]

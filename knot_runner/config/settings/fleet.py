@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.checks.fit import Misfit
-from knot_runner.config.settings.methods.algorithms import EXCHANGES_PREDICTIONS, algorithms_where, federated_algorithm
+from knot_runner.config.settings.methods.algorithms import algorithms_where, federated_algorithm
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.config.settings.sizes import AT_LEAST_ONE, FractionOrNone, Positive, Steps
 from knot_runner.config.strict import AtMost, Holds, require
@@ -115,8 +115,7 @@ def check_fleet(fleet: FleetSettings | None, method: Any) -> None:
 
 def _check_async(method: FederatedSettings) -> None:
     """Raises :class:`UserError` where ``method`` does not support an asynchronous server."""
-    needs_rounds = federated_algorithm(method.algorithm).needs_rounds
-    why = needs_rounds if method.distil is None else EXCHANGES_PREDICTIONS
+    why = federated_algorithm(method.algorithm).needs_rounds
     if why:
         fits = ", ".join(algorithms_where(lambda algorithm: not algorithm.needs_rounds))
         raise UserError(f"fleet.mode: async does not go with method={method.name}, which {why}; {fits} do, or sync")

@@ -16,6 +16,7 @@ from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.server_distillation import DISTILLATION
 from knot_runner.methods.federated.traffic import MODELS_AND_CONTROLS
+from knot_runner.methods.federated.versions import as_begun
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
@@ -48,7 +49,8 @@ def fold(
     trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:
     """FedAvg's fold, and c_k+ = c_k - c + (w - w_k) / (K lr) (line 12), c + sum (c_k+ - c_k) / N (line 17). In private
-    training as :mod:`private_scaffold` has it."""
+    training as :mod:`private_scaffold` has it. A client that began with an older c corrects by that one, and adds as
+    much to c as to its own, so that c stays the mean of all c_k."""
     if federation.privacy is not None:
         from knot_runner.methods.federated.private_scaffold import private_fold
 
@@ -57,7 +59,8 @@ def fold(
     server = control_of(state, "control")
     total = torch.zeros(server.shape, dtype=torch.float64)
     for request, result in zip(requests, trained, strict=True):
-        change = control_change(server, request, result)
+        begun = control_of(as_begun(hp, state, request.round, round), "control")
+        change = control_change(begun, request, result)
         after[f"control/{request.client}"] = moved_control(state, request.client, change)
         total += change
     after["control"] = (server.double() + total / len(federation)).to(server.dtype)
@@ -70,7 +73,7 @@ def control_of(state: FederatedState, name: str) -> Tensor:
 
 
 def control_change(server: Tensor, request: LocalTraining, result: Trained) -> Tensor:
-    """c_k+ - c_k = (w - w_k) / (K lr) - c, [P] in float64, for the ``server``'s c: what a client sends."""
+    """c_k+ - c_k = (w - w_k) / (K lr) - c, [P] in float64, for the ``server``'s c that it began with: what it sends."""
     moved = (request.start.weights - result.weights).double()
     return moved / (result.steps * request.recipe.lr) - server.double()
 

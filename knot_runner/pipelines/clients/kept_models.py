@@ -33,6 +33,8 @@ def _named(federation: Federation, state: FederatedState) -> dict[str, Tensor]:
     several."""
     tensors: dict[str, Tensor] = {}
     for key, value in state.items():
+        if "fleet/" in key:  # what those who still train were sent
+            continue
         prefix, slash, name = key.rpartition("/")
         if name in ("weights", "buffers"):
             *_, owner, number = ["", "", *prefix.split("/")]

@@ -92,10 +92,11 @@ def test_the_state_holds_the_versions_in_flight_and_no_others(paced):
     for state, versions in zip(played.states, ([0], [0], [0, 2], [0, 3]), strict=True):
         flying = state["fleet/in_flight"].tolist()
         assert sorted({version for _, version in flying}) == sorted(set(versions) & {v for _, v in flying})
-        kept = sorted(int(name.rpartition("/")[2]) for name in state if name.startswith("fleet/weights/"))
-        assert kept == sorted({version for _, version in flying})
-    assert torch.equal(played.states[2]["fleet/weights/0"], played.federation.model.weights)
-    assert torch.equal(played.states[2]["fleet/weights/2"], played.states[1]["weights"])
+        kept = sorted(name for name in state if name.startswith("fleet/sent/"))
+        there = sorted({version for _, version in flying})
+        assert kept == [f"fleet/sent/{version}/{name}" for version in there for name in ("buffers", "weights")]
+    assert torch.equal(played.states[2]["fleet/sent/0/weights"], played.federation.model.weights)
+    assert torch.equal(played.states[2]["fleet/sent/2/weights"], played.states[1]["weights"])
     assert played.states[2]["fleet/in_flight"].tolist() == [[2, 0], [0, 2]]
     assert played.states[2]["fleet/arrivals"].tolist() == pytest.approx([10.0, 3.0])
 

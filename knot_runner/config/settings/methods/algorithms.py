@@ -10,8 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-EXCHANGES_PREDICTIONS = "exchanges predictions, for which all of a round are waited for"
-
 
 def _is_set(value: Any) -> bool:
     return value is not None
@@ -43,8 +41,10 @@ class FederatedAlgorithm:
     distil: Literal["optional", "needed", "none"] = "optional"
     #: what a client goes on with as it has trained it, however old the model that it began with
     keeps: Literal["nothing", "head", "model"] = "nothing"
-    #: why its server cannot go on while clients still train; "" = it can: clients send models and nothing else
+    #: why its server cannot go on while clients still train; "" = it can, with ``sends`` as it is
     needs_rounds: str = "is not known to go without rounds"
+    #: what of its state clients are sent, by name or by a prefix that ends with "/": kept for those still training
+    sends: tuple[str, ...] = ("weights", "buffers")
     #: why privacy does not cover what clients send; "" = it does: they send one model each, which is averaged, and
     #: nothing else, or the algorithm's own fold clips all that they send
     not_private: str = "are not known to send one model each and nothing else, and only that is clipped"
@@ -84,7 +84,8 @@ FEDERATED_ALGORITHMS: dict[str, FederatedAlgorithm] = {
     ),
     "scaffold": FederatedAlgorithm(
         f"{_FEDERATED}scaffold:SCAFFOLD",
-        needs_rounds="corrects all clients by the same round's control variates",
+        needs_rounds="",
+        sends=("weights", "buffers", "control"),
         not_private="",
         privacy_keys=("control_steps",),
         controls=True,
@@ -92,7 +93,8 @@ FEDERATED_ALGORITHMS: dict[str, FederatedAlgorithm] = {
     "fedgen": FederatedAlgorithm(
         f"{_FEDERATED}fedgen:FEDGEN",
         (OwnKey("generator"),),
-        needs_rounds="trains its generator on a round's heads together",
+        needs_rounds="",
+        sends=("weights", "buffers", "generator/"),
         not_private="",
         privacy_keys=("label_scale",),
     ),
@@ -105,7 +107,8 @@ FEDERATED_ALGORITHMS: dict[str, FederatedAlgorithm] = {
         (OwnKey("labels"),),
         distil="none",
         averages=False,
-        needs_rounds=EXCHANGES_PREDICTIONS,
+        needs_rounds="",
+        sends=("label_logits/", "label_counts/"),
         not_private="",
         privacy_keys=("clip_logits",),
     ),
@@ -113,7 +116,8 @@ FEDERATED_ALGORITHMS: dict[str, FederatedAlgorithm] = {
         f"{_FEDERATED}fedmd:FEDMD",
         distil="needed",
         averages=False,
-        needs_rounds=EXCHANGES_PREDICTIONS,
+        needs_rounds="",
+        sends=(),
         not_private="",
         privacy_keys=("clip_logits",),
     ),
@@ -121,7 +125,8 @@ FEDERATED_ALGORITHMS: dict[str, FederatedAlgorithm] = {
         f"{_FEDERATED}own_models:LOCAL",
         distil="none",
         averages=False,
-        needs_rounds="sends nothing, so that no server steps",
+        needs_rounds="",
+        sends=(),
         not_private="send nothing that noise could cover",
     ),
     "ditto": FederatedAlgorithm(

@@ -1,9 +1,10 @@
-"""Buffered asynchronous aggregation (FedBuff, Nguyen et al. 2022, Algorithm 1) of any method that averages models.
+"""Buffered asynchronous aggregation (FedBuff, Nguyen et al. 2022, Algorithm 1) of any federated method.
 
 ``training.participants`` clients train at any time; the server steps whenever ``buffer`` updates have arrived, each
-from the model that the client began with. A round is a server step; a model's version is how many came before it.
+from what the client was sent when it began. A round is a server step, its clients are those of the buffer, and what
+follows a method's fold is of them; a model's version is how many steps came before it.
 State, beyond the clock: ``fleet/in_flight`` [m, 2] int64, client and version of those who train, ``fleet/arrivals`` [m]
-float64, when they finish, and of each version in flight ``fleet/weights/<v>`` and ``fleet/statistics/<v>``.
+float64, when they finish, and what each version in flight was sent (:mod:`knot_runner.methods.federated.versions`).
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from knot_runner.config.settings.methods.algorithms import federated_algorithm
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.fleet import devices
-from knot_runner.methods.federated.fleet.synchronous import CLOCK, clock_of, with_chosen
+from knot_runner.methods.federated.fleet.synchronous import CLOCK, clock_of, sends_models, with_chosen
 from knot_runner.methods.federated.own_models import kept_models
+from knot_runner.methods.federated.versions import as_begun, version_entries
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
@@ -30,7 +32,7 @@ IN_FLIGHT, ARRIVALS = "fleet/in_flight", "fleet/arrivals"
 
 @dataclass(frozen=True)
 class Flight:
-    """A client that trains from the model of ``version``; it finishes, or fails, at time ``arrives``."""
+    """A client that trains from what ``version`` was; it finishes, or fails, at time ``arrives``."""
 
     arrives: float
     client: int
@@ -63,13 +65,13 @@ def init(method: Method, fleet: FleetSettings, hp: Any, federation: Federation) 
 def plan(
     method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int
 ) -> list[LocalTraining]:
-    """The updates that arrive until the next server step, each from the model that its client began with."""
+    """The updates that arrive until the next server step, each from what its client was sent when it began."""
     if is_finished(method, fleet, hp, state, federation, round):
         return []
     found, step = [], next_step(method, fleet, hp, state, federation, round)
     for version in sorted({update.version for update in step.updates}):
         clients = [update.client for update in step.updates if update.version == version]
-        begun = state if version == round else {**state, **_model(state, version)}
+        begun = as_begun(hp, state, version, round)
         found += method.plan(hp, begun, with_chosen(federation, clients), version)
     return devices.sent_first(found)
 
@@ -79,22 +81,21 @@ def fold(
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
     """Runs the method's fold on updates moved to the current model, stale ones scaled down. What a client trained
-    beside what it sends stays as it is."""
+    beside the model that it sends stays as it is."""
     step = next_step(method, fleet, hp, state, federation, round)
     staleness = {update.client: round - update.version for update in step.updates}
     after, row = state, {}
     if requests:
         sent = len(staleness)  # the first ones, see devices.sent_first
         work = zip(requests[:sent], trained[:sent], strict=True)
-        moved = [_moved(fleet, hp, state, federation, *one, staleness[one[0].client]) for one in work] + trained[sent:]
-        after, row = method.fold(hp, state, federation, round, requests, moved)
+        moved = [_moved(fleet, hp, state, federation, *one, staleness[one[0].client]) for one in work]
+        starts, results = [request for request, _ in moved], [result for _, result in moved]
+        after, row = method.fold(hp, state, federation, round, starts + requests[sent:], results + trained[sent:])
         if federated_algorithm(hp.algorithm).keeps == "model":  # however far the server moves by it
             after = {**after, **kept_models(trained)}
     kept = {name: tensor for name, tensor in after.items() if not name.startswith("fleet/")}
     for version in {flight.version for flight in step.flying}:
-        model = state if version == round else _model(state, version)
-        own = {f"fleet/weights/{version}": model["weights"], f"fleet/statistics/{version}": model["buffers"]}
-        kept |= {name: tensor.clone() for name, tensor in own.items()}  # commits hold no tensor under two names
+        kept |= version_entries(hp, state, version, round)
     mean = sum(staleness.values()) / max(len(staleness), 1)
     facts = {"clock": step.clock, "dropped": step.dropped, "late": 0, "partial": 0, "staleness": mean}
     return {**kept, **_in_flight(step.flying, step.clock)}, {**row, **facts}
@@ -148,7 +149,7 @@ def _beginning(
         return []
     requests = method.plan(hp, state, with_chosen(federation, clients), round)
     failing, found = devices.failures(fleet, federation, round), []
-    times = devices.work_times(fleet, federation, requests, True)
+    times = devices.work_times(fleet, federation, requests, sends_models(hp))
     for client, time in zip(devices.by_client(requests), times, strict=True):
         share = failing[client]
         found.append(Flight(now + time.total * (1.0 if share is None else share), client, round))
@@ -158,10 +159,11 @@ def _beginning(
 def _moved(
     fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, request: LocalTraining,
     result: Trained, staleness: int,
-) -> Trained:  # fmt: skip
-    """w + (1 + tau)^-a (w_k - w_begun), at the server's model w; a client's own state is unchanged."""
-    if not staleness:
-        return result
+) -> tuple[LocalTraining, Trained]:  # fmt: skip
+    """w + (1 + tau)^-a (w_k - w_begun), at the server's model w; a client's own state is unchanged, as are models that
+    are not sent. The request starts so far from there as the client itself has moved: SCAFFOLD's control is of that."""
+    if not staleness or not sends_models(hp):
+        return request, result
     discount = (1 + staleness) ** -fleet.staleness_exponent
 
     def move(now: Tensor, begun: Tensor, arrived: Tensor) -> Tensor:
@@ -173,7 +175,9 @@ def _moved(
     if federated_algorithm(hp.algorithm).keeps == "head":
         head = federation.layout.mask("head")
         weights[head] = result.weights[head]
-    return dataclasses.replace(result, weights=weights, buffers=buffers)
+    begun = (weights.double() - (result.weights.double() - start.weights.double())).to(weights.dtype)
+    moved_request = dataclasses.replace(request, start=dataclasses.replace(start, weights=begun))
+    return moved_request, dataclasses.replace(result, weights=weights, buffers=buffers)
 
 
 def _flights(state: FederatedState) -> list[Flight]:
@@ -189,8 +193,3 @@ def _in_flight(flying: list[Flight], clock: float) -> FederatedState:
         IN_FLIGHT: torch.tensor(who, dtype=torch.int64).reshape(-1, 2),
         ARRIVALS: torch.tensor(when, dtype=torch.float64),
     }
-
-
-def _model(state: FederatedState, version: int) -> FederatedState:
-    """Weights and buffers that the clients of ``version`` began with, as a method names them."""
-    return {"weights": state[f"fleet/weights/{version}"], "buffers": state[f"fleet/statistics/{version}"]}
