@@ -99,7 +99,7 @@ BAD = [
     (["method.final_head_epochs=2"], "method.final_head_epochs: is of fedrep and fedper alone"),
     (["method=fedavg", "method.mu=1"], "method.mu: 1.0 is of fedprox and kept alone; algorithm=fedavg has none"),
     (["method=fedavg", "+method.options.at=1"], "method.options: are of plug-in methods; algorithm=fedavg has none"),
-    (["method=fedgen", "privacy=user_level"], "fedper, ditto, apfl, fedala, fedsoup, kept would fit"),
+    (["method=local", "privacy=user_level"], "fedmd, ditto, apfl, fedala, fedsoup, kept would fit"),
 ]
 
 
