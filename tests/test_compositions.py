@@ -41,10 +41,3 @@ def test_the_guides_pieces_go_together(command, tmp_path):
     found = compositions.composed(["task=femnist", *command.split()], tmp_path)
     assert found.code == 0, found.said
     assert len(PIECES) == 5
-
-
-@pytest.mark.parametrize("algorithm", compositions.ALGORITHMS, ids=lambda words: words[0].partition("=")[2])
-@pytest.mark.parametrize("piece", compositions.PIECES)
-def test_a_piece_goes_on_every_algorithm(piece, algorithm, tmp_path):
-    found = compositions.composed(["task=femnist", f"method={piece}", *algorithm], tmp_path)
-    assert not found.wrong and found.code == 0, (found.wrong, found.said)
