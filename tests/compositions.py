@@ -79,7 +79,7 @@ OPTIONS = [
     ["training.weight_decay=0.01"],
     ["fleet=phones", "fleet.dropout=0.5"],
     ["fleet=phones_partial", "fleet.deadline=3"],
-    ["fleet=phones_async", "fleet.buffer=1"],
+    ["fleet=phones_async", "fleet.buffer=2"],  # of 1 a server's student is its only teacher, see small()
     ["privacy=user_level", "method.aggregation=uniform"],
     ["privacy=user_level", "method.aggregation=uniform", "privacy.sampling=fixed", "privacy.noise_multiplier=0.5"],
     ["partition.valid=0.2"],
