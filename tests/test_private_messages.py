@@ -41,7 +41,7 @@ def test_epsilon_counts_a_rounds_messages(method, messages, tmp_path, capsys):
     spent = epsilon_after(mechanism(0.5 / messages**0.5, 3, 6), delta)
     assert [row["epsilon"] for row in rows] == pytest.approx([spent(done) for done in (1, 2, 3)], rel=1e-9)
     assert facts["epsilon"] == rows[-1]["epsilon"] and facts["clipped"] is not None
-    of_logits = {} if method == "fedgen" else {"messages": messages, "clip_logits": 5.0}
+    of_logits = {} if method == "fedgen" else {"messages": messages, "clip_logits": 10.0}
     assert {key: facts[key] for key in ("messages", "clip_logits") if key in facts} == of_logits
     assert all(is_round(row, number) for number, row in enumerate(rows))
     released = "the clients' mean logits" if method in ("feddistill", "fedmd") else "the global models"
@@ -102,8 +102,8 @@ def test_what_is_sent_beside_models_is_clipped_by_its_key(word, attribute, value
     ("words", "said"),
     [(["method=fedavg"], "private: updates clipped to 0.2, noise"),
      (["privacy.clip_norm=null"], "private: not clipped,"),
-     (["method=fedmd", *TRANSFER], "private: logits clipped to 5 an example, noise"),
-     (["method=feddf", *TRANSFER], "private: updates clipped to 0.2, logits clipped to 5 an example, noise")],
+     (["method=fedmd", *TRANSFER], "private: logits clipped to 10 an example, noise"),
+     (["method=feddf", *TRANSFER], "private: updates clipped to 0.2, logits clipped to 10 an example, noise")],
 )  # fmt: skip
 def test_footnotes_say_what_is_clipped(words, said):
     (job,) = compose_jobs(replaced(CLIPPED, *words), None)

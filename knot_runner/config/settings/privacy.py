@@ -47,7 +47,7 @@ class UserPrivacySettings:
     label_scale: Positive = 0.3
     #: B of fedmd, feddistill and servers that distil: logits, less their mean, are clipped to this norm, in the root
     #: mean square over the examples that a client answers
-    clip_logits: Positive = 5.0
+    clip_logits: Positive = 10.0
 
     def __post_init__(self) -> None:
         one = (self.noise_multiplier is None) != (self.epsilon is None)
