@@ -157,6 +157,16 @@ def test_methods_that_send_no_models_send_nothing_that_counts():
     assert sends_models(hp) and not sends_models(SimpleNamespace(algorithm="fedmd"))
 
 
+def test_what_a_program_does_besides_takes_time(paced):
+    """APFL's clients train two models of two epochs each."""
+    paced(2.0)
+    hp, federation, method = settings("apfl"), make_world([5]).federation, METHODS["apfl"]
+    requests = method.plan(hp, method.init(hp, federation), dataclasses.replace(federation, chosen=(0,)), 0)
+    (time,) = devices.work_times(fleet_of(network=None), federation, requests, True)
+    assert requests[0].program.further == 2
+    assert (time.epochs, time.total) == (2, 2 * 2 * len(requests[0].rows) * 2.0)
+
+
 def test_a_smaller_last_batch_that_is_left_out_takes_no_time():
     (request,) = Played(None, members=[1], participants=1, batch=5, drop_last=True).seen[0][0]
     (time,) = devices.work_times(fleet_of(), make_world([]).federation, [request], True)

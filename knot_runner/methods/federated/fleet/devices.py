@@ -82,8 +82,9 @@ def sent_first(requests: list[LocalTraining]) -> list[LocalTraining]:
 def work_times(
     fleet: FleetSettings, federation: Federation, requests: list[LocalTraining], sends_models: bool
 ) -> list[WorkTime]:
-    """Of each client of ``requests``, in order, for all that it trains; a method that sends no models sends next to
-    nothing. SCAFFOLD's controls are as large as the model that they go with."""
+    """Of each client of ``requests``, in order, for all that it trains, with what a program does besides (the second
+    model of APFL), spread over the epochs of what it sends; a method that sends no models sends next to nothing.
+    SCAFFOLD's controls are as large as the model that they go with."""
     compute, sending = seconds_per_example(fleet, federation), seconds_per_number(fleet, federation)
     found = []
     for own in by_client(requests).values():
@@ -93,7 +94,8 @@ def work_times(
             examples = recipe.batch * batch_count(examples, recipe.batch, True)
         numbers = request.start.weights.numel() + request.start.buffers.numel()
         numbers += request.start.weights.numel() if request.control is not None else 0
-        epochs, all_epochs = _epochs(request), sum(map(_epochs, own))
+        further = sum(one.program.further for one in own if one.program is not None)
+        epochs, all_epochs = _epochs(request), sum(map(_epochs, own)) + further
         epoch = examples * float(compute[request.client]) * (all_epochs / epochs)
         found.append(WorkTime(epochs, epoch, numbers * float(sending[request.client]) if sends_models else 0.0))
     return found
