@@ -67,6 +67,20 @@ def test_the_generator_learns_from_the_global_head_alone(deep):
     assert row["generator_loss"] > 0.8 * math.log(CLASSES)
 
 
+def test_the_generator_is_given_the_head_of_the_stepped_model(deep, monkeypatch):
+    whole, given = private(deep), []
+
+    def train(spec, model, kept, heads, seed, round):
+        given.extend(heads)
+        return {}, 0.0
+
+    monkeypatch.setattr("knot_runner.methods.federated.latent_generator.train_generator", train)
+    after, _ = play(whole, HP, FEDGEN, 1)
+    (head,) = given
+    assert torch.equal(torch.cat([head.weight.flatten(), head.bias]), after["weights"][-(CLASSES * 5 + CLASSES) :])
+    assert torch.equal(head.counts, after["generator/labels"])
+
+
 def test_one_client_changes_both_sums_by_at_most_the_bound(deep):
     whole = private(deep, clip_norm=0.15)
     state = FEDGEN.init(HP, whole.federation)

@@ -76,7 +76,7 @@ def test_without_clipping_and_noise_it_is_feddf():
     """Where the clients expected are those who came, and examples are drawn with repetitions."""
     found = []
     for plain in (False, True):
-        federation, engine = private(chosen=(0, 1, 2, 4), clip_norm=None)
+        federation, engine = private(chosen=(0, 1, 2, 4), clip_norm=None, clip_logits=0.01)
         federation = dataclasses.replace(federation, privacy=None) if plain else federation
         spec = distil(ensemble="logits", steps=9)
         _, after, row, _, _ = one_round("fedavg", federation, engine, distil=spec)
@@ -105,8 +105,15 @@ def test_noise_of_logits_is_its_own_and_of_the_bound():
     error = 4 / math.sqrt(2 * seen.numel())
     assert float(seen.std()) == pytest.approx(2.0 * BOUND * 3 / EXPECTED, rel=error)
     assert torch.equal(private_mean_logits(federation, 7, 9, []), seen[7])
-    shared, _ = private_label_means(federation, 7, [], [])
-    assert not torch.equal(shared["label_logits/all"].flatten()[:9], seen[7].flatten()[:9])
+
+
+def test_noise_of_label_means_is_not_that_of_logits():
+    """As many numbers of one round: from one draw their signs would be the same."""
+    federation, _ = private(noise_multiplier=2.0)
+    for round in range(3):
+        told = private_label_means(federation, round, [], [])[0]["label_logits/all"]
+        other = private_mean_logits(federation, round, CLASSES + 1, []).flatten().view(CLASSES, CLASSES + 1)
+        assert not torch.equal(told.sign(), other[:, :CLASSES].sign())
 
 
 def test_a_round_without_participants_is_distilled_too():
