@@ -41,6 +41,15 @@ def test_ls_shows_what_config_dir_and_plugins_bring(tmp_path, capsys, request):
     assert "seed: ls takes --config-dir=DIR and plugins" in capsys.readouterr().err
 
 
+def test_ls_of_groups_shows_these_alone(capsys):
+    assert cli.main(["ls", "tracker", "privacy"]) == 0
+    said = capsys.readouterr().out
+    titles = [line.strip() for line in said.splitlines() if len(line.split()) == 1]
+    assert titles == ["privacy", "tracker"] and "user_level" in said and "task x method" not in said
+    assert cli.main(["ls", "method"]) == 0
+    assert "task x method" in capsys.readouterr().out
+
+
 def test_a_figure_is_no_table(tmp_path, capsys):
     assert cli.main(["table", "fedwad_toy", "seed=0", f"paths.out={tmp_path}"]) == 2
     assert "table fedwad_toy: is a figure ('knot-runner plot fedwad_toy' shows it)" in capsys.readouterr().err

@@ -95,6 +95,8 @@ def suggestions(line: str) -> list[str]:
         found = list(SHOWN_FLAGS)
     elif words and words[0] in OF_PRESETS and len(words) == 1:
         found = choices("experiment", _config_dir(words))
+    elif words[:1] == ["ls"] and "=" not in word:
+        found = list(GROUPS)
     else:
         found = _of_overrides(word, [one for one in words if one not in VERBS])
         found += VERBS if not words else ()
