@@ -52,7 +52,7 @@ def reproduce_command(arguments: list[str]) -> int:
 
     began = time.monotonic()
     hours, flags, names, words = _parsed(arguments)
-    check_typed(words)
+    check_typed(words, reads=hours > 0)
     listed = chosen_presets(names, config_dir_of(flags))
     LOGGER.info("reproduce: composing %s", counted(len(listed), "preset"))
     candidates, failed = _candidates(listed, words, flags, bool(names))
