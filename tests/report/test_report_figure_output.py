@@ -12,6 +12,7 @@ from matplotlib.text import Text
 
 from knot_runner.cli.main import main
 from knot_runner.report.figures import output
+from knot_runner.report.figures import style as figure_style
 from knot_runner.report.figures.federated.temperature_probe import _label_lowest
 from knot_runner.report.figures.output import FigureOutput, current_output, figure_output, fitted_panels
 from knot_runner.report.figures.registry import FIGURES
@@ -32,6 +33,20 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     real = output.image_bytes
     monkeypatch.setattr(output, "image_bytes", lambda figure, form: kept.append(figure) or real(figure, form))
     return kept
+
+
+@pytest.mark.parametrize("legend", ["T=1", "FedWaD-a, S=200", None])
+def test_a_title_stands_beside_the_legend_not_below_it(legend: str | None, tmp_path: Path) -> None:
+    title = "The federated distance of two samples: its measure on the way, and its error"
+    made, _ = figure_style.panels(2, 3.4, 3.2, across=2)
+    if legend:
+        figure_style.side_legend(made, {legend: {"color": "black"}})
+    output.write_figure(made, title, [], tmp_path / "figure.png")
+    shown = made._suptitle
+    assert " ".join(shown.get_text().split()) == title and shown.get_text().count("\n") <= 3
+    box = shown.get_window_extent()
+    assert box.x1 <= made.bbox.width
+    assert not any(box.overlaps(one.get_window_extent()) for one in made.legends)
 
 
 @pytest.mark.thorough
