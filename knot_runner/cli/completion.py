@@ -128,8 +128,8 @@ def _of_overrides(word: str, before: list[str]) -> list[str]:
 def _keys(word: str, before: list[str]) -> list[str]:
     try:
         with messages_to(lambda text: None):
-            jobs, _ = compose_all(joined_flags(before))
-            config, _ = composed_config(jobs[0], _config_dir(before))
+            _, commands = compose_all(joined_flags(before), first=True)
+            config, _ = composed_config(commands[0])
     except UserError:
         return []
     del config["hydra"]
