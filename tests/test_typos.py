@@ -115,6 +115,8 @@ WRONG = [
     # names and values of other programs
     (["task=femnist", "hardware=gpu"], "hardware=gpu: there is no such hardware (did you mean 'cuda'?)"),
     (["task=femnist", "method=distil"], "method=distil: there is no such method (did you mean 'kd'?)"),
+    (["check", "task=femnist", "hardware.device=gpu"], "hardware.device: 'gpu' is none of cpu, cuda, cuda:N, auto"),
+    (["check", "task=sa", "hardware.devices=[cuda:0,gpu]"], "hardware.devices: 'gpu' is none of cpu, cuda, cuda:N"),
     (["task=femnist", "fleet.deadline=8"], "fleet.deadline: no fleet is chosen; fleet=NAME chooses one (phones, "),
     (["task=femnist", "privacy.epsilon=8"], "no privacy is chosen; privacy=NAME chooses one (user_level)"),
     (["task=femnist", "method=ditto", "method.lam=2"], "there is no such setting (did you mean 'method.ditto.lam'?)"),
