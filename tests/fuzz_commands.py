@@ -87,7 +87,7 @@ VERBS = (
     "plot partition",
 )
 #: Parts of lines that say what was understood, before a command is carried out or refused.
-NOTES = (" is given ", "left out", ": chosen for method=")
+NOTES = ("hardware: CPU (no CUDA device)", " is given ", "left out", ": chosen for method=")
 PRESETS = ("knot_fig5", "fedwad_toy", "chill_fig6", "nope", "a,b", "glob(x*)", "../x", "", "=", "[a]")
 
 

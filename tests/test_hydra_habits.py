@@ -158,6 +158,7 @@ def test_what_a_word_may_become(tmp_path):
     assert suggestions("-m task=femnist method=fedavg,fedpro") == ["method=fedavg,fedprox"]
     assert suggestions(f"-cd {tmp_path} method=fedmi") == ["method=fedmine"]
     assert suggestions("table knot_table1") == ["knot_table1"] and "table" not in suggestions("check ")
+    assert suggestions("ls meth") == suggestions("ls task meth") == ["method"]
     assert suggestions("task=femnist method=fedavg training.rou") == ["training.rounds="]
     assert suggestions("task=femnist method=fedavg training.rounds=") == ["training.rounds=300"]
     assert "task=" in suggestions("") and "hydra/launcher=" in suggestions("hyd")

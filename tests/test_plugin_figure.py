@@ -60,4 +60,4 @@ def test_a_figure_of_ones_own_is_drawn_after_the_runs_by_plot_and_on_a_page(tmp_
 def test_without_the_plug_in_there_is_no_such_figure(tmp_path, capsys):
     own = [f"--config-dir={EXAMPLES / 'conf'}", f"paths.out={tmp_path}"]
     assert main(["plot", "own_figure", *own]) == 2
-    assert "plot own_figure: is a table" in capsys.readouterr().err
+    assert "report.kind: there is no figure 'round_seconds'" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What a person reads in ``conf/`` and in the guides: numbers have their leading zero, as programs print them."""
+"""What a person reads in ``conf/`` and in the guides: numbers have their leading zero, and no guide repeats another."""
 
 from __future__ import annotations
 
@@ -36,3 +36,34 @@ def test_numbers_have_their_leading_zero() -> None:
         if WITHOUT_ZERO.search(line)
     ]
     assert not found
+
+
+#: Words in a row that no two guides have; what tables of results are headed with is shorter.
+IN_A_ROW = 20
+GUIDES = [path for path in READ if path.suffix == ".md" and path.name != "CHANGELOG.md"]
+
+
+def words_in_a_row(text: str) -> set[tuple[str, ...]]:
+    """Every :data:`IN_A_ROW` words that follow each other in a guide's prose and tables; commands and code aside."""
+    prose = re.sub(r"^    .*$", "", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), flags=re.M)
+    words = re.findall(r"[\w.']+", re.sub(r"\]\([^)]*\)", "]", prose).lower())  # links by their text alone
+    return {tuple(words[start : start + IN_A_ROW]) for start in range(len(words) - IN_A_ROW + 1)}
+
+
+def repeated(guides: dict[str, str]) -> list[str]:
+    """For each two guides that share words in a row: their names and one such row."""
+    found = [(name, words_in_a_row(text)) for name, text in sorted(guides.items())]
+    both = [(one, two, rows & others) for one, rows in found for two, others in found if one < two]
+    return [f"{one}, {two}: {' '.join(min(shared))}" for one, two, shared in both if shared]
+
+
+def test_a_sentence_in_two_guides_is_found() -> None:
+    said = "A job that another process is running is left for last, and\nthen found finished, in every sweep there is."
+    guides = {"a.md": f"# A\n\n{said}\n", "b.md": f"- First. {said.replace(' is ', '  is ')} More.", "c.md": said[:60]}
+    assert [line.split(":")[0] for line in repeated(guides)] == ["a.md, b.md"]
+
+
+def test_no_guide_repeats_another() -> None:
+    """What two guides would explain stands in one of them, and the other links there."""
+    assert len(GUIDES) > 20
+    assert not repeated({str(path.relative_to(ROOT)): path.read_text() for path in GUIDES})

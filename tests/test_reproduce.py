@@ -163,7 +163,7 @@ def test_claims_without_runs_are_counted_apart(folder, made, capsys):
     (["--hours=soon"], "--hours: 'soon' is not a number of hours from 0"), (["--hours=-1"], "--hours: '-1'"),
     (["--hours=nan"], "--hours: 'nan'"), (["--hour=1"], "did you mean '--hours=2'?"),
     (["quik"], "quik: there is no such preset (did you mean 'quick'?)"),
-    (["quick", "experiment=slow"], "experiment: reproduce quick names the preset already"),
+    (["quick", "experiment=slow"], "reproduce takes the name alone, as in 'knot-runner reproduce slow'"),
     (["quick", "training.round=1"], "training.round"), (["quick", "report.seeds=1"], "report.seeds: is planned before"),
     (["quick", "paths.out=a,b"], "paths.out: one folder is right"), (["a\x1bb"], "a?b: there is no such preset"),
 ])  # fmt: skip

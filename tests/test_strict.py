@@ -52,7 +52,7 @@ def test_builds_nested_settings_and_reads_numbers_written_as_words():
         ({"inner": {"rate": "inf"}}, "outer.inner.rate: expected a finite number, got inf"),
         ({"inner": {"rate": -1}}, "outer.inner.rate: -1.0 is not above 0"),
         ({"inner": 3}, "outer.inner: expected keys of Inner, got 3"),
-        ({"names": "x"}, "outer.names: expected a list, got 'x'"),
+        ({"names": "x"}, "outer.names: expected a list, got 'x'; [x] is one"),
         ({"names": [False]}, "outer.names[0]: expected a word, got False; in quotes it is one"),  # YAML's no
         ({"names": [3]}, "outer.names[0]: expected a word, got 3; in quotes it is one"),
         ({"names": [None]}, "outer.names[0]: expected a word, got None"),

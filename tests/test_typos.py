@@ -83,11 +83,49 @@ WRONG = [
     (["claims", "chill_table1,knot_table2"], "claims: takes one preset at a time, not chill_table1 and knot_table2"),
     (["plot", "chill_fig4", "task=femnist", "chill_fig6"], "plot: takes one preset at a time, not chill_fig4 and "),
     (["table", "task=femnist"], "table: needs the name of a preset"),
-    (["ls", "method"], "method: ls takes no names, only --config-dir=DIR"),
+    (["ls", "methods"], "methods: ls has no such group (did you mean 'method'?)"),
+    (["ls", "method", "kd"], "kd: ls has no such group (there is: encoder, experiment, fleet, hardware, method, "),
     (["--config-dir=.", "ls"], "ls: a command stands first, as in 'knot-runner ls --config-dir=.'"),
     (["task=femnist", "check"], "check: a command stands first, as in 'knot-runner check task=femnist'"),
     (["compare", "by=method.name"], "by: is a flag of compare; --by=method.name is right"),
     (["task=femnist", "paths.out="], "paths.out: is empty; a folder is right"),
+    # words without their "=", and with too much
+    (["femnist"], "femnist: is no command; 'knot-runner task=femnist' is right"),
+    (["task", "femnist"], "task: is no command; 'knot-runner task=femnist' is right"),
+    (["task:femnist"], "task:femnist: is no command; 'knot-runner task=femnist' is right"),
+    (["chill_table1"], "chill_table1: is no command; 'knot-runner experiment=chill_table1' is right"),
+    (["method", "-m"], "method: is no command; 'knot-runner method=NAME' is right"),
+    (["run", "task=femnist"], "run: there is no such command; a run has none, as in 'knot-runner task=femnist'"),
+    (["check", "chill_table1"], "chill_table1: has no value; experiment=chill_table1 is right"),
+    (["plot", "partition", "femnist"], "femnist: has no value; task=femnist is right"),
+    (["--task=femnist"], "--task=femnist: is a setting; task=femnist, without --, is right"),
+    (["--model"], "--model: is a setting; model=NAME, without --, is right"),
+    (["--training.lr=1"], "--training.lr=1: is a setting; training.lr=1, without --, is right"),
+    (["--config-dir"], "--config-dir: without =DIR; a folder of YAML is right, as in --config-dir=mine"),
+    (["data", "task=mnist"], "task=mnist: data takes the name alone, as in 'knot-runner data mnist'"),
+    (["reproduce", "experiment=kd_mnist"], "reproduce takes the name alone, as in 'knot-runner reproduce kd_mnist'"),
+    (["reproduce", "paths.data=nowhere"], "paths.data: nowhere is not a folder; 'knot-runner data' shows"),
+    # flags of another verb, and ones that are spelled alike
+    (["plot", "chill_fig4", "--format=pdf"], "no such flag of plot (did you mean '--formats'?)"),
+    (["plot", "chill_fig4", "-o", "fig.png"], "-o: there is no such flag of plot (there is: --config-dir"),
+    (["table", "chill_table1", "--stale=rerun"], "--stale=rerun: there is no such flag of table (there is"),
+    (["report", "kd_mnist", "--open"], "--open: there is no such flag of report (there is: --config-dir=DIR, --index)"),
+    (["ls", "--all"], "--all: there is no such flag (there is: --config-dir=DIR)"),
+    (["ls", "task=femnist"], "task: ls takes names of groups, --config-dir=DIR and plugins=[FILE.py]"),
+    # names and values of other programs
+    (["task=femnist", "hardware=gpu"], "hardware=gpu: there is no such hardware (did you mean 'cuda'?)"),
+    (["task=femnist", "method=distil"], "method=distil: there is no such method (did you mean 'kd'?)"),
+    (["check", "task=femnist", "hardware.device=gpu"], "hardware.device: 'gpu' is none of cpu, cuda, cuda:N, auto"),
+    (["check", "task=sa", "hardware.devices=[cuda:0,gpu]"], "hardware.devices: 'gpu' is none of cpu, cuda, cuda:N"),
+    (["task=femnist", "fleet.deadline=8"], "fleet.deadline: no fleet is chosen; fleet=NAME chooses one (phones, "),
+    (["task=femnist", "privacy.epsilon=8"], "no privacy is chosen; privacy=NAME chooses one (user_level)"),
+    (["task=femnist", "method=ditto", "method.lam=2"], "there is no such setting (did you mean 'method.ditto.lam'?)"),
+    (["task=erc", "training.lr=1"], "'training.local.lr' or 'training.pretrain.lr' or 'training.distil.lr'?)"),
+    (["task=femnist", "seed=0:3"], "seed: expected a whole number, got '0:3'; range(0,3) is 0, 1 and 2, a run each"),
+    (["task=femnist", "model.hidden=100"], "model.hidden: expected a list, got 100; [100] is one"),
+    (["task=femnist", "evaluate.matrix=yes"], "evaluate.matrix: expected a whole number, got 'yes'; end is right, too"),
+    (["plot", "chill_fig4", "report.kind=curve"], "report.kind: there is no figure 'curve' (did you mean 'curves'?)"),
+    (["hydra/launcher=joblib", "hydra.launcher.n_jobs=two"], "hydra.launcher.n_jobs=two: expected a whole number"),
 ]  # fmt: skip
 
 
@@ -97,6 +135,19 @@ def test_a_wrong_command_is_told_what_is_right(arguments, said, tmp_path, monkey
     assert main(arguments) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("knot-runner: ")]
     assert said in line and not list(tmp_path.iterdir())
+
+
+def test_a_folder_of_runs_that_is_a_file_is_one_line(tmp_path, capsys):
+    (tmp_path / "out").touch()
+    assert main(["table", "kd_mnist", f"paths.out={tmp_path / 'out'}"]) == 2
+    told = capsys.readouterr().err
+    assert f"paths.out: {tmp_path / 'out'}: is not a folder; the one that the runs were" in told and len(told) < 300
+
+
+def test_names_of_data_may_have_a_comma_between(tmp_path, capsys):
+    assert main(["data", "mnist,usps", f"paths.data={tmp_path}"]) == 0
+    shown = capsys.readouterr().out
+    assert "\nmnist: " in f"\n{shown}" and "\nusps: " in f"\n{shown}"
 
 
 @pytest.mark.parametrize(("width", "listed"), [(80, False), (119, False), (120, True)])

@@ -38,7 +38,16 @@ def test_ls_shows_what_config_dir_and_plugins_bring(tmp_path, capsys, request):
     assert f"a method of mine ({tmp_path}/method/fedmine.yaml)" in said and "method.weighting=Mine" in said
     assert f"{tmp_path}/method/fedavg.yaml: is not used" in said
     assert cli.main(["ls", "seed=1"]) == 2
-    assert "seed: ls takes --config-dir=DIR and plugins" in capsys.readouterr().err
+    assert "seed: ls takes names of groups, --config-dir=DIR and plugins" in capsys.readouterr().err
+
+
+def test_ls_of_groups_shows_these_alone(capsys):
+    assert cli.main(["ls", "tracker", "privacy"]) == 0
+    said = capsys.readouterr().out
+    titles = [line.strip() for line in said.splitlines() if len(line.split()) == 1]
+    assert titles == ["privacy", "tracker"] and "user_level" in said and "task x method" not in said
+    assert cli.main(["ls", "method"]) == 0
+    assert "task x method" in capsys.readouterr().out
 
 
 def test_a_figure_is_no_table(tmp_path, capsys):

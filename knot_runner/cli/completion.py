@@ -95,6 +95,8 @@ def suggestions(line: str) -> list[str]:
         found = list(SHOWN_FLAGS)
     elif words and words[0] in OF_PRESETS and len(words) == 1:
         found = choices("experiment", _config_dir(words))
+    elif words[:1] == ["ls"] and "=" not in word:
+        found = list(GROUPS)
     else:
         found = _of_overrides(word, [one for one in words if one not in VERBS])
         found += VERBS if not words else ()
@@ -126,8 +128,8 @@ def _of_overrides(word: str, before: list[str]) -> list[str]:
 def _keys(word: str, before: list[str]) -> list[str]:
     try:
         with messages_to(lambda text: None):
-            jobs, _ = compose_all(joined_flags(before))
-            config, _ = composed_config(jobs[0], _config_dir(before))
+            _, commands = compose_all(joined_flags(before), first=True)
+            config, _ = composed_config(commands[0])
     except UserError:
         return []
     del config["hydra"]

@@ -64,11 +64,12 @@ def show_composed(arguments: Sequence[str]) -> int:
             given[name] = value
     own = [argument for argument in arguments if argument.partition("=")[0] not in SHOWING]
     _check(given)
-    jobs, commands = compose_all(own)
+    _, commands = compose_all(own, first=True)
     config_dir = config_dir_of([flag for flag in commands[0].arguments if flag.startswith("-")])
-    if len(jobs) > 1:
-        LOGGER.info("the first of %d jobs", len(jobs))
-    composed, overrides = composed_config(jobs[0], config_dir)
+    jobs = sum(command.grid.size for command in commands)
+    if jobs > 1:
+        LOGGER.info("the first of %d jobs", jobs)
+    composed, overrides = composed_config(commands[0])
     if "--info" in given:
         _print_info(given["--info"] or "all", [*search_path(config_dir), *overrides])
         return 0
@@ -76,7 +77,7 @@ def show_composed(arguments: Sequence[str]) -> int:
     config = OmegaConf.create(composed)
     if "--resolve" in given:
         OmegaConf.resolve(config)
-        config = OmegaConf.create({"hydra": config["hydra"], **jobs[0].config})
+        config = OmegaConf.create({"hydra": config["hydra"], **commands[0].jobs[0].config})
     if part == "hydra":
         config = OmegaConf.masked_copy(config, ["hydra"])
     elif part == "job":

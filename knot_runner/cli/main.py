@@ -103,6 +103,20 @@ def _say_interrupted() -> None:
     os.write(2, (SHOW_CURSOR if os.isatty(2) else b"") + INTERRUPTED)
 
 
+def _no_such_command(word: str, others: list[str]) -> str:
+    """The message for a first word that is no verb: a setting without its ``=``, a run with a verb, or a typo."""
+    from knot_runner.composing.catalog import assignment
+    from knot_runner.composing.override_errors import message_text
+
+    is_name = bool(others) and "=" not in others[0] and not others[0].startswith("-")
+    shown, meant = message_text(word), assignment(f"{word}:{others[0]}" if is_name else word) or assignment(word)
+    if meant:
+        return f"{shown}: is no command; 'knot-runner {message_text(meant)}' is right"
+    if nearest(word, VERBS).startswith(" (did") or not any("=" in other for other in others):
+        return f"{shown}: there is no such command{nearest(word, VERBS)}; --help shows all"
+    return f"{shown}: there is no such command; a run has none, as in 'knot-runner {message_text(others[0])}'"
+
+
 def _carry_out(typed: list[str]) -> int:
     arguments = joined_flags(typed)
     wants_help = any(a in ("-h", "--help") for a in arguments) or arguments[:1] == ["help"]
@@ -118,7 +132,7 @@ def _carry_out(typed: list[str]) -> int:
     if module:
         return getattr(module, f"{verb}_command")(arguments[1:])
     if verb and "=" not in verb and not verb.startswith(("-", "~", "+")):
-        raise UserError(f"{verb}: there is no such command{nearest(verb, VERBS)}; --help shows all")
+        raise UserError(_no_such_command(verb, words[1:]))
     if late := next((word for word in words if word in VERBS), ""):
         from knot_runner.composing.override_errors import message_text
 

@@ -16,8 +16,8 @@ from knot_runner.report.page.figures import figure_names
 from knot_runner.report.render.table_forms import write_table
 from knot_runner.report.render.terminal import TerminalTable, output
 from knot_runner.report.run_folders import Job
-from knot_runner.report.tables.build import preset_table
-from knot_runner.util.errors import ReadOnlyError, UserError
+from knot_runner.report.tables.build import TABLE_KINDS, preset_table
+from knot_runner.util.errors import ReadOnlyError, UserError, nearest
 from knot_runner.util.files import require_writable
 from knot_runner.util.messages import LOGGER
 
@@ -40,6 +40,8 @@ def show_figure(name: str, jobs: list[ComposedJob], command: str, keep: bool = F
     spec = jobs[0].settings.report or {}
     kind = spec.get("kind", "")
     requested = figure_names(spec) if kind in figures.FIGURES or "figures" in spec else ()
+    if not requested and kind not in TABLE_KINDS:
+        raise UserError(f"report.kind: there is no figure {kind!r}{nearest(kind, figures.FIGURES)}")
     if not requested:
         raise UserError(f"plot {name}: is a table ('knot-runner table {name}' shows it)")
     for drawn in requested:

@@ -35,6 +35,15 @@ def yaml_files(group: str, config_dir: str | Path | None = None) -> list[Path]:
     return [found[name] for name in sorted(found)]
 
 
+def assignment(word: str) -> str:
+    """How ``word``, which has no value, is meant: ``femnist`` is ``task=femnist``, ``task`` and ``task:femnist`` are
+    ``task=...``; "" if it names nothing that can be chosen."""
+    group, _, name = word.partition(":")
+    if group in GROUPS:
+        return f"{group}={name or 'NAME'}"
+    return next((f"{group}={word}" for group in GROUPS if word in choices(group)), "")
+
+
 def hidden(config_dir: str | None) -> list[Path]:
     """Files of ``config_dir`` that are shadowed by ours of the same name."""
     return [path for g in GROUPS for path in (Path(config_dir) / g).glob("*.yaml")

@@ -30,7 +30,7 @@ from knot_runner.composing.overrides import (
     values_of,
 )
 from knot_runner.util.errors import UserError
-from knot_runner.util.messages import LOGGER, messages_to
+from knot_runner.util.messages import LOGGER
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Command:
     """The jobs of one preset of a command line, or of a command line without presets.
 
     ``arguments``: the typed arguments, with this preset only. ``hydra``: the composed config's ``hydra`` part, with the
-    launcher. ``sweep``: whether a grid was requested, even if of one job.
+    launcher. ``sweep``: whether a grid was requested, even if of one job. ``grid``: what composed the jobs.
     """
 
     preset: str | None
@@ -46,19 +46,20 @@ class Command:
     jobs: list[ComposedJob]
     hydra: DictConfig
     sweep: bool
+    grid: JobGrid | None = None
 
 
-def compose_all(arguments: list[str]) -> tuple[list[ComposedJob], list[Command]]:
+def compose_all(arguments: list[str], first: bool = False) -> tuple[list[ComposedJob], list[Command]]:
     """Return (all jobs, one command per preset with the jobs of its grid). Raises :class:`UserError`.
 
-    Logs keys that are given twice.
+    Logs keys that are given twice. ``first``: the first job of each grid is enough.
     """
     flags, words = split_flags(arguments)
     config_dir = config_dir_of(flags)
     overrides, notes = last_counts(parse_overrides(usual_overrides(words)))
     for note in notes:
         LOGGER.warning("%s", note)
-    commands = [_command(flags, own, config_dir) for own in _by_preset(overrides, config_dir)]
+    commands = [_command(flags, own, config_dir, first) for own in _by_preset(overrides, config_dir)]
     return [job for command in commands for job in command.jobs], commands
 
 
@@ -72,11 +73,11 @@ def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[li
     return [[*words[:at], f"experiment={value}", *words[at + 1 :]] for value in values]
 
 
-def _command(flags: list[str], words: list[str], config_dir: str | None) -> Command:
+def _command(flags: list[str], words: list[str], config_dir: str | None, first: bool) -> Command:
     preset = next((word.partition("=")[2] for word in words if word.startswith("experiment=")), None)
-    jobs, hydra = _composed(expand_preset(words, config_dir), config_dir)
+    jobs, grid = _composed(expand_preset(words, config_dir), config_dir, first)
     multirun = {"-m", "--multirun"} & set(flags) or any(word.startswith(f"{LAUNCHER_GROUP}=") for word in words)
-    return Command(preset, [*flags, *words], jobs, hydra, len(jobs) > 1 or bool(multirun))
+    return Command(preset, [*flags, *words], jobs, grid.hydra, grid.size > 1 or bool(multirun), grid)
 
 
 def expand_preset(arguments: list[str], config_dir: str | None) -> list[str]:
@@ -97,18 +98,15 @@ def compose_jobs(arguments: list[str], config_dir: str | None) -> list[ComposedJ
     return _composed(arguments, config_dir)[0]
 
 
-def composed_config(job: ComposedJob, config_dir: str | None) -> tuple[dict[str, Any], list[str]]:
-    """Return (config of ``job`` as plain values with unresolved interpolations and the ``hydra`` part; the overrides
-    that Hydra composes it from, including automatic choices)."""
-    late = {o.get_key_element() for o in parse_overrides(job.overrides) if _sets_a_value(o)}
-    grid = JobGrid(config_dir, late, set(), job.overrides)
-    quiet = messages_to(lambda text: None)  # automatic choices were logged when the job was composed
-    with quiet, initialize_config_dir(str(config_folder()), version_base="1.3"):
-        return grid.unresolved(job.overrides)
+def composed_config(command: Command) -> tuple[dict[str, Any], list[str]]:
+    """Return (config of the first job of ``command`` as plain values with unresolved interpolations and the ``hydra``
+    part; the overrides that Hydra composes it from, including automatic choices)."""
+    assert command.grid is not None
+    return command.grid.unresolved(command.jobs[0].overrides)
 
 
-def _composed(arguments: list[str], config_dir: str | None) -> tuple[list[ComposedJob], DictConfig]:
-    """Return (jobs, the config's ``hydra`` part). Hydra composes once per choice of groups; swept values are
+def _composed(arguments: list[str], config_dir: str | None, first: bool = False) -> tuple[list[ComposedJob], JobGrid]:
+    """Return (jobs, or the ``first`` of them; their grid). Hydra composes once per choice of groups; swept values are
     inserted."""
     overrides = parse_overrides(arguments)
     values = [values_of(override, config_dir) for override in overrides]
@@ -122,14 +120,17 @@ def _composed(arguments: list[str], config_dir: str | None) -> tuple[list[Compos
     label_keys = {o.get_key_element() for o in swept} - {"method", "seed", "task"}
     chosen = any("glob(" in o.input_line for o in swept)
     grid = JobGrid(config_dir, late, label_keys, [o.input_line for o in overrides])
+    size = math.prod(map(len, axes))
+    wanted = itertools.islice(itertools.product(*axes), 1 if first and not chosen else size)
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        jobs = [job for picked in itertools.product(*axes) if (job := grid.job(list(picked), chosen)) is not None]
+        jobs = [job for picked in wanted if (job := grid.job(list(picked), chosen)) is not None]
+    grid.size = size - grid.left_out
     if grid.left_out:
         globs = " ".join(message_text(o.input_line) for o in swept if "glob(" in o.input_line)
         if not jobs:
             raise UserError(f"{globs}: none fits; {grid.misfit}")
         LOGGER.warning("%s: %d that do not fit are left out (%s)", globs, grid.left_out, grid.misfit)
-    return jobs, grid.hydra
+    return jobs, grid
 
 
 def _sets_a_value(override: Override) -> bool:

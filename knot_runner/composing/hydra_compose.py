@@ -42,7 +42,8 @@ def _composed(file: str, overrides: list[str], config_dir: str | None, hydra: bo
     except MissingConfigException as problem:
         raise UserError(missing_config(str(problem), config_dir)) from None
     except (HydraException, OmegaConfBaseException) as problem:
-        raise UserError(bad_override(str(problem), overrides, search)) from None
+        cause = f"\n{problem.__cause__}" if str(problem).startswith("Error merging override") else ""
+        raise UserError(bad_override(f"{problem}{cause}", overrides, search)) from None
     except RecursionError:
         from knot_runner.composing.defaults_loops import in_a_loop
 

@@ -30,24 +30,22 @@ class JobGrid:
     """Composes the jobs of one grid, within ``initialize_config_dir``.
 
     ``late``: keys that choose no group, set after Hydra has composed; ``label_keys``: keys shown in a job's label;
-    ``words``: all overrides as typed. ``left_out``: number of jobs left out; ``misfit``: reason for the last of these.
+    ``words``: all overrides as typed. ``size``: number of its jobs; ``left_out``: number of jobs left out; ``misfit``:
+    reason for the last of these.
     """
 
     def __init__(self, config_dir: str | None, late: set[str], label_keys: set[str], words: list[str]) -> None:
         self.config_dir, self.late, self.label_keys, self.words = config_dir, late, label_keys, words
         self.hydra = DictConfig({})
-        self.misfit, self.left_out = "", 0
-        self._composed: dict[tuple[str, ...], tuple[Base, Any, list[str]]] = {}
+        self.misfit, self.left_out, self.size = "", 0, 0
+        self._composed: dict[tuple[str, ...], tuple[Base, Any, list[str], DictConfig]] = {}
         self._parsed: dict[str, Override] = {}
         self._noted: set[str] = set()
         self._models: dict[str, dict[str, Any]] = {}
 
     def job(self, picked: list[str], chosen: bool) -> ComposedJob | None:
         """Compose one job; with ``chosen`` (its groups come from a glob), None if the groups do not fit together."""
-        early = tuple(o for o in picked if _key(o) not in self.late)
-        if early not in self._composed:
-            self._composed[early] = self._base(list(early))
-        base, claims, fitting = self._composed[early]
+        base, claims, fitting, self.hydra = self._based(picked)
         try:
             config = base.with_values([self._override(o) for o in picked if _key(o) in self.late])
         except OmegaConfBaseException as problem:
@@ -78,12 +76,12 @@ class JobGrid:
         self.misfit, self.left_out = str(problem), self.left_out + 1
 
     def unresolved(self, picked: list[str]) -> tuple[dict[str, Any], list[str]]:
-        """See :func:`~knot_runner.composing.commands.composed_config`."""
-        base, claims, fitting = self._base([o for o in picked if _key(o) not in self.late])
+        """Of a composed job, see :func:`~knot_runner.composing.commands.composed_config`."""
+        base, claims, fitting, hydra_part = self._based(picked)
         config = OmegaConf.to_container(base.composed([self._override(o) for o in picked if _key(o) in self.late]))
         if claims is not None:
             config["report"]["claims"] = claims
-        hydra = {key: value for key, value in OmegaConf.to_container(self.hydra).items() if not key.endswith("help")}
+        hydra = {key: value for key, value in OmegaConf.to_container(hydra_part).items() if not key.endswith("help")}
         return {"hydra": hydra, **config}, _in_place(fitting, picked)
 
     def _model(self, name: str) -> dict[str, Any]:
@@ -101,8 +99,15 @@ class JobGrid:
             (self._parsed[text],) = parse_overrides([text])
         return self._parsed[text]
 
-    def _base(self, early: list[str]) -> tuple[Base, Any, list[str]]:
-        """Return (Hydra's composed config, its claims, automatic choices that were added)."""
+    def _based(self, picked: list[str]) -> tuple[Base, Any, list[str], DictConfig]:
+        """Return what :meth:`_base` makes of the groups of ``picked``, once."""
+        early = tuple(o for o in picked if _key(o) not in self.late)
+        if early not in self._composed:
+            self._composed[early] = self._base(list(early))
+        return self._composed[early]
+
+    def _base(self, early: list[str]) -> tuple[Base, Any, list[str], DictConfig]:
+        """Return (Hydra's composed config, its claims, automatic choices that were added, its ``hydra`` part)."""
         config = hydra_compose.hydra_config(early, self.config_dir)
         typed = {_key(override).lstrip("+~") for override in early} | self.late
         fitting, why = chosen_to_fit(config, typed)
@@ -113,11 +118,11 @@ class JobGrid:
         for note in filter(None, (why, where)):
             self._note(note)
         with open_dict(config):
-            self.hydra = config.pop("hydra")
+            hydra = config.pop("hydra")
             if deals_nothing(config) and not any(key.partition(".")[0] == "partition" for key in typed):
                 config.pop("partition", None)  # the task's default, for methods that have clients
         config, claims = _apart_from_claims(config)
-        return Base(config), claims, choices
+        return Base(config), claims, choices, hydra
 
     def _note(self, text: str) -> None:
         """Log ``text``, once."""

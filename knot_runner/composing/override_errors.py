@@ -11,7 +11,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from knot_runner.composing.catalog import choices, config_folder
+from knot_runner.composing.catalog import GROUPS, assignment, choices, config_folder
 from knot_runner.composing.hydra_keys import LAUNCHERS
 from knot_runner.util.errors import closest, nearest, not_installed
 
@@ -28,6 +28,10 @@ _USUAL = {
     "learning_rate": "training.lr",
     "when": "method=fedsoup",
 }
+#: Choices of other programs -> the one here.
+_USUAL_CHOICES = {"hardware=gpu": "cuda", "method=distil": "kd"}
+#: Types that Hydra's errors name -> what is expected.
+_TYPES = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
 #: Keys of ``method`` that are null in most methods -> how they are set.
 _PIECES = {
     "method.personalisation": "+method.personalisation.kind=soup sets it",
@@ -54,7 +58,7 @@ def unreadable(argument: str) -> str:
     if not _KEY.fullmatch(key):
         return f"{name}: is not the name of a setting; key=value is right, with dots between the parts of the key"
     if not equals:
-        return f"{name}: has no value; {name}=VALUE is right"
+        return f"{name}: has no value; {assignment(name) or f'{name}=VALUE'} is right"
     return f"{name}: cannot read {message_text(value)!r}: {_why(name, value)}"
 
 
@@ -107,7 +111,8 @@ def missing_config(text: str, config_dir: str | None) -> str:
         return _missing_launcher(name)
     if not wanted or not group or "/" in group or not (config_folder() / group).is_dir():
         return message_text(one_line(text), 200)
-    known = nearest(name[:80], choices(group, config_dir), listed_by="knot-runner ls")
+    usual = _USUAL_CHOICES.get(f"{group}={name}")
+    known = nearest(usual or name[:80], [usual] if usual else choices(group, config_dir), listed_by="knot-runner ls")
     return f"{group}={message_text(name)}: there is no such {group}{known}"
 
 
@@ -145,6 +150,9 @@ def bad_override(text: str, overrides: list[str], search: list[str]) -> str:
             return f"{path}: {prefix} is null; {_PIECES[prefix]}"
         if prefix and not OmegaConf.is_dict(node):
             return f"{path}: {prefix} has no settings in it; {prefix}=VALUE is right"
+        if part not in node and not prefix and len(parts) > 1 and part in GROUPS:
+            names = ", ".join(name for name in choices(part) if name != "none")
+            return f"{path}: no {part} is chosen; {part}=NAME chooses one ({names})"
         if part not in node:
             return f"{path}: there is no such setting{_hint(config, node, prefix, parts[depth:])}"
         node = node[part]
@@ -156,7 +164,7 @@ def _hint(config: Any, node: Any, prefix: str, parts: list[str]) -> str:
     if len(parts) > 1 and (mended := _mended(node, parts)):
         places = [f"{prefix}.{mended}".strip(".")]
     else:
-        places = _elsewhere(config, node, parts[0]) if len(parts) == 1 else []
+        places = _inside(node, prefix, parts[0]) or _elsewhere(config, node, parts[0]) if len(parts) == 1 else []
     if places and len(places) <= _MAX_PLACES:
         return f" (did you mean {' or '.join(map(repr, places))}?)"
     return nearest(parts[0], node) + (f" in {prefix}" if prefix else "")
@@ -172,6 +180,14 @@ def _mended(node: Any, parts: list[str]) -> str | None:
         mended.append(close)
         node = node[close]
     return ".".join(mended)
+
+
+def _inside(node: Any, prefix: str, name: str) -> list[str]:
+    """Settings ``name`` one level deeper in ``node``, the keys of ``prefix``: ``method.lam`` may be
+    ``method.ditto.lam``. None where ``node`` itself has a name that is spelled alike."""
+    if not prefix or closest(name, node):
+        return []
+    return [f"{prefix}.{key}.{name}" for key, own in node.items() if OmegaConf.is_dict(own) and name in own]
 
 
 def _elsewhere(config: Any, node: Any, name: str) -> list[str]:
@@ -196,7 +212,13 @@ def _told(text: str, overrides: list[str]) -> str:
     """The first sentence of Hydra's error, which names the key or a file of the defaults."""
     merging = re.search(r"Error merging override (.*)", text)
     if merging:
-        return f"{message_text(merging.group(1))}: this key cannot take that value"
+        expected = re.search(r"could not be converted to (\w+)", text)
+        why = (
+            f"expected {_TYPES[expected[1]]}"
+            if expected and expected[1] in _TYPES
+            else "this key cannot take that value"
+        )
+        return f"{message_text(merging.group(1))}: {why}"
     return message_text(one_line(text), 200) or f"{message_text(' '.join(overrides))}: cannot be composed"
 
 

@@ -20,7 +20,7 @@ from hydra.core.override_parser.types import ChoiceSweep, Glob, IntervalSweep, O
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from knot_runner.composing.catalog import GROUPS, choices
+from knot_runner.composing.catalog import GROUPS, assignment, choices
 from knot_runner.composing.hydra_keys import LAUNCHER_GROUP, TARGET, check_key, is_hydras
 from knot_runner.composing.override_errors import message_text, unreadable
 from knot_runner.util.errors import UserError, nearest
@@ -44,21 +44,34 @@ def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return flags, [a for a in arguments if not a.startswith("-")]
 
 
-def config_dir_of(flags: Sequence[str]) -> str | None:
-    """The folder of ``--config-dir=DIR``. Raises :class:`UserError` if it is not a folder, and for any other flag."""
+def config_dir_of(flags: Sequence[str], known: Sequence[str] = FLAGS) -> str | None:
+    """The folder of ``--config-dir=DIR``. Raises :class:`UserError` if it is not a folder, and for any other flag, with
+    the nearest of ``known``."""
     folders = []
     for flag in flags:
         name, _, value = flag.partition("=")
         if name == "--config-dir":
             folders.append(value)
         elif flag not in ("-m", "--multirun"):
-            raise UserError(f"{message_text(flag)}: there is no such flag{nearest(flag[:40], FLAGS)}")
+            raise UserError(no_such_flag(flag, known))
     if len(set(folders)) > 1:
         raise UserError("--config-dir: is given more than once; one folder of YAML is right")
     for folder in folders[:1]:
-        if not folder or not _is_folder(folder):
-            raise UserError(f"--config-dir: {message_text(folder) or 'without =DIR'}: is not a folder")
+        if not folder:
+            raise UserError("--config-dir: without =DIR; a folder of YAML is right, as in --config-dir=mine")
+        if not _is_folder(folder):
+            raise UserError(f"--config-dir: {message_text(folder)}: is not a folder")
     return folders[0] if folders else None
+
+
+def no_such_flag(flag: str, known: Sequence[str], verb: str = "") -> str:
+    """The message for a flag that is none of ``known``, and may be a setting: ``--task=femnist``."""
+    setting = flag.lstrip("-")
+    key = setting.partition("=")[0]
+    if (key in GROUPS or "." in key) and flag.startswith("--"):
+        right = setting if "=" in setting else assignment(key) or f"{key}=VALUE"
+        return f"{message_text(flag)}: is a setting; {message_text(right)}, without --, is right"
+    return f"{message_text(flag)}: there is no such flag{' of ' * bool(verb)}{verb}{nearest(flag[:40], known)}"
 
 
 def _is_folder(name: str) -> bool:

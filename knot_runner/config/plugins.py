@@ -46,7 +46,8 @@ def _load(plugin: str) -> None:
     if name in sys.modules:
         return
     if plugin.endswith(".py") and not path.is_file():
-        raise UserError(f"plugins: {as_written(plugin)}: is not there; it was looked for as {path}")
+        where = f"; it was looked for as {path}" if as_written(plugin) != str(path) else ""
+        raise UserError(f"plugins: {as_written(plugin)}: is not there{where}")
     try:
         if plugin.endswith(".py"):
             spec = importlib.util.spec_from_file_location(name, path)

@@ -12,6 +12,7 @@ import functools
 import hashlib
 import json
 import math
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -110,7 +111,10 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         return value
     if origin is list:
         if not isinstance(value, list):
-            raise UserError(f"{where}: expected a list, got {shorten(value)}")
+            inside = (
+                f"; [{value}] is one" if isinstance(value, str | int | float) and len(str(value)) < _MAX_SHOWN else ""
+            )
+            raise UserError(f"{where}: expected a list, got {shorten(value)}{inside}")
         return [_convert(args[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
     if origin is dict:
         if not isinstance(value, dict):
@@ -138,6 +142,11 @@ def _convert_union(options: tuple, value: Any, where: str) -> Any:
             raise
         except UserError as problem:
             problems.append(problem)
+    words = [
+        str(word) for option in options if typing.get_origin(option) is Literal for word in typing.get_args(option)
+    ]
+    if words and len(problems) > 1:
+        raise UserError(f"{problems[-1]}; {' or '.join(words)} is right, too")
     raise problems[-1]
 
 
@@ -153,8 +162,10 @@ def _scalar(hint: type, value: Any, where: str, most: float | None = None) -> An
     if hint is float and isinstance(value, str) and _is_number(value):  # YAML 1.1 reads 1e-3 as a string
         value, right = float(value), True
     if not right:
-        quotes = "; in quotes it is one" if hint is str and isinstance(value, bool | int | float) else ""
-        raise UserError(f"{where}: expected {kinds.get(hint, hint.__name__)}, got {shorten(value)}{quotes}")
+        hint_text = "; in quotes it is one" if hint is str and isinstance(value, bool | int | float) else ""
+        if hint is int and isinstance(value, str) and re.fullmatch(r"\d{1,9}(:|\.\.|-)\d{1,9}", value):
+            hint_text = "; range(0,3) is 0, 1 and 2, a run each"
+        raise UserError(f"{where}: expected {kinds.get(hint, hint.__name__)}, got {shorten(value)}{hint_text}")
     if hint is float and not math.isfinite(value):
         raise UserError(f"{where}: expected a finite number, got {value}")
     if hint is float:

@@ -24,15 +24,19 @@ class Band:
     seeds: np.ndarray
 
 
-def band(series: Sequence[Mapping[float, float]], everywhere: bool = True) -> Band:
-    """The band of several runs over the places where all have a value; without ``everywhere``, where any has one."""
+def band(series: Sequence[Mapping[float, float]], everywhere: bool = True, top: float | None = None) -> Band:
+    """The band of several runs over the places where all have a value; without ``everywhere``, where any has one.
+    ``top``: of a share, its largest value; the interval is cut there and at 0, as in tables."""
     keys = [set(one) for one in series]
     places = sorted(set.intersection(*keys) if everywhere else set.union(*keys))
     cells = [[one[place] for one in series if place in one] for place in places]
     found = [mean_interval(own) for own in cells]
     mean = np.array([centre for centre, _ in found])
     half = np.array([half or 0.0 for _, half in found])
-    return Band(np.array(places), mean, mean - half, mean + half, np.array([len(own) for own in cells]))
+    low, high = mean - half, mean + half
+    if top is not None:
+        low, high = np.maximum(low, 0.0), np.minimum(high, top)
+    return Band(np.array(places), mean, low, high, np.array([len(own) for own in cells]))
 
 
 def smoothed(series: dict[int, float], window: int) -> dict[int, float]:

@@ -121,8 +121,8 @@ def test_accuracies_are_means_over_seeds_by_clients(tmp_path: Path) -> None:
         "nearest neighbour, 4 points, 9 clients: accuracy 50.00%",
     ]
     rows = (tmp_path / "f.csv").read_text().splitlines()
-    # 60 and 80: 70 +- 12.706 x 10
-    assert rows[1] == '"nearest neighbour, 4 points",5,70,-57.062,197.062,2'
+    # 60 and 80: 70 +- 12.706 x 10, cut at 0 and 100%
+    assert rows[1] == '"nearest neighbour, 4 points",5,70,0,100,2'
 
 
 def test_runs_of_another_kind_are_refused(tmp_path: Path) -> None:

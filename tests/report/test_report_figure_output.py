@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from matplotlib.text import Text
 
 from knot_runner.cli.main import main
 from knot_runner.report.figures import output
+from knot_runner.report.figures import style as figure_style
 from knot_runner.report.figures.federated.temperature_probe import _label_lowest
 from knot_runner.report.figures.output import FigureOutput, current_output, figure_output, fitted_panels
 from knot_runner.report.figures.registry import FIGURES
@@ -32,6 +34,20 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     real = output.image_bytes
     monkeypatch.setattr(output, "image_bytes", lambda figure, form: kept.append(figure) or real(figure, form))
     return kept
+
+
+@pytest.mark.parametrize("legend", ["T=1", "FedWaD-a, S=200", None])
+def test_a_title_stands_beside_the_legend_not_below_it(legend: str | None, tmp_path: Path) -> None:
+    title = "The federated distance of two samples: its measure on the way, and its error"
+    made, _ = figure_style.panels(2, 3.4, 3.2, across=2)
+    if legend:
+        figure_style.side_legend(made, {legend: {"color": "black"}})
+    output.write_figure(made, title, [], tmp_path / "figure.png")
+    shown = made._suptitle
+    assert " ".join(shown.get_text().split()) == title and shown.get_text().count("\n") <= 3
+    box = shown.get_window_extent()
+    assert box.x1 <= made.bbox.width
+    assert not any(box.overlaps(one.get_window_extent()) for one in made.legends)
 
 
 @pytest.mark.thorough
@@ -157,3 +173,21 @@ def test_plot_writes_what_its_flags_ask_for(tmp_path: Path, capsys: pytest.Captu
 def test_flags_that_cannot_be_are_said_in_a_line(flag: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plot", "chill_fig4", flag]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [None, 3.35])
+def test_the_star_of_the_last_round_is_whole(width: float | None, tmp_path: Path) -> None:
+    """It lies in a corner of the data, where its points would reach over the axis."""
+    start, end = {"id_accuracy": 0.5, "ood_accuracy": 0.6}, {"id_accuracy": 0.9, "ood_accuracy": 0.3}
+    points = [{**end, "step": 1, "alpha": 1.0}]
+    job = SimpleNamespace(task="femnist", method="soup", label="", seed=0)
+    run = SimpleNamespace(job=job, result={"personalisation": {"start": start, "points": points}})
+    with figure_output(FigureOutput(("png",), width)), figure_style.figure_settings():
+        drawing = FIGURES["id_ood"].__wrapped__([run], "")
+        output.write_figure(drawing.figure, drawing.title, drawing.notes, tmp_path / "figure.png")
+        (axes,) = drawing.figure.axes
+        star = next(line for line in axes.lines if line.get_marker() == "*")
+        half = star.get_markersize() / 2 * drawing.figure.dpi / 72
+        x, y = axes.transData.transform((60, 50))
+        inside = axes.get_window_extent()
+    assert inside.x0 <= x - half and x + half <= inside.x1 and inside.y0 <= y - half and y + half <= inside.y1

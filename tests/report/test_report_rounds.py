@@ -58,7 +58,7 @@ def test_curves_by_hand(jobs: list[Any], tmp_path: Path) -> None:
     assert lines[0] == "FEMNIST-DNN, T=4: after 12 rounds accuracy 27.00%, loss at T 2.730"
     rows = rows_of_csv(tmp_path / "figure.csv")
     one = next(r for r in rows if (r["T"], r["quantity"], r["round"]) == ("4", "accuracy", "4"))
-    expected = [11, 11 - 5 * T1, 11 + 5 * T1, 2]  # of 6 and 16
+    expected = [11, max(11 - 5 * T1, 0), 11 + 5 * T1, 2]  # of 6 and 16; a share is cut at 0
     assert [float(one[key]) for key in ("mean", "low", "high", "seeds")] == pytest.approx(expected, rel=1e-5)
 
 
@@ -166,6 +166,21 @@ def test_wide_bands_leave_the_lines_their_place() -> None:
     assert 0.2 < low < 0.3 and 0.5 < high < 0.6  # of means 0.3 and 0.5; the interval reaches from -3.3 to 4.3
     drawn = axes.collections[0].get_paths()[0].get_extents()
     assert drawn.ymin < -3 and drawn.ymax > 4
+    made.clear()
+
+
+def test_intervals_of_a_share_are_cut_and_its_axis_ends_there() -> None:
+    """As the tables' are: no accuracy is below 0 or above 100%."""
+    seeds = [{1: 20.0, 2: 99.0}, {1: 60.0, 2: 100.0}]
+    cut, whole = band(seeds, top=100.0), band(seeds)
+    assert whole.low[0] < 0 and whole.high[1] > 100 and whole.high[0] > 100
+    assert cut.low.tolist() == [0.0, whole.low[1]] and cut.high.tolist() == [100.0, 100.0]
+    assert cut.mean.tolist() == whole.mean.tolist() == [40.0, 99.5]
+    made, (axes,) = figure_style.panels(1, 4.0, 3.0)
+    figure_style.draw_band(axes, cut, "black")
+    assert axes.get_ylim()[1] > 105
+    figure_style.limit_to_shares(axes, 100.0)
+    assert axes.get_ylim()[1] == 101.5 and 25 < axes.get_ylim()[0] < 40
     made.clear()
 
 

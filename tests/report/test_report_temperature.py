@@ -14,6 +14,7 @@ from knot_runner.report.figures import style as figure_style
 from knot_runner.report.figures.federated.temperature_probe import (
     boundary_figure,
     gradient_figure,
+    norm_bins,
     softmax_figure,
 )
 from knot_runner.report.figures.style import temperature_colours
@@ -108,6 +109,14 @@ def test_medians_of_gradient_norms_by_hand(factory: Any, tmp_path: Path) -> None
             "T=0.05, wrong: median 40 of 2, 1 exactly 0",
         ]
     )  # fmt: skip
+
+
+def test_bins_begin_where_the_norms_do() -> None:
+    """No half of a panel is empty: from just below the smallest norm, zeros aside, over five decades at most."""
+    bins = norm_bins(np.array([[0.0, 0.2], [3.0, 40.0]], np.float32))
+    assert 0.1 < bins[0] < 0.2 and bins[-1] == 40 and (np.diff(bins) > 0).all()
+    assert norm_bins(np.array([1e-9, 2.0]))[0] == pytest.approx(2e-5)
+    assert norm_bins(np.zeros(3))[-1] == 1 and norm_bins(np.full(3, 2.0))[0] < 2
 
 
 @pytest.mark.thorough

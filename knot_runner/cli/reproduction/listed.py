@@ -59,6 +59,20 @@ def listed_presets(config_dir: str | None = None) -> list[ListedPreset]:
     return listed
 
 
+def check_typed(overrides: list[str], reads: bool) -> None:
+    """Raises :class:`UserError` for overrides that would stop every preset, before any is composed. ``reads``: whether
+    data are read, or only the table of what is there is asked for."""
+    for word in overrides:
+        key, _, value = word.lstrip("+~").partition("=")
+        if key == "experiment":
+            name = message_text(value) or "PRESET"
+            right = f"reproduce takes the name alone, as in 'knot-runner reproduce {name}'"
+            raise UserError(f"{message_text(word)}: {right}")
+        folder = value.strip("'\"") if key == "paths.data" and reads and "$" not in value else "null"
+        if folder not in ("", "null") and not Path(folder).expanduser().is_dir():
+            raise UserError(f"{key}: {message_text(folder)} is not a folder; 'knot-runner data' shows what is needed")
+
+
 def chosen_presets(names: list[str], config_dir: str | None) -> list[ListedPreset]:
     """The presets ``names`` as listed, or without a measured time if unlisted; all listed presets if ``names`` is
     empty.

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from knot_runner import provenance
-from knot_runner.report.render.terminal import TerminalColumn, listing, output, print_line, text_line
+from knot_runner.report.render.terminal import TerminalColumn, listing, output, print_line
 from knot_runner.report.render.text import plain, short_line
 from knot_runner.sweeps.standing import JobState, state_of
 from knot_runner.util.errors import UserError, nearest
@@ -205,7 +205,7 @@ def _print_foreseen(console: Console, found: Foreseen, jobs: int) -> None:
         if told:
             console.print(f"\n{title if title == 'notes' else f'examples of each class: {plain(title)}'}", style="bold")
         for text in told:
-            console.print(text_line(f"  {text}"), soft_wrap=not console.is_terminal)
+            print_line(console, f"  {text}")
 
 
 def _print_shared(console: Console, loads: list[Load]) -> None:
@@ -214,7 +214,7 @@ def _print_shared(console: Console, loads: list[Load]) -> None:
     if lines := shared_lines(loads):
         console.print("\nshared by jobs", style="bold")
         for text in lines:
-            console.print(text_line(f"  {text}"))
+            print_line(console, f"  {text}")
 
 
 def _print_estimate(console: Console, found: SweepEstimate, out: Path) -> None:

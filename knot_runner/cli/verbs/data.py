@@ -63,11 +63,13 @@ def _parsed(arguments: list[str]) -> tuple[list[str], str | None, Path | None, b
             raise UserError(f"{flag}: there is no such flag of data{nearest(flag, DATA_FLAGS)}")
     root = os.environ.get("KNOT_DATA") or None
     for override in parse_overrides([word for word in words if "=" in word]):
+        if override.key_or_group == "task" and not override.is_sweep_override():
+            raise UserError(f"{override.input_line}: data takes the name alone, as in 'knot-runner data mnist'")
         if override.key_or_group != _KEY or override.is_sweep_override():
             raise UserError(f"{override.input_line}: data takes names, paths.data=DIR, --fetch and --config-dir=DIR")
         value = override.value()
         root = None if value is None else str(getattr(value, "text", value))
-    names = [word for word in words if "=" not in word]
+    names = [name for word in words if "=" not in word for name in word.split(",") if name]
     folder = Path(root).expanduser() if root else None
     if folder is not None and folder.exists() and not folder.is_dir():
         raise UserError(f"{_KEY}: {folder}: is not a folder; the one that holds the data sets is right")

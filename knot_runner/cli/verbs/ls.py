@@ -8,15 +8,18 @@ from knot_runner.composing import catalog
 from knot_runner.config.settings.checks.fit import FITTING_METHODS
 from knot_runner.config.settings.families import FAMILIES, METHOD_SETTINGS, family_of_algorithm
 from knot_runner.report.render.terminal import TerminalColumn, listing, output, text_line
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import UserError, nearest
 
 LS_HELP = """\
-knot-runner ls [--config-dir=DIR] [plugins=[FILE.py]]: tasks, models, methods, presets and what they are
+knot-runner ls [GROUP ...] [--config-dir=DIR] [plugins=[FILE.py]]: tasks, models, methods, presets and what they are
 
   --config-dir=DIR     YAML of your own, too
   plugins=[...]        what these modules or files add, too; they are imported
 
+  knot-runner ls method experiment
   knot-runner ls --config-dir=mine plugins=[mine/losses.py]"""
+
+LS_FLAGS = ("--config-dir=DIR",)
 
 
 def ls_command(arguments: list[str]) -> int:
@@ -25,20 +28,22 @@ def ls_command(arguments: list[str]) -> int:
     from knot_runner.composing.overrides import config_dir_of, parse_overrides, split_flags
 
     flags, words = split_flags(arguments)
-    folder = config_dir_of(flags)
-    for word in words:
-        if "=" not in word:
-            raise UserError(f"{message_text(word)}: ls takes no names, only --config-dir=DIR and plugins=[FILE.py]")
-    plugins = [
-        name for override in parse_overrides(words) for name in _plugins(override.key_or_group, override.value())
-    ]
-    for group in catalog.GROUPS:
+    folder = config_dir_of(flags, LS_FLAGS)
+    named = [word for word in words if "=" not in word]
+    for word in named:
+        if word not in catalog.GROUPS:
+            raise UserError(f"{message_text(word)}: ls has no such group{nearest(word, catalog.GROUPS)}")
+    overrides = parse_overrides([word for word in words if "=" in word])
+    plugins = [name for override in overrides for name in _plugins(override.key_or_group, override.value())]
+    added = _added(plugins) if plugins else []
+    for group in [group for group in catalog.GROUPS if group in named] or catalog.GROUPS:
         _print(group, [(path.stem, _described(path, folder)) for path in catalog.yaml_files(group, folder)])
-    _print_compositions(folder)
+    if not named or "method" in named:
+        _print_compositions(folder)
     for path in catalog.hidden(folder):
         output().print(text_line(f"{path}: is not used, since there is one of that name; another name is right"))
     if plugins:
-        _print("from plugins", _added(plugins))
+        _print("from plugins", added)
     return 0
 
 
@@ -60,7 +65,7 @@ def _print_compositions(folder: str | None) -> None:
 
 def _plugins(key: str, value: object) -> list[str]:
     if key != "plugins":
-        raise UserError(f"{key}: ls takes --config-dir=DIR and plugins=[FILE.py]")
+        raise UserError(f"{key}: ls takes names of groups, --config-dir=DIR and plugins=[FILE.py]")
     names = value if isinstance(value, list) else [value]
     return [str(getattr(name, "text", name)) for name in names]
 

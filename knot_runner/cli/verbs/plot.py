@@ -47,7 +47,7 @@ def _plot(words: list[str]) -> int:
         for job in jobs:
             show_partition(job)
         return 0
-    preset = preset_of(words, "plot")
+    preset = preset_of(words, "plot", PLOT_FLAGS)
     from knot_runner.cli.show import show_figure
 
     show_figure(preset.name, preset.jobs, preset.command)

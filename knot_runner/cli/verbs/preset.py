@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 PRESET_FLAGS = """\
   --config-dir=DIR     YAML of your own, as when it ran
   overrides            as when it ran: what sets other runs apart from the preset's"""
+#: Flags of every verb that takes a preset.
+OF_ALL = ("-m", "--multirun", "--config-dir")
 #: Key of the planned looks at claims; changing them after the runs would let results select their own verdicts.
 SEEDS_KEY = "report.seeds"
 #: A plain name, which files can be named after.
@@ -66,11 +69,19 @@ def _check_one_name(arguments: list[str], verb: str) -> None:
         raise UserError(f"{verb}: needs the name of a preset, as in 'knot-runner {verb} knot_table3' (ls lists them)")
 
 
-def preset_of(arguments: list[str], verb: str) -> Preset:
+def preset_of(arguments: list[str], verb: str, flags: Sequence[str] = ()) -> Preset:
     """The preset ``arguments[0]`` with the overrides after it. Raises :class:`UserError`.
 
-    The name must be plain, since files are named after it.
+    The name must be plain, since files are named after it. ``flags``: others of the verb than those of every preset,
+    for messages.
     """
+    from knot_runner.composing.overrides import config_dir_of, no_such_flag
+
+    typed = [word for word in arguments if word.startswith("-")]
+    for flag in typed:
+        if flag.partition("=")[0] not in OF_ALL:
+            raise UserError(no_such_flag(flag, [*flags, "--config-dir=DIR"], verb))
+    config_dir_of(typed)
     _check_one_name(arguments, verb)
     if any(argument.lstrip("+~").startswith(SEEDS_KEY) for argument in arguments[1:]):
         raise UserError(f"{SEEDS_KEY}: is planned before the runs, so it is set in the preset's YAML alone")
@@ -81,6 +92,9 @@ def preset_of(arguments: list[str], verb: str) -> Preset:
 
     experiment = f"experiment={arguments[0]}"
     jobs, _ = compose_all([experiment, *arguments[1:]])
+    out = Path(jobs[0].settings.paths.out)
+    if out.exists() and not out.is_dir():
+        raise UserError(f"paths.out: {out}: is not a folder; the one that the runs were written to is right")
     load_plugins(jobs[0].settings.plugins)  # a plug-in may add the requested figure
     _say_unsealed(jobs)
     return Preset(arguments[0], jobs, shlex.join(["knot-runner", experiment, *arguments[1:]]))

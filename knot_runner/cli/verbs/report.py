@@ -29,7 +29,7 @@ def report_command(arguments: list[str]) -> int:
     """Write ``<out>/reports/<preset>.html``; print its path and the runs it is based on. Raises :class:`UserError`."""
     if INDEX_FLAG in arguments:
         return _index([word for word in arguments if word != INDEX_FLAG])
-    preset = preset_of(arguments, "report")
+    preset = preset_of(arguments, "report", ("--index",))
     from knot_runner.cli.show import folder_for, references
     from knot_runner.report.page.build import PageRequest, write_page
 

@@ -47,11 +47,12 @@ class Outcomes:
 
 def reproduce_command(arguments: list[str]) -> int:
     """Run the presets that fit into the time, then print and write the table. Raises :class:`UserError`."""
-    from knot_runner.cli.reproduction.listed import chosen_presets
+    from knot_runner.cli.reproduction.listed import check_typed, chosen_presets
     from knot_runner.composing.overrides import config_dir_of
 
     began = time.monotonic()
     hours, flags, names, words = _parsed(arguments)
+    check_typed(words, reads=hours > 0)
     listed = chosen_presets(names, config_dir_of(flags))
     LOGGER.info("reproduce: composing %s", counted(len(listed), "preset"))
     candidates, failed = _candidates(listed, words, flags, bool(names))
@@ -92,7 +93,7 @@ def _parsed(arguments: list[str]) -> tuple[float, list[str], list[str], list[str
         elif "=" in argument or argument.startswith(("+", "~")):
             words.append(argument)
         else:
-            names.append(argument)
+            names += [name for name in argument.split(",") if name]
     return hours, flags, names, words
 
 

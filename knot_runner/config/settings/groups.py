@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -135,6 +136,12 @@ class HardwareSettings:
     stack: Annotated[int, AtMost(10**6), Holds(lambda value: value >= 0, "is negative; 0 = the whole cohort")] = 0
     #: of a sweep: its jobs take these in turn (cuda:0, cuda:1, ...); none = all are given ``device``
     devices: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for key, names in (("device", [self.device]), ("devices", self.devices)):
+            for name in names:
+                known = re.fullmatch(r"auto|cpu|cuda(:\d{1,4})?", name)
+                require(known is not None, key, f"{name[:40]!r} is none of cpu, cuda, cuda:N, auto")
 
 
 @dataclass

@@ -149,11 +149,18 @@ def _caption(figure: Figure, title: str, notes: Sequence[str]) -> None:
     """Title above and notes below the panels, which make room for both; for long notes the figure grows."""
     letters = int(figure.get_figwidth() * 72 / 4.9)  # of 9 points, about 4.9 wide on average
     if title:
-        figure.suptitle("\n".join(textwrap.wrap(title, int(letters * 0.65))), fontsize=13, x=0.01, ha="left")
+        _title_beside_legends(figure, title, int(letters * 0.65))
     lines = [line for note in notes for line in textwrap.wrap(note, letters)]
     figure.set_figheight(figure.get_figheight() + NOTE_LINE * max(0, len(lines) - NOTE_LINES))
     if lines:
         figure.supxlabel("\n".join(lines), fontsize=9, color=NOTE_COLOUR, x=0.01, ha="left")
+
+
+def _title_beside_legends(figure: Figure, title: str, letters: int) -> None:
+    """The title above the panels, in lines of ``letters`` at most, left of a legend that stands in the upper corner."""
+    made = figure.suptitle("", fontsize=13, x=0.01, ha="left")
+    taken = max((legend.get_window_extent().width for legend in figure.legends), default=0.0)
+    _wrap_into(made, [title], letters, 0.98 * figure.bbox.width - taken)
 
 
 def arrange(figure: Figure, title: str, notes: Sequence[str]) -> None:
@@ -198,12 +205,17 @@ def _text(figure: Figure, lines: Sequence[str], size: float, colour: str) -> Any
     """Lines of text over the whole width, taken out of the layout."""
     made = figure.text(0, 1, "", fontsize=size, color=colour, ha="left", va="top")
     made.set_in_layout(False)
-    room = figure.bbox.width - 2 * LINE_GAP * figure.dpi
-    for letters in range(int(figure.get_figwidth() * 72 / (0.5 * size)), 8, -2):
-        made.set_text("\n".join(part for line in lines for part in textwrap.wrap(line, letters)))
+    letters = int(figure.get_figwidth() * 72 / (0.5 * size))
+    _wrap_into(made, lines, letters, figure.bbox.width - 2 * LINE_GAP * figure.dpi)
+    return made
+
+
+def _wrap_into(made: Any, lines: Sequence[str], letters: int, room: float) -> None:
+    """Give the text ``made`` these lines, wrapped at ``letters`` or less so that it is ``room`` pixels wide at most."""
+    for fewer in range(letters, 8, -2):
+        made.set_text("\n".join(part for line in lines for part in textwrap.wrap(line, fewer)))
         if made.get_window_extent().width <= room:
             break
-    return made
 
 
 def _legends_beside(figure: Figure) -> list[Legend]:

@@ -213,6 +213,12 @@ def draw_bands(axes: Axes, bands: Mapping[Any, Band], looks: Mapping[Any, Mappin
         draw_band(axes, one, **looks[name], **more)
 
 
+def limit_to_shares(axes: Axes, top: float) -> None:
+    """End the axis of shares at 0 and ``top`` where it reaches beyond, but for the width of a line."""
+    (low, high), edge = axes.get_ylim(), 0.015 * top
+    axes.set_ylim(max(low, -edge), min(high, top + edge))
+
+
 def draw_boxes(axes: Axes, values: Sequence[np.ndarray], colour: Any, alpha: float, **look: Any) -> dict[str, Any]:
     """A box per array of ``values``, without points beyond the whiskers; returns what was drawn."""
     box = {"facecolor": colour, "edgecolor": GREY, "alpha": alpha}

@@ -80,7 +80,7 @@ def build_table(
 def table_kind(name: str) -> TableKind:
     """The kind of table ``name``. Raises :class:`UserError` if it is unknown."""
     if name not in TABLE_KINDS:
-        raise UserError(f"there is no table of kind {name!r}{nearest(name, TABLE_KINDS)}")
+        raise UserError(f"report.kind: there is no table of kind {name!r}{nearest(name, TABLE_KINDS)}")
     return TABLE_KINDS[name]
 
 

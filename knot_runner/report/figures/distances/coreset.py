@@ -127,6 +127,7 @@ def coreset_accuracy(runs: list[Run], command: str) -> style.Drawing:
     made, (axes,) = style.panels(1, 8.6, 4.4)
     for i, (name, one) in enumerate(found.items()):
         style.draw_band(axes, one, style.nth_colour(i), marker="o", label=plain(name))
+    style.limit_to_shares(axes, 100.0)
     axes.set(xlabel="clients", ylabel="accuracy (%)", xticks=sorted({run.result["clients"] for run in runs}))
     style.side_legend(made, [axes], loc="outside right center")
     seeds = style.seed_list(runs)
@@ -148,7 +149,7 @@ def _by_method(runs: list[Run]) -> dict[str, Band]:
         if accuracy is None or "clients" not in run.result:
             raise UserError(f"{run.job.task} {run.job.method}: has no accuracy of clients to show")
         series[_method(run)][run.job.seed][run.result["clients"]] = 100 * accuracy
-    return {name: band(list(series[name].values())) for name in sorted(series, key=_coresets_first)}
+    return {name: band(list(series[name].values()), top=100.0) for name in sorted(series, key=_coresets_first)}
 
 
 def _coresets_first(name: str) -> tuple[bool, int]:

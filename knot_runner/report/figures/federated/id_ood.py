@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from knot_runner.report.figures import style
+from knot_runner.report.figures.output import type_size
 from knot_runner.report.row_keys import runs_with
 from knot_runner.report.run_folders import Run
 from knot_runner.report.series import Numbers
@@ -33,7 +34,8 @@ def id_ood_figure(runs: list[Run], command: str) -> style.Drawing:
         lines.append(f"{name}: ends at ID {end[1]:.2f}%, OOD {end[0]:.2f}%, from ID {100 * curve[0, 1]:.2f}%")
         numbers += [row for run in members for row in _numbers(name, run)]
     start = 100 * np.mean([_pair(run.result["personalisation"]["start"]) for run in having], axis=0)
-    axes.plot(*start, marker="*", ms=15, color="black", ls="", label="last round", zorder=5)
+    axes.plot(*start, marker="*", ms=type_size(15), color="black", ls="", label="last round", zorder=5)
+    axes.margins(0.08)  # the star lies in a corner, whole
     axes.set(xlabel="OOD accuracy (%)", ylabel="ID accuracy (%)")
     style.side_legend(made, [axes], loc="outside right center")
     heads = ("method", "seed", "step", "alpha", "ood_accuracy", "id_accuracy")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -45,12 +45,15 @@ def curves(runs: list[Run], command: str) -> style.Drawing:
     by_f1 = {lookup(run.job.config, "task.score") for run in runs} == {"f1"}
     score = "macro F1" if by_f1 else "accuracy"
     read = {score: _of_row("f1", 1) if by_f1 else _of_row("accuracy", 100), "loss at T": _of_row("tempered_loss", 1)}
-    found = _bands(runs, read, command)
+    top = 1.0 if by_f1 else 100.0
+    found = _bands(runs, read, command, {score: top})
     names = list(dict.fromkeys(name for name, _, _ in found))
     made, grid = style.panels(2 * len(names), 4.2 if len(names) < 3 else 3.6, 3.1, across=max(2, len(names)))
     for axes, (what, name) in zip(grid, itertools.product(read, names), strict=True):
         values = _draw_rows(axes, found, name, what)
         axes.set(title=plain(name), ylabel=CURVE_AXES[what])
+        if what == score:
+            style.limit_to_shares(axes, top)
         if what == "loss at T" and len(values) and values.min() > 0 and values.max() / values.min() > LINEAR_SPAN:
             style.log_scale(axes, "y")
     _legend(made, found)
@@ -127,13 +130,20 @@ def _of_row(measure: str, scale: float) -> Callable[[RoundRows], Series]:
     return lambda rows: {row["round"] + 1: scale * row[measure] for row in rows if measure in row}
 
 
-def _bands(runs: list[Run], read: dict[str, Callable[[RoundRows], Series]], command: str) -> Bands:
+def _bands(
+    runs: list[Run],
+    read: dict[str, Callable[[RoundRows], Series]],
+    command: str,
+    tops: Mapping[str, float] | None = None,
+) -> Bands:
+    """``tops``: of quantities that are shares, their largest value."""
     made: Bands = {}
+    largest = tops or {}
     rows = case_rows(runs, figure_cases(run.job for run in runs))
     for (case, key), own in rows.groupby(["case", "key"], sort=False):
         logs = [run_folders.rounds(run, command) for run in own["run"]]
         name = f"{case} ({key.other})" if key.other else case
-        made |= {(name, key, what): band([of(log) for log in logs]) for what, of in read.items()}
+        made |= {(name, key, what): band([of(log) for log in logs], top=largest.get(what)) for what, of in read.items()}
     return made
 
 

@@ -49,14 +49,13 @@ def gradient_figure(runs: list[Run], command: str) -> style.Drawing:
     """
     probes, colours = _probes(runs, command)
     made, grid = style.panels(2 * len(probes), 4.4, 3.2, across=2, sharex=True)
-    top = max(probe.norm.max() for probe in probes.values())
-    bins = np.geomspace(top * MIN_NORM, top, BINS) if top > 0 else np.linspace(0, 1, BINS)
+    bins = norm_bins(np.concatenate([probe.norm.ravel() for probe in probes.values()]))
     passes = [(name, probe, text) for name, probe in probes.items() for text in ("right", "wrong")]
     rows, lines = [], []
     for axes, (name, probe, text) in zip(grid, passes, strict=True):
         chosen = probe.right if text == "right" else ~probe.right
         count = int(chosen.sum())
-        axes.set_title(_shown(probes, name, "\n") + f"{text}: {count:,} images")
+        axes.set_title(_shown(probes, name, "\n") + f"images classified {text}: {count:,}")
         axes.set(xscale="log", xlabel="gradient norm at the input layer", ylabel="share of images")
         axes.xaxis.set_major_formatter(style.plain_tick)
         for temperature, norms in zip(probe.temperatures, probe.norm[:, chosen], strict=True) if count else ():
@@ -71,6 +70,16 @@ def gradient_figure(runs: list[Run], command: str) -> style.Drawing:
     _legend(made, colours, lines=True)
     numbers = Numbers(("setting", "temperature", "forward pass", "images", "zeros", *QUANTILES), rows, digits=4)
     return style.Drawing(made, "Gradient norms at the input layer by temperature", [GRADIENT_NOTE], lines, numbers)
+
+
+def norm_bins(norms: np.ndarray) -> np.ndarray:
+    """Edges of the bins, from just below the smallest norm that is not 0 (at least :data:`MIN_NORM` of the largest) to
+    the largest."""
+    positive = norms[norms > 0]
+    if not len(positive):
+        return np.linspace(0, 1, BINS)
+    top = positive.max()
+    return np.geomspace(max(positive.min() / 1.5, top * MIN_NORM), top, BINS)
 
 
 @style.figure_of(reads=(probe_view.ARRAYS,))
