@@ -179,8 +179,11 @@ BAD = [
     (["method=feddistill", "method.labels.form=mse"], "method.labels.form: 'mse' is not one of cross_entropy, l2"),
     (["method=feddistill", "method.server.optimiser=adam"], "method.server: algorithm=feddistill averages no models"),
     (["method=feddistill", "method.algorithm=fedavg"], "method.labels: is of feddistill alone"),
-    (["method=feddf", "method.algorithm=feddistill"], "method.distil: is not of feddistill; null is right"),
-    (["method=feddf", "method.algorithm=local"], "method.distil: is not of local; null is right"),
+    (
+        ["method=feddf", "method.algorithm=feddistill"],
+        "method.distil: feddistill has no global model that a server could",
+    ),
+    (["method=feddf", "method.algorithm=local"], "method.distil: local has no global model that a server could distil"),
     (["method=fedmd", "method.distil=null"], "method.distil: is not set; fedmd needs it"),
     (["method=fedmd", "method.server.optimiser=momentum"], "method.server: algorithm=fedmd averages no models"),
 ]

@@ -210,7 +210,7 @@ BAD = [
     (["method=fedmd", "method.models=[{kind:mlp,name:w,hidden:[0],output:logits}]"], "method.models[0].hidden: [0]"),
     (["method=fedmd", "method.models=[{kind:mlp,name:w,hidden:[9000000,9000000],output:logits}]"],
      "method.models[0].hidden: a model of"),
-    (["method=feddf", "method.algorithm=local"], "method.distil: is not of local; null is right"),
+    (["method=feddf", "method.algorithm=local"], "method.distil: local has no global model that a server could distil"),
 ]  # fmt: skip
 
 

@@ -209,7 +209,7 @@ def test_which_runs_are_made_again_whole(folder, tmp_path, capsys):
 ENDS_ALONE = {
     *("methods/federated/averaging.py", "methods/federated/own_models.py", "methods/federated/personal.py"),
     *("methods/federated/fleet/asynchronous.py", "methods/personalisation/training.py"),
-    *("methods/federated/ditto.py", "pipelines/rounds/client_rounds.py"),
+    *("methods/federated/ditto.py", "methods/federated/server_distillation.py", "pipelines/rounds/client_rounds.py"),
 }
 #: Those whose first rounds depend on it: ``whole_because`` names the setting.
 DEPENDS = {"methods/federated/fedsoup.py", "pipelines/rounds/private_training.py"}

@@ -96,12 +96,13 @@ def test_identity_zero_and_mean(starts, dtype):
 def test_products_block_by_block(monkeypatch):
     draws = torch.Generator().manual_seed(0)
     starts, trained = torch.randn(5, 33, generator=draws), torch.randn(5, 33, generator=draws)
-    updates, rows = combine.Updates.of(list(starts), trained), list(torch.randn(2, 33, generator=draws))
-    whole = updates.products(), updates.products(rows), updates.applied(torch.eye(5) + 0.5)
+    updates, (first, second) = combine.Updates.of(list(starts), trained), torch.randn(2, 2, 33, generator=draws)
+    moved = list(zip(first, second, strict=True))
+    whole = updates.products(), updates.products(moved), updates.applied(torch.eye(5) + 0.5)
     monkeypatch.setattr(combine, "VALUES_AT_ONCE", 20)
-    parts = updates.products(), updates.products(rows), updates.applied(torch.eye(5) + 0.5)
+    parts = updates.products(), updates.products(moved), updates.applied(torch.eye(5) + 0.5)
     changes = (trained - starts).double()
-    by_hand = changes @ changes.T, torch.stack(rows).double() @ changes.T
+    by_hand = changes @ changes.T, (first - second).double() @ changes.T
     for first, second, third in zip(whole[:2], parts[:2], by_hand, strict=True):
         assert torch.allclose(first, second, rtol=1e-12) and torch.allclose(first, third, atol=1e-5)
     assert torch.equal(whole[2], parts[2])

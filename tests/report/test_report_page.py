@@ -184,7 +184,7 @@ def test_the_verb_writes_the_page(tmp_path: Path, capsys: Any) -> None:
     assert sorted(p.name for p in path.parent.iterdir()) == ["knot_table3.html"]
 
 
-@pytest.mark.parametrize("arguments", [[], ["seed=1"], ["--x"], ["../x"], ["a/b"]])
+@pytest.mark.parametrize("arguments", [[], ["seed=1"], ["../x"], ["a/b"]])
 def test_the_verb_wants_a_preset(arguments: list[str]) -> None:
     with pytest.raises(UserError, match="report: needs the name of a preset"):
         report_command(arguments)

@@ -149,9 +149,11 @@ class _Work:
 
     def _measure(self, round: int, state: FederatedState, trained: list[Trained]) -> tuple[FederatedState, LogRow]:
         """Measures the models due after ``round`` into the record, in place."""
-        shown = self.kind.measured(self.spec, self.federation, state, round)
+        shown, any_shown = self.kind.measured(self.spec, self.federation, state, round), False
         for number, group in itertools.groupby(shown, key=lambda one: one[0]):
             self._record(state, number, [(client, model) for _, client, model in group])
+            any_shown = True
+        if any_shown:  # else nothing large was freed, and pages given back would be asked for again
             give_back_freed()
         self.context.progress("personalisation", round + 1, self.kind.rounds(self.spec, self.federation), "")
         return state, {}
