@@ -241,9 +241,7 @@ def test_a_commit_without_the_models_in_flight_is_refused(paced):
     paced(1 / 16, 2.5 / 24, 10 / 32)
     played = Played(fleet_of(mode="async", buffer=1))
     kept = {name: tensor for name, tensor in played.states[1].items() if not name.startswith("fleet/sent/")}
-    with pytest.raises(
-        UserError, match=r"^fleet: the commit of this interrupted run lacks .*--stale=rerun"
-    ):
+    with pytest.raises(UserError, match=r"^fleet: the commit of this interrupted run lacks .*--stale=rerun"):
         played.method.plan(played.hp, kept, played.federation, 2)
     assert as_begun(settings("local"), {"client/0/weights": kept["weights"]}, 0, 2) == {
         "client/0/weights": kept["weights"]
