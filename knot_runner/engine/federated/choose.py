@@ -81,7 +81,7 @@ def _check_precision(precision: str, engine: str, device: torch.device) -> None:
             return
         raise UserError(
             "hardware.precision: bf16 is for engine=stacked on CUDA, or engine=lean on a CPU with AMX, which this one "
-            "has not; float32 runs anywhere"
+            "lacks; float32 runs anywhere"
         )
     also = ", or engine=lean on a CPU with AMX" if precision == "bf16" else ""
     raise UserError(f"hardware.precision: {precision} is for engine=stacked on CUDA{also}; float32 runs anywhere")

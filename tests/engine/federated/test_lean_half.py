@@ -196,7 +196,7 @@ def test_a_cpu_with_amx_has_it(monkeypatch):
 @pytest.mark.parametrize(
     ("amx", "engine", "said"),
     [
-        (False, "lean", "or engine=lean on a CPU with AMX, which this one has not; float32 runs anywhere"),
+        (False, "lean", "or engine=lean on a CPU with AMX, which this one lacks; float32 runs anywhere"),
         (True, "loop", "hardware.precision: bf16 is for engine=stacked on CUDA, or engine=lean on a CPU with AMX;"),
         (True, "native", "hardware.precision: bf16 is for engine=stacked on CUDA, or engine=lean on a CPU with AMX;"),
     ],
