@@ -7,6 +7,7 @@ import torch
 from knot_runner.config.settings import ServerSettings
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federated.server import VALUES_AT_ONCE, average
 from knot_runner.pipelines.clients.setup import check_sizes
 from knot_runner.util.errors import UserError
 from tests.methods.federated.conftest import SIZES, settings
@@ -30,6 +31,20 @@ def test_fedavg_is_the_mean_of_the_participants(world, aggregation):
     np.testing.assert_allclose(after["weights"].numpy(), expected, rtol=0, atol=1e-15)
     assert before["weights"] is world.federation.model.weights  # a fold changes nothing in place
     assert torch.equal(before["weights"], world.federation.model.weights)
+
+
+@pytest.mark.parametrize("size", [0, 5, VALUES_AT_ONCE, VALUES_AT_ONCE + 1, 2 * VALUES_AT_ONCE + 7])
+def test_a_mean_in_parts_is_the_mean(size):
+    """Of models larger than what is averaged at a time, too; summed in float64 and rounded once."""
+    draws = torch.Generator().manual_seed(size)
+    models = [torch.randn(size, generator=draws) for _ in range(7)]
+    by = torch.rand(7, generator=draws, dtype=torch.float64)
+    expected = torch.zeros(size, dtype=torch.float64)
+    for share, model in zip(by, models, strict=True):
+        expected = expected + share * model.double()
+    mean = average(by, models)
+    assert mean.dtype == torch.float32 and mean.shape == (size,)
+    torch.testing.assert_close(mean, expected.float(), rtol=1e-7, atol=1e-9)
 
 
 def test_a_method_is_finished_after_its_rounds(world):
