@@ -57,7 +57,8 @@ def make_engine(
         from knot_runner.engine.federated.native.engine import Native, has_passes
 
         if not any(map(has_passes, networks)):
-            note("hardware.engine: native has passes for model.kind=mlp and cnn alone; this model trains as with lean")
+            kinds = "mlp, cnn, resnet, wrn and vgg"
+            note(f"hardware.engine: native has passes for model.kind={kinds} alone; this model trains as with lean")
         return Native(network, data, test, dtype, workers, hardware.threads, shared, note, plugins, others)
     if name == "ray":
         from knot_runner.engine.federated.ray_engine import RayEngine

@@ -12,7 +12,7 @@ from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.federated import choose
 from knot_runner.engine.federated.native import library
 from knot_runner.util.errors import UserError
-from tests.engine.federated.cases import GREY, MODELS, images
+from tests.engine.federated.cases import FAMILIES, GREY, MODELS, images
 from tests.engine.federated.native_cases import needs_compiler
 
 #: without what the process keeps of its first call
@@ -119,11 +119,12 @@ def test_sources_compile_without_a_warning(tmp_path: Path) -> None:
 
 @needs_compiler
 def test_the_engine_says_which_models_have_no_compiled_passes() -> None:
-    for model, lines in (("mlp", 0), ("cnn", 0), ("resnet_group", 1)):
+    models = {**MODELS, **FAMILIES}
+    for model, lines in (("mlp", 0), ("cnn", 0), ("resnet_group", 0), ("mobilenet_group", 1)):
         notes: list[str] = []
         hardware = HardwareSettings("cpu", "cpu", threads=1, workers=1, engine="native")
-        inputs = MODELS[model].inputs
-        engine = choose.make_engine(hardware, MODELS[model], images(inputs), images(inputs, 40, 1), notes.append)
+        inputs = models[model].inputs
+        engine = choose.make_engine(hardware, models[model], images(inputs), images(inputs, 40, 1), notes.append)
         assert engine.name == "native" and len(notes) == lines
     assert "this model trains as with lean" in notes[0]
 

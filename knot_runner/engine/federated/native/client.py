@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from knot_runner.config.settings import MlpSettings
-from knot_runner.engine.examples import normalised
+from knot_runner.engine.examples import ClientData, normalised
 from knot_runner.engine.federated.cohort import LocalTraining
-from knot_runner.engine.federated.lean.client import ManualBackward
+from knot_runner.engine.federated.lean.client import AutogradClient, ManualBackward
 from knot_runner.engine.federated.lean.passes.dense import WeightBias
 from knot_runner.engine.federated.lean.passes.stems import Stem
 from knot_runner.engine.federated.native.perceptron import Perceptron
 from knot_runner.engine.federated.native.stem import PooledConvs
+from knot_runner.engine.federated.native.winograd import use_winograd
 from knot_runner.engine.objectives import tempered
+from knot_runner.models.network import Network
 
 
 class NativeBackward(ManualBackward):
@@ -31,3 +34,11 @@ class NativeBackward(ManualBackward):
 
     def _convolutions(self, layers: list[WeightBias], paddings: list[int], images: Tensor) -> Stem:
         return PooledConvs(layers, paddings, images)
+
+
+class WinogradClient(AutogradClient):
+    """A client of the plain loop whose 3x3 convolutions are compiled."""
+
+    def __init__(self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> None:
+        super().__init__(network, data, test, dtype)
+        use_winograd(self._loop.model, dtype)

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from knot_runner.config.settings import CnnSettings, MlpSettings
+from knot_runner.config.settings import CnnSettings, MlpSettings, ResnetSettings, VggSettings, WrnSettings
 from knot_runner.engine.examples import ClientData
 from knot_runner.engine.federated.lean.client import TrainingClient, make_client
 from knot_runner.engine.federated.lean.engine import Lean
-from knot_runner.engine.federated.native.client import NativeBackward
+from knot_runner.engine.federated.native.client import NativeBackward, WinogradClient
 from knot_runner.engine.federated.native.library import native_library
 from knot_runner.models.network import Network
 
@@ -28,12 +28,12 @@ class Native(Lean):
 
 
 def make_native_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> TrainingClient:
-    """Compiled passes for MLP and CNN; other models as in the lean engine."""
-    if has_passes(network):
+    """Compiled passes for MLP and CNN, compiled 3x3 convolutions for the families below; others as in lean."""
+    if isinstance(network.spec, MlpSettings | CnnSettings):
         return NativeBackward(network, data, test, dtype)
-    return make_client(network, data, test, dtype)
+    return (WinogradClient if has_passes(network) else make_client)(network, data, test, dtype)
 
 
 def has_passes(network: Network) -> bool:
     """Whether there are compiled passes for a model of this kind."""
-    return isinstance(network.spec, MlpSettings | CnnSettings)
+    return isinstance(network.spec, MlpSettings | CnnSettings | ResnetSettings | WrnSettings | VggSettings)
