@@ -12,10 +12,10 @@
 
 // What a client's epochs share. `images` [n, inputs] with a slack of a vector behind the last.
 // With `gram` [n, n] the first layer is in Gram form: `start` [n, outputs] are its outputs under the first weights, and
-// `changes` [n, outputs] is what it has learnt since, by example.
+// `changes` [n, outputs] is what it has learnt since, by example, and `velocity`, as changes, that of momentum or null.
 struct Client {
     const REAL *images, *gram, *start;
-    REAL* changes;
+    REAL *changes, *velocity;
     const int64_t* labels;
     int64_t examples;
     int32_t layers, batch;
@@ -156,19 +156,31 @@ class Perceptron {
         }
     }
 
+    // A step of SGD on the changes A, whose gradient is that of the outputs for the examples of the batch and rate A, of
+    // the proximal term, for all.
     void update_changes(const int64_t* order, int count) {
         int outputs = layers[0].outputs;
+        long all = client.examples * outputs;
+        REAL *changes = client.changes, *velocity = client.velocity;
+        if (velocity) {
+            for (long i = 0; i < all; i++) velocity[i] = client.momentum * velocity[i] + client.rate * changes[i];
+        } else if (client.rate) {
+            for (long i = 0; i < all; i++) changes[i] -= client.lr * client.rate * changes[i];
+        }
+        REAL* target = velocity ? velocity : changes;
+        REAL scale = velocity ? 1 : -client.lr;
         for (int s = 0; s < blocks_of(count); s++) {
             const int64_t* examples = order + s * LANES;
             auto take = [&](int b, int o, auto gradient) {
-                REAL* at = client.changes + examples[b] * outputs + o;
+                REAL* at = target + examples[b] * outputs + o;
                 if constexpr (std::is_same<decltype(gradient), Vec>::value)
-                    store(at, load(at) - splat(client.lr) * gradient);
+                    store(at, load(at) + splat(scale) * gradient);
                 else
-                    *at -= client.lr * gradient;
+                    *at += scale * gradient;
             };
             each_row(&gradients[0][(long)s * outputs * LANES], std::min(count - s * LANES, LANES), outputs, take);
         }
+        for (long i = 0; velocity && i < all; i++) changes[i] -= client.lr * velocity[i];
     }
 };
 

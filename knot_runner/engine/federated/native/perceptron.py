@@ -10,7 +10,7 @@ from torch import Tensor
 
 from knot_runner.engine.examples import augmented_images
 from knot_runner.engine.federated import flat, local
-from knot_runner.engine.federated.cohort import LocalTraining, Recipe
+from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.federated.lean.passes import gram
 from knot_runner.engine.federated.lean.passes.dense import WeightBias, pairs
 from knot_runner.engine.federated.lean.passes.sgd import Sgd
@@ -32,7 +32,7 @@ def _client_structure(real: type) -> type[ctypes.Structure]:
 
     class Client(ctypes.Structure):
         _fields_ = [
-            *((name, ctypes.c_void_p) for name in ("images", "gram", "start", "changes", "labels")),
+            *((name, ctypes.c_void_p) for name in ("images", "gram", "start", "changes", "velocity", "labels")),
             ("examples", ctypes.c_int64),
             *((name, ctypes.c_int32) for name in ("layers", "batch")),
             *((name, real) for name in ("lr", "momentum", "rate", "bias_rate", "inverse_temperature")),
@@ -56,7 +56,8 @@ class Perceptron:
         self._library = native_library(weights.dtype)
         self._sgd = Sgd(recipe, layout, weights, request.control)
         self._layers = pairs(weights, layout)[1]
-        self._gram = gram.Gram(self._layers[0], images) if self._gram_pays(recipe) else None
+        self._gram = gram.Gram(self._layers[0], images) if self._gram_pays() else None
+        self._gram_velocities: dict[str, Tensor] = {}
         self._pixels = _with_slack(images)
         decay = recipe.weight_decay + recipe.proximal
         bias_decay = recipe.weight_decay * recipe.decay_biases + recipe.proximal
@@ -76,22 +77,35 @@ class Perceptron:
             self._gram.finish()
         return total / max(steps, 1), steps
 
-    def _gram_pays(self, recipe: Recipe) -> bool:
-        """Whether the first layer is multiplied by the images' inner products (:mod:`..lean.passes.gram`)."""
-        outputs, pixels = self._layers[0][0].shape
+    def _gram_pays(self) -> bool:
+        """Whether the first layer is multiplied by the images' inner products (:mod:`..lean.passes.gram`).
+
+        Momentum and the proximal term leave W - W0 in the span of the images; weight decay and control variates do not.
+        """
+        recipe, (outputs, pixels) = self._request.recipe, self._layers[0][0].shape
         epochs = sum(phase.epochs for phase in recipe.phases if phase.trains != "head")
-        unchanging = self._sgd.plain and recipe.augment == "none" and len(self._layers) > 1
+        in_span = not recipe.weight_decay and self._request.control is None
+        unchanging = in_span and recipe.augment == "none" and len(self._layers) > 1
         return unchanging and gram.is_cheaper(len(self._images), pixels, outputs, epochs)
 
     def _epoch(self, trains: str, order: Tensor, pixels: Tensor, labels: Tensor) -> float:
         """Train on the batches of ``order``; returns the sum of their mean losses."""
-        form = self._gram
-        arrays = (pixels, *((None, None, None) if form is None else (form.products, form.start, form.changes)), labels)
+        arrays = (pixels, *self._gram_arrays(trains), labels)
         sizes = (len(self._images), len(self._layers), self._request.recipe.batch)
         client = _CLIENTS[pixels.dtype](*(address(array) for array in arrays), *sizes, *self._options)
         layers = self._layer_array(trains)
         count = ctypes.c_int64(len(order))
         return self._library.perceptron_epoch(ctypes.byref(client), layers, address(order), count)
+
+    def _gram_arrays(self, trains: str) -> Sequence[Tensor | None]:
+        """``gram``, ``start``, ``changes`` and ``velocity`` of Client, which has one for each kind of phase."""
+        form = self._gram
+        if form is None:
+            return [None] * 4
+        velocity = None
+        if self._sgd.momentum:
+            velocity = self._gram_velocities.setdefault(trains, torch.zeros_like(form.changes))
+        return form.products, form.start, form.changes, velocity
 
     def _layer_array(self, trains: str) -> ctypes.Array[_Layer]:
         nothing: Sequence[WeightBias | tuple[None, None]] = [(None, None)] * len(self._layers)
