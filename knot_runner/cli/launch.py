@@ -18,6 +18,7 @@ from knot_runner.cli.progress import Live
 from knot_runner.composing.commands import Command, compose_all
 from knot_runner.composing.hydra_keys import SWEEPER
 from knot_runner.composing.job import ComposedJob
+from knot_runner.config.settings.families import family_of
 from knot_runner.data.preflight import no_data
 from knot_runner.records import lock_of, lock_of_sweep, read_result
 from knot_runner.report.records.run_summary import summary_table
@@ -31,6 +32,7 @@ from knot_runner.sweeps.task import Outcome
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import locked, require_writable
 from knot_runner.util.messages import LOGGER, messages_to
+from knot_runner.util.processes import begin_server
 
 #: Exit codes of several presets, the worst last: a failed run is worse than a user's mistake.
 WORSE = (0, EXIT_USER_ERROR, EXIT_FAILED)
@@ -97,6 +99,8 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
             raise UserError(problem)
         require_writable(Path(job.settings.paths.out), "paths.out")
         console.print(f"{job.title}  ->  {job.folder}", highlight=False, soft_wrap=True)
+        if _has_workers(job):
+            begin_server(list(family_of(job.method).preload))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         from knot_runner.pipelines.context import run_context
@@ -121,6 +125,13 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
     output().print(summary_table(result))
     print(job.folder)
     return 0
+
+
+def _has_workers(job: ComposedJob) -> bool:
+    """Whether the run trains in worker processes."""
+    hardware = job.settings.hardware
+    several = (hardware.workers or os.cpu_count() or 1) > 1
+    return family_of(job.method).fusable and hardware.device == "cpu" and several
 
 
 # ----------------------------------------------------------------------------------------------------------- a sweep

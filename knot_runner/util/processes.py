@@ -157,6 +157,13 @@ def prepared(preloaded: list[str]) -> BaseContext:
     return context
 
 
+def begin_server(preloaded: list[str]) -> None:
+    """Starts the fork server of :func:`prepared` before it is needed, so that it imports while this process does."""
+    if prepared(preloaded).get_start_method() == "forkserver":
+        with contextlib.suppress(OSError):  # no room for a process: the first that is needed says so
+            forkserver.ensure_running()
+
+
 #: What this process had imported when it was forked.
 _born_with: frozenset[str] = frozenset()
 

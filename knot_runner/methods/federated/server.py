@@ -10,7 +10,7 @@ from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.federation import FederatedState
 
 #: Values of each model that are averaged at a time, in float64: they stay in a core's cache and need no fresh pages.
-VALUES_AT_ONCE = 2**15
+AVERAGED_AT_ONCE = 2**15
 
 
 def shares(hp: FederatedSettings, requests: list[LocalTraining]) -> Tensor:
@@ -24,8 +24,8 @@ def shares(hp: FederatedSettings, requests: list[LocalTraining]) -> Tensor:
 def average(weights: Tensor, vectors: list[Tensor]) -> Tensor:
     """sum_k weights_k vectors_k of ``vectors`` [P], in float64 and in the order given, in the vectors' own type."""
     shares, mean = weights.tolist(), torch.empty_like(vectors[0])
-    for start in range(0, len(mean), VALUES_AT_ONCE):
-        block = slice(start, start + VALUES_AT_ONCE)
+    for start in range(0, len(mean), AVERAGED_AT_ONCE):
+        block = slice(start, start + AVERAGED_AT_ONCE)
         total = torch.zeros(len(mean[block]), dtype=torch.float64)
         for share, vector in zip(shares, vectors, strict=True):
             total.add_(vector[block].double(), alpha=share)

@@ -106,7 +106,7 @@ def test_a_copy_has_weights_of_its_own():
     "options",
     [
         {"kernel_size": 5, "padding": 2}, {"kernel_size": 1, "padding": 0}, {"stride": 2}, {"padding": 0},
-        {"dilation": 2, "padding": 2}, {"groups": 2}, {"padding_mode": "circular"}, {"in_channels": 3},
+        {"dilation": 2}, {"groups": 2}, {"padding_mode": "circular"}, {"in_channels": 3},
         {"out_channels": 20},
     ],
     ids=str,

@@ -7,7 +7,7 @@ import torch
 from knot_runner.config.settings import ServerSettings
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federated.server import VALUES_AT_ONCE, average
+from knot_runner.methods.federated.server import AVERAGED_AT_ONCE, average
 from knot_runner.pipelines.clients.setup import check_sizes
 from knot_runner.util.errors import UserError
 from tests.methods.federated.conftest import SIZES, settings
@@ -33,7 +33,7 @@ def test_fedavg_is_the_mean_of_the_participants(world, aggregation):
     assert torch.equal(before["weights"], world.federation.model.weights)
 
 
-@pytest.mark.parametrize("size", [0, 5, VALUES_AT_ONCE, VALUES_AT_ONCE + 1, 2 * VALUES_AT_ONCE + 7])
+@pytest.mark.parametrize("size", [0, 5, AVERAGED_AT_ONCE, AVERAGED_AT_ONCE + 1, 2 * AVERAGED_AT_ONCE + 7])
 def test_a_mean_in_parts_is_the_mean(size):
     """Of models larger than what is averaged at a time, too; summed in float64 and rounded once."""
     draws = torch.Generator().manual_seed(size)

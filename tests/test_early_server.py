@@ -1,0 +1,62 @@
+"""The fork server of a run's workers begins before the run imports torch, and only for runs that have workers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from knot_runner.cli import launch
+from knot_runner.cli.main import main
+from knot_runner.composing.commands import compose_all
+from tests.tiny import TINY_IMAGES, replaced
+
+CODE = """
+import multiprocessing.forkserver as forkserver
+from knot_runner.util.processes import begin_server, prepared, start_process
+
+def child(pipe):
+    import sys
+    pipe.send("mailbox" in sys.modules)
+
+if __name__ == "__main__":
+    begin_server(["mailbox"])
+    early = forkserver._forkserver._forkserver_pid
+    process, pipe = start_process(prepared(["mailbox"]), child)
+    print(early is not None, pipe.recv(), early == forkserver._forkserver._forkserver_pid)
+    process.join()
+"""
+
+
+def test_processes_are_forked_by_the_server_that_was_begun_early(tmp_path: Path) -> None:
+    (tmp_path / "early.py").write_text(CODE)
+    done = subprocess.run([sys.executable, str(tmp_path / "early.py")], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True"] * 3, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("overrides", "begins"),
+    [
+        (["hardware.workers=2"], True),
+        (["hardware.workers=1"], False),
+        (["hardware.workers=2", "task=gaussians"], False),
+    ],
+)
+def test_it_begins_for_runs_with_workers(
+    overrides: list[str], begins: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[list[str]] = []
+    monkeypatch.setattr(launch, "begin_server", begun.append)
+    small = overrides if "task=gaussians" in overrides else replaced(TINY_IMAGES, "training.rounds=1", *overrides)
+    for expected in (begins, False):  # the second time the run is finished
+        assert main([*small, f"paths.out={tmp_path}"]) == 0
+        assert bool(begun) == expected
+        assert all("knot_runner.engine.federated.lean.worker" in preloaded for preloaded in begun)
+        begun.clear()
+
+
+def test_a_gpu_has_no_workers(tmp_path: Path) -> None:
+    composed = compose_all([*replaced(TINY_IMAGES, "hardware.workers=2"), "hardware=cuda", f"paths.out={tmp_path}"])
+    assert not launch._has_workers(composed[0][0])
