@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from knot_runner import provenance
 from knot_runner.config.settings.run_id import HARDWARE_IN_RUN_ID, NOT_IN_RUN_ID, USED, kind_of, run_id
 from knot_runner.report.compare.settings import flatten_settings, parse_filter, select_runs, typed_column, varying
-from knot_runner.report.row_keys import leaves
 from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, with_files
+from knot_runner.report.run_rows import leaves
 from knot_runner.util.config_yaml import read_config
 from knot_runner.util.errors import UserError
 

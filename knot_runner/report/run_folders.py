@@ -19,7 +19,7 @@ import numpy as np
 from knot_runner import provenance
 from knot_runner.records import ROUNDS_FILE, has_record, problem_of, read_record
 from knot_runner.report.records import schema as sound
-from knot_runner.report.records.earlier import rounds_trained
+from knot_runner.report.records.schema import rounds_trained
 from knot_runner.util.errors import UserError
 
 Status = Literal["done", "diverged", "missing", "corrupt", "other data"]

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from knot_runner.config.strict import digest
 from knot_runner.records import write_result
-from knot_runner.report.figures.distances import data_distances, matrix_runs
+from knot_runner.report.figures import data_distances, matrix_runs
 from knot_runner.report.records.distance import kinds_of_pairs, matrix_summary
 from knot_runner.report.records.schema import result_problem
 from knot_runner.report.run_folders import Job

@@ -20,7 +20,7 @@ import numpy as np
 from knot_runner.report.claims.pairs import ModelSide
 from knot_runner.report.records.schema import is_count
 from knot_runner.report.run_folders import Run, demand, kept_file, predictions, refuse_damage, rounds
-from knot_runner.report.statistics.resampling import RESAMPLES, resampled_sums
+from knot_runner.report.statistics.intervals import RESAMPLES, resampled_sums
 from knot_runner.util.errors import UserError
 
 #: Run id -> error in its records.

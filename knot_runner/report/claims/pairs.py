@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from knot_runner.report.claims.spec import BEFORE, Claim, config_leaves
-from knot_runner.report.row_keys import lookup
 from knot_runner.report.run_folders import Run
+from knot_runner.report.run_rows import lookup
 from knot_runner.util.errors import UserError
 
 ModelSide = Literal["after", "before"]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from knot_runner.config.strict import build, require
-from knot_runner.report.row_keys import leaves, lookup
 from knot_runner.report.run_folders import Job
+from knot_runner.report.run_rows import leaves, lookup
 from knot_runner.util.errors import UserError, nearest
 
 #: Value of ``against`` for the same run's model before distillation.

@@ -15,7 +15,7 @@ from knot_runner.report.render.markup import TextGrid, csv_text, markdown_docume
 from knot_runner.report.render.terminal import DIM, TerminalColumn, results_grid, text_line
 from knot_runner.report.render.text import plain, signed
 from knot_runner.report.statistics.error_control import ALPHA, MAX_SEEDS, POWER
-from knot_runner.report.statistics.resampling import RESAMPLES
+from knot_runner.report.statistics.intervals import RESAMPLES
 from knot_runner.util.files import json_text
 
 STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow", "no runs": "dim"}

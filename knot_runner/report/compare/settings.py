@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from knot_runner.report.row_keys import leaves
+from knot_runner.report.run_rows import leaves
 from knot_runner.util.errors import UserError, nearest
 
 if TYPE_CHECKING:

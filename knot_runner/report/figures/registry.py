@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from knot_runner.report.figures.distances.coreset import coreset_accuracy, coreset_images
-from knot_runner.report.figures.distances.data_distances import distance_course, matrix_figure
-from knot_runner.report.figures.distances.federated_distance import distance_runtime, moving_measure
-from knot_runner.report.figures.federated.id_ood import id_ood_figure
-from knot_runner.report.figures.federated.landscape import landscape_figure
-from knot_runner.report.figures.federated.rounds import aggregation, curves
-from knot_runner.report.figures.federated.temperature_probe import boundary_figure, gradient_figure, softmax_figure
-from knot_runner.report.figures.federated.transfer_matrix import transfer_figure
-from knot_runner.report.figures.knot.bias import bias_figure, probe_figure
-from knot_runner.report.figures.knot.bound import bound_figure
-from knot_runner.report.figures.knot.cls_vectors import vector_figure
-from knot_runner.report.figures.knot.predictions import confidence, expected_label
+from knot_runner.report.figures.bias import bias_figure, probe_figure
+from knot_runner.report.figures.bound import bound_figure
+from knot_runner.report.figures.client_models import id_ood_figure, landscape_figure, transfer_figure
+from knot_runner.report.figures.cls_vectors import vector_figure
+from knot_runner.report.figures.coreset import coreset_accuracy, coreset_images
+from knot_runner.report.figures.data_distances import distance_course, matrix_figure
+from knot_runner.report.figures.federated_distance import distance_runtime, moving_measure
+from knot_runner.report.figures.predictions import confidence, expected_label
+from knot_runner.report.figures.rounds import aggregation, curves
+from knot_runner.report.figures.temperature_probe import boundary_figure, gradient_figure, softmax_figure
 
 #: Name -> function(jobs, path, notes=(), command="") -> lines, as ``style.figure_of`` makes it. A plug-in adds
 #: its own: ``FIGURES["name"] = function``, which ``report.kind`` and ``report.figures`` of a preset then know.

@@ -1,4 +1,4 @@
-"""Runs on a page: their states with reasons, the versions that made them, and their times."""
+"""Runs on a page: their states with reasons, the versions that made them, their times and costs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from statistics import median
 from typing import Any
 
-from knot_runner.report.page.costs import CostRow, view_costs
 from knot_runner.report.records.schema import is_number
+from knot_runner.report.render.text import quantity
 from knot_runner.report.run_folders import UNUSED, Run
 
 #: Provenance keys of a result; results that differ in one of these may differ in rounding or more.
@@ -158,3 +159,36 @@ def stated_seconds(run: Run) -> dict[str, float]:
     flat = {} if run.result.get("beside") else {key: value for key, value in stated.items() if key != "stages"}
     flat |= stages if isinstance(stages, dict) else {}
     return {str(key): float(value) for key, value in flat.items() if is_number(value)}
+
+
+#: Key of a result's ``costs`` -> its unit, in the order they are shown.
+COST_KEYS = {"bytes_up": "B", "bytes_down": "B", "bytes_to_target": "B", "client_flops": "FLOP", "server_flops": "FLOP"}
+
+
+@dataclass(frozen=True)
+class CostRow:
+    """Median costs over the ``runs`` of a method on a task that record them: key of :data:`COST_KEYS` -> text, ``-`` if
+    no run has the cost (target not reached, FLOPs not counted)."""
+
+    task: str
+    method: str
+    runs: int
+    medians: dict[str, str]
+
+
+def view_costs(runs: Sequence[Run]) -> tuple[CostRow, ...]:
+    """One row per task and method of ``runs``, in order of first occurrence."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for run in runs:
+        stated = run.result.get("costs") if run.result else None
+        if isinstance(stated, dict):
+            found[run.job.task, run.job.method].append(stated)
+    return tuple(CostRow(task, method, len(costs), _medians(costs)) for (task, method), costs in found.items())
+
+
+def _medians(costs: Sequence[dict[str, Any]]) -> dict[str, str]:
+    shown = {}
+    for key, unit in COST_KEYS.items():
+        amounts = [one[key] for one in costs if is_number(one.get(key))]
+        shown[key] = quantity(median(amounts), unit) if amounts else "-"
+    return shown

@@ -1,4 +1,5 @@
-"""Names and numbers as text: escaped for their target format, numbers with the digits of their metric."""
+"""Names and numbers as text: escaped for their target format, numbers with the digits of their metric, large
+amounts with decimal prefixes."""
 
 from __future__ import annotations
 
@@ -149,3 +150,24 @@ def duration(seconds: float) -> str:
         return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+#: Prefixes in steps of 1000.
+PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+
+
+def prefix_of(largest: float) -> tuple[str, float]:
+    """(prefix, factor) that print amounts up to ``largest`` with one to three digits before the point."""
+    step = 0
+    while abs(largest) >= 1000 ** (step + 1) and step + 1 < len(PREFIXES):
+        step += 1
+    return PREFIXES[step], 1000.0**step
+
+
+def quantity(amount: float, unit: str) -> str:
+    """``amount`` with three digits and a prefix: ``12.4 MB``, ``340 B``."""
+    prefix, factor = prefix_of(amount)
+    value = amount / factor
+    if f"{value:.3g}" == "1e+03" and prefix != PREFIXES[-1]:  # 999.9 rounds to a thousand
+        return quantity(1000 * factor, unit)
+    return f"{value:.3g} {prefix}{unit}"

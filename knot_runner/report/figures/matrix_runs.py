@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from knot_runner.report.row_keys import lookup, others
 from knot_runner.report.run_folders import Run
+from knot_runner.report.run_rows import lookup, others
 from knot_runner.report.statistics.association import Agreement, agreement_of
 from knot_runner.util.errors import UserError
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.render.text import signed, signed_with_half
 from knot_runner.report.statistics.intervals import mean_interval
-from knot_runner.report.tables.federated.clustered_grid import (
+from knot_runner.report.tables.clustered_grid import (
     BY_IMAGES,
     PRINTED,
     GridColumn,

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
-from knot_runner.report.row_keys import RowSetting, case_rows, hottest_first, preset_cases, row_heads
-from knot_runner.report.tables.aggregate import aggregate
-from knot_runner.report.tables.federated.chilling import (
+from knot_runner.report.run_rows import RowSetting, case_rows, hottest_first, preset_cases, row_heads
+from knot_runner.report.tables.aggregate import TableRequest, aggregate
+from knot_runner.report.tables.chilling import (
     CHILLING_COLUMNS,
     OF_TARGET,
     WITH,
@@ -22,7 +22,8 @@ from knot_runner.report.tables.federated.chilling import (
     short_of_goal,
     with_learning_curves,
 )
-from knot_runner.report.tables.federated.paper_comparison import (
+from knot_runner.report.tables.footnotes import cited, comparable
+from knot_runner.report.tables.paper_comparison import (
     Slips,
     controlled,
     errata_lines,
@@ -36,8 +37,6 @@ from knot_runner.report.tables.federated.paper_comparison import (
     shown_round,
     unreached,
 )
-from knot_runner.report.tables.footnotes import cited, comparable
-from knot_runner.report.tables.kind import TableRequest
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from knot_runner.report.figures import style
-from knot_runner.report.figures.client_map import draw_map, mark_clients
-from knot_runner.report.figures.distances.matrix_runs import agreements, by_setting, matrix_of, only_matrices, pairs_of
+from knot_runner.report.figures.client_models import draw_map, mark_clients
+from knot_runner.report.figures.matrix_runs import agreements, by_setting, matrix_of, only_matrices, pairs_of
 from knot_runner.report.figures.output import type_size
 from knot_runner.report.records.distance import kinds_of_pairs
 from knot_runner.report.render.text import plain
-from knot_runner.report.row_keys import lookup
 from knot_runner.report.run_folders import Run
+from knot_runner.report.run_rows import lookup
 from knot_runner.report.series import Band, Numbers, band, band_numbers
 from knot_runner.util.errors import UserError
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
 from knot_runner.report.run_rows import run_rows
-from knot_runner.report.tables.aggregate import aggregate
+from knot_runner.report.tables.aggregate import TableRequest, aggregate
 from knot_runner.report.tables.footnotes import absences, cited, comparable, finished, protocol, sources
-from knot_runner.report.tables.kind import TableRequest
 
 if TYPE_CHECKING:
     import pandas as pd

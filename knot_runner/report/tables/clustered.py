@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
-from knot_runner.report.row_keys import preset_cases
-from knot_runner.report.tables.aggregate import aggregate
-from knot_runner.report.tables.federated.clustered_grid import (
+from knot_runner.report.run_rows import preset_cases
+from knot_runner.report.tables.aggregate import TableRequest, aggregate
+from knot_runner.report.tables.clustered_grid import (
     ACCURACY_WEIGHTINGS,
     PRINTED,
     GridColumn,
@@ -24,10 +24,9 @@ from knot_runner.report.tables.federated.clustered_grid import (
     printed_pair,
     printed_uplift,
 )
-from knot_runner.report.tables.federated.clustering_gain import gain, gain_sentences
-from knot_runner.report.tables.federated.paper_comparison import other_data, same_data
+from knot_runner.report.tables.clustering_gain import gain, gain_sentences
 from knot_runner.report.tables.footnotes import absences, cited, comparable, sources
-from knot_runner.report.tables.kind import TableRequest
+from knot_runner.report.tables.paper_comparison import other_data, same_data
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.render.table_model import ColumnGroup, TableRow
 from knot_runner.report.render.text import signed_with_half
-from knot_runner.report.row_keys import RowSetting
 from knot_runner.report.run_folders import Run
+from knot_runner.report.run_rows import RowSetting
 from knot_runner.report.statistics.intervals import mean_interval
-from knot_runner.report.tables.federated.chilling import LearningCurve, short_of_goal
+from knot_runner.report.tables.chilling import LearningCurve, short_of_goal
 from knot_runner.report.tables.footnotes import absences, finished, sources
 from knot_runner.util.messages import counted
 

@@ -14,8 +14,8 @@ from knot_runner.records import ROUNDS_FILE
 from knot_runner.report import paper_tables, run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.render.text import plain
-from knot_runner.report.row_keys import Cases, RowSetting, case_of, case_rows, lookup
 from knot_runner.report.run_folders import Job, Run
+from knot_runner.report.run_rows import Cases, RowSetting, case_of, case_rows, lookup
 from knot_runner.report.series import Band, Numbers, band, band_numbers, smoothed
 
 #: A value per round of one run, where there is one; by how many rounds were trained.

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from knot_runner.report.row_keys import Cases, case_of, lookup, others
 from knot_runner.report.run_folders import Job, Run
-from knot_runner.report.run_rows import one_per_seed, run_rows
+from knot_runner.report.run_rows import Cases, case_of, lookup, one_per_seed, others, run_rows
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
