@@ -12,7 +12,7 @@ from knot_runner.config.plugins import load_plugins
 from knot_runner.report.check import check_report
 from knot_runner.report.figures import registry as figures
 from knot_runner.report.figures.output import current_output
-from knot_runner.report.page.figures import figure_names
+from knot_runner.report.figures.registry import figure_names
 from knot_runner.report.render.markup import write_table
 from knot_runner.report.render.terminal import TerminalTable, output
 from knot_runner.report.run_folders import Job

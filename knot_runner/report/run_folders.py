@@ -165,7 +165,9 @@ def probes(run: Run, command: str = "") -> list[dict[str, Any]]:
 def _load(job: Job) -> Run:
     path = job.folder / "result.json"
     try:
-        result = _strict_json(path)
+        if path.stat().st_size > LONGEST_RESULT:
+            raise ValueError("too long")
+        result = _parsed(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return Run(job, "missing", "not run yet")
     except (ValueError, OSError, RecursionError) as problem:
@@ -180,12 +182,6 @@ def _load(job: Job) -> Run:
         more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
         return Run(job, "other data", f"{path} is of other data than paths.data has ({changes[0]}{more})")
     return Run(job, result["status"], "diverged" if result["status"] == "diverged" else "", counted)
-
-
-def _strict_json(path: Path) -> Any:
-    if path.stat().st_size > LONGEST_RESULT:
-        raise ValueError("too long")
-    return _parsed(path.read_text(encoding="utf-8"))
 
 
 def _parsed(text: str) -> Any:

@@ -117,9 +117,14 @@ def preset_cases(options: Mapping[str, Any], table: dict[str, Any] | None) -> Ca
 def case_of(job: Job, cases: Cases) -> str:
     """Name of the first of ``cases`` whose settings the job has; else its task and model."""
     for name, settings in cases.items():
-        if all(lookup(job.config, key) in _listed(wanted) for key, wanted in settings.items()):
+        if has_settings(job.config, settings):
             return name
     return f"{job.task}, {lookup(job.config, 'model.name')}"
+
+
+def has_settings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether ``config`` has all settings of ``wanted``: dotted key -> its value, or a list of them."""
+    return all(lookup(config, key) in (one if isinstance(one, list) else [one]) for key, one in wanted.items())
 
 
 def lookup(config: Mapping[str, Any], key: str) -> Any:
@@ -146,10 +151,6 @@ def leaves(values: Mapping[Any, Any], above: tuple[str, ...] = ()) -> Iterator[t
             yield from leaves(value, (*above, str(key)))
         else:
             yield (*above, str(key)), value
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def _setting(job: Job, other: str) -> RowSetting:

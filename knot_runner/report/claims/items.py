@@ -91,8 +91,6 @@ def _semantic_distance(part: _Sums) -> np.ndarray:
     return means.sum(1) / present.sum(1)
 
 
-# --------------------------------------------------------------------------------------------------- from predictions
-
 #: A model: run id and side.
 PredictionModel = tuple[str, ModelSide]
 #: A test set: its name, and the digest of its labels.
@@ -154,9 +152,6 @@ def _of_test(models: list[tuple[PredictionModel, np.ndarray]], seed: int) -> Ite
         ends = np.cumsum([columns.shape[1] for _, _, columns in block])[:-1]
         for (model, shape, _), own in zip(block, np.split(sums, ends, axis=1), strict=True):
             yield model, _Sums(*own.reshape(-1, *shape).swapaxes(0, 1))
-
-
-# ------------------------------------------------------------------------------------------------------- over clients
 
 
 def _over_clients(want: Want, run: Run, command: str) -> np.ndarray:

@@ -9,17 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from knot_runner.metrics import METRICS, computed_metrics, top_of
-from knot_runner.report.claims.pairs import ModelSide, unread
-from knot_runner.report.claims.spec import BEFORE, TARGET_MEASURES, Claim, config_leaves
+from knot_runner.report.claims.pairs import ModelSide, settings_of
+from knot_runner.report.claims.spec import BEFORE, TARGET_MEASURES, Claim
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import lookup
-from knot_runner.report.tables.chilling import (
-    MEGABYTE,
-    WARM,
-    LearningCurve,
-    check_target,
-    with_learning_curves,
-)
+from knot_runner.report.tables.chilling import MEGABYTE, WARM, LearningCurve, check_target, with_learning_curves
 from knot_runner.util.errors import UserError, nearest
 
 
@@ -217,9 +211,6 @@ def rounds_of(runs: Iterable[Run], options: Mapping[str, Any], command: str) -> 
 
 
 def _other_settings(run: Run) -> Any:
-    """All settings but the training temperature."""
+    """The seed, and all settings but the training temperature."""
     free = ("method.temperature", "method.lr_control", "method.name")
-    kept = {
-        (key, repr(value)) for key, value in config_leaves(run.job.config).items() if not (unread(key) or key in free)
-    }
-    return frozenset(kept | {("seed", str(run.job.seed))})
+    return run.job.seed, settings_of(run, lambda key: key in free)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from knot_runner.report.render.text import first_few
 from knot_runner.report.run_rows import leaves
 from knot_runner.util.errors import UserError, nearest
 
@@ -246,5 +247,4 @@ def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[s
 
 def _values(there: Iterable[str]) -> str:
     shown = [value if isinstance(value, str) else "(absent)" for value in sorted(there, key=sort_key)]
-    more = f" and {len(shown) - MAX_VALUES} more" if len(shown) > MAX_VALUES else ""
-    return f"{', '.join(shown[:MAX_VALUES])}{more}"
+    return first_few(shown, MAX_VALUES)

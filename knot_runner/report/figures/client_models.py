@@ -3,7 +3,7 @@ fine-tuning, and whose update helps whom; heat maps of clients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +39,9 @@ def id_ood_figure(runs: list[Run], command: str) -> style.Drawing:
         axes.plot(*(100 * curve.T), marker="o", ms=3.5, lw=1.5, color=style.nth_colour(number), label=name)
         end = 100 * curve[-1]
         lines.append(f"{name}: ends at ID {end[1]:.2f}%, OOD {end[0]:.2f}%, from ID {100 * curve[0, 1]:.2f}%")
-        numbers += [row for run in members for row in _points_of(name, run)]
+        for run in members:
+            for point in run.result["personalisation"]["points"]:
+                numbers.append((name, run.job.seed, point["step"], point["alpha"], *_pair(point)))
     start = 100 * np.mean([_pair(run.result["personalisation"]["start"]) for run in having], axis=0)
     axes.plot(*start, marker="*", ms=type_size(15), color="black", ls="", label="last round", zorder=5)
     axes.margins(0.08)  # the star lies in a corner, whole
@@ -63,11 +65,6 @@ def _curve(members: Sequence[Run]) -> np.ndarray:
 
 def _pair(point: dict[str, Any]) -> tuple[float, float]:
     return point["ood_accuracy"], point["id_accuracy"]
-
-
-def _points_of(name: str, run: Run) -> Iterator[tuple[Any, ...]]:
-    for point in run.result["personalisation"]["points"]:
-        yield (name, run.job.seed, point["step"], point["alpha"], *_pair(point))
 
 
 PARTS = ("own test examples", "the other clients'")
@@ -96,7 +93,8 @@ def landscape_figure(runs: list[Run], command: str) -> style.Drawing:
             grid[2 * row + part].set(title=f"client {one['client']}: loss on {what}", xlabel="x", ylabel="y")
             made.colorbar(shown, ax=grid[2 * row + part])
         lines.append(_line(one, own))
-        numbers += _numbers(one["client"], own)
+        for i, y in enumerate(own["y"]):
+            numbers += [(one["client"], x, y, *own["loss"][i, j]) for j, x in enumerate(own["x"])]
     heads = ("client", "x", "y", "own", "others")
     title = f"{run.job.task}: landscapes of two clients' fine-tuning, seed {run.job.seed}"
     return style.Drawing(made, title, [LANDSCAPE_NOTE], lines, Numbers(heads, numbers))
@@ -135,11 +133,6 @@ def _line(one: Mapping[str, Any], own: Mapping[str, np.ndarray]) -> str:
         f"{ends[0, 1]:.3f} -> {ends[1, 1]:.3f}; above the line between the ends by at most {one['barrier']:+.3f}, "
         f"{one['barrier_others']:+.3f}; the path lies up to {own['path'][:, 2].max():.2f} lengths off the plane"
     )
-
-
-def _numbers(client: int, own: Mapping[str, np.ndarray]) -> list[tuple[float, ...]]:
-    places = [(x, y, i, j) for i, y in enumerate(own["y"]) for j, x in enumerate(own["x"])]
-    return [(client, x, y, *own["loss"][i, j]) for x, y, i, j in places]
 
 
 TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose update it has. Blue below 0, red above."

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.legend import Legend
 
 #: Format -> metadata of matplotlib that would differ between two runs; None omits them.
-FORMATS: dict[str, dict[str, None]] = {
-    "png": {"Software": None},
-    "pdf": {"CreationDate": None},
-    "svg": {"Date": None},
-}
+FORMATS: dict[str, dict[str, None]] = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 #: Inches of a journal's columns.
 WIDTHS = {"single": 3.35, "double": 7.0}
 MM_PER_INCH = 25.4

@@ -19,8 +19,7 @@ from urllib.parse import quote
 
 from knot_runner.report.claims.verdicts import Verdict, judge
 from knot_runner.report.claims.view import claims_csv, footnotes, verdict_texts
-from knot_runner.report.figures.registry import FIGURES
-from knot_runner.report.page.figures import FigureView, csv_address, draw, figure_names
+from knot_runner.report.figures.registry import FIGURES, FigureView, csv_address, draw, figure_names
 from knot_runner.report.page.runs import RunsView, Standing, stated_seconds, view_runs
 from knot_runner.report.page.settings import SettingsView, view_settings
 from knot_runner.report.render.markup import table_csv
@@ -189,15 +188,12 @@ def read_entry(path: Path) -> PageEntry:
     """The entry from the summary of the page at ``path``; without a summary, only its name."""
     finder = _SummaryFinder()
     finder.feed(path.read_text(encoding="utf-8", errors="replace"))
-    named = PageEntry(path.stem, quote(path.name))
     try:
         found = json.loads(finder.content)
-        return PageEntry(
-            path.stem, named.address, str(found["about"]), _counts(found["runs"]), _counts(found["claims"]),
-            str(found["records"]),
-        )  # fmt: skip
+        facts = str(found["about"]), _counts(found["runs"]), _counts(found["claims"]), str(found["records"])
     except (ValueError, KeyError, TypeError, AttributeError):
-        return named
+        facts = ()
+    return PageEntry(path.stem, quote(path.name), *facts)
 
 
 def _counts(found: Any) -> dict[str, int]:

@@ -60,15 +60,8 @@ class RunsView:
 
 def view_runs(runs: Sequence[Run], unfinished: Mapping[str, Standing]) -> RunsView:
     """The view of ``runs`` for a page; ``unfinished``: run id -> state of a run without a result."""
-    return RunsView(
-        tuple((run, _standing(run, unfinished)) for run in runs),
-        len({run.job.seed for run in runs if run.result}),
-        tuple(versions(runs)),
-        times(runs),
-        spent(runs),
-        view_costs(runs),
-        span(runs),
-    )
+    jobs, seeds = tuple((run, _standing(run, unfinished)) for run in runs), {run.job.seed for run in runs if run.result}
+    return RunsView(jobs, len(seeds), tuple(versions(runs)), times(runs), spent(runs), view_costs(runs), span(runs))
 
 
 def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:
@@ -78,9 +71,6 @@ def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:
     notes = run.result.get("notes")
     has_reason = run.status == "diverged" and isinstance(notes, list) and notes
     return Standing(UNUSED.get(run.status, run.status), str(notes[-1]) if has_reason else run.problem)
-
-
-# ------------------------------------------------------------------------------------------------------------ versions
 
 
 def versions(runs: Sequence[Run]) -> list[tuple[dict[str, str], int]]:
@@ -96,14 +86,11 @@ def _made_by(result: Mapping[str, Any]) -> dict[str, str]:
     return {str(key): str(value) for key, value in facts.items()}
 
 
-# ---------------------------------------------------------------------------------------------------------------- time
-
-
 def times(runs: Sequence[Run]) -> dict[str, list[float]]:
     """Seconds by stage, each stage once, then of whole runs (a result has only those since the last start)."""
     found: dict[str, list[float]] = defaultdict(list)
-    for stage in _stages(runs):
-        found[stage.what].append(stage.seconds)
+    for what, seconds in _stages(runs):
+        found[what].append(seconds)
     totals = [parts["total"] for parts in map(stated_seconds, runs) if "total" in parts]
     return dict(found) | ({"whole run, its last start": totals} if totals else {})
 
@@ -111,28 +98,14 @@ def times(runs: Sequence[Run]) -> dict[str, list[float]]:
 def spent(runs: Sequence[Run]) -> float:
     """Total seconds of work for ``runs``: their stages, each once, and the totals of runs without stages."""
     alone = [parts.get("total", 0.0) for parts in map(stated_seconds, runs) if not set(parts) - {"total"}]
-    return sum(stage.seconds for stage in _stages(runs)) + sum(alone)
+    return sum(seconds for _, seconds in _stages(runs)) + sum(alone)
 
 
-@dataclass(frozen=True)
-class _Stage:
-    """A stage as recorded in results. Runs of one seed that share it all record the same seconds, so equal ones count
+def _stages(runs: Iterable[Run]) -> list[tuple[str, float]]:
+    """(Name, seconds) of each stage. Runs of one seed that share it all record the same seconds, so equal ones count
     once."""
-
-    task: str
-    seed: int
-    what: str
-    seconds: float
-
-
-def _stages(runs: Iterable[Run]) -> list[_Stage]:
-    found = [
-        _Stage(run.job.task, run.job.seed, what, seconds)
-        for run in runs
-        for what, seconds in stated_seconds(run).items()
-        if what != "total"
-    ]
-    return list(dict.fromkeys(found))
+    found = dict.fromkeys((run.job.task, run.job.seed, *stage) for run in runs for stage in stated_seconds(run).items())
+    return [(what, seconds) for _, _, what, seconds in found if what != "total"]
 
 
 def span(runs: Iterable[Run]) -> str:

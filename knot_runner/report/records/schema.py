@@ -80,14 +80,6 @@ def _share(value: Any) -> bool:
     return value is None or is_number(value, 1.0)
 
 
-def _shares(value: Any) -> bool:
-    return _is_list(value, _share)
-
-
-def _count_if_known(value: Any) -> bool:
-    return value is None or is_count(value)
-
-
 def _finite(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -96,12 +88,13 @@ def _finite(value: Any) -> bool:
 #: steps, accuracies before and after on a number of test examples); fleet (clock, mean staleness, numbers of lost and
 #: late clients); bytes sent and FLOPs.
 TOGETHER: tuple[Mapping[str, Callable[[Any], bool]], ...] = (
-    dict.fromkeys(("accuracy", "f1", "loss", "tempered_loss"), is_number) | {"clients": _shares},
+    dict.fromkeys(("accuracy", "f1", "loss", "tempered_loss"), is_number)
+    | {"clients": partial(_is_list, right=_share)},
     {"distil_loss": _finite, "distil_steps": partial(is_count, least=1)},
     {"distil_tested": partial(is_count, least=1)}
     | dict.fromkeys(("distil_before", "distil_after"), partial(is_number, top=1.0)),
     {"clock": is_number, "staleness": is_number, "dropped": is_count, "late": is_count, "partial": is_count},
-    {**dict.fromkeys(BYTES, is_count), **dict.fromkeys(FLOPS, _count_if_known)},
+    {**dict.fromkeys(BYTES, is_count), **dict.fromkeys(FLOPS, lambda flops: flops is None or is_count(flops))},
 )
 
 

@@ -4,7 +4,7 @@ amounts with decimal prefixes."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell
 from knot_runner.report.statistics.intervals import clipped_interval
@@ -18,9 +18,6 @@ _LATEX = {
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': r"\textquotedbl{}", "±": r"$\pm$",
 }  # fmt: skip
-
-
-# --------------------------------------------------------------------------------------------------- names and numbers
 
 
 def plain(text: str) -> str:
@@ -74,6 +71,12 @@ def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
         unlike = [f"{key}={value}" for key, value in facts.items() if (key, value) not in shared]
         shown[label] = ", ".join(unlike) if _GROUP.search(label) else label
     return shown
+
+
+def first_few(names: Sequence[str], most: int, gap: str = ", ", more: str = "") -> str:
+    """The first ``most`` of ``names``; of further ones only the number is given: ``a, b and 3 more``."""
+    rest = len(names) - most
+    return gap.join(names[:most]) + (f" and {rest} more{more}" if rest > 0 else "")
 
 
 def number(value: float, digits: int) -> str:

@@ -69,9 +69,9 @@ class MeanEstimate:
         return clipped_interval(self.mean - self.half, self.mean + self.half, self.top)
 
 
-def mean_estimate(values: Sequence[float], top: float | None = None) -> MeanEstimate | None:
-    """Mean and 95% t interval of ``values``; None if empty."""
-    return MeanEstimate(*mean_interval(values), len(values), top) if values else None
+def mean_estimate(values: Sequence[float], top: float | None = None) -> MeanEstimate:
+    """Mean and 95% t interval of ``values``. Raises ValueError when they are empty."""
+    return MeanEstimate(*mean_interval(values), len(values), top)
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:

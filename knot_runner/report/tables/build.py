@@ -14,9 +14,8 @@ from knot_runner.report.tables.chilling import CHILLING_COLUMNS
 from knot_runner.report.tables.clustered import clustered
 from knot_runner.report.tables.clustered_grid import ACCURACY_WEIGHTINGS
 from knot_runner.report.tables.gains import PERSONAL_METRICS, gains_table, personal_table
-from knot_runner.report.tables.local_models import local_models
 from knot_runner.report.tables.made_with import made_with
-from knot_runner.report.tables.methods import grid_table, methods_table
+from knot_runner.report.tables.methods import grid_table, local_models, methods_table
 from knot_runner.report.tables.temperatures import temperatures_table, trace
 from knot_runner.util.errors import UserError, nearest
 

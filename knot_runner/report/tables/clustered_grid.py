@@ -159,9 +159,6 @@ def in_words(structure: str) -> str:
     return "no structure" if structure == "none" else f"{structure} structure"
 
 
-# ------------------------------------------------------------------------------------------------------- from settings
-
-
 def _line(job: Job, cases: Cases, algorithms: Mapping[str, str], other: str) -> GridRow:
     clients = lookup(job.config, "partition.clients")
     if "clustering" not in job.config.get("method", {}):

@@ -10,7 +10,7 @@ from knot_runner.report.render.table_model import ColumnGroup, Parts
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import lookup
 from knot_runner.report.tables.aggregate import TableRequest, aggregate
-from knot_runner.report.tables.methods import methods_by_data
+from knot_runner.report.tables.methods import best_score, methods_by_data
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,10 +34,9 @@ def gains_table(request: TableRequest) -> Parts:
 
 def _groups(metric: str, reference: str) -> tuple[ColumnGroup, ColumnGroup]:
     title = METRICS[metric].title
+    gained = f"{title} less that of {reference} at the same seed"
     return (
-        ColumnGroup(
-            GAIN, f"{title} less that of {reference} at the same seed, in points", ("ALL",), 1, head="gain", signed=True
-        ),
+        ColumnGroup(GAIN, f"{gained}, in points", ("ALL",), 1, head="gain", signed=True),
         ColumnGroup(TEACHER, f"{title} of the teacher, the best one of several", ("ALL",), head="teacher"),
     )
 
@@ -62,9 +61,7 @@ def _best_teacher(run: Run, metric: str) -> float | None:
     """Best score of the frozen teachers of the run's student, on the student's test set."""
     baselines = run.result.get("baselines") if run.status == "done" else None
     values = [own[metric] for name, own in (baselines or {}).items() if name.startswith("teacher")]
-    if not values:
-        return None
-    return max(values) if METRICS[metric].better == "higher" else min(values)
+    return best_score(metric, values) if values else None
 
 
 #: Default metrics of a table of kind personal.

@@ -1,10 +1,12 @@
 """Tables of methods x data sets, beside the paper's, and of settings x ALL; their rows of baselines: the global
-model before distillation, the best teacher, the ensemble."""
+model before distillation, the best teacher, the ensemble. Table of data sets: their sizes, and the scores of models
+trained on each alone."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -99,12 +101,9 @@ def methods_by_data(request: TableRequest, columns: tuple[str, ...]) -> MethodsT
     named = found["method"].map(display) + found["label"].map(lambda label: label and f" {shown[label]}")
     lines = [*absences(found, named), *sources(runs), *protocol(runs), *missing_columns(columns, measured, table)]
     lines += nearness(groups, rows) + cited(table)
-    lines += [BASELINES_LINE] if request.options.get("baselines") and _have_baselines(there) else []
+    if request.options.get("baselines") and any("baselines" in run.result for run in there):
+        lines.append(BASELINES_LINE)
     return MethodsTable(members, rows, groups, lines)
-
-
-def _have_baselines(there: Sequence[Run]) -> bool:
-    return any("baselines" in run.result for run in there)
 
 
 def _one_task(runs: Sequence[Run], table: dict[str, Any] | None) -> None:
@@ -146,8 +145,7 @@ def _group(metric: str, columns: tuple[str, ...], of_global: set[str]) -> Column
     return ColumnGroup(metric, title, columns, of_global=tuple(c for c in columns if c in of_global))
 
 
-#: (result, metric, column) -> the value of a baseline, or None
-BaselineValue = Callable[[dict[str, Any], str, str], float | None]
+BASELINES = ("Before", "Best teacher", "Ensemble")
 #: Footnote on the baselines.
 BASELINES_LINE = (
     "Before: the global model that distillation starts from. Best teacher, ensemble (the mean of all teachers' "
@@ -160,12 +158,12 @@ def baseline_rows(there: Sequence[Run], groups: Sequence[ColumnGroup], labelled:
     having = run_rows(run for run in there if "baselines" in run.result)
     members = having.drop_duplicates("seed", keep="last").sort_values("seed")
     rows = []
-    for name, value in BASELINES.items() if len(members) else ():
+    for name in BASELINES if len(members) else ():
         cells = {}
         for group in groups:
             made = []
             for column in group.columns:
-                ours = [value(run.result, group.key, column) for run in members["run"]]
+                ours = [_baselines(run.result, group.key, column)[name] for run in members["run"]]
                 made.append(aggregate(ours, members, top=top_of(group.key)))
             cells[group.key] = tuple(made)
         heads = (name, "") if labelled else (name,)
@@ -173,23 +171,59 @@ def baseline_rows(there: Sequence[Run], groups: Sequence[ColumnGroup], labelled:
     return rows
 
 
-def _before(result: dict[str, Any], metric: str, column: str) -> float | None:
-    return result["before"].get(metric, {}).get(column)
+def _baselines(result: dict[str, Any], metric: str, column: str) -> dict[str, float | None]:
+    """The value of each of :data:`BASELINES`; those on the global model's test set have none in other columns."""
+    found = dict.fromkeys(BASELINES) | {"Before": result["before"].get(metric, {}).get(column)}
+    if column == next(name for name, facts in result["datasets"].items() if facts["role"] == "global"):
+        teachers = [row[metric] for name, row in result["baselines"].items() if name != "ensemble"]
+        found |= {"Best teacher": best_score(metric, teachers), "Ensemble": result["baselines"]["ensemble"][metric]}
+    return found
 
 
-def _best_teacher(result: dict[str, Any], metric: str, column: str) -> float | None:
-    if column != _global_name(result):
-        return None
-    values = [row[metric] for name, row in result["baselines"].items() if name != "ensemble"]
-    return max(values) if METRICS[metric].better == "higher" else min(values)
+def best_score(metric: str, scores: list[float]) -> float:
+    """The best of ``scores`` in ``metric``."""
+    return max(scores) if METRICS[metric].better == "higher" else min(scores)
 
 
-def _ensemble(result: dict[str, Any], metric: str, column: str) -> float | None:
-    return result["baselines"]["ensemble"][metric] if column == _global_name(result) else None
+SIZES = ("train", "valid", "test")
+#: Metric -> its maximum; the minimum is 0.
+SHARES = {"f1": 1.0, "accuracy": 1.0}
+LOCAL_GROUPS = (
+    ColumnGroup("sizes", "texts", SIZES, digits=0),
+    ColumnGroup("score", "score of the local model", ("score",)),
+)
 
 
-def _global_name(result: dict[str, Any]) -> str:
-    return next(name for name, facts in result["datasets"].items() if facts["role"] == "global")
+def local_models(request: TableRequest) -> Parts:
+    """A row per task and data set: number of texts per split, and the score of its local model."""
+    known = request.printed["datasets"]
+    found = run_rows(request.runs)
+    place = {task: i for i, task in enumerate(dict.fromkeys([*known, *found["task"]]))}
+    rows = []
+    for task, members in sorted(found.groupby("task", sort=False), key=lambda pair: place[pair[0]]):
+        names = [name for run in finished(members["run"]) for name in run.result["datasets"]]
+        for name in dict.fromkeys([*known.get(task, {}), *names]):
+            facts = known.get(task, {}).get(name, {})
+            score = facts.get("metric", request.metrics[0])
+            sizes = tuple(_cell(members, "datasets", name, part, facts.get(part)) for part in SIZES)
+            scored = _cell(members, "teachers", name, score, facts.get("score"), SHARES.get(score))
+            rows.append(TableRow((task, name), (task, name), {"sizes": sizes, "score": (scored,)}))
+    lines = [*absences(found, found["task"]), *sources(request.runs), *protocol(request.runs), *cited(request.printed)]
+    scores = {facts["metric"] for sets in known.values() for facts in sets.values() if "metric" in facts}
+    if scores == {"f1", "accuracy"}:
+        lines.append("score: macro F1 for sa and erc, accuracy for nli, on the data set's own test part.")
+    return rows, ("task", "data set"), LOCAL_GROUPS, lines
 
 
-BASELINES: dict[str, BaselineValue] = {"Before": _before, "Best teacher": _best_teacher, "Ensemble": _ensemble}
+def _cell(
+    members: pd.DataFrame, where: str, name: str, key: str, paper: float | None, top: float | None = None
+) -> TableCell:
+    """The cell of ``key`` for data set ``name`` in the part ``where`` of results, with one value per seed: runs of one
+    seed that differ only in the method share their local models."""
+    by_seed: dict[int, list[Any]] = {}
+    for run in finished(members["run"]):
+        value = run.result.get(where, {}).get(name, {}).get(key)
+        if value is not None:
+            by_seed.setdefault(run.job.seed, []).append(value)
+    means = [statistics.fmean(values) for values in by_seed.values()]
+    return aggregate(means, members, paper, comparable(members["run"]), top)
