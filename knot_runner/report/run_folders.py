@@ -20,6 +20,7 @@ from knot_runner import provenance
 from knot_runner.records import ROUNDS_FILE, has_record, problem_of, read_record
 from knot_runner.report.records import schema as sound
 from knot_runner.report.records.schema import rounds_trained
+from knot_runner.report.render.text import first_few
 from knot_runner.util.errors import UserError
 
 Status = Literal["done", "diverged", "missing", "corrupt", "other data"]
@@ -179,8 +180,7 @@ def _load(job: Job) -> Run:
         return Run(job, "corrupt", f"{path} {wrong}")
     changes = job.data.changes(result) if job.data else []
     if changes:
-        more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
-        return Run(job, "other data", f"{path} is of other data than paths.data has ({changes[0]}{more})")
+        return Run(job, "other data", f"{path} is of other data than paths.data has ({first_few(changes, 1)})")
     return Run(job, result["status"], "diverged" if result["status"] == "diverged" else "", counted)
 
 

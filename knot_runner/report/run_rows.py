@@ -85,10 +85,14 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
         for i, job, other in zip(own.index, jobs, others(jobs, SHOWN_KEYS), strict=True):
             rows.loc[i, "key"] = _setting(job, other)
     rows = one_per_seed(rows, ["case", "key"], lambda row: f"{row.case}, {row.key.name}")
-    place = {name: i for i, name in enumerate(dict.fromkeys([*cases, *rows["case"]]))}
-    keys = {key: i for i, key in enumerate(hottest_first(rows["key"]))}
+    place, keys = ranks([*cases, *rows["case"]]), ranks(hottest_first(rows["key"]))
     order = rows["case"].map(place) * len(keys) + rows["key"].map(keys)
     return rows.loc[order.sort_values(kind="stable").index]
+
+
+def ranks(names: Iterable[Any]) -> dict[Any, int]:
+    """Name -> its place among the distinct ``names``, in order of first occurrence."""
+    return {name: i for i, name in enumerate(dict.fromkeys(names))}
 
 
 def hottest_first(keys: Iterable[RowSetting]) -> list[RowSetting]:

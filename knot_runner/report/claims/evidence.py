@@ -174,8 +174,6 @@ def _on_look(look: Look | None, whole: int, planned: int, there: int) -> list[st
     if look is None:
         return [f"no verdict before all runs of seeds 0 to {planned - 1} are there"]
     rest = there - look.seeds
-    return (
-        [f"judged on seeds 0 to {look.seeds - 1}; the other {rest} count once all of 0 to {following - 1} are there"]
-        if rest
-        else []
-    )
+    if not rest:
+        return []
+    return [f"judged on seeds 0 to {look.seeds - 1}; the other {rest} count once all of 0 to {following - 1} are there"]

@@ -93,8 +93,6 @@ def _semantic_distance(part: _Sums) -> np.ndarray:
 
 #: A model: run id and side.
 PredictionModel = tuple[str, ModelSide]
-#: A test set: its name, and the digest of its labels.
-Test = tuple[str, bytes]
 
 
 def _sums(
@@ -105,7 +103,8 @@ def _sums(
     for want in wanted:
         measures[want.run_id].add(want.measure)
     models = {(want.run_id, want.side) for want in wanted}
-    tests: dict[Test, list[tuple[PredictionModel, np.ndarray]]] = defaultdict(list)
+    # a test set is told by its name and the digest of its labels
+    tests: dict[tuple[str, bytes], list[tuple[PredictionModel, np.ndarray]]] = defaultdict(list)
     for run_id, wanted_measures in measures.items():
         try:
             stored = predictions(runs[run_id], command)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from knot_runner.records import BEFORE_SEALS, is_sealed
 from knot_runner.report.compare.measures import measure_title
-from knot_runner.report.compare.settings import SEED, row_numbers, sort_key, varying
+from knot_runner.report.compare.settings import SEED, row_numbers, sorted_texts, varying
 from knot_runner.report.frame import MADE_WITH, RunSet, name_few
 from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import Run
@@ -112,7 +112,7 @@ def _settings(values: dict[str, pd.Series]) -> str:
 
 
 def _listed(values: pd.Series) -> str:
-    texts = [value[:24] if isinstance(value, str) else "(absent)" for value in sorted(values.unique(), key=sort_key)]
+    texts = [text[:24] for text in sorted_texts(values.unique())]
     return ", ".join(texts[:_MAX_NAMED]) + ", ..." * (len(texts) > _MAX_NAMED)
 
 

@@ -236,7 +236,7 @@ def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[s
         key = resolve_key(condition.key, known)
         values = runs.settings[key]
         passing, there = condition.holds(values), values.unique()
-        shown = f"{key} is {_values(there)}"
+        shown = f"{key} is {first_few(sorted_texts(there), MAX_VALUES)}"
         if not any(passing):
             raise UserError(f"{condition.text}: none of {len(values)} runs is so; {shown}")
         runs = runs.only(passing)
@@ -245,6 +245,6 @@ def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[s
     return runs, lines
 
 
-def _values(there: Iterable[str]) -> str:
-    shown = [value if isinstance(value, str) else "(absent)" for value in sorted(there, key=sort_key)]
-    return first_few(shown, MAX_VALUES)
+def sorted_texts(values: Iterable[str]) -> list[str]:
+    """``values`` in the order of :func:`sort_key`, an absent one as ``(absent)``."""
+    return [value if isinstance(value, str) else "(absent)" for value in sorted(values, key=sort_key)]

@@ -149,7 +149,10 @@ def transfer_figure(runs: list[Run], command: str) -> style.Drawing:
     for axes, (title, seeds) in zip(grid, found.items(), strict=True):
         first = min(seeds, key=lambda run: run.job.seed)
         matrix, groups = transfer_matrix(first, command)
-        _draw_lambda(axes, matrix, groups)
+        reach = float(np.quantile(np.abs(matrix), 0.99)) or 1.0  # a few large ones would leave the others pale
+        listed = None if groups is None else groups.tolist()
+        draw_map(axes, matrix, listed, cmap="RdBu_r", vmin=-reach, vmax=reach)
+        mark_clients(axes, listed, xlabel="update of client")
         axes.set_title(plain(title), fontsize=type_size(9), wrap=True)
         lines.append(f"{title}: {_transfer_means(seeds)}")
         rows += [(title, first.job.seed, *pair, float(value)) for pair, value in np.ndenumerate(matrix)]
@@ -165,13 +168,6 @@ def transfer_matrix(run: Run, command: str = "") -> tuple[np.ndarray, np.ndarray
         run_folders.demand(matrix.ndim == 2 and len(matrix) == matrix.shape[1] and np.isfinite(matrix).all())
         run_folders.demand(groups is None or groups.shape == (len(matrix),))
     return matrix, groups
-
-
-def _draw_lambda(axes: style.Axes, matrix: np.ndarray, groups: np.ndarray | None) -> None:
-    reach = float(np.quantile(np.abs(matrix), 0.99)) or 1.0  # a few large ones would leave the others pale
-    listed = None if groups is None else groups.tolist()
-    draw_map(axes, matrix, listed, cmap="RdBu_r", vmin=-reach, vmax=reach)
-    mark_clients(axes, listed, xlabel="update of client")
 
 
 def _transfer_means(runs: list[Run]) -> str:

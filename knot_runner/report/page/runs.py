@@ -156,12 +156,11 @@ def view_costs(runs: Sequence[Run]) -> tuple[CostRow, ...]:
         stated = run.result.get("costs") if run.result else None
         if isinstance(stated, dict):
             found[run.job.task, run.job.method].append(stated)
-    return tuple(CostRow(task, method, len(costs), _medians(costs)) for (task, method), costs in found.items())
-
-
-def _medians(costs: Sequence[dict[str, Any]]) -> dict[str, str]:
-    shown = {}
-    for key, unit in COST_KEYS.items():
-        amounts = [one[key] for one in costs if is_number(one.get(key))]
-        shown[key] = quantity(median(amounts), unit) if amounts else "-"
-    return shown
+    rows = []
+    for (task, method), costs in found.items():
+        medians = {}
+        for key, unit in COST_KEYS.items():
+            amounts = [one[key] for one in costs if is_number(one.get(key))]
+            medians[key] = quantity(median(amounts), unit) if amounts else "-"
+        rows.append(CostRow(task, method, len(costs), medians))
+    return tuple(rows)

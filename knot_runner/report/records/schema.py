@@ -88,8 +88,10 @@ def _finite(value: Any) -> bool:
 #: steps, accuracies before and after on a number of test examples); fleet (clock, mean staleness, numbers of lost and
 #: late clients); bytes sent and FLOPs.
 TOGETHER: tuple[Mapping[str, Callable[[Any], bool]], ...] = (
-    dict.fromkeys(("accuracy", "f1", "loss", "tempered_loss"), is_number)
-    | {"clients": partial(_is_list, right=_share)},
+    {
+        **dict.fromkeys(("accuracy", "f1", "loss", "tempered_loss"), is_number),
+        "clients": partial(_is_list, right=_share),
+    },
     {"distil_loss": _finite, "distil_steps": partial(is_count, least=1)},
     {"distil_tested": partial(is_count, least=1)}
     | dict.fromkeys(("distil_before", "distil_after"), partial(is_number, top=1.0)),

@@ -73,9 +73,8 @@ def _columns(
 
 def _group(there: Sequence[grid.GridColumn], metric: str, examples: str) -> ColumnGroup:
     structure, names = there[0].structure, tuple(place.key for place in there)
-    title = (
-        f"{grid.in_words(structure)}: accuracy in percent, {grid.ACCURACY_WEIGHTINGS[metric].format(examples=examples)}"
-    )
+    weights = grid.ACCURACY_WEIGHTINGS[metric].format(examples=examples)
+    title = f"{grid.in_words(structure)}: accuracy in percent, {weights}"
     unit, heads = f"accuracy_{metric}_percent", tuple(place.head for place in there)
     key = f"{metric} {' '.join(names)}"
     return ColumnGroup(key, title, names, 1, unit, title, heads=heads, paper_digits=1)

@@ -36,7 +36,7 @@ class Gain:
     @property
     def band(self) -> str:
         """``+12.3 ± 4.5``."""
-        return signed_with_half(self.mean, self.half, 1)
+        return signed_with_half(self.mean, self.half)
 
 
 def gain(accuracies: pd.DataFrame, place: grid.GridColumn, table: dict[str, Any] | None) -> Gain | None:

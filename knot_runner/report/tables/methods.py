@@ -15,7 +15,7 @@ from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import METHOD_NAMES, ColumnGroup, Parts, TableCell, TableRow, display
 from knot_runner.report.render.text import spelled_labels
 from knot_runner.report.run_folders import Run
-from knot_runner.report.run_rows import one_per_seed, run_rows
+from knot_runner.report.run_rows import one_per_seed, ranks, run_rows
 from knot_runner.report.tables.aggregate import TableRequest, aggregate
 from knot_runner.report.tables.footnotes import (
     absences,
@@ -117,7 +117,7 @@ def _one_task(runs: Sequence[Run], table: dict[str, Any] | None) -> None:
 def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
     """Rows of methods in the paper's order; others and labels as requested."""
     rows = one_per_seed(run_rows(runs), ["method", "label"], lambda row: f"{row.method!r}, {row.label!r}")
-    place = {method: i for i, method in enumerate(METHOD_NAMES)}
+    place = ranks(METHOD_NAMES)
     order = rows["method"].map(lambda method: place.get(method, len(place)))
     return rows.loc[order.sort_values(kind="stable").index]
 
@@ -198,7 +198,7 @@ def local_models(request: TableRequest) -> Parts:
     """A row per task and data set: number of texts per split, and the score of its local model."""
     known = request.printed["datasets"]
     found = run_rows(request.runs)
-    place = {task: i for i, task in enumerate(dict.fromkeys([*known, *found["task"]]))}
+    place = ranks([*known, *found["task"]])
     rows = []
     for task, members in sorted(found.groupby("task", sort=False), key=lambda pair: place[pair[0]]):
         names = [name for run in finished(members["run"]) for name in run.result["datasets"]]

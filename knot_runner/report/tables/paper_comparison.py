@@ -71,7 +71,7 @@ def controlled(case: str, rows: pd.DataFrame) -> list[str]:
         gaps = (rounds[twin] - rounds[key]).dropna().tolist() if twin in rounds else []
         if gaps:
             mean, half = mean_interval(gaps)
-            less = f"{signed_with_half(mean, half, 1)} ({counted(len(gaps), 'seed')})"
+            less = f"{signed_with_half(mean, half)} ({counted(len(gaps), 'seed')})"
             lines.append(f"{case}: rounds of {twin.name} less those of {key.name}: {less}.")
         else:
             lines.append(f"{case}: {twin.name} and {key.name} have no seed in which both reach the target.")
