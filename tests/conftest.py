@@ -55,8 +55,8 @@ def data_root() -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def printed_resolution() -> Iterator[int]:
     """Dots per inch of a user's figures; tests draw with a quarter, which is quicker, unless they ask for all."""
+    from knot_runner.report.figures import registry as page_figures
     from knot_runner.report.figures import style as figure_style
-    from knot_runner.report.page import figures as page_figures
 
     printed = figure_style.DPI
     with pytest.MonkeyPatch.context() as patch:

@@ -10,8 +10,8 @@ from knot_runner.cli.show import references
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.records import read_result
 from knot_runner.report.claims.verdicts import judge
-from knot_runner.report.figures.knot import bound as figure_bound
-from knot_runner.report.figures.knot.bound import slope_line, slope_of
+from knot_runner.report.figures import bound as figure_bound
+from knot_runner.report.figures.bound import slope_line, slope_of
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.run_folders import load_runs
 from tests.bounded import BOUNDED, run

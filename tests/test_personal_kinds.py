@@ -14,7 +14,7 @@ from knot_runner.cli.main import main
 from knot_runner.cli.python import compose
 from knot_runner.config.settings import run_id
 from knot_runner.data.images.held_out import unseen_clients
-from knot_runner.report.figures.federated.transfer_matrix import transfer_matrix
+from knot_runner.report.figures.client_models import transfer_matrix
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.run_folders import Job, load_runs
 from knot_runner.util.errors import UserError

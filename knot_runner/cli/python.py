@@ -123,7 +123,7 @@ def table(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
     seeds and the paper's number."""
     from knot_runner.cli.show import references
     from knot_runner.cli.verbs.preset import preset_of
-    from knot_runner.report.render.table_forms import table_csv
+    from knot_runner.report.render.markup import table_csv
     from knot_runner.report.tables.build import preset_table
 
     composed = preset_of([preset, *overrides], "table")

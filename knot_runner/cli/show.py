@@ -12,8 +12,8 @@ from knot_runner.config.plugins import load_plugins
 from knot_runner.report.check import check_report
 from knot_runner.report.figures import registry as figures
 from knot_runner.report.figures.output import current_output
-from knot_runner.report.page.figures import figure_names
-from knot_runner.report.render.table_forms import write_table
+from knot_runner.report.figures.registry import figure_names
+from knot_runner.report.render.markup import write_table
 from knot_runner.report.render.terminal import TerminalTable, output
 from knot_runner.report.run_folders import Job
 from knot_runner.report.tables.build import TABLE_KINDS, preset_table
@@ -60,7 +60,7 @@ def show_partition(job: ComposedJob) -> None:
     from knot_runner.data.images.parties import clients_images, transfer_rows
     from knot_runner.data.load import load_task
     from knot_runner.data.pools import pool_texts
-    from knot_runner.report.figures.federated.partition import draw_partition
+    from knot_runner.report.figures.partition import draw_partition
 
     settings = job.settings
     if settings.partition is None:

@@ -7,8 +7,7 @@ from typing import Any
 
 from knot_runner.report.claims.measures import measure_of
 from knot_runner.report.claims.spec import planned_seeds, read_claims
-from knot_runner.report.figures.registry import FIGURES
-from knot_runner.report.page.figures import figure_names
+from knot_runner.report.figures.registry import FIGURES, figure_names
 from knot_runner.report.tables.build import TABLE_KINDS, printed_table
 from knot_runner.util.errors import UserError, nearest
 

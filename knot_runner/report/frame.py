@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from knot_runner import provenance
 from knot_runner.config.settings.run_id import HARDWARE_IN_RUN_ID, NOT_IN_RUN_ID, USED, kind_of, run_id
 from knot_runner.report.compare.settings import flatten_settings, parse_filter, select_runs, typed_column, varying
-from knot_runner.report.row_keys import leaves
+from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, with_files
+from knot_runner.report.run_rows import leaves
 from knot_runner.util.config_yaml import read_config
 from knot_runner.util.errors import UserError
 
@@ -200,11 +201,10 @@ def _facts(run: Run) -> dict[str, str]:
     config = {key: value for key, value in run.job.config.items() if key not in OF_THE_PRESET}
     facts = {**flatten_settings(config), "run_id": _printable(run.job.run_id), "status": _state(run)}
     versions = run.result.get("versions")
-    recorded_texts = (
-        {f"versions.{key}": str(text) for key, text in versions.items()} if isinstance(versions, dict) else {}
-    )
-    recorded_texts |= {key: value for key, value in run.result.items() if isinstance(value, str)}
-    return facts | {key: _printable(recorded_texts[key]) for key in MADE_WITH if key in recorded_texts}
+    recorded = {key: value for key, value in run.result.items() if isinstance(value, str)}
+    if isinstance(versions, dict):
+        recorded |= {f"versions.{key}": str(text) for key, text in versions.items()}
+    return facts | {key: _printable(recorded[key]) for key in MADE_WITH if key in recorded}
 
 
 def _counted(config: dict[str, Any]) -> dict[str, Any]:
@@ -231,8 +231,7 @@ def _numbers(result: Mapping[str, Any]) -> dict[str, float | None]:
 def name_few(lead: str, items: Iterable[str]) -> str:
     """``lead`` followed by the first of ``items`` and the number of further ones; "" if empty."""
     names = list(items)
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return f"{lead}{_printable('; '.join(names[:_MAX_NAMED]))}{more}" if names else ""
+    return lead + _printable(first_few(names, _MAX_NAMED, "; ")) if names else ""
 
 
 def _printable(text: str) -> str:

@@ -19,7 +19,8 @@ import numpy as np
 from knot_runner import provenance
 from knot_runner.records import ROUNDS_FILE, has_record, problem_of, read_record
 from knot_runner.report.records import schema as sound
-from knot_runner.report.records.earlier import rounds_trained
+from knot_runner.report.records.schema import rounds_trained
+from knot_runner.report.render.text import first_few
 from knot_runner.util.errors import UserError
 
 Status = Literal["done", "diverged", "missing", "corrupt", "other data"]
@@ -165,7 +166,9 @@ def probes(run: Run, command: str = "") -> list[dict[str, Any]]:
 def _load(job: Job) -> Run:
     path = job.folder / "result.json"
     try:
-        result = _strict_json(path)
+        if path.stat().st_size > LONGEST_RESULT:
+            raise ValueError("too long")
+        result = _parsed(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return Run(job, "missing", "not run yet")
     except (ValueError, OSError, RecursionError) as problem:
@@ -177,15 +180,8 @@ def _load(job: Job) -> Run:
         return Run(job, "corrupt", f"{path} {wrong}")
     changes = job.data.changes(result) if job.data else []
     if changes:
-        more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
-        return Run(job, "other data", f"{path} is of other data than paths.data has ({changes[0]}{more})")
+        return Run(job, "other data", f"{path} is of other data than paths.data has ({first_few(changes, 1)})")
     return Run(job, result["status"], "diverged" if result["status"] == "diverged" else "", counted)
-
-
-def _strict_json(path: Path) -> Any:
-    if path.stat().st_size > LONGEST_RESULT:
-        raise ValueError("too long")
-    return _parsed(path.read_text(encoding="utf-8"))
 
 
 def _parsed(text: str) -> Any:

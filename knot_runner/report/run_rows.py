@@ -1,13 +1,17 @@
-"""Runs as rows of a frame, which tables, figures and claims filter, group and average."""
+"""Runs as rows of a frame, which tables, figures and claims filter, group and average; the cases and rows of a table
+that federated runs belong to: temperature, rate control, other settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from knot_runner.report.run_folders import Run
+from knot_runner.report.render.text import label_settings
+from knot_runner.report.run_folders import Job, Run
+from knot_runner.util.errors import UserError
 
-if TYPE_CHECKING:  # pandas takes half a second to import
+if TYPE_CHECKING:
     import pandas as pd
 
 
@@ -32,3 +36,140 @@ def one_per_seed(rows: pd.DataFrame, place: Sequence[str], named: Callable[[Any]
         first = rows[shared].iloc[0]
         raise ValueError(f"two runs share {named(first)} and seed {first.seed}")
     return rows.drop_duplicates(keys)
+
+
+#: Settings that a row describes by itself.
+SHOWN_KEYS = ("method.temperature", "method.lr_control")
+#: Case -> dotted setting -> its value, or a list of them.
+Cases = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, order=True)
+class RowSetting:
+    """Key of a row. ``control``: trained at T=1 with learning rate lr / ``temperature``; ``other``: further settings,
+    as text."""
+
+    temperature: float
+    control: bool = False
+    other: str = ""
+
+    @property
+    def head(self) -> str:
+        """The training temperature, as the paper prints it."""
+        return "1" if self.control else f"{self.temperature:g}"
+
+    @property
+    def settings(self) -> str:
+        """The other settings, "" for plain chilling."""
+        rate = f"rate=lr/{self.temperature:g}" if self.control else ""
+        return ", ".join(filter(None, (rate, self.other)))
+
+    @property
+    def name(self) -> str:
+        """Temperature and other settings, for use in a sentence."""
+        rest = f" ({self.other})" if self.other else ""
+        return (f"T=1 at rate lr/{self.temperature:g}" if self.control else f"T={self.temperature:g}") + rest
+
+
+def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
+    """``runs`` as in :func:`run_rows` plus their ``case`` and row (``key``, a :class:`RowSetting`), one row per seed,
+    in the order of ``cases`` (others after them, as requested) and of :func:`hottest_first`.
+
+    A rate control at T=1 is the T=1 run itself, so it counts once. Raises :class:`UserError` for runs that are not
+    federated, ValueError for two different runs of one cell.
+    """
+    rows = run_rows(runs)
+    rows["case"] = [case_of(run.job, cases) for run in runs]
+    for _, own in rows.groupby("case", sort=False):
+        jobs = [run.job for run in own["run"]]
+        for i, job, other in zip(own.index, jobs, others(jobs, SHOWN_KEYS), strict=True):
+            rows.loc[i, "key"] = _setting(job, other)
+    rows = one_per_seed(rows, ["case", "key"], lambda row: f"{row.case}, {row.key.name}")
+    place, keys = ranks([*cases, *rows["case"]]), ranks(hottest_first(rows["key"]))
+    order = rows["case"].map(place) * len(keys) + rows["key"].map(keys)
+    return rows.loc[order.sort_values(kind="stable").index]
+
+
+def ranks(names: Iterable[Any]) -> dict[Any, int]:
+    """Name -> its place among the distinct ``names``, in order of first occurrence."""
+    return {name: i for i, name in enumerate(dict.fromkeys(names))}
+
+
+def hottest_first(keys: Iterable[RowSetting]) -> list[RowSetting]:
+    """Distinct ``keys``, highest temperature first, each rate control after its temperature."""
+    return sorted(set(keys), key=lambda key: (key.other, -key.temperature, key.control))
+
+
+def row_heads(keys: Sequence[RowSetting]) -> tuple[str, ...]:
+    """Heads of the columns that name the rows ``keys``; as many of a row's head and settings are used."""
+    return ("T", "settings") if any(key.settings for key in keys) else ("T",)
+
+
+def preset_cases(options: Mapping[str, Any], table: dict[str, Any] | None) -> Cases:
+    """The settings that define cases: the preset's ``report.cases``, else those of the printed table.
+
+    Raises :class:`UserError` unless each case is a mapping of settings.
+    """
+    cases = options.get("cases")
+    if cases is None:
+        return {name: facts["settings"] for name, facts in table["cases"].items()} if table else {}
+    if not isinstance(cases, Mapping) or not all(isinstance(facts, Mapping) and facts for facts in cases.values()):
+        raise UserError("report.cases: each case needs settings that tell it, such as {task.name: femnist}")
+    return cases
+
+
+def case_of(job: Job, cases: Cases) -> str:
+    """Name of the first of ``cases`` whose settings the job has; else its task and model."""
+    for name, settings in cases.items():
+        if has_settings(job.config, settings):
+            return name
+    return f"{job.task}, {lookup(job.config, 'model.name')}"
+
+
+def has_settings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether ``config`` has all settings of ``wanted``: dotted key -> its value, or a list of them."""
+    return all(lookup(config, key) in (one if isinstance(one, list) else [one]) for key, one in wanted.items())
+
+
+def lookup(config: Mapping[str, Any], key: str) -> Any:
+    """The value of a dotted ``key``, or None."""
+    node: Any = config
+    for part in key.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node
+
+
+def runs_with(runs: Iterable[Run], key: str, otherwise: str) -> list[Run]:
+    """The finished ``runs`` whose result has the dotted ``key``. Raises :class:`UserError`, naming ``otherwise`` as
+    missing, if none has."""
+    found = [run for run in runs if lookup(run.result, key)]
+    if not found:
+        raise UserError(f"none of the runs has {otherwise}")
+    return found
+
+
+def leaves(values: Mapping[Any, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield (path from the top, value) of all leaves of nested ``values``; an empty mapping is a leaf."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, (*above, str(key)))
+        else:
+            yield (*above, str(key)), value
+
+
+def _setting(job: Job, other: str) -> RowSetting:
+    method = job.config.get("method", {})
+    if "lr_control" not in method:
+        raise UserError(f"{job.task} {job.method}: is not federated, so it has no training temperature to show")
+    temperature = float(method["temperature"])
+    return RowSetting(temperature, bool(method["lr_control"]) and temperature != 1, other)
+
+
+def others(jobs: Sequence[Job], shown: Container[str]) -> list[str]:
+    """For each job, the settings in which the ``jobs`` differ, without those that the table already has ``shown``."""
+    label_facts = [
+        {"method.algorithm": lookup(job.config, "method.algorithm"), **label_settings(job.label)} for job in jobs
+    ]
+    keys = dict.fromkeys(key for facts in label_facts for key in facts if key not in shown)
+    unlike = [key for key in keys if len({facts.get(key) for facts in label_facts}) > 1]
+    return [", ".join(f"{key}={facts[key]}" for key in unlike if key in facts) for facts in label_facts]

@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from knot_runner.report.statistics import resampling
+from knot_runner.report.statistics import intervals as resampling
 from knot_runner.report.statistics.effects import EffectEstimate, estimate_effect, interval, p_value
 from knot_runner.report.statistics.error_control import holm
-from knot_runner.report.statistics.intervals import mean_interval
-from knot_runner.report.statistics.resampling import resampled_sums
+from knot_runner.report.statistics.intervals import mean_interval, resampled_sums
 
 NUMBERS = st.floats(-5, 5).map(lambda value: round(value, 3))
 

@@ -13,7 +13,7 @@ from knot_runner.report.claims.pairs import EffectPart, Unit
 from knot_runner.report.claims.spec import Claim
 from knot_runner.report.statistics.effects import EffectEstimate
 from knot_runner.report.statistics.error_control import MAX_SEEDS, seeds_suggested
-from knot_runner.report.tables.federated.chilling import check_target
+from knot_runner.report.tables.chilling import check_target
 from knot_runner.util.errors import UserError
 
 COLDER = Claim("colder is better", "here", "accuracy", "higher", {"method.temperature": 1}, {"method.temperature": 4})

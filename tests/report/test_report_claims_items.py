@@ -10,7 +10,7 @@ from knot_runner import metrics
 from knot_runner.report.claims import items as claims_items
 from knot_runner.report.claims.items import Want, replicates
 from knot_runner.report.run_folders import load_runs, predictions
-from knot_runner.report.statistics.resampling import RESAMPLES, resampled_sums
+from knot_runner.report.statistics.intervals import RESAMPLES, resampled_sums
 from tests.report import clustered_runs
 from tests.report.claimed import knot
 

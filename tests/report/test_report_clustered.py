@@ -8,7 +8,7 @@ import pytest
 
 from knot_runner.report import paper_tables
 from knot_runner.report.run_folders import Job, load_runs
-from knot_runner.report.tables.federated.clustered_grid import clustered_frame, grid_columns
+from knot_runner.report.tables.clustered_grid import clustered_frame, grid_columns
 from knot_runner.util.errors import UserError
 from tests.report.clustered_runs import build, cell, job, said, write
 

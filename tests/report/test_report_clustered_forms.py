@@ -11,9 +11,9 @@ import pytest
 
 from knot_runner.composing.commands import compose_all
 from knot_runner.report import paper_tables
-from knot_runner.report.render.table_forms import table_csv, table_latex, table_markdown
+from knot_runner.report.render.markup import table_csv, table_latex, table_markdown
 from knot_runner.report.run_folders import Job
-from knot_runner.report.tables.federated.clustered_grid import GridColumn, GridRow
+from knot_runner.report.tables.clustered_grid import GridColumn, GridRow
 from tests.report.clustered_runs import build, job, shown, write
 
 TABLES = [f"fedwad_table{number}" for number in range(1, 6)]

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from knot_runner.records import read_result, write_result
 from knot_runner.report.figures import style as figure_style
-from knot_runner.report.figures.distances.coreset import coreset_accuracy, coreset_images
+from knot_runner.report.figures.coreset import coreset_accuracy, coreset_images
 from knot_runner.report.records import schema as sound
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.report.run_folders import Job

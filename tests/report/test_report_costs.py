@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from knot_runner.report.records.costs import cost_lines
 from knot_runner.report.records.run_summary import summary_table
+from knot_runner.report.records.run_view import cost_lines
 from knot_runner.report.records.schema import is_round
-from knot_runner.report.render.units import quantity
+from knot_runner.report.render.text import quantity
 from knot_runner.results import kind_problem
 from knot_runner.results.costs import total_costs
 from tests.report.chilled import build, cell

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from knot_runner.config.strict import digest
 from knot_runner.report.figures import style as figure_style
-from knot_runner.report.figures.distances.federated_distance import distance_runtime, moving_measure
+from knot_runner.report.figures.federated_distance import distance_runtime, moving_measure
 from knot_runner.report.records.distance import distance_summary
 from knot_runner.report.records.schema import result_problem
 from knot_runner.report.run_folders import Job

@@ -9,8 +9,8 @@ import pytest
 
 from knot_runner.config.strict import digest
 from knot_runner.pipelines.rounds.summary import summarise
-from knot_runner.report.records.earlier import rounds_trained
 from knot_runner.report.records.run_summary import summary_table
+from knot_runner.report.records.schema import rounds_trained
 from knot_runner.report.run_folders import load_runs
 from tests.report.test_report_summary import shown
 

@@ -14,9 +14,9 @@ from matplotlib.text import Text
 from knot_runner.cli.main import main
 from knot_runner.report.figures import output
 from knot_runner.report.figures import style as figure_style
-from knot_runner.report.figures.federated.temperature_probe import _label_lowest
 from knot_runner.report.figures.output import FigureOutput, current_output, figure_output, fitted_panels
 from knot_runner.report.figures.registry import FIGURES
+from knot_runner.report.figures.temperature_probe import _label_lowest
 
 SINGLE = FigureOutput(("png",), 3.35)
 

@@ -14,9 +14,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from knot_runner.report.figures import style as figure_style
-from knot_runner.report.figures.knot.bias import probe_moves
-from knot_runner.report.figures.knot.cls_vectors import separation
-from knot_runner.report.figures.knot.predictions import face, foot
+from knot_runner.report.figures.bias import probe_moves
+from knot_runner.report.figures.cls_vectors import separation
+from knot_runner.report.figures.predictions import face, foot
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.figures.style import by_name
 from knot_runner.report.run_folders import load_runs
@@ -277,7 +277,7 @@ def test_a_label_that_is_not_in_the_sample_has_no_purity(factory: Any, tmp_path:
 def test_report_reads_records_without_torch_or_matplotlib_until_needed() -> None:
     code = (
         "import sys; from knot_runner.report import figures, tables;"
-        "from knot_runner.report.render import table_forms, terminal;"
+        "from knot_runner.report.render import markup, terminal;"
         "print([m for m in ('torch', 'hydra', 'matplotlib', 'sklearn', 'scipy') if m in sys.modules])"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -8,8 +8,16 @@ from urllib.parse import unquote
 import pytest
 
 from knot_runner.cli.main import main
-from knot_runner.report.page.build import render_page, run_links, write_page
-from knot_runner.report.page.index import NO_SUMMARY, PageEntry, page_summary, read_entry, write_index
+from knot_runner.report.page.build import (
+    NO_SUMMARY,
+    PageEntry,
+    page_summary,
+    read_entry,
+    render_page,
+    run_links,
+    write_index,
+    write_page,
+)
 from knot_runner.report.run_folders import Job
 from tests.report.pages import Reader, page_of, page_request
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from knot_runner.config.strict import digest
 from knot_runner.records import write_result
-from knot_runner.report.figures.distances import data_distances, matrix_runs
+from knot_runner.report.figures import data_distances
 from knot_runner.report.records.distance import kinds_of_pairs, matrix_summary
 from knot_runner.report.records.schema import result_problem
 from knot_runner.report.run_folders import Job
@@ -123,7 +123,7 @@ def test_kinds_of_pairs_leaves_out_what_is_empty() -> None:
 def test_agreement_by_hand() -> None:
     """Exact 1, 2, 4; ours 3, 2, 8: ranks 2, 1, 3 for 1, 2, 3, so rho = 1 - 6 * 2 / 24; one of three orders turned."""
     ours = np.array([[0.0, 3.0, 2.0], [3.0, 0.0, 8.0], [2.0, 8.0, 0.0]])
-    found = matrix_runs.matrix_agreement(ours, np.array(EXACT))
+    found = data_distances.matrix_agreement(ours, np.array(EXACT))
     assert found.spearman == pytest.approx(0.5)
     assert (found.kept, found.relations) == (2, 3)
     assert found.inflation == 2.0  # of 3, 1, 2
@@ -131,9 +131,9 @@ def test_agreement_by_hand() -> None:
 
 def test_no_agreement_where_there_is_no_order() -> None:
     flat = 1 - np.eye(3)
-    assert matrix_runs.matrix_agreement(np.array(EXACT), flat) is None
-    assert matrix_runs.matrix_agreement(flat, np.array(EXACT)) is None
-    assert matrix_runs.matrix_agreement(np.array(EXACT)[:2, :2], np.array(EXACT)[:2, :2]) is None
+    assert data_distances.matrix_agreement(np.array(EXACT), flat) is None
+    assert data_distances.matrix_agreement(flat, np.array(EXACT)) is None
+    assert data_distances.matrix_agreement(np.array(EXACT)[:2, :2], np.array(EXACT)[:2, :2]) is None
 
 
 # ----------------------------------------------------------------------------------------------------------- figures

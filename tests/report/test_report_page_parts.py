@@ -14,8 +14,8 @@ from PIL import Image
 
 from knot_runner.report.claims.verdicts import judge
 from knot_runner.report.claims.view import effect_text, footnotes, interval_text
+from knot_runner.report.figures import registry as page_figures
 from knot_runner.report.figures import style as figure_style
-from knot_runner.report.page import figures as page_figures
 from knot_runner.report.page import runs as page_runs
 from knot_runner.report.page import settings as page_settings
 from knot_runner.report.page.build import render_page

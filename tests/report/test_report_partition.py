@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from knot_runner.report.figures import style as figure_style
-from knot_runner.report.figures.federated.partition import draw_partition, partition_lines
+from knot_runner.report.figures.partition import draw_partition, partition_lines
 from knot_runner.util.errors import UserError
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from knot_runner.report.render.table_forms import table_csv, table_latex, table_markdown, write_table
+from knot_runner.report.render.markup import table_csv, table_latex, table_markdown, write_table
 from knot_runner.report.render.table_model import ColumnGroup, TableCell
 from knot_runner.report.render.terminal import TerminalTable
 from knot_runner.report.render.text import (

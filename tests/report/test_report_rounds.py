@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 
 from knot_runner.report.figures import style as figure_style
-from knot_runner.report.figures.federated.rounds import others_change, participants_change
 from knot_runner.report.figures.registry import FIGURES
+from knot_runner.report.figures.rounds import others_change, participants_change
 from knot_runner.report.series import band, smoothed
 from knot_runner.util.errors import UserError
 
@@ -101,7 +101,7 @@ def test_clients_of_whom_nothing_is_measured_have_no_panel(
     monkeypatch.setattr(figure_style, "panels", spied)
     job = federated.made(1.0, [0.2, 0.3])
     if not absent:
-        monkeypatch.setattr("knot_runner.report.figures.federated.rounds.others_change", lambda rows: {})
+        monkeypatch.setattr("knot_runner.report.figures.rounds.others_change", lambda rows: {})
     FIGURES["aggregation"]([job], tmp_path / "figure.png")
     ((figure, axes),) = drawn
     assert [one.get_title().rpartition(": ")[2] for one in axes] == titles

@@ -10,13 +10,13 @@ import pytest
 from knot_runner.records import read_result, write_result
 from knot_runner.report.claims.items import _test_sizes
 from knot_runner.report.compare.answer import Question, compare_runs
-from knot_runner.report.figures.distances.coreset import _strip
-from knot_runner.report.figures.distances.federated_distance import _scatter
+from knot_runner.report.figures.coreset import _strip
+from knot_runner.report.figures.federated_distance import _scatter
 from knot_runner.report.figures.style import Drawing, figure_of, panels
 from knot_runner.report.records import probe as probe_view
 from knot_runner.report.run_folders import Job, Run, cls_vectors, load_runs, predictions, probes, readable, rounds
 from knot_runner.report.run_rows import run_rows
-from knot_runner.report.tables.federated.chilling import with_learning_curves
+from knot_runner.report.tables.chilling import with_learning_curves
 from knot_runner.report.tables.footnotes import absences
 from knot_runner.util.errors import UserError
 from tests.report.compared import made

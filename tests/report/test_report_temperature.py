@@ -11,13 +11,13 @@ import pytest
 from safetensors.numpy import save_file
 
 from knot_runner.report.figures import style as figure_style
-from knot_runner.report.figures.federated.temperature_probe import (
+from knot_runner.report.figures.style import temperature_colours
+from knot_runner.report.figures.temperature_probe import (
     boundary_figure,
     gradient_figure,
     norm_bins,
     softmax_figure,
 )
-from knot_runner.report.figures.style import temperature_colours
 from knot_runner.report.records import probe as probe_view
 from knot_runner.report.run_folders import load_runs
 from knot_runner.util.errors import UserError

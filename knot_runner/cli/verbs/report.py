@@ -49,7 +49,7 @@ def report_command(arguments: list[str]) -> int:
 
 def _index(words: list[str]) -> int:
     """Write ``<out>/reports/index.html``. Raises :class:`UserError`."""
-    from knot_runner.report.page.index import INDEX_FILE, write_index
+    from knot_runner.report.page.build import INDEX_FILE, write_index
 
     strange = [word for word in words if not word.startswith(PLACE_KEY)]
     if strange:

@@ -12,10 +12,9 @@ from typing import Any, Literal
 import numpy as np
 
 from knot_runner.report.claims.items import Problems, Want, replicates
-from knot_runner.report.claims.measures import MISSING, measure_of, read_measure
+from knot_runner.report.claims.measures import MISSING, TargetRounds, measure_of, read_measure, rounds_of
 from knot_runner.report.claims.pairs import Unit, units
 from knot_runner.report.claims.spec import TARGET_MEASURES, Claim, planned_seeds
-from knot_runner.report.claims.target import TargetRounds, rounds_of
 from knot_runner.report.run_folders import Run
 from knot_runner.report.statistics.effects import EffectEstimate, estimate_effect
 from knot_runner.report.statistics.error_control import Look, last_look, looks
@@ -175,8 +174,6 @@ def _on_look(look: Look | None, whole: int, planned: int, there: int) -> list[st
     if look is None:
         return [f"no verdict before all runs of seeds 0 to {planned - 1} are there"]
     rest = there - look.seeds
-    return (
-        [f"judged on seeds 0 to {look.seeds - 1}; the other {rest} count once all of 0 to {following - 1} are there"]
-        if rest
-        else []
-    )
+    if not rest:
+        return []
+    return [f"judged on seeds 0 to {look.seeds - 1}; the other {rest} count once all of 0 to {following - 1} are there"]

@@ -20,7 +20,7 @@ import numpy as np
 from knot_runner.report.claims.pairs import ModelSide
 from knot_runner.report.records.schema import is_count
 from knot_runner.report.run_folders import Run, demand, kept_file, predictions, refuse_damage, rounds
-from knot_runner.report.statistics.resampling import RESAMPLES, resampled_sums
+from knot_runner.report.statistics.intervals import RESAMPLES, resampled_sums
 from knot_runner.util.errors import UserError
 
 #: Run id -> error in its records.
@@ -91,12 +91,8 @@ def _semantic_distance(part: _Sums) -> np.ndarray:
     return means.sum(1) / present.sum(1)
 
 
-# --------------------------------------------------------------------------------------------------- from predictions
-
 #: A model: run id and side.
 PredictionModel = tuple[str, ModelSide]
-#: A test set: its name, and the digest of its labels.
-Test = tuple[str, bytes]
 
 
 def _sums(
@@ -107,7 +103,8 @@ def _sums(
     for want in wanted:
         measures[want.run_id].add(want.measure)
     models = {(want.run_id, want.side) for want in wanted}
-    tests: dict[Test, list[tuple[PredictionModel, np.ndarray]]] = defaultdict(list)
+    # a test set is told by its name and the digest of its labels
+    tests: dict[tuple[str, bytes], list[tuple[PredictionModel, np.ndarray]]] = defaultdict(list)
     for run_id, wanted_measures in measures.items():
         try:
             stored = predictions(runs[run_id], command)
@@ -154,9 +151,6 @@ def _of_test(models: list[tuple[PredictionModel, np.ndarray]], seed: int) -> Ite
         ends = np.cumsum([columns.shape[1] for _, _, columns in block])[:-1]
         for (model, shape, _), own in zip(block, np.split(sums, ends, axis=1), strict=True):
             yield model, _Sums(*own.reshape(-1, *shape).swapaxes(0, 1))
-
-
-# ------------------------------------------------------------------------------------------------------- over clients
 
 
 def _over_clients(want: Want, run: Run, command: str) -> np.ndarray:

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from knot_runner.report.claims.spec import BEFORE, Claim, config_leaves
-from knot_runner.report.row_keys import lookup
 from knot_runner.report.run_folders import Run
+from knot_runner.report.run_rows import has_settings, lookup
 from knot_runner.util.errors import UserError
 
 ModelSide = Literal["after", "before"]
@@ -57,12 +57,7 @@ def units(claim: Claim, runs: Sequence[Run]) -> list[Unit]:
 
 def chosen(runs: Iterable[Run], *wanted: Mapping[str, Any]) -> list[Run]:
     """The ``runs`` that have all settings of ``wanted``."""
-    pairs = [pair for settings in wanted for pair in settings.items()]
-    return [run for run in runs if all(_fits(lookup(run.job.config, key), value) for key, value in pairs)]
-
-
-def _fits(value: Any, wanted: Any) -> bool:
-    return value in wanted if isinstance(wanted, list) else value == wanted
+    return [run for run in runs if all(has_settings(run.job.config, settings) for settings in wanted)]
 
 
 def _sign(claim: Claim) -> float:
@@ -113,12 +108,9 @@ def _by_place(claim: Claim, runs: Iterable[Run], place: Callable[[Run], Any]) ->
         first = found.setdefault((place(run), run.job.seed), run)
         if first.job.run_id != run.job.run_id:
             a, b = config_leaves(first.job.config), config_leaves(run.job.config)
-            unlike = sorted(key for key in a.keys() | b.keys() if a.get(key) != b.get(key) and not unread(key))
+            unlike = sorted(key for key in a.keys() | b.keys() if a.get(key) != b.get(key) and not _unread(key))
             raise UserError(f"claim {claim.text!r}: two runs fit one place; say which by {', '.join(unlike[:4])}")
     return found
-
-
-# ---------------------------------------------------------------------------------------------- what pairs agree on
 
 
 def _rest(claim: Claim, runs: Sequence[Run]) -> Callable[[Run], Rest]:
@@ -129,20 +121,16 @@ def _rest(claim: Claim, runs: Sequence[Run]) -> Callable[[Run], Rest]:
     swept = {part.partition("=")[0].lstrip("+") for run in runs for part in run.job.label.split(", ")}
     free = claim.touched | {f"{key.partition('.')[0]}.name" for key in claim.touched}
     groups = tuple(key.rpartition(".")[0] + "." for key in claim.touched if key.endswith((".name", ".kind")))
-
-    def rest(run: Run) -> Rest:
-        kept = (
-            (key, repr(value))
-            for key, value in config_leaves(run.job.config).items()
-            if not (unread(key) or key in free or (key.startswith(groups) and key not in swept))
-        )
-        return tuple(sorted(kept))
-
-    return rest
+    return lambda run: settings_of(run, lambda key: key in free or (key.startswith(groups) and key not in swept))
 
 
-def unread(key: str) -> bool:
-    """Whether the setting ``key`` does not affect a run's numbers (or is the seed)."""
+def settings_of(run: Run, varied: Callable[[str], bool]) -> Rest:
+    """The settings of ``run`` that affect its numbers, but for the seed and the ``varied`` ones."""
+    config = config_leaves(run.job.config)
+    return tuple(sorted((key, repr(value)) for key, value in config.items() if not (_unread(key) or varied(key))))
+
+
+def _unread(key: str) -> bool:
     return key.partition(".")[0] in UNREAD
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from knot_runner.config.strict import build, require
-from knot_runner.report.row_keys import leaves, lookup
 from knot_runner.report.run_folders import Job
+from knot_runner.report.run_rows import leaves, lookup
 from knot_runner.util.errors import UserError, nearest
 
 #: Value of ``against`` for the same run's model before distillation.
@@ -53,21 +53,14 @@ class Claim:
             require(min(self.expect.values()) > 0 or not self.logs, "expect", "ratios, rounds and bytes are above 0")
             require(not self.by, "by", "goes with expect=higher and the like, not with a number")
         else:
-            require(
-                self.expect in EXPECTATIONS,
-                "expect",
-                f"{self.expect!r} is none of {', '.join((*EXPECTATIONS, *NUMBER_KEYS))}",
-            )
+            listed = ", ".join((*EXPECTATIONS, *NUMBER_KEYS))
+            require(self.expect in EXPECTATIONS, "expect", f"{self.expect!r} is none of {listed}")
         word = self.expect if isinstance(self.expect, str) else next(iter(self.expect))
         alone, against = self.against is None, self.against
-        require(
-            isinstance(against, dict | None) or against == BEFORE, "against", f"{against!r} is not settings, nor before"
-        )
-        require(
-            (word in ("rises", "falls")) == bool(self.trend),
-            "expect",
-            "rises and falls go with trend, and it with them",
-        )
+        known = isinstance(against, dict | None) or against == BEFORE
+        require(known, "against", f"{against!r} is not settings, nor before")
+        fits = (word in ("rises", "falls")) == bool(self.trend)
+        require(fits, "expect", "rises and falls go with trend, and it with them")
         fits = (word in ("above", "below")) == (alone and not self.trend)
         require(fits, "expect", "above and below go without against, all others but rises and falls with it")
         require(alone or not self.trend, "trend", "is over the runs of one kind; leave out against")

@@ -15,7 +15,7 @@ from knot_runner.report.render.markup import TextGrid, csv_text, markdown_docume
 from knot_runner.report.render.terminal import DIM, TerminalColumn, results_grid, text_line
 from knot_runner.report.render.text import plain, signed
 from knot_runner.report.statistics.error_control import ALPHA, MAX_SEEDS, POWER
-from knot_runner.report.statistics.resampling import RESAMPLES
+from knot_runner.report.statistics.intervals import RESAMPLES
 from knot_runner.util.files import json_text
 
 STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow", "no runs": "dim"}
@@ -45,9 +45,6 @@ OVER_SEEDS = {
 }
 
 
-# --------------------------------------------------------------------------------------------------------------- words
-
-
 def effect_text(verdict: Verdict) -> str:
     """The effect, such as ``+2.18 points``; "-" if there is none."""
     value = _signed(verdict, verdict.effect)
@@ -61,11 +58,6 @@ def interval_text(verdict: Verdict) -> str:
     return f"[{_signed(verdict, verdict.low)}, {_signed(verdict, verdict.high)}]"
 
 
-def claimed_text(verdict: Verdict) -> str:
-    """The paper's effect, or ""."""
-    return _signed(verdict, verdict.paper)
-
-
 def more_text(verdict: Verdict) -> str:
     """About how many more seeds would decide it: ``4``, ``more than 100``, or ""."""
     if verdict.more_seeds is None:
@@ -75,7 +67,7 @@ def more_text(verdict: Verdict) -> str:
 
 def verdict_texts(verdict: Verdict) -> tuple[str, str, str, str]:
     """Effect, interval, the paper's effect and how many more seeds would decide it."""
-    return effect_text(verdict), interval_text(verdict), claimed_text(verdict), more_text(verdict)
+    return effect_text(verdict), interval_text(verdict), _signed(verdict, verdict.paper), more_text(verdict)
 
 
 def _signed(verdict: Verdict, value: float | None) -> str:
@@ -136,9 +128,6 @@ def _claims(places: Sequence[int]) -> str:
     return f"claim{'s' * (len(places) > 1)} {', '.join(listed)}"
 
 
-# --------------------------------------------------------------------------------------------------------------- forms
-
-
 def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
     """A table, within 80 columns, of the claims whose runs are requested, and its footnotes."""
     rows = []
@@ -151,7 +140,7 @@ def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
 
 def _numbers(verdict: Verdict) -> Text:
     text = Text(effect_text(verdict))
-    paper = f"paper {claimed_text(verdict)}" if verdict.paper is not None else ""
+    paper = f"paper {_signed(verdict, verdict.paper)}" if verdict.paper is not None else ""
     for below in filter(None, (interval_text(verdict), paper)):
         text.append(f"\n{below}", style=DIM)
     return text

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from knot_runner.report.compare.files import Column, Sheet, cell_text
 from knot_runner.report.compare.measures import direction, measure_title, resolve_measure
 from knot_runner.report.compare.settings import resolve_key, sort_places
+from knot_runner.report.render.text import first_few
 from knot_runner.report.statistics.intervals import MeanEstimate
 from knot_runner.util.errors import UserError, nearest
 
@@ -47,14 +48,19 @@ def in_order_of(sheet: Sheet, axis: Axis) -> Sheet:
     column = next((column for column in sheet.columns if column.name == axis.key), None)
     if column is None:
         raise UserError(f"--x={axis.key}: is not shown; with --best it goes into --by, too")
-    cells = sheet.cells[column.name]
-    place = sort_places(cells) if axis.kind == "setting" else cells.map(_value).astype("float64")
-    ordered = replace(sheet, cells=sheet.cells.loc[place.sort_values(kind="stable").index])
+    ordered = sorted_rows(sheet, column)
     if axis.kind == "setting":
         return ordered
     others = [one for one in ordered.columns if one.kind in ("measure", "value") and one.name != axis.key]
     lines = [line for one in others for line in _front_line(ordered, column, one)]
     return replace(ordered, lines=(*ordered.lines, *lines))
+
+
+def sorted_rows(sheet: Sheet, column: Column, sign: int = 1) -> Sheet:
+    """``sheet`` with rows in ascending order of ``column``; numbers in descending order for ``sign`` -1."""
+    cells = sheet.cells[column.name]
+    place = sort_places(cells) if column.kind == "key" else sign * cells.map(_value).astype("float64")
+    return replace(sheet, cells=sheet.cells.loc[place.sort_values(kind="stable").index])
 
 
 def _front_line(sheet: Sheet, x: Column, y: Column) -> list[str]:
@@ -73,8 +79,8 @@ def _front_line(sheet: Sheet, x: Column, y: Column) -> list[str]:
         return []
     front = [number for number, own in points.items() if not any(_beats(other, own) for other in points.values())]
     named = [_row_name(sheet, number) for number in front]
-    shown = "; ".join(named[:MAX_ROWS]) + (f" and {len(named) - MAX_ROWS} more" if len(named) > MAX_ROWS else "")
-    return [f"{measure_title(y.name)} against {measure_title(x.name)}: not beaten in both, by the means: {shown}."]
+    titles = f"{measure_title(y.name)} against {measure_title(x.name)}"
+    return [f"{titles}: not beaten in both, by the means: {first_few(named, MAX_ROWS, '; ')}."]
 
 
 def _beats(one: Sequence[float], other: Sequence[float]) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from knot_runner.report.compare.against import in_order_of, resolve_axis
+from knot_runner.report.compare.against import in_order_of, resolve_axis, sorted_rows
 from knot_runner.report.compare.best import (
     HalfSelection,
     Keys,
@@ -31,17 +31,9 @@ from knot_runner.report.compare.measures import (
     unit_of,
 )
 from knot_runner.report.compare.notes import doubtful, lines_on
-from knot_runner.report.compare.settings import (
-    SEED,
-    Filter,
-    resolve_key,
-    row_numbers,
-    select_runs,
-    short_names,
-    sort_places,
-)
+from knot_runner.report.compare.settings import SEED, Filter, resolve_key, row_numbers, select_runs, short_names
 from knot_runner.report.frame import RunSet, read_runs
-from knot_runner.report.statistics.intervals import MeanEstimate, mean_estimate
+from knot_runner.report.statistics.intervals import mean_estimate
 from knot_runner.util.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -183,18 +175,7 @@ def _sorted(sheet: Sheet, by: str) -> Sheet:
     """Sort rows by a column: settings ascending; measures with the better first, or the higher if that is unknown."""
     if not by:
         return sheet
-    column = _column(sheet, by)
-    cells = sheet.cells[column.name]
-    if column.kind == "key":
-        place = sort_places(cells)
-    else:
-        place = cells.map(lambda cell: cell.mean if isinstance(cell, MeanEstimate) else cell).astype("float64")
-        place = place if direction(column.name) == "lower" else -place
-    return replace(sheet, cells=sheet.cells.loc[place.sort_values(kind="stable").index])
-
-
-def _column(sheet: Sheet, name: str) -> Column:
     for column in sheet.columns:
-        if name in (column.name, column.head, column.name.removesuffix(".name")):
-            return column
-    raise UserError(f"--sort={name}: is not shown{nearest(name, [column.head for column in sheet.columns])}")
+        if by in (column.name, column.head, column.name.removesuffix(".name")):
+            return sorted_rows(sheet, column, 1 if direction(column.name) == "lower" else -1)
+    raise UserError(f"--sort={by}: is not shown{nearest(by, [column.head for column in sheet.columns])}")

@@ -80,17 +80,17 @@ def cell_text(cell: Any, column: Column, runs: int | None = None) -> str:
 def printed_rows(sheet: Sheet) -> list[list[str]]:
     """Every cell of ``sheet`` as text, row by row."""
     finished = sheet.cells["n"] if "n" in sheet.cells else [None] * len(sheet.cells)
-    printed = []
-    for row, runs in zip(sheet.rows, finished, strict=True):
-        printed.append([cell_text(cell, column, runs) for cell, column in zip(row, sheet.columns, strict=True)])
-    return printed
+    return [
+        [cell_text(cell, column, runs) for cell, column in zip(row, sheet.columns, strict=True)]
+        for row, runs in zip(sheet.rows, finished, strict=True)
+    ]
 
 
+@dataclass(frozen=True)
 class TerminalSheet:
     """Rich renderable of a sheet for any width: measures that do not fit go to further blocks."""
 
-    def __init__(self, sheet: Sheet) -> None:
-        self.sheet = sheet
+    sheet: Sheet
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = _shown(self.sheet)
@@ -124,11 +124,9 @@ def _shown(sheet: Sheet) -> list[_Shown]:
     texts = [[plain(text) for text in row] for row in printed_rows(sheet)]
     shown = []
     for i, column in enumerate(sheet.columns):
-        cells = [row[i] for row in texts]
+        cells, head = [row[i] for row in texts], plain(column.printed_head).replace(".", "\n")
         right = column.kind != "key" or all(as_number(text) is not None for text in cells if text)
-        shown.append(
-            _Shown(plain(column.printed_head).replace(".", "\n"), cells, right, column.kind in ("measure", "value"))
-        )
+        shown.append(_Shown(head, cells, right, column.kind in ("measure", "value")))
     return shown
 
 

@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from knot_runner.metrics import METRICS, top_of
-from knot_runner.report.render.units import prefix_of
+from knot_runner.report.render.text import prefix_of
 from knot_runner.util.errors import UserError, nearest
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from knot_runner.records import BEFORE_SEALS, is_sealed
 from knot_runner.report.compare.measures import measure_title
-from knot_runner.report.compare.settings import SEED, row_numbers, sort_key, varying
+from knot_runner.report.compare.settings import SEED, row_numbers, sorted_texts, varying
 from knot_runner.report.frame import MADE_WITH, RunSet, name_few
+from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import Run
 
 if TYPE_CHECKING:
@@ -107,13 +108,11 @@ def _unmeasured(runs: RunSet, measures: Sequence[str]) -> list[str]:
 
 def _settings(values: dict[str, pd.Series]) -> str:
     """``training.lr (0.1, 0.01) and 3 more settings``."""
-    shown = [f"{key} ({_listed(values[key])})" for key in list(values)[:_MAX_NAMED]]
-    rest = len(values) - len(shown)
-    return ", ".join(shown) + (f" and {rest} more settings" if rest else "")
+    return first_few([f"{key} ({_listed(own)})" for key, own in values.items()], _MAX_NAMED, more=" settings")
 
 
 def _listed(values: pd.Series) -> str:
-    texts = [value[:24] if isinstance(value, str) else "(absent)" for value in sorted(values.unique(), key=sort_key)]
+    texts = [text[:24] for text in sorted_texts(values.unique())]
     return ", ".join(texts[:_MAX_NAMED]) + ", ..." * (len(texts) > _MAX_NAMED)
 
 

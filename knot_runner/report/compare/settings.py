@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from knot_runner.report.row_keys import leaves
+from knot_runner.report.render.text import first_few
+from knot_runner.report.run_rows import leaves
 from knot_runner.util.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -235,7 +236,7 @@ def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[s
         key = resolve_key(condition.key, known)
         values = runs.settings[key]
         passing, there = condition.holds(values), values.unique()
-        shown = f"{key} is {_values(there)}"
+        shown = f"{key} is {first_few(sorted_texts(there), MAX_VALUES)}"
         if not any(passing):
             raise UserError(f"{condition.text}: none of {len(values)} runs is so; {shown}")
         runs = runs.only(passing)
@@ -244,7 +245,6 @@ def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[s
     return runs, lines
 
 
-def _values(there: Iterable[str]) -> str:
-    shown = [value if isinstance(value, str) else "(absent)" for value in sorted(there, key=sort_key)]
-    more = f" and {len(shown) - MAX_VALUES} more" if len(shown) > MAX_VALUES else ""
-    return f"{', '.join(shown[:MAX_VALUES])}{more}"
+def sorted_texts(values: Iterable[str]) -> list[str]:
+    """``values`` in the order of :func:`sort_key`, an absent one as ``(absent)``."""
+    return [value if isinstance(value, str) else "(absent)" for value in sorted(values, key=sort_key)]

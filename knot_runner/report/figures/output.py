@@ -20,11 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.legend import Legend
 
 #: Format -> metadata of matplotlib that would differ between two runs; None omits them.
-FORMATS: dict[str, dict[str, None]] = {
-    "png": {"Software": None},
-    "pdf": {"CreationDate": None},
-    "svg": {"Date": None},
-}
+FORMATS: dict[str, dict[str, None]] = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 #: Inches of a journal's columns.
 WIDTHS = {"single": 3.35, "double": 7.0}
 MM_PER_INCH = 25.4
@@ -148,19 +144,14 @@ def write_figure(figure: Figure, title: str, notes: Sequence[str], path: Path) -
 def _caption(figure: Figure, title: str, notes: Sequence[str]) -> None:
     """Title above and notes below the panels, which make room for both; for long notes the figure grows."""
     letters = int(figure.get_figwidth() * 72 / 4.9)  # of 9 points, about 4.9 wide on average
-    if title:
-        _title_beside_legends(figure, title, int(letters * 0.65))
+    if title:  # left of a legend that stands in the upper corner
+        made = figure.suptitle("", fontsize=13, x=0.01, ha="left")
+        taken = max((legend.get_window_extent().width for legend in figure.legends), default=0.0)
+        _wrap_into(made, [title], int(letters * 0.65), 0.98 * figure.bbox.width - taken)
     lines = [line for note in notes for line in textwrap.wrap(note, letters)]
     figure.set_figheight(figure.get_figheight() + NOTE_LINE * max(0, len(lines) - NOTE_LINES))
     if lines:
         figure.supxlabel("\n".join(lines), fontsize=9, color=NOTE_COLOUR, x=0.01, ha="left")
-
-
-def _title_beside_legends(figure: Figure, title: str, letters: int) -> None:
-    """The title above the panels, in lines of ``letters`` at most, left of a legend that stands in the upper corner."""
-    made = figure.suptitle("", fontsize=13, x=0.01, ha="left")
-    taken = max((legend.get_window_extent().width for legend in figure.legends), default=0.0)
-    _wrap_into(made, [title], letters, 0.98 * figure.bbox.width - taken)
 
 
 def arrange(figure: Figure, title: str, notes: Sequence[str]) -> None:

@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from knot_runner.report.figures.output import (
-    SMALL_STYLE,
-    VECTOR_STYLE,
-    current_output,
-    fitted_panels,
-    write_figure,
-)
+from knot_runner.report.figures.output import SMALL_STYLE, VECTOR_STYLE, current_output, fitted_panels, write_figure
 from knot_runner.report.render.table_model import display
 from knot_runner.report.render.text import plain, short_line, spelled_labels
 from knot_runner.report.run_folders import Job, Run, readable

@@ -1,12 +1,17 @@
-"""A preset's results as one self-contained HTML page: no scripts, no requests, readable offline and in print."""
+"""A preset's results as one self-contained HTML page: no scripts, no requests, readable offline and in print.
+
+The index of such pages is made from a JSON summary embedded in every page.
+"""
 
 from __future__ import annotations
 
 import functools
+import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html.parser import HTMLParser
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -14,12 +19,10 @@ from urllib.parse import quote
 
 from knot_runner.report.claims.verdicts import Verdict, judge
 from knot_runner.report.claims.view import claims_csv, footnotes, verdict_texts
-from knot_runner.report.figures.registry import FIGURES
-from knot_runner.report.page.figures import FigureView, csv_address, draw, figure_names
-from knot_runner.report.page.index import SUMMARY_NAME, page_summary
+from knot_runner.report.figures.registry import FIGURES, FigureView, csv_address, draw, figure_names
 from knot_runner.report.page.runs import RunsView, Standing, stated_seconds, view_runs
 from knot_runner.report.page.settings import SettingsView, view_settings
-from knot_runner.report.render.table_forms import table_csv
+from knot_runner.report.render.markup import table_csv
 from knot_runner.report.render.table_model import ResultTable, block_title, display
 from knot_runner.report.render.text import caption, duration, half_text, paper_text, plain, value_text
 from knot_runner.report.run_folders import Job, load_runs, nothing_there
@@ -141,3 +144,70 @@ def template(name: str) -> Template:
         )
     }  # fmt: skip
     return environment.get_template(name)
+
+
+INDEX_FILE = "index.html"
+#: Name of the <meta> element with a page's summary.
+SUMMARY_NAME = "knot-runner-report"
+#: Text for an older page without a summary.
+NO_SUMMARY = "no summary on the page; knot-runner report makes it anew"
+
+
+@dataclass(frozen=True)
+class PageEntry:
+    """An entry of the index. ``address``: of the page, relative to the index; ``runs``: state -> number of jobs;
+    ``claims``: verdict -> number of claims; ``records``: period in which the runs' records were written."""
+
+    preset: str
+    address: str
+    about: str = NO_SUMMARY
+    runs: Mapping[str, int] | None = None
+    claims: Mapping[str, int] | None = None
+    records: str = ""
+
+
+def page_summary(about: str, runs: Mapping[str, int], claims: Mapping[str, int], records: str) -> str:
+    """The summary of a page for the index, as JSON to embed in the page."""
+    return json.dumps({"about": about, "runs": dict(runs), "claims": dict(claims), "records": records})
+
+
+def write_index(folder: Path) -> list[PageEntry]:
+    """Write ``folder/index.html`` for the report pages in ``folder``, sorted by name; returns its entries.
+
+    Raises :class:`UserError` if there is no page.
+    """
+    pages = sorted(path for path in folder.glob("*.html") if path.name != INDEX_FILE)
+    if not pages:
+        raise UserError(f"report --index: there is no page in {folder}; 'knot-runner report PRESET' makes one")
+    entries = [read_entry(path) for path in pages]
+    write_atomic(folder / INDEX_FILE, template("index.html.j2").render(entries=entries))
+    return entries
+
+
+def read_entry(path: Path) -> PageEntry:
+    """The entry from the summary of the page at ``path``; without a summary, only its name."""
+    finder = _SummaryFinder()
+    finder.feed(path.read_text(encoding="utf-8", errors="replace"))
+    try:
+        found = json.loads(finder.content)
+        facts = str(found["about"]), _counts(found["runs"]), _counts(found["claims"]), str(found["records"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        facts = ()
+    return PageEntry(path.stem, quote(path.name), *facts)
+
+
+def _counts(found: Any) -> dict[str, int]:
+    return {str(name): int(number) for name, number in found.items()}
+
+
+class _SummaryFinder(HTMLParser):
+    """HTML parser that finds a page's first summary, in ``content``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.content = ""
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        facts = dict(attributes)
+        if tag == "meta" and facts.get("name") == SUMMARY_NAME and not self.content:
+            self.content = facts.get("content") or ""

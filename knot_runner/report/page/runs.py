@@ -1,4 +1,4 @@
-"""Runs on a page: their states with reasons, the versions that made them, and their times."""
+"""Runs on a page: their states with reasons, the versions that made them, their times and costs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from statistics import median
 from typing import Any
 
-from knot_runner.report.page.costs import CostRow, view_costs
 from knot_runner.report.records.schema import is_number
+from knot_runner.report.render.text import quantity
 from knot_runner.report.run_folders import UNUSED, Run
 
 #: Provenance keys of a result; results that differ in one of these may differ in rounding or more.
@@ -59,15 +60,8 @@ class RunsView:
 
 def view_runs(runs: Sequence[Run], unfinished: Mapping[str, Standing]) -> RunsView:
     """The view of ``runs`` for a page; ``unfinished``: run id -> state of a run without a result."""
-    return RunsView(
-        tuple((run, _standing(run, unfinished)) for run in runs),
-        len({run.job.seed for run in runs if run.result}),
-        tuple(versions(runs)),
-        times(runs),
-        spent(runs),
-        view_costs(runs),
-        span(runs),
-    )
+    jobs, seeds = tuple((run, _standing(run, unfinished)) for run in runs), {run.job.seed for run in runs if run.result}
+    return RunsView(jobs, len(seeds), tuple(versions(runs)), times(runs), spent(runs), view_costs(runs), span(runs))
 
 
 def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:
@@ -77,9 +71,6 @@ def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:
     notes = run.result.get("notes")
     has_reason = run.status == "diverged" and isinstance(notes, list) and notes
     return Standing(UNUSED.get(run.status, run.status), str(notes[-1]) if has_reason else run.problem)
-
-
-# ------------------------------------------------------------------------------------------------------------ versions
 
 
 def versions(runs: Sequence[Run]) -> list[tuple[dict[str, str], int]]:
@@ -95,14 +86,11 @@ def _made_by(result: Mapping[str, Any]) -> dict[str, str]:
     return {str(key): str(value) for key, value in facts.items()}
 
 
-# ---------------------------------------------------------------------------------------------------------------- time
-
-
 def times(runs: Sequence[Run]) -> dict[str, list[float]]:
     """Seconds by stage, each stage once, then of whole runs (a result has only those since the last start)."""
     found: dict[str, list[float]] = defaultdict(list)
-    for stage in _stages(runs):
-        found[stage.what].append(stage.seconds)
+    for what, seconds in _stages(runs):
+        found[what].append(seconds)
     totals = [parts["total"] for parts in map(stated_seconds, runs) if "total" in parts]
     return dict(found) | ({"whole run, its last start": totals} if totals else {})
 
@@ -110,28 +98,14 @@ def times(runs: Sequence[Run]) -> dict[str, list[float]]:
 def spent(runs: Sequence[Run]) -> float:
     """Total seconds of work for ``runs``: their stages, each once, and the totals of runs without stages."""
     alone = [parts.get("total", 0.0) for parts in map(stated_seconds, runs) if not set(parts) - {"total"}]
-    return sum(stage.seconds for stage in _stages(runs)) + sum(alone)
+    return sum(seconds for _, seconds in _stages(runs)) + sum(alone)
 
 
-@dataclass(frozen=True)
-class _Stage:
-    """A stage as recorded in results. Runs of one seed that share it all record the same seconds, so equal ones count
+def _stages(runs: Iterable[Run]) -> list[tuple[str, float]]:
+    """(Name, seconds) of each stage. Runs of one seed that share it all record the same seconds, so equal ones count
     once."""
-
-    task: str
-    seed: int
-    what: str
-    seconds: float
-
-
-def _stages(runs: Iterable[Run]) -> list[_Stage]:
-    found = [
-        _Stage(run.job.task, run.job.seed, what, seconds)
-        for run in runs
-        for what, seconds in stated_seconds(run).items()
-        if what != "total"
-    ]
-    return list(dict.fromkeys(found))
+    found = dict.fromkeys((run.job.task, run.job.seed, *stage) for run in runs for stage in stated_seconds(run).items())
+    return [(what, seconds) for _, _, what, seconds in found if what != "total"]
 
 
 def span(runs: Iterable[Run]) -> str:
@@ -158,3 +132,35 @@ def stated_seconds(run: Run) -> dict[str, float]:
     flat = {} if run.result.get("beside") else {key: value for key, value in stated.items() if key != "stages"}
     flat |= stages if isinstance(stages, dict) else {}
     return {str(key): float(value) for key, value in flat.items() if is_number(value)}
+
+
+#: Key of a result's ``costs`` -> its unit, in the order they are shown.
+COST_KEYS = {"bytes_up": "B", "bytes_down": "B", "bytes_to_target": "B", "client_flops": "FLOP", "server_flops": "FLOP"}
+
+
+@dataclass(frozen=True)
+class CostRow:
+    """Median costs over the ``runs`` of a method on a task that record them: key of :data:`COST_KEYS` -> text, ``-`` if
+    no run has the cost (target not reached, FLOPs not counted)."""
+
+    task: str
+    method: str
+    runs: int
+    medians: dict[str, str]
+
+
+def view_costs(runs: Sequence[Run]) -> tuple[CostRow, ...]:
+    """One row per task and method of ``runs``, in order of first occurrence."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for run in runs:
+        stated = run.result.get("costs") if run.result else None
+        if isinstance(stated, dict):
+            found[run.job.task, run.job.method].append(stated)
+    rows = []
+    for (task, method), costs in found.items():
+        medians = {}
+        for key, unit in COST_KEYS.items():
+            amounts = [one[key] for one in costs if is_number(one.get(key))]
+            medians[key] = quantity(median(amounts), unit) if amounts else "-"
+        rows.append(CostRow(task, method, len(costs), medians))
+    return tuple(rows)

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from knot_runner.report.row_keys import leaves
+from knot_runner.report.run_rows import leaves
 
 #: A setting's key, from the top down.
 SettingPath = tuple[str, ...]

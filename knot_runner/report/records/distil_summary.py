@@ -7,8 +7,7 @@ from typing import Any
 from rich.console import Group
 
 from knot_runner.metrics import METRICS
-from knot_runner.report.records.costs import cost_lines
-from knot_runner.report.records.run_view import SummaryRow, bold, run_view
+from knot_runner.report.records.run_view import SummaryRow, bold, cost_lines, run_view
 from knot_runner.report.render.text import number, plain
 
 

@@ -1,4 +1,4 @@
-"""Building blocks of the terminal summary of a run of any kind."""
+"""Building blocks of the terminal summary of a run of any kind, and the line on its costs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from knot_runner.report.render.terminal import DIM, TerminalColumn, summary_grid, text_line
+from knot_runner.report.render.text import quantity
 
 #: A row of a summary: its name and values; None: a line between rows.
 SummaryRow = tuple[str, Sequence[Text | str]] | None
@@ -38,3 +39,20 @@ def bold(text: str) -> Text:
 def dim_lines(lines: Iterable[str], result: dict[str, Any]) -> list[Text]:
     """``lines`` and the run's notes, dim."""
     return [text_line(str(text), DIM) for text in [*lines, *result.get("notes", [])]]
+
+
+def cost_lines(result: dict[str, Any]) -> list[str]:
+    """``12.4 MB up, 12.4 MB down; 3.1 TFLOP at clients``; nothing of results that do not say, as earlier versions'."""
+    costs = result.get("costs")
+    if costs is None:
+        return []
+    text = f"{quantity(costs['bytes_up'], 'B')} up, {quantity(costs['bytes_down'], 'B')} down"
+    places = {"clients": costs["client_flops"], "server": costs["server_flops"]}
+    known = [f"{quantity(flops, 'FLOP')} at {place}" for place, flops in places.items() if flops]
+    unknown = [place for place, flops in places.items() if flops is None]
+    if known:
+        text += f"; {', '.join(known)}"
+    if unknown:
+        text += f"; FLOPs at {' and '.join(unknown)} not counted"
+    reached = costs.get("bytes_to_target")
+    return [text] if reached is None else [text, f"{quantity(reached, 'B')} both ways until the target was reached"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -32,11 +33,12 @@ NUMBER_HEADS = ("first", "second", "third", "sum")
 VACUOUS_WORDS = {"C_M": "no loss is larger", "constant": "a constant is as good"}
 
 
+@dataclass(frozen=True)
 class BoundTable:
     """Rich renderable of ``record``, the content of ``bound.json``; ``title``: the run."""
 
-    def __init__(self, title: str, record: dict[str, Any]) -> None:
-        self.title, self.record = title, record
+    title: str
+    record: dict[str, Any]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield text_line(self.title, "bold")
@@ -81,16 +83,12 @@ def bound_lines(record: dict[str, Any]) -> list[str]:
         "training texts, too, among them).",
         f"C_M = {_number(record['diameter'])}, {record['classes']} labels, delta = {record['delta']:g}; held-out "
         f"bounds over {record['checkpoints']} checkpoints.",
-        *(f"{head}: {about}." for head, about in _forms_of(record)),
+        *(f"{head}: {about}." for head, about in dict.fromkeys(FORM_NAMES[row["form"]] for row in record["rows"])),
         *(f"{note} {_complexity_text(record['complexity'][name])}" for name, note in CLASS_NOTES.items()
           if name in record["complexity"]),
         *(f"{name}: no number: {why}." for name, why in record["undeclared"].items()),
         *(f"{note}." for note in record["notes"]),
     ]  # fmt: skip
-
-
-def _forms_of(record: dict[str, Any]) -> list[tuple[str, str]]:
-    return list(dict.fromkeys(FORM_NAMES[row["form"]] for row in record["rows"]))
 
 
 def _complexity_text(facts: dict[str, float]) -> str:

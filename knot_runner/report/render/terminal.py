@@ -45,9 +45,6 @@ def print_line(console: Console, text: str, style: str = "") -> None:
     console.print(Text(wrapped(line, console.width) if console.is_terminal else line, style=style), soft_wrap=True)
 
 
-# -------------------------------------------------------------------------------------------------------------- tables
-
-
 @dataclass(frozen=True)
 class TerminalColumn:
     """A column. ``right``: right-aligned, for numbers; ``no_wrap``: cells do not wrap; ``overflow``: how long cells are
@@ -87,14 +84,8 @@ def summary_grid(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow],
 
 def _filled(made: Table, columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow]) -> Table:
     for column in columns:
-        made.add_column(
-            _cell_text(column.head),
-            justify="right" if column.right else "left",
-            no_wrap=column.no_wrap,
-            overflow=column.overflow,
-            style=column.style,
-            ratio=column.ratio,
-        )
+        look = {"no_wrap": column.no_wrap, "overflow": column.overflow, "style": column.style, "ratio": column.ratio}
+        made.add_column(_cell_text(column.head), justify="right" if column.right else "left", **look)
     for row in rows:
         if row is None:
             made.add_section()
@@ -112,14 +103,11 @@ def fits(grid: Table, console: Console, options: ConsoleOptions) -> bool:
     return console.measure(grid, options=options.update(max_width=WIDEST_GRID)).maximum <= options.max_width
 
 
-# ------------------------------------------------------------------------------------------------------ tables of runs
-
-
+@dataclass(frozen=True)
 class TerminalTable:
     """Rich renderable of a table for any width: mean and interval side by side, or below each other."""
 
-    def __init__(self, table: ResultTable) -> None:
-        self.table = table
+    table: ResultTable
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield text_line(self.table.title, "bold")

@@ -1,9 +1,10 @@
-"""Names and numbers as text: escaped for their target format, numbers with the digits of their metric."""
+"""Names and numbers as text: escaped for their target format, numbers with the digits of their metric, large
+amounts with decimal prefixes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell
 from knot_runner.report.statistics.intervals import clipped_interval
@@ -17,9 +18,6 @@ _LATEX = {
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': r"\textquotedbl{}", "±": r"$\pm$",
 }  # fmt: skip
-
-
-# --------------------------------------------------------------------------------------------------- names and numbers
 
 
 def plain(text: str) -> str:
@@ -75,6 +73,12 @@ def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
     return shown
 
 
+def first_few(names: Sequence[str], most: int, gap: str = ", ", more: str = "") -> str:
+    """The first ``most`` of ``names``; of further ones only the number is given: ``a, b and 3 more``."""
+    rest = len(names) - most
+    return gap.join(names[:most]) + (f" and {rest} more{more}" if rest > 0 else "")
+
+
 def number(value: float, digits: int) -> str:
     """``0.4123`` as ``0.412`` (three digits); counts (``digits`` 0) with thousands separators."""
     return f"{value:,.0f}" if digits == 0 else f"{value:.{digits}f}"
@@ -85,9 +89,9 @@ def signed(value: float, digits: int, plus: bool = True) -> str:
     return ("+" if plus and round(value, digits) > 0 else "") + number(value, digits)
 
 
-def signed_with_half(mean: float, half: float | None, digits: int) -> str:
+def signed_with_half(mean: float, half: float | None) -> str:
     """``+12.3 ± 4.5``; without an interval, the mean alone."""
-    return signed(mean, digits) + (f" ± {number(half, digits)}" if half is not None else "")
+    return signed(mean, 1) + (f" ± {number(half, 1)}" if half is not None else "")
 
 
 def value_text(cell: TableCell, group: ColumnGroup) -> str:
@@ -149,3 +153,24 @@ def duration(seconds: float) -> str:
         return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+#: Prefixes in steps of 1000.
+PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+
+
+def prefix_of(largest: float) -> tuple[str, float]:
+    """(prefix, factor) that print amounts up to ``largest`` with one to three digits before the point."""
+    step = 0
+    while abs(largest) >= 1000 ** (step + 1) and step + 1 < len(PREFIXES):
+        step += 1
+    return PREFIXES[step], 1000.0**step
+
+
+def quantity(amount: float, unit: str) -> str:
+    """``amount`` with three digits and a prefix: ``12.4 MB``, ``340 B``."""
+    prefix, factor = prefix_of(amount)
+    value = amount / factor
+    if f"{value:.3g}" == "1e+03" and prefix != PREFIXES[-1]:  # 999.9 rounds to a thousand
+        return quantity(1000 * factor, unit)
+    return f"{value:.3g} {prefix}{unit}"

@@ -1,4 +1,5 @@
-"""95% intervals: Student's t of a mean over seeds, Wilson's of a share, the percentile bootstrap of a metric."""
+"""95% intervals: Student's t of a mean over seeds, Wilson's of a share, the percentile bootstrap of a metric, and
+its draws of test items, the same for all runs of a test set (Efron 1979)."""
 
 from __future__ import annotations
 
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 LEVEL = 0.95
+RESAMPLES = 2000
+#: Numbers of draws held at once: 32 MB.
+DRAWS = 4_000_000
 
 
 def student_quantile(probability: float, freedom: int) -> float:
@@ -65,9 +69,9 @@ class MeanEstimate:
         return clipped_interval(self.mean - self.half, self.mean + self.half, self.top)
 
 
-def mean_estimate(values: Sequence[float], top: float | None = None) -> MeanEstimate | None:
-    """Mean and 95% t interval of ``values``; None if empty."""
-    return MeanEstimate(*mean_interval(values), len(values), top) if values else None
+def mean_estimate(values: Sequence[float], top: float | None = None) -> MeanEstimate:
+    """Mean and 95% t interval of ``values``. Raises ValueError when they are empty."""
+    return MeanEstimate(*mean_interval(values), len(values), top)
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:
@@ -86,3 +90,20 @@ def shifted_percentiles(value: float, replicated: np.ndarray) -> tuple[float, fl
 
     low, high = np.quantile(replicated, [0.025, 0.975]) - replicated.mean()
     return float(value + low), float(value + high)
+
+
+def resampled_sums(columns: np.ndarray, seed: int, resamples: int = RESAMPLES) -> np.ndarray:
+    """Sums [B, K] of the ``columns`` [N, K] over N test items drawn with replacement, B times.
+
+    The draws depend on N and ``seed`` only, so that columns of other runs get the same items.
+    """
+    import numpy as np
+
+    rng, items = np.random.default_rng(seed), len(columns)
+    values, found = columns.astype(np.float32), []
+    for first in range(0, resamples, max(1, DRAWS // items)):
+        rows = min(max(1, DRAWS // items), resamples - first)
+        draws = rng.integers(0, items, (rows, items)) + np.arange(rows)[:, None] * items
+        weights = np.bincount(draws.ravel(), minlength=rows * items).reshape(rows, items)
+        found.append(weights.astype(np.float32) @ values)
+    return np.concatenate(found).astype(np.float64)

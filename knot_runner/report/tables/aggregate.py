@@ -1,11 +1,13 @@
-"""Aggregates runs to one number of a table."""
+"""A kind of table: the function that builds it, its valid options, and the number that it makes of runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from knot_runner.report.render.table_model import TableCell
+from knot_runner.report.render.table_model import Parts, TableCell
+from knot_runner.report.run_folders import Run
 from knot_runner.report.statistics.intervals import mean_interval
 
 if TYPE_CHECKING:
@@ -31,3 +33,30 @@ def aggregate(
     gap = mean - paper if paper is not None and comparable else None
     ids = tuple(dict.fromkeys(run.job.run_id for run in members["run"] if run.result))
     return TableCell(mean, half, len(values), planned, diverged, paper, gap, top=top, runs=ids)
+
+
+@dataclass(frozen=True)
+class TableRequest:
+    """Inputs of a table. ``runs``: those of the preset, finished or not; ``printed``: the paper's table beside it, or
+    None; ``metrics``: those shown, in this order; ``options``: the preset's ``report:``; ``command``: the command that
+    makes the runs."""
+
+    runs: Sequence[Run]
+    printed: dict[str, Any] | None
+    metrics: Sequence[str]
+    options: Mapping[str, Any]
+    command: str
+
+
+@dataclass(frozen=True)
+class TableKind:
+    """A kind of table. ``make``: returns rows, their heads, groups of columns and footnotes. ``metrics``: valid names
+    in ``report.metrics``, None for any; ``usual``: the default ones; ``printed``: kind of the paper's table that
+    can be shown beside it, "" for none; ``needs``: a suitable printed table, if the kind requires one since its rows or
+    columns come from it."""
+
+    make: Callable[[TableRequest], Parts]
+    metrics: Callable[[], Collection[str]] | None = None
+    usual: Sequence[str] = ("f1", "sd")
+    printed: str = ""
+    needs: str = ""

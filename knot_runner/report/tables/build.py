@@ -9,16 +9,14 @@ from knot_runner.metrics import METRICS, computed_metrics
 from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import ResultTable
 from knot_runner.report.run_folders import UNUSED, Job, load_runs, nothing_there
-from knot_runner.report.tables.federated.chilling import CHILLING_COLUMNS
-from knot_runner.report.tables.federated.clustered import clustered
-from knot_runner.report.tables.federated.clustered_grid import ACCURACY_WEIGHTINGS
-from knot_runner.report.tables.federated.temperatures import temperatures_table, trace
-from knot_runner.report.tables.kind import TableKind, TableRequest
+from knot_runner.report.tables.aggregate import TableKind, TableRequest
+from knot_runner.report.tables.chilling import CHILLING_COLUMNS
+from knot_runner.report.tables.clustered import clustered
+from knot_runner.report.tables.clustered_grid import ACCURACY_WEIGHTINGS
+from knot_runner.report.tables.gains import PERSONAL_METRICS, gains_table, personal_table
 from knot_runner.report.tables.made_with import made_with
-from knot_runner.report.tables.methods.gains import gains_table
-from knot_runner.report.tables.methods.local_models import local_models
-from knot_runner.report.tables.methods.methods import grid_table, methods_table
-from knot_runner.report.tables.methods.personal import PERSONAL_METRICS, personal_table
+from knot_runner.report.tables.methods import grid_table, local_models, methods_table
+from knot_runner.report.tables.temperatures import temperatures_table, trace
 from knot_runner.util.errors import UserError, nearest
 
 #: Every kind of table by name: ``report.kind`` of a preset. A plug-in adds its own.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from knot_runner.metrics import METRICS
 from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import ColumnGroup, TableRow
+from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import UNUSED, Run
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
             why = "; ".join(f"seed {', '.join(dict.fromkeys(seeds))} {reason}" for reason, seeds in reasons.items())
             there = len(members) - len(absent)
             cases[f"{there} of {len(members)} runs are there ({why})."].append(name)
-    lines = [f"{_listed(names)}: {case}" for case, names in cases.items()]
+    lines = [f"{first_few(names, _MAX_NAMED, more=' rows, each')}: {case}" for case, names in cases.items()]
     return lines + not_counted(rows["run"])
 
 
@@ -55,11 +56,6 @@ def not_counted(runs: Iterable[Run]) -> list[str]:
     rest = len(problems) - _MAX_NAMED
     lines = [f"Not counted: {problem}." for problem in problems[:_MAX_NAMED]]
     return lines + ([f"Not counted: {rest} more results that are damaged or of other data."] if rest > 0 else [])
-
-
-def _listed(names: list[str]) -> str:
-    rest = len(names) - _MAX_NAMED
-    return ", ".join(names[:_MAX_NAMED]) + (f" and {rest} more rows, each" if rest > 0 else "")
 
 
 def sources(runs: Iterable[Run]) -> list[str]:

@@ -8,6 +8,7 @@ from knot_runner.config.settings.methods.algorithms import federated_algorithm
 from knot_runner.config.settings.partition import SHARE_KEYS, party_shares, transfer_group
 from knot_runner.config.settings.privacy import unread_privacy_keys
 from knot_runner.config.strict import without
+from knot_runner.report.run_rows import lookup
 
 
 def made_with(configs: list[dict[str, Any]]) -> str:
@@ -70,13 +71,10 @@ def _stage(stage: dict[str, Any]) -> str:
 
 
 def _texts(task: dict[str, Any]) -> str:
-    return f"texts of up to {task['max_length']} tokens" + _context(task)
-
-
-def _context(task: dict[str, Any]) -> str:
-    if task["kind"] != "emotion":
-        return ""
-    return f" with {task['context']} earlier utterances" if task["context"] else ", the utterance only"
+    context = ""
+    if task["kind"] == "emotion":
+        context = f" with {task['context']} earlier utterances" if task["context"] else ", the utterance only"
+    return f"texts of up to {task['max_length']} tokens{context}"
 
 
 def _loss(loss: dict[str, Any]) -> str:
@@ -86,9 +84,6 @@ def _loss(loss: dict[str, Any]) -> str:
     regularised = loss["solver"] in ("newton", "geomloss")
     how = f"epsilon {float(loss['epsilon']):g}" if regularised else "not regularised"
     return f"sinkhorn: {loss['solver']}{extra}, {how}"
-
-
-# ---------------------------------------------------------------------------------------------------------- federated
 
 
 def _federated(configs: list[dict[str, Any]]) -> str:
@@ -102,22 +97,15 @@ def _federated(configs: list[dict[str, Any]]) -> str:
     else:
         own = (f"{_data(config)}, {config['method']['algorithm']}: {_training(config)}" for config in configs)
         parts = list(dict.fromkeys(own))
-    return f"ours: {'; '.join([*parts, *_grouped(configs), *_private(configs)])}."
-
-
-def _grouped(configs: list[dict[str, Any]]) -> list[str]:
-    """Settings of clustering, if any: the distances between clients' data and the number of clusters."""
-    found = [(config["method"].get("clustering"), _points(config)) for config in configs]
-    return list(dict.fromkeys(_distances(one, of) for one, of in found if one and one["graph"] != "none"))
-
-
-def _private(configs: list[dict[str, Any]]) -> list[str]:
-    """Settings of clipping and noise on clients' updates, if any."""
-    found = [config for config in configs if config.get("privacy")]
-    return list(dict.fromkeys(_mechanism(config["privacy"], config["method"]) for config in found))
+    clustered = [config for config in configs if (lookup(config, "method.clustering.graph") or "none") != "none"]
+    parts += dict.fromkeys(map(_distances, clustered))
+    private = [config for config in configs if config.get("privacy")]
+    parts += dict.fromkeys(_mechanism(config["privacy"], config["method"]) for config in private)
+    return f"ours: {'; '.join(parts)}."
 
 
 def _mechanism(privacy: dict[str, Any], method: dict[str, Any]) -> str:
+    """Settings of clipping and noise on clients' updates."""
     z, clip = privacy["noise_multiplier"], privacy["clip_norm"]
     noise = f"epsilon {privacy['epsilon']:g}" if z is None else f"noise multiplier {z:g}"
     bounds = []
@@ -138,11 +126,13 @@ def _points(config: dict[str, Any]) -> str:
     return f" of {features['kind']} features (fitted on {features['fitted_on']})" if features else ""
 
 
-def _distances(clustering: dict[str, Any], of: str) -> str:
+def _distances(config: dict[str, Any]) -> str:
+    """Settings of clustering: the distances between clients' data and the number of clusters."""
+    clustering = config["method"]["clustering"]
     otdd, fedwad = clustering["otdd"], clustering["otdd"]["fedwad"]
     how = f"K={fedwad['iterations']}, t {fedwad['t']}" if otdd["solver"] == "federated" else otdd["solver"]
     label = f"{otdd['covariance']} ({otdd['part']})"
-    return f"clusters: {clustering['clusters']}, by distances{of} with {label}, {how}"
+    return f"clusters: {clustering['clusters']}, by distances{_points(config)} with {label}, {how}"
 
 
 def _data(config: dict[str, Any]) -> str:
@@ -174,7 +164,6 @@ def _training(config: dict[str, Any]) -> str:
     training, method = config["training"], config["method"]
     if "aggregation" not in method:  # a probe of one model has no rounds
         return f"batches of {training['batch']} at rate {float(training['lr']):g}"
-    optimiser = f", {training['optimiser']}" if training.get("optimiser", "sgd") != "sgd" else ""
     decay = f", weight decay {float(training['weight_decay']):g}" if training["weight_decay"] else ""
     momentum = f", momentum {float(training['momentum']):g}" if training["momentum"] else ""
     optimiser = ", AdamW" if training.get("optimiser") == "adamw" else ""

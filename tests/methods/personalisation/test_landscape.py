@@ -11,7 +11,7 @@ from knot_runner.config.settings import LandscapeSettings
 from knot_runner.methods.personalisation import finetune, landscape
 from knot_runner.methods.personalisation.contract import PersonalFederation
 from knot_runner.methods.personalisation.landscape import Plane, barrier
-from knot_runner.report.figures.federated.landscape import grid_minima
+from knot_runner.report.figures.client_models import grid_minima
 from tests.methods.federated.conftest import make_world, settings, with_rows
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from knot_runner.report import run_folders
 from knot_runner.report.figures import style
-from knot_runner.report.figures.knot.bias import with_bias
+from knot_runner.report.figures.bias import with_bias
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Run
 

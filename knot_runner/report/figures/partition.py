@@ -27,9 +27,8 @@ def draw_partition(
     """
     drawn = np.flatnonzero(counts.any(0))
     missing = len(classes) - len(drawn)
-    missing_note = (
-        [f"{missing} of {len(classes)} classes have no training examples and are not drawn."] if missing else []
-    )
+    absent = f"{missing} of {len(classes)} classes have no training examples and are not drawn."
+    missing_note = [absent] if missing else []
     lines = [*partition_lines(counts), *missing_note]
     rows = [[name, row.sum(), *row] for name, row in zip(names, counts, strict=True)]
     with style.figure_settings():

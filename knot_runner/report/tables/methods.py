@@ -1,8 +1,11 @@
-"""Tables of methods x data sets, beside the paper's, and of settings x ALL."""
+"""Tables of methods x data sets, beside the paper's, and of settings x ALL; their rows of baselines: the global
+model before distillation, the best teacher, the ensemble. Table of data sets: their sizes, and the scores of models
+trained on each alone."""
 
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,8 +15,8 @@ from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import METHOD_NAMES, ColumnGroup, Parts, TableCell, TableRow, display
 from knot_runner.report.render.text import spelled_labels
 from knot_runner.report.run_folders import Run
-from knot_runner.report.run_rows import one_per_seed, run_rows
-from knot_runner.report.tables.aggregate import aggregate
+from knot_runner.report.run_rows import one_per_seed, ranks, run_rows
+from knot_runner.report.tables.aggregate import TableRequest, aggregate
 from knot_runner.report.tables.footnotes import (
     absences,
     cited,
@@ -24,8 +27,6 @@ from knot_runner.report.tables.footnotes import (
     protocol,
     sources,
 )
-from knot_runner.report.tables.kind import TableRequest
-from knot_runner.report.tables.methods.baselines import BASELINES_LINE, baseline_rows
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -100,12 +101,9 @@ def methods_by_data(request: TableRequest, columns: tuple[str, ...]) -> MethodsT
     named = found["method"].map(display) + found["label"].map(lambda label: label and f" {shown[label]}")
     lines = [*absences(found, named), *sources(runs), *protocol(runs), *missing_columns(columns, measured, table)]
     lines += nearness(groups, rows) + cited(table)
-    lines += [BASELINES_LINE] if request.options.get("baselines") and _have_baselines(there) else []
+    if request.options.get("baselines") and any("baselines" in run.result for run in there):
+        lines.append(BASELINES_LINE)
     return MethodsTable(members, rows, groups, lines)
-
-
-def _have_baselines(there: Sequence[Run]) -> bool:
-    return any("baselines" in run.result for run in there)
 
 
 def _one_task(runs: Sequence[Run], table: dict[str, Any] | None) -> None:
@@ -119,7 +117,7 @@ def _one_task(runs: Sequence[Run], table: dict[str, Any] | None) -> None:
 def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
     """Rows of methods in the paper's order; others and labels as requested."""
     rows = one_per_seed(run_rows(runs), ["method", "label"], lambda row: f"{row.method!r}, {row.label!r}")
-    place = {method: i for i, method in enumerate(METHOD_NAMES)}
+    place = ranks(METHOD_NAMES)
     order = rows["method"].map(lambda method: place.get(method, len(place)))
     return rows.loc[order.sort_values(kind="stable").index]
 
@@ -145,3 +143,87 @@ def _global_sets(there: Sequence[Run]) -> set[str]:
 def _group(metric: str, columns: tuple[str, ...], of_global: set[str]) -> ColumnGroup:
     title = f"{METRICS[metric].title} ({METRICS[metric].better} is better)"
     return ColumnGroup(metric, title, columns, of_global=tuple(c for c in columns if c in of_global))
+
+
+BASELINES = ("Before", "Best teacher", "Ensemble")
+#: Footnote on the baselines.
+BASELINES_LINE = (
+    "Before: the global model that distillation starts from. Best teacher, ensemble (the mean of all teachers' "
+    "probabilities): on the global model's test set; the best is chosen by these very numbers."
+)
+
+
+def baseline_rows(there: Sequence[Run], groups: Sequence[ColumnGroup], labelled: bool) -> list[TableRow]:
+    """One row per baseline over the seeds of the finished runs ``there``; all methods of a seed share them."""
+    having = run_rows(run for run in there if "baselines" in run.result)
+    members = having.drop_duplicates("seed", keep="last").sort_values("seed")
+    rows = []
+    for name in BASELINES if len(members) else ():
+        cells = {}
+        for group in groups:
+            made = []
+            for column in group.columns:
+                ours = [_baselines(run.result, group.key, column)[name] for run in members["run"]]
+                made.append(aggregate(ours, members, top=top_of(group.key)))
+            cells[group.key] = tuple(made)
+        heads = (name, "") if labelled else (name,)
+        rows.append(TableRow(heads, heads, cells))
+    return rows
+
+
+def _baselines(result: dict[str, Any], metric: str, column: str) -> dict[str, float | None]:
+    """The value of each of :data:`BASELINES`; those on the global model's test set have none in other columns."""
+    found = dict.fromkeys(BASELINES) | {"Before": result["before"].get(metric, {}).get(column)}
+    if column == next(name for name, facts in result["datasets"].items() if facts["role"] == "global"):
+        teachers = [row[metric] for name, row in result["baselines"].items() if name != "ensemble"]
+        found |= {"Best teacher": best_score(metric, teachers), "Ensemble": result["baselines"]["ensemble"][metric]}
+    return found
+
+
+def best_score(metric: str, scores: list[float]) -> float:
+    """The best of ``scores`` in ``metric``."""
+    return max(scores) if METRICS[metric].better == "higher" else min(scores)
+
+
+SIZES = ("train", "valid", "test")
+#: Metric -> its maximum; the minimum is 0.
+SHARES = {"f1": 1.0, "accuracy": 1.0}
+LOCAL_GROUPS = (
+    ColumnGroup("sizes", "texts", SIZES, digits=0),
+    ColumnGroup("score", "score of the local model", ("score",)),
+)
+
+
+def local_models(request: TableRequest) -> Parts:
+    """A row per task and data set: number of texts per split, and the score of its local model."""
+    known = request.printed["datasets"]
+    found = run_rows(request.runs)
+    place = ranks([*known, *found["task"]])
+    rows = []
+    for task, members in sorted(found.groupby("task", sort=False), key=lambda pair: place[pair[0]]):
+        names = [name for run in finished(members["run"]) for name in run.result["datasets"]]
+        for name in dict.fromkeys([*known.get(task, {}), *names]):
+            facts = known.get(task, {}).get(name, {})
+            score = facts.get("metric", request.metrics[0])
+            sizes = tuple(_cell(members, "datasets", name, part, facts.get(part)) for part in SIZES)
+            scored = _cell(members, "teachers", name, score, facts.get("score"), SHARES.get(score))
+            rows.append(TableRow((task, name), (task, name), {"sizes": sizes, "score": (scored,)}))
+    lines = [*absences(found, found["task"]), *sources(request.runs), *protocol(request.runs), *cited(request.printed)]
+    scores = {facts["metric"] for sets in known.values() for facts in sets.values() if "metric" in facts}
+    if scores == {"f1", "accuracy"}:
+        lines.append("score: macro F1 for sa and erc, accuracy for nli, on the data set's own test part.")
+    return rows, ("task", "data set"), LOCAL_GROUPS, lines
+
+
+def _cell(
+    members: pd.DataFrame, where: str, name: str, key: str, paper: float | None, top: float | None = None
+) -> TableCell:
+    """The cell of ``key`` for data set ``name`` in the part ``where`` of results, with one value per seed: runs of one
+    seed that differ only in the method share their local models."""
+    by_seed: dict[int, list[Any]] = {}
+    for run in finished(members["run"]):
+        value = run.result.get(where, {}).get(name, {}).get(key)
+        if value is not None:
+            by_seed.setdefault(run.job.seed, []).append(value)
+    means = [statistics.fmean(values) for values in by_seed.values()]
+    return aggregate(means, members, paper, comparable(members["run"]), top)

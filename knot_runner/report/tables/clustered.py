@@ -9,25 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
-from knot_runner.report.row_keys import preset_cases
-from knot_runner.report.tables.aggregate import aggregate
-from knot_runner.report.tables.federated.clustered_grid import (
-    ACCURACY_WEIGHTINGS,
-    PRINTED,
-    GridColumn,
-    GridRow,
-    by_column,
-    clustered_frame,
-    examples_called,
-    grid_columns,
-    in_words,
-    printed_pair,
-    printed_uplift,
-)
-from knot_runner.report.tables.federated.clustering_gain import gain, gain_sentences
-from knot_runner.report.tables.federated.paper_comparison import other_data, same_data
+from knot_runner.report.run_rows import preset_cases
+from knot_runner.report.tables import clustered_grid as grid
+from knot_runner.report.tables.aggregate import TableRequest, aggregate
+from knot_runner.report.tables.clustering_gain import gain, gain_sentences
 from knot_runner.report.tables.footnotes import absences, cited, comparable, sources
-from knot_runner.report.tables.kind import TableRequest
+from knot_runner.report.tables.paper_comparison import other_data, same_data
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,18 +27,18 @@ Printed = dict[str, Any] | None
 
 def clustered(request: TableRequest) -> Parts:
     """A row per data set, algorithm and number of clients, plus rows of gains per algorithm and per data set; a block
-    of columns per structure and weighting (``metrics``: of :data:`ACCURACY_WEIGHTINGS`). The paper's numbers are shown
-    with its own weighting only.
+    of columns per structure and weighting (``metrics``: of :data:`grid.ACCURACY_WEIGHTINGS`). The paper's numbers are
+    shown with its own weighting only.
 
     Raises :class:`UserError` for runs that do not belong in this table.
     """
     table, metrics = request.printed, request.metrics
-    frame = clustered_frame(request.runs, preset_cases({}, table), table["algorithms"] if table else {})
-    columns = _columns(grid_columns(frame), metrics, examples_called(frame))
+    frame = grid.clustered_frame(request.runs, preset_cases({}, table), table["algorithms"] if table else {})
+    columns = _columns(grid.grid_columns(frame), metrics, grid.examples_called(frame))
     heads = (*CLUSTERED_HEADS, "settings") if any(frame["other"]) else CLUSTERED_HEADS
     rows: list[TableRow] = []
 
-    def add(names: tuple[str, ...], cell: Callable[[GridColumn, str], TableCell]) -> None:
+    def add(names: tuple[str, ...], cell: Callable[[grid.GridColumn, str], TableCell]) -> None:
         cells = {group.key: tuple(cell(place, weighting) for place in own) for group, own, weighting in columns}
         rows.append(TableRow(names[: len(heads)], names[: len(heads)], cells))
 
@@ -59,9 +46,9 @@ def clustered(request: TableRequest) -> Parts:
         for algorithm, own in members.groupby("algorithm", sort=False):
             for line, cells in own.groupby("line", sort=False):
                 add((data, algorithm, str(line.clients), other), functools.partial(_cell, cells, line, table))
-            accuracies = {metric: by_column(own, metric) for metric in metrics}
+            accuracies = {metric: grid.by_column(own, metric) for metric in metrics}
             add((data, algorithm, GAIN, other), functools.partial(_gain, own, accuracies, table))
-        accuracies = {metric: by_column(members, metric) for metric in metrics}
+        accuracies = {metric: grid.by_column(members, metric) for metric in metrics}
         uplift = functools.partial(_uplift, members, accuracies, _needed(members, table), table)
         add((data, UPLIFT, "", other), uplift)
     lines = [_legend(metrics), *gain_sentences(frame, table), *_under(frame, rows, table)]
@@ -69,8 +56,8 @@ def clustered(request: TableRequest) -> Parts:
 
 
 def _columns(
-    of: Sequence[GridColumn], metrics: Sequence[str], examples: str
-) -> list[tuple[ColumnGroup, list[GridColumn], str]]:
+    of: Sequence[grid.GridColumn], metrics: Sequence[str], examples: str
+) -> list[tuple[ColumnGroup, list[grid.GridColumn], str]]:
     """(Column group, its grid columns, weighting) per structure, weighting and support size; vanilla is in the group of
     the smallest support."""
     made = []
@@ -84,33 +71,31 @@ def _columns(
     return made
 
 
-def _group(there: Sequence[GridColumn], metric: str, examples: str) -> ColumnGroup:
+def _group(there: Sequence[grid.GridColumn], metric: str, examples: str) -> ColumnGroup:
     structure, names = there[0].structure, tuple(place.key for place in there)
-    title = f"{in_words(structure)}: accuracy in percent, {ACCURACY_WEIGHTINGS[metric].format(examples=examples)}"
+    weights = grid.ACCURACY_WEIGHTINGS[metric].format(examples=examples)
+    title = f"{grid.in_words(structure)}: accuracy in percent, {weights}"
     unit, heads = f"accuracy_{metric}_percent", tuple(place.head for place in there)
     key = f"{metric} {' '.join(names)}"
     return ColumnGroup(key, title, names, 1, unit, title, heads=heads, paper_digits=1)
 
 
-# --------------------------------------------------------------------------------------------------------------- cells
-
-
-def _cell(own: pd.DataFrame, line: GridRow, table: Printed, place: GridColumn, weighting: str) -> TableCell:
+def _cell(own: pd.DataFrame, line: grid.GridRow, table: Printed, place: grid.GridColumn, weighting: str) -> TableCell:
     there = own[own["key"] == place.key]
-    mean, std = (printed_pair(table, line, place) if weighting == PRINTED else None) or (None, None)
+    mean, std = (grid.printed_pair(table, line, place) if weighting == grid.PRINTED else None) or (None, None)
     like = comparable(there["run"]) and same_data(there["run"], table, line.data)
     cell = aggregate(there[weighting].dropna(), there, mean, like, top=100.0)
     return dataclasses.replace(cell, paper_std=std)
 
 
 def _gain(
-    own: pd.DataFrame, accuracies: dict[str, pd.DataFrame], table: Printed, place: GridColumn, weighting: str
+    own: pd.DataFrame, accuracies: dict[str, pd.DataFrame], table: Printed, place: grid.GridColumn, weighting: str
 ) -> TableCell:
     """Gain of an algorithm over vanilla: the mean over client numbers, paired over seeds."""
     planned = int((own["key"] == place.key).groupby(own["line"]).sum().max())
     if place == place.vanilla:
         return TableCell(planned=planned)
-    one = gain(accuracies[weighting], place, table if weighting == PRINTED else None)
+    one = gain(accuracies[weighting], place, table if weighting == grid.PRINTED else None)
     if one is None:
         return TableCell(planned=planned)
     return TableCell(one.mean, one.half, one.seeds, planned, paper=one.paper)
@@ -119,16 +104,16 @@ def _gain(
 def _uplift(
     members: pd.DataFrame,
     accuracies: dict[str, pd.DataFrame],
-    needed: Sequence[GridRow],
+    needed: Sequence[grid.GridRow],
     table: Printed,
-    place: GridColumn,
+    place: grid.GridColumn,
     weighting: str,
 ) -> TableCell:
     """Mean and federation standard deviation over rows of the gain of clustering over vanilla; empty unless all
     ``needed`` rows are present, since a mean over other rows is a different number."""
     if place == place.vanilla:
         return TableCell()
-    printed = printed_uplift(table, needed[0], place) if weighting == PRINTED else None
+    printed = grid.printed_uplift(table, needed[0], place) if weighting == grid.PRINTED else None
     mean, std = printed or (None, None)
     both = accuracies[weighting].reindex(columns=[place.key, place.vanilla.key])
     over_seeds = {line: own for line, own in both.groupby("line") if own.notna().any().all()}
@@ -144,19 +129,16 @@ def _uplift(
     return TableCell(statistics.fmean(gains), None, min(counts), planned, paper=mean, std=spread, paper_std=std)
 
 
-def _needed(members: pd.DataFrame, table: Printed) -> list[GridRow]:
+def _needed(members: pd.DataFrame, table: Printed) -> list[grid.GridRow]:
     """The paper's rows of a data set; if it has none, those of our ``members``."""
     data, other = members["data"].iloc[0], members["other"].iloc[0]
     printed = table["values"].get(data, {}) if table else {}
-    paper = [GridRow(data, algorithm, clients, other) for algorithm, rows in printed.items() for clients in rows]
+    paper = [grid.GridRow(data, algorithm, clients, other) for algorithm, rows in printed.items() for clients in rows]
     return paper or list(members["line"].unique())
 
 
-# --------------------------------------------------------------------------------------------------------- lines below
-
-
 def _legend(metrics: Sequence[str]) -> str:
-    note = " Clusters alike is the paper's weighting; it favours small clusters." if PRINTED in metrics else ""
+    note = " Clusters alike is the paper's weighting; it favours small clusters." if grid.PRINTED in metrics else ""
     return (
         "Behind a graph: S, points of the interpolating measures. The paper's ± is the standard deviation over trials. "
         f"{GAIN}: points above vanilla, mean over the numbers of clients, paired by seed; {UPLIFT}: mean ± standard "

@@ -41,21 +41,23 @@ def bound_figure(runs: list[Run], command: str) -> style.Drawing:
     seeds, beside what each bound allows; the slope of log gap on log N, which the theorem has at -1/2."""
     found = gap_series(runs, command)
     made, (axes,) = style.panels(1, 8.6, 5.0)
-    lines = []
+    lines, rows = [], []
     for i, (name, one) in enumerate(found.items()):
         _draw(axes, one, style.nth_colour(i), name)
-        lines += [_line(name, texts, own) for texts, own in sorted(one.items())]
-    _draw_constant(axes, runs, command)
+        for texts, own in sorted(one.items()):
+            lines.append(_line(name, texts, own))
+            rows += [(name, texts, rank, value) for rank, value in enumerate(own)]
+    diameter = float(_record(runs[0], command)["diameter"])  # above C_M a bound says nothing
+    axes.axhline(diameter, color=style.GREY, lw=0.8, ls=":", label="C_M: no loss is larger")
     axes.set(xlabel="training texts N", ylabel="loss (label distance)")
     style.log_scale(axes, "xy", powers_from=100.0)
     sizes = sorted(found["gap"])
     axes.set_xticks(sizes, [f"{texts}" for texts in sizes])
     style.side_legend(made, [axes], loc="outside right center")
-    seeds = sorted({run.job.seed for run in runs})
     lines += [slope_line(name, found[name]) for name in GAPS]
-    numbers = Numbers(("series", "texts", "seed_rank", "value"), _numbers(found))
+    numbers = Numbers(("series", "texts", "seed_rank", "value"), rows)
     title = f"{runs[0].job.task}: gap and generalisation bounds by the number of texts"
-    return style.Drawing(made, title, [GAP_NOTE, f"Seeds {', '.join(map(str, seeds))}."], lines, numbers)
+    return style.Drawing(made, title, [GAP_NOTE, f"Seeds {style.seed_list(runs)}."], lines, numbers)
 
 
 def gap_series(runs: Sequence[Run], command: str) -> dict[str, GapSeries]:
@@ -120,34 +122,14 @@ def _name(row: dict[str, Any]) -> str:
 
 
 def _draw(axes: style.Axes, one: GapSeries, colour: Any, name: str) -> None:
-    estimates = [_estimate(own) for _, own in sorted(one.items())]
+    estimates = [mean_estimate(own) for _, own in sorted(one.items())]
     means, halves = [found.mean for found in estimates], [found.half or 0.0 for found in estimates]
     look = {"marker": "o", "lw": 2.2} if name in GAPS else {"marker": ".", "lw": 1.2, "ls": "--"}
     bars = halves if name in GAPS else None
     axes.errorbar(sorted(one), means, yerr=bars, color=colour, capsize=3, label=plain(name), **look)
 
 
-def _draw_constant(axes: style.Axes, runs: Sequence[Run], command: str) -> None:
-    """A line at C_M, above which a bound says nothing."""
-    diameter = float(_record(runs[0], command)["diameter"])
-    axes.axhline(diameter, color=style.GREY, lw=0.8, ls=":", label="C_M: no loss is larger")
-
-
 def _line(name: str, texts: int, values: list[float]) -> str:
-    estimate = _estimate(values)
+    estimate = mean_estimate(values)
     half = f" +- {estimate.half:.2g}" if estimate.half is not None else ""
     return f"{name}, {texts} texts: {estimate.mean:.4g}{half}"
-
-
-def _estimate(values: list[float]) -> MeanEstimate:
-    estimate = mean_estimate(values)
-    assert estimate is not None, "a series has a number for each of its places"
-    return estimate
-
-
-def _numbers(found: dict[str, GapSeries]) -> list[tuple[str, int, int, float]]:
-    rows = []
-    for name, one in found.items():
-        for texts, own in sorted(one.items()):
-            rows += [(name, texts, i, value) for i, value in enumerate(own)]
-    return rows

@@ -132,14 +132,8 @@ def _draw_moves(axes: style.Axes, probe: ProbeRecord, colours: dict[float, Any])
         style.draw_boxes(axes, [moves], colours[temperature], 0.8, positions=[place], **look)
         if len(probe.before):
             out = 1 - len(moves) / len(probe.before)
-            axes.text(
-                1.01,
-                place,
-                f"{out:.0%} left out",
-                transform=axes.get_yaxis_transform(),
-                va="center",
-                fontsize=type_size(9),
-            )
+            beside = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": type_size(9)}
+            axes.text(1.01, place, f"{out:.0%} left out", **beside)
     axes.axvline(0, color=style.GREY, ls="--", lw=1, zorder=0)
     axes.set_yticks(range(len(order)), [f"T={temperature:g}" for temperature in order])
     axes.set_ylim(-0.6, len(order) - 0.4)
@@ -175,9 +169,8 @@ def softmax_figure(runs: list[Run], command: str) -> style.Drawing:
         axes.get_xticklabels()[true].set_fontweight("bold")
     _legend(made, colours)
     numbers = Numbers(("setting", "temperature", "class", "probability"), rows)
-    return style.Drawing(
-        made, "Softmax of one image by temperature (true class in bold)", [SOFTMAX_NOTE], lines, numbers
-    )
+    title = "Softmax of one image by temperature (true class in bold)"
+    return style.Drawing(made, title, [SOFTMAX_NOTE], lines, numbers)
 
 
 def _quantiles(values: np.ndarray) -> list[float]:
@@ -201,11 +194,10 @@ def _dashes(temperature: float) -> str:
 
 
 def _legend(made: style.Figure, colours: dict[float, Any], lines: bool = False) -> None:
-    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    order = sorted(colours, reverse=True)
-    patches = [
-        Line2D([], [], color=colours[t], lw=1.6, ls=_dashes(t)) if lines else Patch(color=colours[t]) for t in order
-    ]
-    style.side_legend(made, {f"T={t:g}": patch for t, patch in zip(order, patches, strict=True)})
+    shown = {}
+    for t in sorted(colours, reverse=True):
+        look = {"color": colours[t], "lw": 1.6, "ls": _dashes(t)}
+        shown[f"T={t:g}"] = look if lines else Patch(color=colours[t])
+    style.side_legend(made, shown)

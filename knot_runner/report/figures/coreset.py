@@ -13,8 +13,8 @@ from knot_runner.report import run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.figures.output import type_size
 from knot_runner.report.render.text import plain
-from knot_runner.report.row_keys import lookup
 from knot_runner.report.run_folders import Run
+from knot_runner.report.run_rows import lookup
 from knot_runner.report.series import Band, Numbers, band, band_numbers
 from knot_runner.util.errors import UserError
 

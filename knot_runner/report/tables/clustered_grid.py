@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from knot_runner.report.row_keys import Cases, case_of, lookup, others
 from knot_runner.report.run_folders import Job, Run
-from knot_runner.report.run_rows import one_per_seed, run_rows
+from knot_runner.report.run_rows import Cases, case_of, lookup, one_per_seed, others, ranks, run_rows
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -98,8 +97,8 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
     columns = dict.fromkeys([*places[0], *ACCURACY_WEIGHTINGS, "ari", "singles"])
     frame = run_rows(runs).join(pd.DataFrame(places, columns=list(columns), dtype=object))
     frame = one_per_seed(frame, ["line", "key"], lambda row: f"{row.line.name}, {row.key}")
-    data = _ranks([*cases, *frame["data"]])
-    names = _ranks([*algorithms.values(), *frame["algorithm"]])
+    data = ranks([*cases, *frame["data"]])
+    names = ranks([*algorithms.values(), *frame["algorithm"]])
     order = frame["line"].map(lambda line: (data[line.data], names[line.algorithm], line.clients, line.other))
     cells = frame.groupby(["line", "key"], sort=False).ngroup()
     return frame.assign(order=order, cell=cells).sort_values(["order", "cell"], kind="stable", ignore_index=True)
@@ -125,7 +124,7 @@ def examples_called(frame: pd.DataFrame) -> str:
 def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:
     """The columns of any row: the strong structure first, then none, then others; see :attr:`GridColumn.order`."""
     unlike = set(frame["place"])
-    rank = _ranks([*STRUCTURES.values(), *sorted(place.structure for place in unlike)])
+    rank = ranks([*STRUCTURES.values(), *sorted(place.structure for place in unlike)])
     return sorted(unlike, key=lambda place: (rank[place.structure], place.order))
 
 
@@ -160,9 +159,6 @@ def in_words(structure: str) -> str:
     return "no structure" if structure == "none" else f"{structure} structure"
 
 
-# ------------------------------------------------------------------------------------------------------- from settings
-
-
 def _line(job: Job, cases: Cases, algorithms: Mapping[str, str], other: str) -> GridRow:
     clients = lookup(job.config, "partition.clients")
     if "clustering" not in job.config.get("method", {}):
@@ -177,7 +173,3 @@ def _place(job: Job) -> GridColumn:
     kind = str(lookup(job.config, "partition.kind"))
     graph = lookup(job.config, GRAPH) or "none"
     return GridColumn(STRUCTURES.get(kind, kind), graph, lookup(job.config, SUPPORT) if graph != "none" else None)
-
-
-def _ranks(names: Sequence[str]) -> dict[str, int]:
-    return {name: i for i, name in enumerate(dict.fromkeys(names))}

@@ -9,35 +9,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
-from knot_runner.report.row_keys import RowSetting, case_rows, hottest_first, preset_cases, row_heads
-from knot_runner.report.tables.aggregate import aggregate
-from knot_runner.report.tables.federated.chilling import (
-    CHILLING_COLUMNS,
-    OF_TARGET,
-    WITH,
-    LearningCurve,
-    check_select,
-    check_target,
-    chilling_frame,
-    short_of_goal,
-    with_learning_curves,
-)
-from knot_runner.report.tables.federated.paper_comparison import (
-    Slips,
-    controlled,
-    errata_lines,
-    errata_of,
-    goal,
-    ordering,
-    paper_lines,
-    paper_number,
-    printed_row,
-    same_data,
-    shown_round,
-    unreached,
-)
+from knot_runner.report.run_rows import RowSetting, case_rows, hottest_first, preset_cases, row_heads
+from knot_runner.report.tables import chilling
+from knot_runner.report.tables import paper_comparison as printed
+from knot_runner.report.tables.aggregate import TableRequest, aggregate
 from knot_runner.report.tables.footnotes import cited, comparable
-from knot_runner.report.tables.kind import TableRequest
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -56,27 +32,34 @@ def temperatures_table(request: TableRequest) -> Parts:
     Raises :class:`UserError` for invalid options.
     """
     options, table = request.options, request.printed
-    target, select = check_target(options.get("target", "best_of_T4")), check_select(options.get("select", "final"))
-    runs, curves = with_learning_curves(request.runs, select, request.command)
-    frame = chilling_frame(case_rows(runs, preset_cases(options, table)), curves, target)
-    names = list(dict.fromkeys(name for metric in request.metrics for name in WITH.get(metric, (metric,))))
+    target = chilling.check_target(options.get("target", "best_of_T4"))
+    select = chilling.check_select(options.get("select", "final"))
+    runs, curves = chilling.with_learning_curves(request.runs, select, request.command)
+    frame = chilling.chilling_frame(case_rows(runs, preset_cases(options, table)), curves, target)
+    names = list(dict.fromkeys(name for metric in request.metrics for name in chilling.WITH.get(metric, (metric,))))
     cases = frame["case"].unique()
     groups = tuple(_group(case, name) for case in cases for name in names)
-    keys, slips = hottest_first(frame["key"]), errata_of(table, cases, names)
+    keys, slips = hottest_first(frame["key"]), printed.errata_of(table, cases, names)
     made = []
     for key in keys:
         own = frame[frame["key"] == key]
         cells = {g.key: (_cell(own[own["case"] == g.block], key, g, table, slips),) for g in groups}
         made.append(_row(key, keys, cells))
-    lines = ["; ".join(f"{CHILLING_COLUMNS[name].head}: {CHILLING_COLUMNS[name].title}" for name in names) + "."]
-    aimed = bool(OF_TARGET & set(names))
-    lines.append(shown_round(select) + (f" {goal(target)}" if aimed else ""))
+    columns = [chilling.CHILLING_COLUMNS[name] for name in names]
+    lines = ["; ".join(f"{column.head}: {column.title}" for column in columns) + "."]
+    lines.append("Shown: the last round." if select == "final" else "Shown: the round of best accuracy.")
+    aimed = bool(chilling.OF_TARGET & set(names))
+    if aimed:
+        best = "the best accuracy of the T=4 run of the same seed"
+        goal = best if target == "best_of_T4" else f"accuracy {100 * float(target):g}%"
+        lines[-1] += f" Target: {goal}."
     for case, own in frame.groupby("case", sort=False) if aimed else ():
-        lines += controlled(case, own) + unreached(case, own, curves)
-    lines += paper_lines(frame, runs, table)
+        lines += printed.controlled(case, own) + printed.unreached(case, own, curves)
+    lines += printed.paper_lines(frame, runs, table)
     for case in cases:
-        lines += ordering(case, groups, made)
-    return made, row_heads(keys), groups, lines + errata_lines(slips) + cited(table)
+        lines += printed.ordering(case, groups, made)
+    lines += [f"{mark}: {slip['case']}, T={slip['T']:g}: {slip['text']}." for mark, slip in slips.items()]
+    return made, row_heads(keys), groups, lines + cited(table)
 
 
 def _row(key: RowSetting, keys: Sequence[RowSetting], cells: dict[str, tuple[TableCell, ...]]) -> TableRow:
@@ -85,26 +68,23 @@ def _row(key: RowSetting, keys: Sequence[RowSetting], cells: dict[str, tuple[Tab
     return TableRow(names, names, cells)
 
 
-# --------------------------------------------------------------------------------------------------- rows and columns
-
-
 def _group(case: str, name: str) -> ColumnGroup:
-    m = CHILLING_COLUMNS[name]
+    m = chilling.CHILLING_COLUMNS[name]
     metric = f"{name}_{m.unit}" if m.unit else name
     return ColumnGroup(f"{case}: {name}", m.title, (case,), m.digits, metric, case, m.head, m.signed, m.paper)
 
 
 def _cell(
-    own: pd.DataFrame, key: RowSetting, group: ColumnGroup, table: dict[str, Any] | None, slips: Slips
+    own: pd.DataFrame, key: RowSetting, group: ColumnGroup, table: dict[str, Any] | None, slips: printed.Slips
 ) -> TableCell:
     """The cell of ``own``, the runs of one case and row."""
     case, name = group.block, group.key.removeprefix(f"{group.block}: ")
-    paper, mark = paper_number(table, case, key, name, slips)
-    like = comparable(own["run"]) and same_data(own["run"], table, case)
-    cell = aggregate(own[name].dropna(), own, paper, like, CHILLING_COLUMNS[name].top)
+    paper, mark = printed.paper_number(table, case, key, name, slips)
+    like = comparable(own["run"]) and printed.same_data(own["run"], table, case)
+    cell = aggregate(own[name].dropna(), own, paper, like, chilling.CHILLING_COLUMNS[name].top)
     if name == "rounds" and cell.gap is not None:
         cell = dataclasses.replace(cell, gap=cell.gap - FROM_0)
-    if name in SPENT and len(short_of_goal(own)):
+    if name in SPENT and len(chilling.short_of_goal(own)):
         cell = dataclasses.replace(cell, text=_beyond(own, SPENT[name], group.digits), gap=None)
     return dataclasses.replace(cell, mark=mark)
 
@@ -113,15 +93,12 @@ def _beyond(own: pd.DataFrame, spent: str, digits: int) -> str:
     """``>300`` if no seed meets the target within 300 rounds; ``>300 (2 of 3)`` if two of three do not.
 
     ``spent``: the column of the whole run's cost; returns "" if it is not recorded."""
-    short, with_goal = short_of_goal(own), (own["finished"] & own["goal"].notna()).sum()
+    short, with_goal = chilling.short_of_goal(own), (own["finished"] & own["goal"].notna()).sum()
     least = short[spent].min()
     if math.isnan(least):
         return ""
     shown = f"{least:.{digits}f}" if isinstance(least, float) else f"{least}"
     return f">{shown}" + (f" ({len(short)} of {with_goal})" if len(short) < with_goal else "")
-
-
-# --------------------------------------------------------------------------------------------- beside a printed trace
 
 
 def trace(request: TableRequest) -> Parts:
@@ -130,7 +107,7 @@ def trace(request: TableRequest) -> Parts:
     Raises :class:`UserError` for runs of several cases.
     """
     table = request.printed
-    runs, curves = with_learning_curves(request.runs, "final", request.command)
+    runs, curves = chilling.with_learning_curves(request.runs, "final", request.command)
     rows = case_rows(runs, preset_cases({}, table))
     cases = rows["case"].unique()
     if len(cases) > 1:
@@ -140,7 +117,7 @@ def trace(request: TableRequest) -> Parts:
     for key, own in rows.groupby("key", sort=False):
         cells = _trace_cells(own, curves, table, key)
         made.append(_row(key, keys, {"accuracy": cells[:split], "loss": cells[split:]}))
-    return made, row_heads(keys), _trace_groups(table), paper_lines(rows, runs, table) + cited(table)
+    return made, row_heads(keys), _trace_groups(table), printed.paper_lines(rows, runs, table) + cited(table)
 
 
 def _trace_groups(table: dict[str, Any]) -> tuple[ColumnGroup, ...]:
@@ -154,13 +131,13 @@ def _trace_groups(table: dict[str, Any]) -> tuple[ColumnGroup, ...]:
 
 
 def _trace_cells(
-    own: pd.DataFrame, curves: dict[str, LearningCurve], table: dict[str, Any], key: RowSetting
+    own: pd.DataFrame, curves: dict[str, chilling.LearningCurve], table: dict[str, Any], key: RowSetting
 ) -> tuple[TableCell, ...]:
     case = own["case"].iloc[0]
     wanted = [("accuracy", number, 100.0) for number in table["accuracy_rounds"]]
     wanted += [("tempered_loss", number, 1.0) for number in table["loss_rounds"]]
-    theirs = printed_row(table, case, key) or [None] * len(wanted)
-    like = comparable(own["run"]) and same_data(own["run"], table, case)
+    theirs = printed.printed_row(table, case, key) or [None] * len(wanted)
+    like = comparable(own["run"]) and printed.same_data(own["run"], table, case)
     cells = []
     for (measure, number, scale), paper in zip(wanted, theirs, strict=True):
         ours = [_at(curves.get(run_id), measure, number, scale) for run_id in own["run_id"]]
@@ -168,7 +145,7 @@ def _trace_cells(
     return tuple(cells)
 
 
-def _at(own: LearningCurve | None, measure: str, number: int, scale: float) -> float | None:
+def _at(own: chilling.LearningCurve | None, measure: str, number: int, scale: float) -> float | None:
     """``measure`` after round ``number``, from 1; None if that round was not run or not evaluated."""
     rows = own.rows if own else ()
     return next((row[measure] * scale for row in rows if row["round"] == number - 1), None)

@@ -1,4 +1,5 @@
-"""Gain of distillation over the student alone: points of a metric, paired over seeds, with 95% intervals."""
+"""Tables of methods with further columns: the gain of distillation over the student alone, paired over seeds; the
+trade-offs of clients' own models, ID accuracy at an OOD accuracy near the last round's, and area."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from typing import TYPE_CHECKING
 from knot_runner.metrics import METRICS
 from knot_runner.report.render.table_model import ColumnGroup, Parts
 from knot_runner.report.run_folders import Run
-from knot_runner.report.tables.aggregate import aggregate
-from knot_runner.report.tables.kind import TableRequest
-from knot_runner.report.tables.methods.methods import methods_by_data
+from knot_runner.report.run_rows import lookup
+from knot_runner.report.tables.aggregate import TableRequest, aggregate
+from knot_runner.report.tables.methods import best_score, methods_by_data
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,10 +34,9 @@ def gains_table(request: TableRequest) -> Parts:
 
 def _groups(metric: str, reference: str) -> tuple[ColumnGroup, ColumnGroup]:
     title = METRICS[metric].title
+    gained = f"{title} less that of {reference} at the same seed"
     return (
-        ColumnGroup(
-            GAIN, f"{title} less that of {reference} at the same seed, in points", ("ALL",), 1, head="gain", signed=True
-        ),
+        ColumnGroup(GAIN, f"{gained}, in points", ("ALL",), 1, head="gain", signed=True),
         ColumnGroup(TEACHER, f"{title} of the teacher, the best one of several", ("ALL",), head="teacher"),
     )
 
@@ -61,6 +61,41 @@ def _best_teacher(run: Run, metric: str) -> float | None:
     """Best score of the frozen teachers of the run's student, on the student's test set."""
     baselines = run.result.get("baselines") if run.status == "done" else None
     values = [own[metric] for name, own in (baselines or {}).items() if name.startswith("teacher")]
-    if not values:
+    return best_score(metric, values) if values else None
+
+
+#: Default metrics of a table of kind personal.
+PERSONAL_METRICS = ("id_accuracy", "ood_accuracy", "clients_hurt")
+#: Key of a group of columns -> key of its number in ``personalisation`` of a result.
+TRADE_OFFS = {"matched": "id_at_matched_ood.1", "area": "area", "steps": ""}
+TRADE_OFF_GROUPS = (
+    ColumnGroup(
+        "matched", "best ID accuracy at an OOD accuracy of at most a point less", ("ALL",), head="ID at OOD -1"
+    ),
+    ColumnGroup("area", "area of the trade-off curve", ("ALL",), 4, head="area"),
+    ColumnGroup("steps", "optimiser steps of a client after the rounds", ("ALL",), 0, head="steps"),
+)
+TRADE_OFF_LINE = (
+    "ID: a client's model on its own test examples, OOD: on each other client's, all clients alike. ID at OOD -1: the "
+    "best of the run's measured models whose OOD accuracy is at most a point below that of the last round. Area: what "
+    "the curve of (OOD, ID) dominates above guessing's OOD and the last round's ID accuracy; both include the last "
+    "round's model."
+)
+
+
+def personal_table(request: TableRequest) -> Parts:
+    """A grid with the trade-offs of clients' own models."""
+    found = methods_by_data(request, ("ALL",))
+    cells = []
+    for own in found.members:
+        cells.append({key: aggregate([_value(run, key) for run in own["run"]], own) for key in TRADE_OFFS})
+    return found.with_columns(TRADE_OFF_GROUPS, cells, [TRADE_OFF_LINE]).parts(request)
+
+
+def _value(run: Run, key: str) -> float | None:
+    facts = run.result.get("personalisation") if run.status == "done" else None
+    if not facts:
         return None
-    return max(values) if METRICS[metric].better == "higher" else min(values)
+    if key == "steps":
+        return max(point["sgd_steps"] for point in facts["points"])
+    return lookup(facts, TRADE_OFFS[key])

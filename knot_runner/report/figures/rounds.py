@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,8 @@ from knot_runner.records import ROUNDS_FILE
 from knot_runner.report import paper_tables, run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.render.text import plain
-from knot_runner.report.row_keys import Cases, RowSetting, case_of, case_rows, lookup
 from knot_runner.report.run_folders import Job, Run
+from knot_runner.report.run_rows import Cases, RowSetting, case_of, case_rows, lookup
 from knot_runner.report.series import Band, Numbers, band, band_numbers, smoothed
 
 #: A value per round of one run, where there is one; by how many rounds were trained.
@@ -75,11 +75,11 @@ def aggregation(runs: list[Run], command: str) -> style.Drawing:
     are means over clients, seeds and some rounds; those of each round are in the CSV; means over all come back.
     """
     read = {"participants": participants_change, "others": others_change}
-    found = _bands(runs, read, command)
+    found = _bands(runs, read, command, {})
     longest = max(len(one.places) for (_, _, what), one in found.items() if what == "participants")
     window = 1 + 2 * round(WINDOW * longest / 2)  # odd, so that it is centred
     even = {what: lambda rows, of=of: smoothed(of(rows), window) for what, of in read.items()}
-    smooth = _bands(runs, even, command)
+    smooth = _bands(runs, even, command, {})
     names = list(dict.fromkeys(name for name, _, _ in found))
     measured = {(name, what) for (name, _, what), one in found.items() if len(one.places)}
     shown = [place for place in itertools.product(names, read) if place in measured or place[1] == "participants"]
@@ -91,12 +91,15 @@ def aggregation(runs: list[Run], command: str) -> style.Drawing:
     _legend(made, found)
     lines = []
     for name, key in dict.fromkeys((name, key) for name, key, _ in found):
-        changes = ", ".join(f"{what} {_mean_points(found[name, key, what])}" for what in read)
-        lines.append(f"{name}, {key.name}: {changes}")
+        changes = []
+        for what in read:
+            means = found[name, key, what].mean
+            changes.append(f"{what} {np.mean(means):+.2f} points" if len(means) else f"{what} none")
+        lines.append(f"{name}, {key.name}: {', '.join(changes)}")
     title = "Change of accuracy at aggregation"  # short, since it stands beside the legend where there is one panel
-    means = f"Running means over {window} rounds. " if window > 1 else ""
+    running = f"Running means over {window} rounds. " if window > 1 else ""
     others = CHANGE_NOTE if any(what == "others" for _, what in shown) else ONLY_PARTICIPANTS_NOTE
-    notes = [means + _band_note(runs, found), others]
+    notes = [running + _band_note(runs, found), others]
     return style.Drawing(made, title, notes, lines, _numbers(found))
 
 
@@ -131,19 +134,15 @@ def _of_row(measure: str, scale: float) -> Callable[[RoundRows], Series]:
 
 
 def _bands(
-    runs: list[Run],
-    read: dict[str, Callable[[RoundRows], Series]],
-    command: str,
-    tops: Mapping[str, float] | None = None,
+    runs: list[Run], read: dict[str, Callable[[RoundRows], Series]], command: str, tops: dict[str, float]
 ) -> Bands:
     """``tops``: of quantities that are shares, their largest value."""
     made: Bands = {}
-    largest = tops or {}
     rows = case_rows(runs, figure_cases(run.job for run in runs))
     for (case, key), own in rows.groupby(["case", "key"], sort=False):
         logs = [run_folders.rounds(run, command) for run in own["run"]]
         name = f"{case} ({key.other})" if key.other else case
-        made |= {(name, key, what): band([of(log) for log in logs], top=largest.get(what)) for what, of in read.items()}
+        made |= {(name, key, what): band([of(log) for log in logs], top=tops.get(what)) for what, of in read.items()}
     return made
 
 
@@ -160,10 +159,6 @@ def figure_cases(jobs: Iterable[Job]) -> Cases:
     for name, found in kinds.items():
         cases |= {name if len(found) == 1 else f"{name}, {kind}": settings for kind, settings in found.items()}
     return cases
-
-
-def _mean_points(one: Band) -> str:
-    return f"{np.mean(one.mean):+.2f} points" if len(one.mean) else "none"
 
 
 def _draw_rows(axes: style.Axes, found: Bands, panel: str, quantity: str) -> np.ndarray:

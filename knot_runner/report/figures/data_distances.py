@@ -3,21 +3,23 @@ distances and their time along one setting (Fig. 13, 14)."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from knot_runner.report.figures import style
-from knot_runner.report.figures.client_map import draw_map, mark_clients
-from knot_runner.report.figures.distances.matrix_runs import agreements, by_setting, matrix_of, only_matrices, pairs_of
+from knot_runner.report.figures.client_models import draw_map, mark_clients
 from knot_runner.report.figures.output import type_size
 from knot_runner.report.records.distance import kinds_of_pairs
 from knot_runner.report.render.text import plain
-from knot_runner.report.row_keys import lookup
 from knot_runner.report.run_folders import Run
+from knot_runner.report.run_rows import lookup, others
 from knot_runner.report.series import Band, Numbers, band, band_numbers
+from knot_runner.report.statistics.association import Agreement, agreement_of
 from knot_runner.util.errors import UserError
 
 #: Data sets whose names and distances are written into the map; of more, only planted groups are named.
@@ -31,6 +33,9 @@ ALONG = {
     "method.otdd.fedwad.iterations": ("K", "iterations (K)"),
     "method.otdd.fedwad.support": ("S", "points of the interpolating measure (S)"),
 }
+FEDWAD = {"support": "S", "iterations": "K", "t": "t"}
+#: Settings already in a title.
+MATRIX_KEYS = ("method.otdd.solver", *(f"method.otdd.fedwad.{key}" for key in FEDWAD))
 #: Pairs drawn one by one; of more, their mean.
 MAX_PAIRS = 6
 _COURSE_NOTE = (
@@ -51,19 +56,16 @@ def matrix_figure(runs: list[Run], command: str) -> style.Drawing:
     """
     found = by_setting(runs)
     made, grid = style.panels(len(found), 3.9, 3.7)
-    lines = []
+    lines, rows = [], []
     for axes, (title, seeds) in zip(grid, found.items(), strict=True):
         _draw_map(axes, list(seeds.values()))
-        axes.set_title(
-            re.sub(", (?=FedWaD|exact$)", "\n", plain(title)), fontsize=type_size(10)
-        )  # settings above, if any
+        settings_above = re.sub(", (?=FedWaD|exact$)", "\n", plain(title))
+        axes.set_title(settings_above, fontsize=type_size(10))
         lines += _lines(title, list(seeds.values()), runs)
-    first = f"of seed {min(run.job.seed for run in runs)}"
-    which = f"means over seeds {style.seed_list(runs)}" if _fixed(runs[0]) else first
-    rows = []
-    for title, seeds in found.items():
         for seed, run in seeds.items():
             rows += [(title, seed, *pair) for pair in pairs_of(run)]
+    first = f"of seed {min(run.job.seed for run in runs)}"
+    which = f"means over seeds {style.seed_list(runs)}" if _fixed(runs[0]) else first
     numbers = Numbers(("setting", "seed", "first", "second", "distance"), rows, digits=8)
     return style.Drawing(made, "Distances between data sets", [f"{MATRIX_NOTE} Drawn: {which}."], lines, numbers)
 
@@ -80,11 +82,8 @@ def _lines(title: str, runs: list[Run], all_runs: list[Run]) -> list[str]:
     over = f" ({min(rank):.3f} to {max(rank):.3f} over {len(rank)} seeds)" if len(rank) > 1 else ""
     kept = np.mean([one.kept / one.relations for one in found])
     larger = np.mean([one.inflation for one in found])
-    return [
-        *lines,
-        f"{title}: with the exact distances, Spearman {np.mean(rank):.3f}{over}; {kept:.0%} of "
-        f"{found[0].relations:,} order relations kept; {larger:.3g} times as large (median)",
-    ]
+    order = f"Spearman {np.mean(rank):.3f}{over}; {kept:.0%} of {found[0].relations:,} order relations kept"
+    return [*lines, f"{title}: with the exact distances, {order}; {larger:.3g} times as large (median)"]
 
 
 def _range(values: list[np.ndarray]) -> str:
@@ -102,16 +101,14 @@ def _scale(runs: list[Run]) -> str:
 
 def _fixed(run: Run) -> bool:
     """Whether the data sets are the same for every seed, unlike clients."""
-    config = run.job.config
-    return (config.get("task") or {}).get("kind") != "images" and config.get("partition") is None
+    return lookup(run.job.config, "task.kind") != "images" and run.job.config.get("partition") is None
 
 
 def _draw_map(axes: style.Axes, runs: list[Run]) -> None:
     shown = runs if _fixed(runs[0]) else runs[:1]
     matrix, result = np.mean([matrix_of(run) for run in shown], axis=0), shown[0].result
     groups = result.get("groups")
-    blank = np.eye(len(matrix), dtype=bool)
-    image = draw_map(axes, np.ma.masked_array(matrix, blank), groups, cmap="cividis")
+    image = draw_map(axes, np.ma.masked_array(matrix, np.eye(len(matrix), dtype=bool)), groups, cmap="cividis")
     if len(matrix) <= _MAX_NAMED:
         _write_numbers(axes, image, result["names"])
     else:
@@ -188,3 +185,66 @@ def _looks(ways: list[str]) -> dict[str, dict[str, Any]]:
     marked = dict.fromkeys(way for way in ways if way != EXACT)
     looks |= {way: {"ls": "-", "marker": "osD^vP"[i % 6]} for i, way in enumerate(marked)}
     return {way: {"lw": 1.5, "ms": 5, **look} for way, look in looks.items()}
+
+
+def by_setting(runs: Sequence[Run]) -> dict[str, dict[int, Run]]:
+    """Title -> seed -> run, in their order. An exact distance has neither S, K nor t, so it counts once.
+
+    Raises :class:`UserError` for runs that measured no distances.
+    """
+    only_matrices(runs)
+    several = len({run.job.task for run in runs}) > 1
+    found: dict[str, dict[int, Run]] = {}
+    for run, other in zip(runs, others([run.job for run in runs], MATRIX_KEYS), strict=True):
+        title = ", ".join(filter(None, (run.job.task if several else "", other, name_of(run))))
+        found.setdefault(title, {}).setdefault(run.job.seed, run)
+    return found
+
+
+def only_matrices(runs: Sequence[Run]) -> None:
+    """Raises :class:`UserError` naming a run that measured no distances between data sets."""
+    for run in runs:
+        if run.result.get("kind") != "matrix":
+            raise UserError(f"{run.job.task} {run.job.method}: measured no distances between data sets")
+
+
+def name_of(run: Run) -> str:
+    """``exact``, or ``FedWaD, S=10, K=20, t=0.5``."""
+    if run.result["solver"] == "exact":
+        return "exact"
+    fedwad = lookup(run.job.config, "method.otdd.fedwad") or {}
+    return ", ".join(["FedWaD", *(f"{short}={fedwad.get(key)}" for key, short in FEDWAD.items())])
+
+
+def agreements(runs: Sequence[Run], all_runs: Sequence[Run]) -> list[Agreement]:
+    """Agreement of each non-exact run in ``runs`` with the exact one on the same samples in ``all_runs``; none for
+    samples without an exact run or without an order of distances."""
+    exact = {_samples_of(run): matrix_of(run) for run in all_runs if run.result["solver"] == "exact"}
+    ours = [run for run in runs if run.result["solver"] != "exact" and _samples_of(run) in exact]
+    found = (matrix_agreement(matrix_of(run), exact[_samples_of(run)]) for run in ours)
+    return [agreement for agreement in found if agreement is not None]
+
+
+def _samples_of(run: Run) -> str:
+    """Key shared by runs that measured the same distances between the same samples."""
+    otdd = lookup(run.job.config, "method.otdd") or {}
+    kept = {key: value for key, value in otdd.items() if key not in ("solver", "fedwad", "precision")}
+    data = {key: run.job.config.get(key) for key in ("task", "partition")}
+    return json.dumps([run.job.seed, run.result["names"], kept, data], sort_keys=True)
+
+
+def matrix_agreement(matrix: np.ndarray, exact: np.ndarray) -> Agreement | None:
+    """Agreement of ``matrix`` with ``exact``, both [N, N]; None for N < 3 or if all distances of one are equal."""
+    pairs = np.triu_indices(len(exact), 1)
+    return agreement_of(matrix[pairs], exact[pairs])
+
+
+def matrix_of(run: Run) -> np.ndarray:
+    """Squared distances [N, N]."""
+    return np.array(run.result["matrix"], dtype=float)
+
+
+def pairs_of(run: Run) -> list[tuple[str, str, float]]:
+    """(name, name, squared distance) of each pair of data sets."""
+    names, matrix = run.result["names"], matrix_of(run)
+    return [(names[i], names[j], matrix[i, j]) for i, j in zip(*np.triu_indices(len(names), 1), strict=True)]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.render.table_model import ColumnGroup, TableRow
 from knot_runner.report.render.text import signed_with_half
-from knot_runner.report.row_keys import RowSetting
 from knot_runner.report.run_folders import Run
+from knot_runner.report.run_rows import RowSetting
 from knot_runner.report.statistics.intervals import mean_interval
-from knot_runner.report.tables.federated.chilling import LearningCurve, short_of_goal
+from knot_runner.report.tables.chilling import LearningCurve, short_of_goal
 from knot_runner.report.tables.footnotes import absences, finished, sources
 from knot_runner.util.messages import counted
 
@@ -38,12 +38,9 @@ def paper_number(
     row = printed_row(table, case, key)
     if table is None or row is None or name not in table["columns"]:
         return None, ""
-    marks = (
-        mark
-        for mark, slip in slips.items()
-        if (slip["case"], slip["T"]) == (case, key.temperature) and name in slip["columns"]
-    )
-    return row[table["columns"].index(name)], "".join(marks)
+    own = [mark for mark, slip in slips.items() if (slip["case"], slip["T"]) == (case, key.temperature)]
+    marks = "".join(mark for mark in own if name in slips[mark]["columns"])
+    return row[table["columns"].index(name)], marks
 
 
 def errata_of(table: dict[str, Any] | None, cases: Iterable[str], names: Iterable[str]) -> Slips:
@@ -53,11 +50,6 @@ def errata_of(table: dict[str, Any] | None, cases: Iterable[str], names: Iterabl
     return dict(zip("abcdefgh", there, strict=False))
 
 
-def errata_lines(slips: Slips) -> list[str]:
-    """One line per mark."""
-    return [f"{mark}: {slip['case']}, T={slip['T']:g}: {slip['text']}." for mark, slip in slips.items()]
-
-
 def same_data(runs: Iterable[Run], table: dict[str, Any] | None, case: str) -> bool:
     """Whether our data have the paper's number of classes and at least half as many training images."""
     facts = table["cases"].get(case) if table else None
@@ -65,23 +57,6 @@ def same_data(runs: Iterable[Run], table: dict[str, Any] | None, case: str) -> b
         len(run.result["labels"]["names"]) == facts["classes"]
         and run.result["datasets"]["train"] >= MIN_SHARE * facts["images"]
         for run in finished(runs)
-    )
-
-
-# --------------------------------------------------------------------------------------------------- lines below
-
-
-def shown_round(select: str) -> str:
-    """A line on the round that accuracy and losses are taken from."""
-    return "Shown: the last round." if select == "final" else "Shown: the round of best accuracy."
-
-
-def goal(target: float | str) -> str:
-    """The target accuracy as text."""
-    return (
-        "Target: the best accuracy of the T=4 run of the same seed."
-        if target == "best_of_T4"
-        else f"Target: accuracy {100 * float(target):g}%."
     )
 
 
@@ -96,7 +71,7 @@ def controlled(case: str, rows: pd.DataFrame) -> list[str]:
         gaps = (rounds[twin] - rounds[key]).dropna().tolist() if twin in rounds else []
         if gaps:
             mean, half = mean_interval(gaps)
-            less = f"{signed_with_half(mean, half, 1)} ({counted(len(gaps), 'seed')})"
+            less = f"{signed_with_half(mean, half)} ({counted(len(gaps), 'seed')})"
             lines.append(f"{case}: rounds of {twin.name} less those of {key.name}: {less}.")
         else:
             lines.append(f"{case}: {twin.name} and {key.name} have no seed in which both reach the target.")

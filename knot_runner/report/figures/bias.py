@@ -12,8 +12,8 @@ import numpy as np
 from knot_runner.report import paper_tables, run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.render.text import plain
-from knot_runner.report.row_keys import runs_with
 from knot_runner.report.run_folders import Run
+from knot_runner.report.run_rows import runs_with
 from knot_runner.report.series import Numbers
 
 if TYPE_CHECKING:

@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.render.text import signed, signed_with_half
 from knot_runner.report.statistics.intervals import mean_interval
-from knot_runner.report.tables.federated.clustered_grid import (
-    BY_IMAGES,
-    PRINTED,
-    GridColumn,
-    GridRow,
-    by_column,
-    examples_called,
-    grid_columns,
-    in_words,
-    printed_pair,
-)
+from knot_runner.report.tables import clustered_grid as grid
 from knot_runner.util.messages import counted
 
 if TYPE_CHECKING:
@@ -46,11 +36,12 @@ class Gain:
     @property
     def band(self) -> str:
         """``+12.3 ± 4.5``."""
-        return signed_with_half(self.mean, self.half, 1)
+        return signed_with_half(self.mean, self.half)
 
 
-def gain(accuracies: pd.DataFrame, place: GridColumn, table: dict[str, Any] | None) -> Gain | None:
-    """Gain of ``place`` over vanilla in the ``accuracies`` (:func:`by_column`) of one algorithm; None without a pair.
+def gain(accuracies: pd.DataFrame, place: grid.GridColumn, table: dict[str, Any] | None) -> Gain | None:
+    """Gain of ``place`` over vanilla in the ``accuracies`` (:func:`grid.by_column`) of one algorithm; None without
+    a pair.
 
     Each seed's mean is over the client numbers with the most seeds, so that all seeds average the same ones.
     """
@@ -65,22 +56,19 @@ def gain(accuracies: pd.DataFrame, place: GridColumn, table: dict[str, Any] | No
     return Gain(mean, half, clients, kept.shape[1], _printed_gain(table, kept.index, place))
 
 
-def _printed_gain(table: dict[str, Any] | None, rows: Sequence[GridRow], place: GridColumn) -> float | None:
-    both = [(printed_pair(table, line, place), printed_pair(table, line, place.vanilla)) for line in rows]
+def _printed_gain(table: dict[str, Any] | None, rows: Sequence[grid.GridRow], place: grid.GridColumn) -> float | None:
+    both = [(grid.printed_pair(table, line, place), grid.printed_pair(table, line, place.vanilla)) for line in rows]
     gains = [ours[0] - plain[0] for ours, plain in both if ours and plain]
     return statistics.fmean(gains) if len(gains) == len(rows) else None
 
 
-# ----------------------------------------------------------------------------------------------------------- sentences
-
-
 def gain_sentences(frame: pd.DataFrame, table: dict[str, Any] | None) -> list[str]:
     """Footnotes for each data set and structure."""
-    columns, lines = grid_columns(frame), []
+    columns, lines = grid.grid_columns(frame), []
     for (data, other), rows in frame.groupby(["data", "other"], sort=False):
         for structure in dict.fromkeys(place.structure for place in columns):
             own = [place for place in columns if place.structure == structure and place != place.vanilla]
-            title = f"{data}{f' ({other})' if other else ''}, {in_words(structure)}"
+            title = f"{data}{f' ({other})' if other else ''}, {grid.in_words(structure)}"
             claim = table["claims"].get(structure, "") if table else ""
             lines += _on_gains(title, rows, own, table, claim)
             lines += _average(f"{title}: adjusted Rand index to the planted groups", rows, own, "ari", 2)
@@ -89,15 +77,15 @@ def gain_sentences(frame: pd.DataFrame, table: dict[str, Any] | None) -> list[st
 
 
 def _on_gains(
-    title: str, rows: pd.DataFrame, own: Sequence[GridColumn], table: dict[str, Any] | None, claim: str
+    title: str, rows: pd.DataFrame, own: Sequence[grid.GridColumn], table: dict[str, Any] | None, claim: str
 ) -> list[str]:
     """A line per algorithm on its first column (affinity at the smallest support, if run), and one on all algorithms:
     how much of the mean gain remains when every image has equal weight."""
     lines: list[str] = []
     means: list[tuple[float, float]] = []
     for algorithm, members in rows.groupby("algorithm", sort=False):
-        accuracies = [by_column(members, weighting) for weighting in (PRINTED, BY_IMAGES)]
-        examples = examples_called(members)
+        accuracies = [grid.by_column(members, weighting) for weighting in (grid.PRINTED, grid.BY_IMAGES)]
+        examples = grid.examples_called(members)
         both = {place: [gain(one, place, table) for one in accuracies] for place in own}
         pairs = {place: (first, second) for place, (first, second) in both.items() if first and second}
         means += [(first.mean, second.mean) for first, second in pairs.values()]
@@ -109,12 +97,12 @@ def _on_gains(
         first, second = map(statistics.fmean, zip(*means, strict=True))
         left = f" ({100 * second / first:.0f}% of it)" if first > 0.05 else ""
         paper_claim = f" The paper: {claim}." if claim else ""
-        mean = f"mean gain {signed(first, 1)} points, by {examples_called(rows)} {signed(second, 1)}{left}"
+        mean = f"mean gain {signed(first, 1)} points, by {grid.examples_called(rows)} {signed(second, 1)}{left}"
         lines.append(f"{title}, all algorithms: {mean}.{paper_claim}")
     return lines
 
 
-def _average(title: str, rows: pd.DataFrame, own: Sequence[GridColumn], measure: str, digits: int) -> list[str]:
+def _average(title: str, rows: pd.DataFrame, own: Sequence[grid.GridColumn], measure: str, digits: int) -> list[str]:
     """A line on the mean of ``measure`` over clusterings: one per number of clients and seed, since all algorithms
     share them."""
     there = rows.dropna(subset=[measure]).drop_duplicates(["key", "clients", "seed"], keep="last")

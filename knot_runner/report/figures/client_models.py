@@ -1,0 +1,208 @@
+"""Figures of clients' own models: ID against OOD accuracy along fine-tuning or a soup, loss landscapes in the plane of
+fine-tuning, and whose update helps whom; heat maps of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from knot_runner.records import CLIENTS_FILE
+from knot_runner.report import run_folders
+from knot_runner.report.figures import style
+from knot_runner.report.figures.output import type_size
+from knot_runner.report.render.text import plain
+from knot_runner.report.run_folders import Run
+from knot_runner.report.run_rows import runs_with
+from knot_runner.report.series import Numbers
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ID_OOD_NOTE = (
+    "ID: each client's own model on its own test examples; OOD: on every other client's, all alike; means over clients "
+    "and seeds. Star: the model of the last round, which every line begins at; towards the upper right is better."
+)
+
+
+@style.figure_of
+def id_ood_figure(runs: list[Run], command: str) -> style.Drawing:
+    """ID against OOD accuracy of every measured point, a line per method, means over seeds. The ends of the lines come
+    back as lines of text; every point of every seed goes into a CSV."""
+    having = runs_with(runs, "personalisation", f"personal models; method=soup or finetune has (made by: {command})")
+    groups = style.by_name(having)
+    made, (axes,) = style.panels(1, 8.2, 5.0)
+    lines, numbers = [], []
+    for number, (name, members) in enumerate(groups.items()):
+        curve = _curve(members)
+        axes.plot(*(100 * curve.T), marker="o", ms=3.5, lw=1.5, color=style.nth_colour(number), label=name)
+        end = 100 * curve[-1]
+        lines.append(f"{name}: ends at ID {end[1]:.2f}%, OOD {end[0]:.2f}%, from ID {100 * curve[0, 1]:.2f}%")
+        for run in members:
+            for point in run.result["personalisation"]["points"]:
+                numbers.append((name, run.job.seed, point["step"], point["alpha"], *_pair(point)))
+    start = 100 * np.mean([_pair(run.result["personalisation"]["start"]) for run in having], axis=0)
+    axes.plot(*start, marker="*", ms=type_size(15), color="black", ls="", label="last round", zorder=5)
+    axes.margins(0.08)  # the star lies in a corner, whole
+    axes.set(xlabel="OOD accuracy (%)", ylabel="ID accuracy (%)")
+    style.side_legend(made, [axes], loc="outside right center")
+    heads = ("method", "seed", "step", "alpha", "ood_accuracy", "id_accuracy")
+    title = f"{runs[0].job.task}: clients' own models in and out of distribution"
+    notes = [ID_OOD_NOTE, f"Seeds {style.seed_list(having)}."]
+    return style.Drawing(made, title, notes, lines, Numbers(heads, numbers))
+
+
+def _curve(members: Sequence[Run]) -> np.ndarray:
+    """[points + 1, 2] (OOD, ID), the last round's first, then by weight and time; the mean over seeds."""
+    curves = []
+    for run in members:
+        facts = run.result["personalisation"]
+        points = sorted(facts["points"], key=lambda point: (point["step"], point["alpha"]))
+        curves.append([_pair(facts["start"]), *(_pair(point) for point in points)])
+    return np.mean(curves, axis=0)
+
+
+def _pair(point: dict[str, Any]) -> tuple[float, float]:
+    return point["ood_accuracy"], point["id_accuracy"]
+
+
+PARTS = ("own test examples", "the other clients'")
+NAMES = ("x", "y", "loss", "path", "segment")
+LANDSCAPE_NOTE = (
+    "Mean loss (nats) of theta_0 + x b1 + y b2: b1 leads from the model of the last round (star) to the last save of "
+    "its fine-tuning (line with points, as projected), b2 to a save between, orthogonal and as long. Dashed: the soup. "
+    "Triangle: the least loss of the grid; small crosses: other minima of the grid."
+)
+
+
+@style.figure_of(reads=(CLIENTS_FILE,))
+def landscape_figure(runs: list[Run], command: str) -> style.Drawing:
+    """Contours of the loss over the plane of two clients' fine-tuning, a row per client: on its own test examples, and
+    on the others', all clients alike. The first run that has landscapes is drawn."""
+    run = runs_with(runs, "personalisation.landscape", f"landscapes; method=landscape has (made by: {command})")[0]
+    arrays = run_folders.arrays(run, CLIENTS_FILE, command)
+    facts = run.result["personalisation"]["landscape"]
+    made, grid = style.panels(2 * len(facts), 5.4, 4.3, across=2)
+    lines, numbers = [], []
+    for row, one in enumerate(facts):
+        with run_folders.refuse_damage(run, CLIENTS_FILE, command):
+            own = {name: arrays[f"landscape/{one['client']}/{name}"] for name in NAMES}
+        for part, what in enumerate(PARTS):
+            shown = _draw(grid[2 * row + part], own, part)
+            grid[2 * row + part].set(title=f"client {one['client']}: loss on {what}", xlabel="x", ylabel="y")
+            made.colorbar(shown, ax=grid[2 * row + part])
+        lines.append(_line(one, own))
+        for i, y in enumerate(own["y"]):
+            numbers += [(one["client"], x, y, *own["loss"][i, j]) for j, x in enumerate(own["x"])]
+    heads = ("client", "x", "y", "own", "others")
+    title = f"{run.job.task}: landscapes of two clients' fine-tuning, seed {run.job.seed}"
+    return style.Drawing(made, title, [LANDSCAPE_NOTE], lines, Numbers(heads, numbers))
+
+
+def grid_minima(loss: np.ndarray) -> list[tuple[int, int]]:
+    """(row, column) of the points [H, W] that are lower than all their neighbours, up to eight; the lowest first."""
+    rows, columns = loss.shape
+    found = []
+    for i in range(rows):
+        for j in range(columns):
+            around = loss[max(i - 1, 0) : i + 2, max(j - 1, 0) : j + 2]
+            if loss[i, j] == around.min() and (around == loss[i, j]).sum() == 1:
+                found.append((i, j))
+    return sorted(found, key=lambda place: loss[place])
+
+
+def _draw(axes: Axes, own: Mapping[str, np.ndarray], part: int) -> Any:
+    loss = own["loss"][:, :, part]
+    top = float(np.quantile(loss, 0.95))  # the corners would take all levels
+    levels = np.linspace(float(loss.min()), top, 18)
+    shown = axes.contourf(own["x"], own["y"], loss, levels=levels, cmap="viridis_r", extend="max")
+    axes.plot([0, 1], [0, 0], ls="--", color="white", lw=1.3)
+    axes.plot(own["path"][:, 0], own["path"][:, 1], marker="o", ms=3, lw=1.2, color="black")
+    axes.plot(0, 0, marker="*", ms=13, color="white", mec="black", ls="")
+    for number, (i, j) in enumerate(grid_minima(loss)):
+        look = {"marker": "v", "ms": 9} if number == 0 else {"marker": "x", "ms": 6}
+        axes.plot(own["x"][j], own["y"][i], color=style.PALETTE[2], mec="white" if number == 0 else None, ls="", **look)
+    return shown
+
+
+def _line(one: Mapping[str, Any], own: Mapping[str, np.ndarray]) -> str:
+    ends = own["segment"][[0, -1]]
+    return (
+        f"client {one['client']}: loss on its own {ends[0, 0]:.3f} -> {ends[1, 0]:.3f}, on the others' "
+        f"{ends[0, 1]:.3f} -> {ends[1, 1]:.3f}; above the line between the ends by at most {one['barrier']:+.3f}, "
+        f"{one['barrier_others']:+.3f}; the path lies up to {own['path'][:, 2].max():.2f} lengths off the plane"
+    )
+
+
+TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose update it has. Blue below 0, red above."
+
+
+@style.figure_of(reads=(CLIENTS_FILE,))
+def transfer_figure(runs: list[Run], command: str) -> style.Drawing:
+    """A map of lambda [K, K] per setting, of its first seed, clients sorted by group; the means over all seeds come
+    back as lines. Raises :class:`UserError` for runs without a transfer matrix."""
+    having = runs_with(runs, "personalisation.transfer", "a transfer matrix; method=transfer_matrix learns one")
+    found = style.by_name(having)
+    made, grid = style.panels(len(found), 3.9, 3.7)
+    lines, rows = [], []
+    for axes, (title, seeds) in zip(grid, found.items(), strict=True):
+        first = min(seeds, key=lambda run: run.job.seed)
+        matrix, groups = transfer_matrix(first, command)
+        reach = float(np.quantile(np.abs(matrix), 0.99)) or 1.0  # a few large ones would leave the others pale
+        listed = None if groups is None else groups.tolist()
+        draw_map(axes, matrix, listed, cmap="RdBu_r", vmin=-reach, vmax=reach)
+        mark_clients(axes, listed, xlabel="update of client")
+        axes.set_title(plain(title), fontsize=type_size(9), wrap=True)
+        lines.append(f"{title}: {_transfer_means(seeds)}")
+        rows += [(title, first.job.seed, *pair, float(value)) for pair, value in np.ndenumerate(matrix)]
+    numbers = Numbers(("setting", "seed", "client", "update of", "lambda"), rows, digits=8)
+    return style.Drawing(made, "Weights of clients' updates", [TRANSFER_NOTE], lines, numbers)
+
+
+def transfer_matrix(run: Run, command: str = "") -> tuple[np.ndarray, np.ndarray | None]:
+    """lambda [K, K] and the groups [K] of the clients, where there are any. Raises :class:`UserError`."""
+    stored = run_folders.arrays(run, CLIENTS_FILE, command)
+    with run_folders.refuse_damage(run, CLIENTS_FILE, command):
+        matrix, groups = stored["lambda"], stored.get("groups")
+        run_folders.demand(matrix.ndim == 2 and len(matrix) == matrix.shape[1] and np.isfinite(matrix).all())
+        run_folders.demand(groups is None or groups.shape == (len(matrix),))
+    return matrix, groups
+
+
+def _transfer_means(runs: list[Run]) -> str:
+    """Mean over seeds of what the results say."""
+    facts = [run.result["personalisation"]["transfer"] for run in runs]
+    names = {"own": "own", "others": "others", "within": "within groups", "across": "across groups", "auc": "AUC"}
+    known = {key: [one[key] for one in facts if one.get(key) is not None] for key in names}
+    return ", ".join(f"{names[key]} {np.mean(values):.3f}" for key, values in known.items() if values)
+
+
+def draw_map(axes: Axes, matrix: np.ndarray, groups: Sequence[int] | None, **look: Any) -> Any:
+    """``matrix`` [N, N] in colours of ``look`` with a bar beside it, sorted by ``groups`` [N] where there are any;
+    returns the image."""
+    if groups is not None:
+        order = np.argsort(groups, kind="stable")
+        matrix = matrix[np.ix_(order, order)]
+    image = axes.imshow(matrix, **look)
+    axes.figure.colorbar(image, ax=axes, shrink=0.75)
+    axes.spines[:].set_visible(False)
+    return image
+
+
+def mark_clients(axes: Axes, groups: Sequence[int] | None, xlabel: str = "client") -> None:
+    """Labels of the axes: of clients, or of their ``groups``, with lines between these and their numbers."""
+    if groups is None:
+        axes.set(xlabel=xlabel, ylabel="client")
+        axes.locator_params(integer=True)
+        return
+    ends = np.flatnonzero(np.diff(sorted(groups))) + 1
+    for end in ends:
+        axes.axvline(end - 0.5, color="white", lw=1)
+        axes.axhline(end - 0.5, color="white", lw=1)
+    edges = np.array([0, *ends, len(groups)])
+    middles, label = (edges[:-1] + edges[1:] - 1) / 2, "clients by planted group"
+    axes.set_xticks(middles, sorted(set(groups)))
+    axes.set_yticks(middles, sorted(set(groups)))
+    axes.set(xlabel=label, ylabel=label)
+    axes.tick_params(length=0)

@@ -1,1 +1,0 @@
-"""Figures of federated distances, of distances between data sets, and of coresets."""

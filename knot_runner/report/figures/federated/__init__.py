@@ -1,1 +1,0 @@
-"""Figures of federated runs: rounds, partitions, temperature probes, clients' own models."""

@@ -1,1 +1,0 @@
-"""Figures of KNOT: teachers' bias, predictions, vectors, the generalisation bound."""

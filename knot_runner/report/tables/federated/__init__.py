@@ -1,1 +1,0 @@
-"""Tables of federated runs: by temperature (FLex&Chill) and of clustered clients (FedWaD)."""

@@ -1,1 +1,0 @@
-"""Tables of methods x data sets, with baselines and gains, and of local models."""
