@@ -8,7 +8,7 @@ import pytest
 from knot_runner.cli import main as cli
 from knot_runner.cli.verbs import check, compare
 from knot_runner.methods.weighting import WEIGHTINGS
-from knot_runner.util.help_text import wrapped
+from knot_runner.util.messages import wrapped
 from tests import fuzz_commands
 
 

@@ -11,8 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from knot_runner import provenance
-from knot_runner.bundles.manifest import FORMAT, MANIFEST, MAX_FILE, Manifest, PackedFile, PackedRun
-from knot_runner.bundles.ustar import archive_bytes
+from knot_runner.bundles.manifest import FORMAT, MANIFEST, MAX_FILE, Manifest, PackedFile, PackedRun, archive_bytes
 from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE, is_sealed, read_record, read_result
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic

@@ -23,10 +23,9 @@ from knot_runner.records import lock_of, lock_of_sweep, read_result
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.report.render.terminal import output
 from knot_runner.sweeps import leftovers
-from knot_runner.sweeps.board import Board
+from knot_runner.sweeps.board import EXIT_FAILED, EXIT_USER_ERROR, Board, sweep_summary
 from knot_runner.sweeps.plan import Plan, new_plan, read_outcomes, write_plan
 from knot_runner.sweeps.state import clear_failure, status
-from knot_runner.sweeps.summary import EXIT_FAILED, EXIT_USER_ERROR, sweep_summary
 from knot_runner.sweeps.task import Outcome
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import locked, require_writable

@@ -9,8 +9,7 @@ import sys
 from knot_runner import __version__
 from knot_runner.composing.flags import joined_flags
 from knot_runner.util.errors import UserError, nearest
-from knot_runner.util.help_text import print_help
-from knot_runner.util.messages import LOGGER, messages_to, print_on_stderr
+from knot_runner.util.messages import LOGGER, messages_to, print_help, print_on_stderr
 from knot_runner.util.processes import ended_by_sigterm, main_left_alone, on_sigterm
 from knot_runner.util.streams import lasting, print_safely
 

@@ -30,7 +30,7 @@ from knot_runner.composing.overrides import (
 )
 from knot_runner.metrics import METRICS
 from knot_runner.records import read_result
-from knot_runner.sweeps.summary import EXIT_FAILED, EXIT_USER_ERROR
+from knot_runner.sweeps.board import EXIT_FAILED, EXIT_USER_ERROR
 from knot_runner.util.errors import UserError, require_extra
 from knot_runner.util.messages import LOGGER, messages_to
 

@@ -1,11 +1,13 @@
 """One job of a sweep in its own process: takes its lock, logs, builds its context and records failures in its
-folder."""
+folder. Of several GPUs it takes one, under any launcher."""
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
+import itertools
 import os
+import socket
 import sys
 import time
 import traceback
@@ -16,10 +18,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from knot_runner.composing.job import ComposedJob, job_of
+from knot_runner.config.settings import Settings
 from knot_runner.pipelines.context import Services, run_context
 from knot_runner.pipelines.runs.single_run import finished_result, run_locked
 from knot_runner.records import lock_of
-from knot_runner.sweeps.devices import leased
 from knot_runner.sweeps.plan import STOP, Plan, read_plan
 from knot_runner.sweeps.state import JOB_LOG, Kind, ProgressFile, SweepState, clear_failure, write_failure
 from knot_runner.util.errors import DiskFullError, UserError
@@ -143,3 +145,29 @@ def _log(folder: Path, own_process: bool) -> Iterator[TextIO]:
             redirect_output(log)
             faulthandler.enable(log)
         yield log
+
+
+@contextlib.contextmanager
+def leased(settings: Settings) -> Iterator[str]:
+    """Yield the device of this job and hold it while the job runs: the first of the ``hardware.devices`` with the
+    fewest jobs of this machine and ``paths.out``; ``hardware.device`` if that list is empty."""
+    devices = settings.hardware.devices
+    if not devices:
+        yield settings.hardware.device
+        return
+    folder = Path(settings.paths.out) / ".locks" / "devices"
+    with contextlib.ExitStack() as stack:
+        yield next(
+            device
+            for turn in itertools.count()
+            for device in devices
+            if _taken(stack, folder / f"{socket.gethostname()}-{device.replace(':', '')}-{turn}")
+        )
+
+
+def _taken(stack: contextlib.ExitStack, path: Path) -> bool:
+    try:
+        stack.enter_context(locked(path, wait=False))
+    except BusyError:
+        return False
+    return True

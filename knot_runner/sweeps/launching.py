@@ -20,9 +20,8 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from knot_runner.composing.job import ComposedJob
-from knot_runner.sweeps.fused import Fused
+from knot_runner.sweeps.launchers import Fused, RayLauncher
 from knot_runner.sweeps.plan import PATIENT, Plan, write_outcomes
-from knot_runner.sweeps.ray_launcher import RayLauncher
 from knot_runner.sweeps.task import Outcome, run_task
 
 #: Hydra accepts plug-ins from the package ``hydra_plugins`` only, which only an installed distribution can extend.

@@ -6,9 +6,9 @@ import pytest
 
 from knot_runner.records import write_result
 from knot_runner.sweeps import job, launching, task
+from knot_runner.sweeps.board import sweep_summary
 from knot_runner.sweeps.plan import PATIENT, STOP, read_outcomes
 from knot_runner.sweeps.state import read_failure, write_failure
-from knot_runner.sweeps.summary import sweep_summary
 from tests.sweep.planned import composed, planned, pretended
 
 # ------------------------------------------------------------------------------------------------- Hydra's launchers

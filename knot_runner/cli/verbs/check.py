@@ -16,7 +16,7 @@ from rich.table import Table
 from knot_runner import provenance
 from knot_runner.report.render.terminal import TerminalColumn, listing, output, print_line
 from knot_runner.report.render.text import plain, short_line
-from knot_runner.sweeps.standing import JobState, state_of
+from knot_runner.sweeps.state import JobState, state_of
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.messages import counted
 

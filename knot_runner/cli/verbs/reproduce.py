@@ -47,7 +47,7 @@ class Outcomes:
 
 def reproduce_command(arguments: list[str]) -> int:
     """Run the presets that fit into the time, then print and write the table. Raises :class:`UserError`."""
-    from knot_runner.cli.reproduction.listed import check_typed, chosen_presets
+    from knot_runner.cli.reproduction.candidate import check_typed, chosen_presets
     from knot_runner.composing.overrides import config_dir_of
 
     began = time.monotonic()
@@ -189,7 +189,7 @@ def _too_long(one: Candidate, end: float) -> str:
 
 
 def _carry_out_one(one: Candidate, end: float, outcomes: Outcomes, out: Path) -> None:
-    from knot_runner.cli.reproduction.child import CUT, run_preset
+    from knot_runner.cli.reproduction.candidate import CUT, run_preset
 
     LOGGER.info("%s: %s", one.name, counted(one.left(), "run"))
     began = time.monotonic()

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from knot_runner.config.settings.distil.distil import DistilSettings
 from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
+from knot_runner.config.settings.methods.distil import DistilSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.config.settings.methods.fedwad import (
     CoresetKnnSettings,
@@ -21,8 +21,7 @@ from knot_runner.config.settings.methods.fedwad import (
     DatasetDistanceSettings,
     FederatedDistanceSettings,
 )
-from knot_runner.config.settings.methods.knot import KnotSettings, MutualSettings, TeachersSettings
-from knot_runner.config.settings.methods.probe import ProbeSettings
+from knot_runner.config.settings.methods.knot import KnotSettings, MutualSettings, ProbeSettings, TeachersSettings
 
 
 @dataclass(frozen=True)

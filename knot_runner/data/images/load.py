@@ -11,8 +11,7 @@ import numpy as np
 
 from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.config.settings.families import call
-from knot_runner.data.checksums import DataFolder, open_folder
-from knot_runner.data.file_readers import ALONE, FileReaders
+from knot_runner.data.checksums import ALONE, DataFolder, FileReaders, open_folder
 from knot_runner.data.images.checks import ImageReader, by_part
 from knot_runner.data.images.digits import EMBEDDED_DIGITS, read_digits
 from knot_runner.data.images.geometry import class_points, with_superclasses

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from knot_runner.config.settings import Centralised, Dirichlet, DirichletClients, Iid, Manual, Natural, Pairs, Shards
-from knot_runner.config.settings.families import call
 from knot_runner.data.images.owners import (
     NOBODY,
     apportion,
@@ -19,6 +17,7 @@ from knot_runner.data.images.owners import (
     client_names,
     client_rows,
     follow_training,
+    manual,
     natural,
 )
 from knot_runner.data.tasks import ImageTask, Partition
@@ -203,6 +202,6 @@ PARTITIONS: dict[str, Callable[[Any, ImageTask, np.random.Generator], Partition]
     "dirichlet_clients": _dirichlet_clients,
     "shards": _shards,
     "pairs": _pairs,
-    "manual": partial(call, "knot_runner.data.images.manual:manual"),
+    "manual": manual,
     "centralised": _centralised,
 }

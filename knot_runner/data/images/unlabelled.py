@@ -10,8 +10,7 @@ import numpy as np
 
 from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.config.settings.tasks.images import UNLABELLED_FORMAT, transfer_keys
-from knot_runner.data.checksums import DataFolder
-from knot_runner.data.file_readers import ALONE, FileReaders
+from knot_runner.data.checksums import ALONE, DataFolder, FileReaders
 from knot_runner.data.hub import read_hub_images
 from knot_runner.data.images.decoding import decode_fitted
 from knot_runner.data.images.digits import read_digits, scale

@@ -8,7 +8,7 @@ import dataclasses
 import numpy as np
 
 from knot_runner.config.settings import ImageTaskSettings
-from knot_runner.config.settings.distil.distil import View
+from knot_runner.config.settings.methods.distil import View
 from knot_runner.data.tasks import Images
 
 #: What red, green and blue add to grey (ITU-R BT.601).

@@ -94,7 +94,7 @@ def make_setup(context: RunContext) -> Setup:
         task, network, data, test = read_texts(context)
     partition, held_out = deal_clients(context, task)
     if settings.held_out is not None and settings.held_out.alter is not None:
-        from knot_runner.data.images.altered import alter_clients
+        from knot_runner.data.images.held_out import alter_clients
 
         task, partition = alter_clients(task, partition, settings.held_out.alter, settings.seed)
         data, test = resident(task, task.train), resident(task, task.test)

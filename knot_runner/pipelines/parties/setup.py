@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from knot_runner.config.settings import BiasSettings, DistilSettings, ModelSettings
-from knot_runner.config.settings.distil.distil import RunTeacher
 from knot_runner.config.settings.families import family_of
+from knot_runner.config.settings.methods.distil import RunTeacher
 from knot_runner.data.tasks import PartyTask
 from knot_runner.data.teaching import teaching_parties
 from knot_runner.engine.store import Store
