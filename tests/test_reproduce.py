@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from knot_runner.cli import candidate
+from knot_runner.cli.candidate import CUT
 from knot_runner.cli.main import main
-from knot_runner.cli.reproduction import candidate
-from knot_runner.cli.reproduction.candidate import CUT
 from knot_runner.cli.verbs import reproduce
 from knot_runner.pipelines.context import run_context
 from knot_runner.pipelines.runs.single_run import complete_run

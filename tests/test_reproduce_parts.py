@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from knot_runner.cli.reproduction import candidate
-from knot_runner.cli.reproduction.candidate import CUT, chosen_presets, command_of, listed_presets, run_for
-from knot_runner.cli.reproduction.results import PresetRow, data_text, guide_link, results_markdown
+from knot_runner.cli import candidate
+from knot_runner.cli.candidate import CUT, chosen_presets, command_of, listed_presets, run_for
+from knot_runner.cli.reproduced import PresetRow, data_text, guide_link, results_markdown
 from knot_runner.cli.verbs import reproduce
 from knot_runner.composing.commands import compose_all
 from knot_runner.util.errors import UserError

@@ -154,7 +154,7 @@ def _sweep(command: Command, code: str | None, console: Console) -> int:
 def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig) -> list[Outcome]:
     """The launcher's outcomes; if it crashes, a warning and an empty list, since the runs' records tell the rest.
     Raises :class:`UserError` if a dependency of the launcher is missing."""
-    from knot_runner.sweeps.launching import launch
+    from knot_runner.sweeps.launchers import launch
 
     try:
         return launch(plan, jobs, launcher)

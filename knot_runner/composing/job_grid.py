@@ -14,7 +14,6 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.composing import hydra_compose
-from knot_runner.composing.catalog import yaml_files
 from knot_runner.composing.fitting import chosen_hardware, chosen_to_fit, deals_nothing, node_of
 from knot_runner.composing.interpolations import check_growth, plain_config
 from knot_runner.composing.job import ComposedJob, job_of
@@ -23,6 +22,7 @@ from knot_runner.composing.override_errors import one_line
 from knot_runner.composing.overrides import parse_overrides
 from knot_runner.config.settings import Misfit
 from knot_runner.config.strict import as_built
+from knot_runner.util.config_yaml import yaml_files
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.messages import LOGGER
 

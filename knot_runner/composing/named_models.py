@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from knot_runner.config.settings.families import family_of_result
-from knot_runner.records import CONFIG_FILE, MODEL_FILE, find_run, is_sealed, read_record, read_result, recorded_config
+from knot_runner.records import (
+    CONFIG_FILE,
+    MODEL_FILE,
+    find_run,
+    is_sealed,
+    read_record,
+    recorded_config,
+    require_result,
+)
 from knot_runner.util.errors import UserError
 
 #: Keys of a method that list models.
@@ -58,9 +66,7 @@ def teacher_run(word: str, config: dict[str, Any]) -> dict[str, Any]:
     """
     out = Path(str((config.get("paths") or {}).get("out", "outputs"))).expanduser()
     folder = find_run(word, out)
-    result = read_result(folder)
-    if result is None:
-        raise UserError(f"{folder}: is no finished run: it has no result.json, or one that is damaged")
+    result = require_result(folder)
     family = family_of_result(result)
     if family is None or not family.ends_with_model:
         raise UserError(f"{folder}: is a run of {result.get('method')}, which ends with no model")

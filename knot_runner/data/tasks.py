@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -123,6 +123,10 @@ class Images:
         """The images at ``rows`` (int [M]), in that order."""
         users, files = (None if array is None else array[rows] for array in (self.users, self.files))
         return Images(self.pixels[rows], self.labels[rows], users, files)
+
+    def unlabelled(self) -> Images:
+        """The same images with every label -1, as in a transfer set (KNOT section 3: its labels are not used)."""
+        return replace(self, labels=np.full(len(self), UNLABELLED, dtype=np.int64))
 
 
 @dataclass(frozen=True, eq=False)

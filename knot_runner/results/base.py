@@ -59,6 +59,16 @@ class TrainTest:
 
 
 @dataclass
+class SplitSizes:
+    """Numbers of examples of one data set; ``role``: of its party."""
+
+    role: str = ""
+    train: Amount | None = None
+    valid: Amount | None = None
+    test: Amount | None = None
+
+
+@dataclass
 class TermFacts:
     """Weight of a loss term, and the initial ratio of the weighted term to the cross-entropy."""
 

@@ -14,20 +14,11 @@ from knot_runner.results.base import (
     Number,
     RunResult,
     Scores,
+    SplitSizes,
     TermFacts,
     TrainTest,
     check_scores,
 )
-
-
-@dataclass
-class SplitSizes:
-    """Numbers of examples of one data set; ``role``: of its party."""
-
-    role: str = ""
-    train: Amount | None = None
-    valid: Amount | None = None
-    test: Amount | None = None
 
 
 @dataclass

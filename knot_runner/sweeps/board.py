@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from knot_runner.composing.job import ComposedJob
+from knot_runner.config.strict import by_key
 from knot_runner.metrics import METRICS
 from knot_runner.records import read_result
 from knot_runner.report.render.text import duration
@@ -195,8 +196,6 @@ def _cause(job: ComposedJob) -> str:
 
 def _grouped(causes: Sequence[tuple[str, str]]) -> list[str]:
     """One line per distinct cause, from (title, cause) of each job: an error common to a grid is printed once."""
-    titles_by_cause: dict[str, list[str]] = {}
-    for title, text in causes:
-        titles_by_cause.setdefault(text, []).append(title)
+    titles_by_cause = by_key((text, title) for title, text in causes)
     more = {text: f" and {len(titles) - 1} more" if len(titles) > 1 else "" for text, titles in titles_by_cause.items()}
     return [f"  {titles[0]}{more[text]}: {text}" for text, titles in titles_by_cause.items()]

@@ -66,61 +66,50 @@ def attempt(job: ComposedJob, plan: Plan, services: Services | None = None, own_
         return "skipped"
     try:
         with locked(lock_of(job.settings.paths.out, job.run_id), wait=plan.patient):
-            state = _finished(job) or _carried_out(job, plan, services, own_process)
+            # another command may have finished it since this sweep began; raises UserError if that is of other data
+            done = finished_result(run_context(job, lambda *_: None, lambda _: None))
+            state = done["status"] if done else _carried_out(job, plan, services or Services(), own_process)
     except BusyError:
         return "busy"
     except (OSError, UserError) as problem:  # its folder is not writable: record that if possible
-        state = _unwritten(job.folder, problem)
+        state = "failed"
+        with contextlib.suppress(UserError):
+            write_failure(job.folder, _fault(problem), str(problem))
     if state == "failed" and plan.fail_fast:
         plan.mark(STOP)
     return state
-
-
-def _finished(job: ComposedJob) -> SweepState | None:
-    """The job's state if another command has finished it since this sweep began, else None. Raises :class:`UserError`
-    if that result is from other data."""
-    result = finished_result(run_context(job, lambda *_: None, lambda _: None))
-    return result["status"] if result else None
-
-
-def _unwritten(folder: Path, problem: OSError | UserError) -> SweepState:
-    with contextlib.suppress(UserError):
-        write_failure(folder, _fault(problem), str(problem))
-    return "failed"
 
 
 def _fault(problem: OSError | UserError) -> Kind:
     return "disk" if isinstance(problem, DiskFullError) or getattr(problem, "errno", None) in FULL else "user"
 
 
-def _carried_out(job: ComposedJob, plan: Plan, services: Services | None, own_process: bool) -> SweepState:
+def _carried_out(job: ComposedJob, plan: Plan, services: Services, own_process: bool) -> SweepState:
     with _log(job.folder, own_process) as log, ProgressFile(job.folder) as progress:
-        return _logged(job, plan, services or Services(), log, progress)
 
+        def note(text: str) -> None:
+            with contextlib.suppress(OSError):  # disk full: the run itself reports this when it commits
+                print(time.strftime("%H:%M:%S"), text, file=log, flush=True)
 
-def _logged(job: ComposedJob, plan: Plan, services: Services, log: TextIO, progress: ProgressFile) -> SweepState:
-    def note(text: str) -> None:
-        with contextlib.suppress(OSError):  # disk full: the run itself reports this when it commits
-            print(time.strftime("%H:%M:%S"), text, file=log, flush=True)
-
-    context = run_context(job, progress.watch, note, services=services, code=plan.code)
-    # written first, so that the job is known however it ends
-    write_atomic(job.folder / "config.yaml", context.config_yaml)
-    note(f"begin {job.run_id} on {job.settings.hardware.device}, process {os.getpid()}")
-    try:
-        state: SweepState = run_locked(context)["status"]
-    except UserError as problem:
-        return _failed(job.folder, _fault(problem), str(problem), log)
-    except SystemExit as stop:
-        return _failed(job.folder, "exit", f"SystemExit({stop.code!r}) was raised in the job", log)
-    except Ended:  # the driver is being ended; not a failure of this job
-        return "skipped"
-    except Exception as problem:  # a bug or a broken machine: record it and continue the sweep
-        kind: Kind = "memory" if isinstance(problem, MemoryError) or _out_of_memory(problem) else "error"
-        return _failed(job.folder, kind, f"{type(problem).__name__}: {problem}", log)
-    clear_failure(job.folder)
-    note(state)
-    return state
+        context = run_context(job, progress.watch, note, services=services, code=plan.code)
+        # written first, so that the job is known however it ends
+        write_atomic(job.folder / "config.yaml", context.config_yaml)
+        note(f"begin {job.run_id} on {job.settings.hardware.device}, process {os.getpid()}")
+        try:
+            state: SweepState = run_locked(context)["status"]
+        except UserError as problem:
+            return _failed(job.folder, _fault(problem), str(problem), log)
+        except SystemExit as stop:
+            return _failed(job.folder, "exit", f"SystemExit({stop.code!r}) was raised in the job", log)
+        except Ended:  # the driver is being ended; not a failure of this job
+            return "skipped"
+        except Exception as problem:  # a bug or a broken machine: record it and continue the sweep
+            name = type(problem).__name__  # torch has an error of its own, and is not imported here
+            kind: Kind = "memory" if isinstance(problem, MemoryError) or name == "OutOfMemoryError" else "error"
+            return _failed(job.folder, kind, f"{name}: {problem}", log)
+        clear_failure(job.folder)
+        note(state)
+        return state
 
 
 def _failed(folder: Path, kind: Kind, cause: str, log: TextIO) -> SweepState:
@@ -130,10 +119,6 @@ def _failed(folder: Path, kind: Kind, cause: str, log: TextIO) -> SweepState:
         print(f"failed: {cause}", file=log, flush=True)
     write_failure(folder, kind, cause)
     return "failed"
-
-
-def _out_of_memory(problem: Exception) -> bool:
-    return type(problem).__name__ == "OutOfMemoryError"  # torch's, without importing it here
 
 
 @contextlib.contextmanager

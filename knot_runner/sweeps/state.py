@@ -131,14 +131,11 @@ def _read(kind: type[Any], path: Path) -> Any | None:
         return None
 
 
-_Standing = Literal["done", "diverged", "other data", "running", "failed", "stopped", "to do"]
-
-
 @dataclass(frozen=True)
 class JobState:
     """A job's state and a short explanation."""
 
-    standing: _Standing
+    standing: Literal["done", "diverged", "other data", "running", "failed", "stopped", "to do"]
     text: str
 
 

@@ -1,7 +1,7 @@
 """Settings: one dataclass per config group, built strictly (``config/strict.py``) from the composed YAML.
 
-Open ``run.py`` first: one run's settings, whole. ``tasks/``: what is learnt; ``methods/``: by what; ``checks/``: whether
-they fit together.
+Open ``run.py`` first: one run's settings, whole. ``tasks/``: what is learnt; ``methods/``: by what; ``checks/``:
+whether they fit together.
 """
 
 from __future__ import annotations
@@ -57,12 +57,7 @@ from knot_runner.config.settings.methods.server_distillation import (
     LabelDistillation,
     ServerDistillation,
 )
-from knot_runner.config.settings.methods.transport import (
-    EncoderSettings,
-    FedwadSettings,
-    OtddSettings,
-    TextFeatures,
-)
+from knot_runner.config.settings.methods.transport import EncoderSettings, FedwadSettings, OtddSettings, TextFeatures
 from knot_runner.config.settings.networks import (
     CnnSettings,
     ConvSettings,

@@ -107,7 +107,7 @@ def call(name: str, *arguments: Any, **options: Any) -> Any:
     return load(name)(*arguments, **options)
 
 
-register(
+for _family in (
     Family(
         "distillation",
         {"knot": KnotSettings, "mutual": MutualSettings, "teachers": TeachersSettings},
@@ -125,9 +125,7 @@ register(
         ends_with_model=True,
         fusable=True,
         preload=("knot_runner.pipelines.distillation", "torch._dynamo", "transformers.models.bert.modeling_bert"),
-    )
-)
-register(
+    ),
     Family(
         "distil",
         {"distil": DistilSettings},
@@ -142,9 +140,7 @@ register(
         ends_with_model=True,
         fusable=True,
         preload=("knot_runner.pipelines.distillation", "torch._dynamo"),
-    )
-)
-register(
+    ),
     Family(
         "federated",
         dict.fromkeys(FEDERATED_ALGORITHMS, FederatedSettings),
@@ -158,9 +154,7 @@ register(
         holds_out=True,
         ends_with_model=True,
         fusable=True,
-    )
-)
-register(
+    ),
     Family(
         "probe",
         {"temperature_probe": ProbeSettings},
@@ -168,9 +162,7 @@ register(
         run="knot_runner.pipelines.probing:run_probing",
         inspect="knot_runner.pipelines.probing:inspect_probing",
         summary="knot_runner.report.records.run_summary:probe_summary",
-    )
-)
-register(
+    ),
     Family(
         "distance",
         {"federated_distance": FederatedDistanceSettings},
@@ -181,9 +173,7 @@ register(
         preload=("knot_runner.pipelines.distance",),
         on_gpu=False,
         libraries=("pot",),
-    )
-)
-register(
+    ),
     Family(
         "matrix",
         {"dataset_distance": DatasetDistanceSettings},
@@ -195,9 +185,7 @@ register(
         trains=False,
         on_gpu=False,
         libraries=("pot",),
-    )
-)
-register(
+    ),
     Family(
         "coreset",
         {"coreset": CoresetSettings},
@@ -209,9 +197,7 @@ register(
         trains=False,
         on_gpu=False,
         libraries=("pot",),
-    )
-)
-register(
+    ),
     Family(
         "knn",
         {"coreset_knn": CoresetKnnSettings},
@@ -223,5 +209,6 @@ register(
         trains=False,
         on_gpu=False,
         libraries=("pot",),
-    )
-)
+    ),
+):
+    register(_family)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +19,7 @@ from knot_runner.data.images.owners import (
     manual,
     natural,
 )
+from knot_runner.data.splits import named_rng
 from knot_runner.data.tasks import ImageTask, Partition
 from knot_runner.util.errors import UserError, nearest
 
@@ -60,8 +60,7 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
 
 def partition_rng(seed: int, kind: str) -> np.random.Generator:
     """Returns the random generator of a partition of this ``kind``."""
-    digest = hashlib.sha256(f"{seed}/partition/{kind}".encode()).digest()
-    return np.random.default_rng(int.from_bytes(digest[:8], "big"))
+    return named_rng(f"{seed}/partition/{kind}")
 
 
 def partition_by_owner(task: ImageTask, owner: np.ndarray, clients: int, rng: np.random.Generator) -> Partition:

@@ -15,7 +15,7 @@ import torch
 from knot_runner.config.settings import Centralised
 from knot_runner.data.counts import Counts, of_images
 from knot_runner.data.images import Images, ImageTask, Partition, make_partition
-from knot_runner.data.images.geometry import label_space
+from knot_runner.data.images.load import label_space
 from knot_runner.engine.examples import ClientData, ImageData, TextData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import DTYPES
@@ -164,7 +164,7 @@ def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Parti
 
 def _deal_rest(context: RunContext, task: ImageTask | TextPool, share: float) -> tuple[Partition, np.ndarray]:
     """Returns :func:`deal_clients` where ``share`` of the training examples are held out as a transfer set."""
-    from knot_runner.data.images.parties import transfer_rows
+    from knot_runner.data.parties import transfer_rows
 
     settings = context.settings
     kept, taken = transfer_rows(task.train.labels, share, settings.seed)

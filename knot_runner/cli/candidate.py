@@ -13,14 +13,13 @@ from typing import Annotated
 
 from knot_runner.cli.show import references
 from knot_runner.cli.verbs.preset import Preset, preset_of
-from knot_runner.composing.catalog import choices, config_folder
 from knot_runner.composing.override_errors import message_text
 from knot_runner.config.strict import AtMost, build, digest, require
 from knot_runner.data.preflight import missing_data
 from knot_runner.data.sources import data_sets
 from knot_runner.report.claims.verdicts import Verdict, judge
 from knot_runner.sweeps.state import status
-from knot_runner.util.config_yaml import read_config
+from knot_runner.util.config_yaml import choices, config_folder, read_config
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import require_writable
 from knot_runner.util.processes import GRACE_SECONDS, on_sigterm
