@@ -227,11 +227,9 @@ def _distribution(override: Override, config_dir: str | None) -> BaseDistributio
 
 def _grid(study: Study, drawn: Sequence[dict[str, Any]]) -> Command:
     """The runs of trials with the values ``drawn``, as one grid. Raises :class:`UserError`."""
-    jobs = []
-    for params in drawn:
-        own, (command,) = compose_all([*study.words, *_words(params)])
-        jobs += own
-    return Command(None, command.arguments, jobs, command.hydra, True)
+    commands = [compose_all([*study.words, *_words(params)])[1][0] for params in drawn]
+    jobs = [command.jobs[0] for command in commands]
+    return Command(None, commands[0].arguments, jobs, commands[0].hydra, True)
 
 
 def _words(params: dict[str, Any]) -> list[str]:
