@@ -75,6 +75,14 @@ def read_result(folder: Path) -> dict[str, Any] | None:
     return result if isinstance(result, dict) and not problem_of(result, folder) else None
 
 
+def require_result(folder: Path) -> dict[str, Any]:
+    """:func:`read_result` of a run that has to be finished. Raises :class:`UserError`."""
+    result = read_result(folder)
+    if result is None:
+        raise UserError(f"{folder}: is no finished run: it has no result.json, or one that is damaged")
+    return result
+
+
 def find_run(word: str, out: Path) -> Path:
     """The folder that ``word`` names: its path, or the id of a run below ``out``. Raises :class:`UserError`."""
     path = Path(word).expanduser()

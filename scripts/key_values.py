@@ -13,9 +13,6 @@ from typing import Annotated, Any, Literal
 import yaml
 
 from knot_runner.config.settings.checks.fit import UNTRAINED_TASKS
-from knot_runner.config.settings.distil.distil import SCHEDULE_SETTINGS
-from knot_runner.config.settings.distil.synthesis import SYNTHESIS_SETTINGS
-from knot_runner.config.settings.distil.terms import TERM_SETTINGS
 from knot_runner.config.settings.families import METHOD_SETTINGS
 from knot_runner.config.settings.fleet import FleetSettings
 from knot_runner.config.settings.groups import (
@@ -25,9 +22,11 @@ from knot_runner.config.settings.groups import (
     TrackerSettings,
     TrainingSettings,
 )
+from knot_runner.config.settings.methods.distil import SCHEDULE_SETTINGS, SYNTHESIS_SETTINGS
 from knot_runner.config.settings.methods.federated import FederatedTraining
 from knot_runner.config.settings.methods.knot import LOSS_SETTINGS
 from knot_runner.config.settings.methods.personalisation import PERSONALISATION_SETTINGS, EvaluateSettings
+from knot_runner.config.settings.methods.terms import TERM_SETTINGS
 from knot_runner.config.settings.networks import NETWORK_SETTINGS
 from knot_runner.config.settings.partition import PARTITION_SETTINGS, HeldOut, PartyShares
 from knot_runner.config.settings.privacy import UserPrivacySettings

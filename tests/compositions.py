@@ -24,9 +24,9 @@ import torch
 from safetensors.torch import load_file
 
 from knot_runner.cli.main import main
-from knot_runner.composing.catalog import choices
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings.families import family_of
+from knot_runner.util.config_yaml import choices
 from tests.fuzz_commands import NOTES
 
 #: Tasks that are run, and options that make them small.

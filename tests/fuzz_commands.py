@@ -23,9 +23,10 @@ from unittest import mock
 
 from knot_runner.cli import launch
 from knot_runner.cli import main as cli
-from knot_runner.composing.catalog import GROUPS, choices
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.composing.hydra_keys import DEFAULTS
+from knot_runner.composing.override_errors import GROUPS
+from knot_runner.util.config_yaml import choices
 
 #: What Hydra's parser and Python would say.
 FOREIGN = (

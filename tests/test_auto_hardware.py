@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from knot_runner.composing import hardware
+from knot_runner.composing import fitting
 from knot_runner.composing.commands import compose_jobs
 
 FEDERATED = ["task=femnist", "method=fedavg"]
@@ -15,18 +15,18 @@ FEDERATED = ["task=femnist", "method=fedavg"]
 
 @pytest.fixture(params=[None, "Some GPU"])
 def device(request, monkeypatch):
-    monkeypatch.setattr(hardware, "cuda_device", lambda: request.param)
+    monkeypatch.setattr(fitting, "cuda_device", lambda: request.param)
     return request.param
 
 
 @pytest.fixture
 def gpu(monkeypatch):
-    monkeypatch.setattr(hardware, "cuda_device", lambda: "Some GPU")
+    monkeypatch.setattr(fitting, "cuda_device", lambda: "Some GPU")
 
 
 @pytest.fixture
 def nothing_asked(monkeypatch):
-    monkeypatch.setattr(hardware, "cuda_device", lambda: pytest.fail("the device was asked for"))
+    monkeypatch.setattr(fitting, "cuda_device", lambda: pytest.fail("the device was asked for"))
 
 
 def composed(caplog, *overrides):
@@ -113,14 +113,14 @@ class Driver:
 def test_a_device_is_one_that_driver_and_torch_see(monkeypatch, fails, torch_sees_it):
     monkeypatch.setattr("torch.cuda.is_available", lambda: torch_sees_it)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver(fails))
-    found = hardware.cuda_device.__wrapped__()
+    found = fitting.cuda_device.__wrapped__()
     assert found == ("Some GPU" if torch_sees_it and not fails else None)
 
 
 def test_without_a_driver_torch_is_not_imported():
     code = (
-        "import ctypes, sys\nfrom knot_runner.composing import hardware\n"
+        "import ctypes, sys\nfrom knot_runner.composing import fitting\n"
         "def none(name): raise OSError(name)\n"
-        "ctypes.CDLL = none\nassert hardware.cuda_device() is None\nassert 'torch' not in sys.modules\n"
+        "ctypes.CDLL = none\nassert fitting.cuda_device() is None\nassert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

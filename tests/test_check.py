@@ -13,7 +13,7 @@ import pytest
 from knot_runner.cli.verbs.check import check_command, parse_check
 from knot_runner.composing.commands import compose_all
 from knot_runner.records import write_result, write_sealed
-from knot_runner.sweeps.standing import is_locked, state_of
+from knot_runner.sweeps.state import is_locked, state_of
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import locked
 from tests.test_estimate_recorded import federated

@@ -7,8 +7,10 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from knot_runner.composing.catalog import GROUPS, config_folder, describe_yaml
+from knot_runner.cli.verbs.ls import describe_yaml
 from knot_runner.composing.commands import compose_all, compose_jobs, expand_preset
+from knot_runner.composing.override_errors import GROUPS
+from knot_runner.util.config_yaml import config_folder
 from knot_runner.util.errors import UserError
 
 

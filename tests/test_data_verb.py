@@ -11,9 +11,9 @@ from rich.console import Console
 
 from knot_runner.cli.main import main
 from knot_runner.cli.verbs import data
-from knot_runner.composing.catalog import choices, config_folder
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.data.sources import data_sets
+from knot_runner.util.config_yaml import choices, config_folder
 from knot_runner.util.errors import UserError
 from tests.disk import ReadOnly
 from tests.file_server import serving

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from knot_runner.cli.main import main
 from knot_runner.config.settings import build
-from knot_runner.config.settings.distil.synthesis import GeneratorSynthesis
+from knot_runner.config.settings.methods.distil import GeneratorSynthesis
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.examples import normalised, stored_data
 from knot_runner.engine.loop import Place

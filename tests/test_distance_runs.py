@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
-from knot_runner.data.gaussians import draw_gaussians
+from knot_runner.data.embedded import draw_gaussians
 from knot_runner.pipelines import distance
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.distance import distance_draws

@@ -14,7 +14,7 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.data.images.load import load_images
 from knot_runner.data.load import load_task
-from knot_runner.data.teaching import teaching_parties
+from knot_runner.data.parties import teaching_parties
 from knot_runner.methods.distil.distil import plan
 from knot_runner.methods.party import Party
 from knot_runner.util.errors import UserError

@@ -12,7 +12,7 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import BiasSettings
 from knot_runner.data.images.load import load_images
-from knot_runner.data.images.parties import image_parties
+from knot_runner.data.parties import image_parties
 from knot_runner.data.tasks import Images
 from knot_runner.models.network import Network, build_network, feature_reader
 from knot_runner.pipelines.federations.random_images import random_images

@@ -13,7 +13,7 @@ import torch
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import MlpSettings, Stragglers
 from knot_runner.config.settings.partition import PARTITION_SETTINGS
-from knot_runner.data.gaussians import draw_gaussians
+from knot_runner.data.embedded import draw_gaussians
 from knot_runner.data.images.partition import make_partition
 from knot_runner.data.splits import cut_splits, hold_out, limit
 from knot_runner.engine.federated import flat

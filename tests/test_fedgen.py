@@ -9,7 +9,7 @@ import torch
 
 from knot_runner.cli.main import main
 from knot_runner.config.settings import MlpSettings
-from knot_runner.config.settings.methods.algorithm_options import LatentGenerator
+from knot_runner.config.settings.methods.server_distillation import LatentGenerator
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.seeds import generator

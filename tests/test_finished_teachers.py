@@ -10,10 +10,9 @@ import pytest
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import Labels
-from knot_runner.config.settings.distil.distil import RunTeacher
+from knot_runner.config.settings.methods.distil import RunTeacher
 from knot_runner.data.images.load import load_images
-from knot_runner.data.seen import digests_of, example_digests, seen_rows
-from knot_runner.data.tasks import Dataset, Examples, Images, PartyTask
+from knot_runner.data.tasks import Dataset, Examples, Images, PartyTask, digests_of, example_digests, seen_rows
 from knot_runner.pipelines.context import run_context
 from knot_runner.pipelines.distillation import inspect_distillation
 from knot_runner.pipelines.parties import finished_teachers

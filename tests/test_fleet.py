@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from knot_runner.cli.main import main
-from knot_runner.composing.catalog import choices
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.report.records.schema import is_round
+from knot_runner.util.config_yaml import choices
 from knot_runner.util.errors import UserError
 from tests.feddf_runs import run
 from tests.forked import Forked, reached

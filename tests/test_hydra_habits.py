@@ -11,7 +11,7 @@ import yaml
 
 import knot_runner
 from knot_runner.cli import hydra_flags
-from knot_runner.cli.completion import complete_shell, suggestions
+from knot_runner.cli.hydra_flags import complete_shell, suggestions
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.composing.flags import INFO, LONG, NOT_HONOURED, joined_flags, usual_overrides

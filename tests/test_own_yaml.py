@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from knot_runner.composing import own_yaml
-from knot_runner.composing.catalog import config_folder
 from knot_runner.composing.commands import compose_all
+from knot_runner.util.config_yaml import config_folder
 from tests.test_command_line import refusal
 
 TARGET = "_target_: os.system"

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from knot_runner.composing.catalog import config_folder
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.report.run_rows import lookup
+from knot_runner.util.config_yaml import config_folder
 
 EXPERIMENTS = {path.stem: yaml.safe_load(path.read_text()) for path in (config_folder() / "experiment").glob("*.yaml")}
 

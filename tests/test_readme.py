@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from knot_runner.cli.main import main
-from knot_runner.composing.catalog import config_folder
 from knot_runner.composing.commands import compose_all
+from knot_runner.util.config_yaml import config_folder
 from tests.sweep.grids import LAUNCHERS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from knot_runner.cli import candidate
+from knot_runner.cli.candidate import CUT
 from knot_runner.cli.main import main
-from knot_runner.cli.reproduction import child
-from knot_runner.cli.reproduction.child import CUT
 from knot_runner.cli.verbs import reproduce
 from knot_runner.pipelines.context import run_context
 from knot_runner.pipelines.runs.single_run import complete_run
@@ -35,7 +35,7 @@ def made(monkeypatch):
             complete_run(run_context(job, lambda *_: None, lambda _: None))
         return found.code if found.most >= 4 else CUT
 
-    monkeypatch.setattr(child, "run_preset", here)
+    monkeypatch.setattr(candidate, "run_preset", here)
     monkeypatch.delenv("KNOT_DATA", raising=False)
     return found
 
@@ -109,7 +109,7 @@ def test_a_failure_is_a_line_and_the_others_go_on(folder, made, capsys, monkeypa
     def refused(one, seconds):
         raise UserError("no place")
 
-    monkeypatch.setattr(child, "run_preset", refused)
+    monkeypatch.setattr(candidate, "run_preset", refused)
     _, err, _ = reproduced(folder, capsys, "quick", "seed=5", code=1)
     assert err[-1] == "knot-runner: quick: no place"
 
@@ -124,7 +124,7 @@ def test_a_preset_that_was_cut_before_its_first_run_ended_is_said(folder, made, 
 def test_a_command_that_is_ended_leaves_its_table(folder, made, capsys, monkeypatch):
     """SIGTERM after three of four runs: what it calls before the process leaves (``util.processes``)."""
     made.most = 3
-    here = child.run_preset
+    here = candidate.run_preset
 
     def ended(one, seconds):
         here(one, seconds)
@@ -132,7 +132,7 @@ def test_a_command_that_is_ended_leaves_its_table(folder, made, capsys, monkeypa
             action()
         raise SystemExit(processes.TERMINATED)
 
-    monkeypatch.setattr(child, "run_preset", ended)
+    monkeypatch.setattr(candidate, "run_preset", ended)
     with pytest.raises(SystemExit):
         reproduced(folder, capsys, "quick", "slow", "--hours=1")
     table = (folder / "out" / "reproduced.md").read_text().splitlines()

@@ -10,10 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from knot_runner.cli.reproduction import candidate, child
-from knot_runner.cli.reproduction.child import CUT, command_of, run_for
-from knot_runner.cli.reproduction.listed import chosen_presets, listed_presets
-from knot_runner.cli.reproduction.results import PresetRow, data_text, guide_link, results_markdown
+from knot_runner.cli import candidate
+from knot_runner.cli.candidate import CUT, chosen_presets, command_of, listed_presets, run_for
+from knot_runner.cli.reproduced import PresetRow, data_text, guide_link, results_markdown
 from knot_runner.cli.verbs import reproduce
 from knot_runner.composing.commands import compose_all
 from knot_runner.util.errors import UserError
@@ -89,7 +88,7 @@ def test_the_time_ends_a_command_and_a_deaf_one_is_killed(tmp_path, monkeypatch)
     begin = [sys.executable, "-SIc"]
     assert run_for([*begin, "print(3); raise SystemExit(5)"], tmp_path / "said.txt", 20) == 5
     assert (tmp_path / "said.txt").read_text() == "3\n"
-    monkeypatch.setattr(child, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(candidate, "GRACE_SECONDS", 0.1)
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
     heard = (
         "import sys, time, signal; signal.signal(signal.SIGTERM, lambda *_: sys.exit(print('heard')))\ntime.sleep(60)"
@@ -97,7 +96,7 @@ def test_the_time_ends_a_command_and_a_deaf_one_is_killed(tmp_path, monkeypatch)
     began = time.monotonic()
     assert run_for([*begin, deaf], tmp_path / "said.txt", 0.3) == CUT
     assert time.monotonic() - began < 10
-    monkeypatch.setattr(child, "GRACE_SECONDS", 5)
+    monkeypatch.setattr(candidate, "GRACE_SECONDS", 5)
     assert run_for([*begin, heard], tmp_path / "said.txt", 0.3) == CUT
     assert (tmp_path / "said.txt").read_text() == "heard\n"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from knot_runner import provenance
-from knot_runner.provenance import code
+from knot_runner.provenance import staleness
 from tests.stale_records import result, settings
 from tests.test_imports import FLOORS, imported
 
@@ -22,16 +22,16 @@ from tests.test_imports import FLOORS, imported
 def package(tmp_path: Path, monkeypatch) -> Iterator[Path]:
     """A copy of the package's sources, which code versions are then made of."""
     copy = tmp_path / "copy"
-    shutil.copytree(code.PACKAGE_FOLDER, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(code, "PACKAGE_FOLDER", copy)
-    code.code_version.cache_clear()
+    shutil.copytree(staleness.PACKAGE_FOLDER, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(staleness, "PACKAGE_FOLDER", copy)
+    staleness.code_version.cache_clear()
     yield copy
-    code.code_version.cache_clear()
+    staleness.code_version.cache_clear()
 
 
 def version() -> str:
-    code.code_version.cache_clear()
-    return code.code_version()
+    staleness.code_version.cache_clear()
+    return staleness.code_version()
 
 
 def test_the_version_is_of_what_can_change_numbers(package: Path) -> None:
@@ -65,10 +65,10 @@ def test_what_counts_imports_nothing_that_does_not() -> None:
     """So no number can depend on a file that the version leaves out (trackers and this comparison give none), and
     whatever stands above a run is left out."""
     run = next(level for level, names in enumerate(FLOORS) if "pipelines" in names)
-    assert set().union(*FLOORS[run + 1 :]) <= code.NOT_COUNTED
-    for path in code.PACKAGE_FOLDER.rglob("*.py"):
-        if code._counts(path):
-            assert not set(imported(path)) & (code.NOT_COUNTED - {"provenance"}), path
+    assert set().union(*FLOORS[run + 1 :]) <= staleness.NOT_COUNTED
+    for path in staleness.PACKAGE_FOLDER.rglob("*.py"):
+        if staleness._counts(path):
+            assert not set(imported(path)) & (staleness.NOT_COUNTED - {"provenance"}), path
             text = path.read_text(encoding="utf-8")
             assert not re.search(
                 r"knot_runner\.data\.(fetch|preflight|sources)|data import .*(preflight|sources)", text
@@ -86,14 +86,14 @@ def test_other_code(package: Path) -> None:
 def test_other_torch() -> None:
     import torch
 
-    assert code.torch_version() == torch.__version__.partition("+")[0]
-    assert provenance.reasons(result(versions={"torch": f"{code.torch_version()}+cu130"}), settings(None)) == []
+    assert staleness.torch_version() == torch.__version__.partition("+")[0]
+    assert provenance.reasons(result(versions={"torch": f"{staleness.torch_version()}+cu130"}), settings(None)) == []
     found = provenance.reasons(result(versions={"torch": "1.0.0+cpu"}), settings(None))
-    assert found == [f"torch 1.0.0, now {code.torch_version()}"]
+    assert found == [f"torch 1.0.0, now {staleness.torch_version()}"]
 
 
 def test_records_from_before() -> None:
-    old = {"status": "done", "versions": {"torch": code.torch_version()}}
+    old = {"status": "done", "versions": {"torch": staleness.torch_version()}}
     assert provenance.reasons(old, settings(Path("/"))) == ["made before code versions were recorded"]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from knot_runner.cli import study, study_value
+from knot_runner.cli import study
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.records import read_result
@@ -101,19 +101,19 @@ def test_what_a_later_trial_draws_is_looked_at_too(fake):  # noqa: F811
 
 def test_a_trial_that_diverged_or_is_not_done_has_no_value(tmp_path):
     (job,), _ = compose_all([*RUN, f"paths.out={tmp_path}"])
-    assert study_value.valid_value(job, "loss") is None and read_result(job.folder) is None
-    assert study_value.held_out_value({"valid": {"loss": 1.0}}, "loss") == 1.0
-    assert study_value.held_out_value({}, "loss") is None
+    assert study.valid_value(job, "loss") is None and read_result(job.folder) is None
+    assert study.held_out_value({"valid": {"loss": 1.0}}, "loss") == 1.0
+    assert study.held_out_value({}, "loss") is None
     points = [{"valid_accuracy": 0.1}, {"valid_accuracy": 0.7}, {"valid_accuracy": 0.2}]
-    assert study_value.held_out_value({"personalisation": {"points": points, "chosen": 1}}, "accuracy") == 0.7
+    assert study.held_out_value({"personalisation": {"points": points, "chosen": 1}}, "accuracy") == 0.7
 
 
 def test_the_last_round_that_says_a_students_value_counts():
     rows = [{"round": 0, "teacher": 0.9}, {"round": 1, "student": 0.5}, {"round": 2, "student": 0.7}]
-    assert study_value.student_value([*rows, {"distil student": {"student": 0.1}}], "f1") == 0.7
-    assert study_value.student_value([{"round": 0, "A": 0.3}, {"round": 1, "epoch": 2, "valid": 0.4}], "f1") == 0.4
-    assert study_value.student_value([{"round": 2, "epoch": 0, "loss": 1.5}], "loss") == 1.5
-    assert study_value.student_value([{"round": 0, "student": 0.5}], "loss") is None
+    assert study.student_value([*rows, {"distil student": {"student": 0.1}}], "f1") == 0.7
+    assert study.student_value([{"round": 0, "A": 0.3}, {"round": 1, "epoch": 2, "valid": 0.4}], "f1") == 0.4
+    assert study.student_value([{"round": 2, "epoch": 0, "loss": 1.5}], "loss") == 1.5
+    assert study.student_value([{"round": 0, "student": 0.5}], "loss") is None
 
 
 @pytest.mark.thorough
@@ -142,4 +142,4 @@ def test_the_value_of_a_distillation_is_macro_f1_of_its_student_on_its_own_valid
         mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (federation.mean, federation.std))
         found = network((pixels - mean) / std).argmax(1).numpy()
     expected = f1_score(part.labels, found, average="macro", labels=range(student.network.classes))
-    assert study_value.valid_value(job, "f1") == pytest.approx(float(expected))
+    assert study.valid_value(job, "f1") == pytest.approx(float(expected))

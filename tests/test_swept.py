@@ -4,8 +4,8 @@ import pytest
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from knot_runner.composing.job_grid import Base
 from knot_runner.composing.overrides import parse_overrides
-from knot_runner.composing.swept import Base
 from knot_runner.util.errors import UserError
 
 

@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.data.images.load import load_images
-from knot_runner.data.images.parties import image_parties
 from knot_runner.data.images.unlabelled import load_unlabelled, with_transfer
+from knot_runner.data.parties import image_parties
 from knot_runner.models.network import Network
 from knot_runner.pipelines.federations.random_images import random_images
 from tests.data.test_unlabelled import LEVELS, write_usps

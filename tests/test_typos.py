@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from knot_runner.cli.main import HELP, main
-from knot_runner.cli.verbs.plot import PLOT_HELP
+from knot_runner.cli.verbs.preset import PLOT_HELP
 from knot_runner.composing.commands import compose_all
 from knot_runner.util.errors import MAX_NAMES, UserError, nearest
 

@@ -18,13 +18,11 @@ from knot_runner.report.statistics.intervals import shifted_percentiles
 RESAMPLED_METRICS = ("f1", "sd")
 #: Limit on classes, above that of any task, which bounds memory.
 MAX_CLASSES = 1000
-#: (metric, data set) -> (lower, upper) end of the interval.
-Intervals = dict[tuple[str, str], tuple[float, float]]
 
 
-def resampled_intervals(folder: Path, result: dict[str, Any]) -> Intervals:
-    """The interval of each metric over all data sets, around the recorded value (:func:`shifted_percentiles`); {} if
-    the run in ``folder`` has no predictions."""
+def resampled_intervals(folder: Path, result: dict[str, Any]) -> dict[tuple[str, str], tuple[float, float]]:
+    """(Metric, data set) -> (lower, upper) end of the interval of each metric over all data sets, around the recorded
+    value (:func:`shifted_percentiles`); {} if the run in ``folder`` has no predictions."""
     scores, labels = result.get("metrics"), result.get("labels")
     if result["status"] != "done" or not isinstance(scores, dict) or not isinstance(labels, dict):
         return {}

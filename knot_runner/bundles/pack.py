@@ -11,9 +11,8 @@ from importlib import metadata
 from pathlib import Path
 
 from knot_runner import provenance
-from knot_runner.bundles.manifest import FORMAT, MANIFEST, MAX_FILE, Manifest, PackedFile, PackedRun
-from knot_runner.bundles.ustar import archive_bytes
-from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE, is_sealed, read_record, read_result
+from knot_runner.bundles.manifest import FORMAT, MANIFEST, MAX_FILE, Manifest, PackedFile, PackedRun, archive_bytes
+from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE, is_sealed, read_record, require_result
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 from knot_runner.util.memory import size_text
@@ -48,9 +47,7 @@ def packed_run(folder: Path, weights: bool = False) -> RunContents:
 
     Raises :class:`UserError` naming a file that is missing, damaged or too large.
     """
-    result = read_result(folder)
-    if result is None:
-        raise UserError(f"{folder}: is no finished run: it has no result.json, or one that is damaged")
+    result = require_result(folder)
     if not is_sealed(result):
         raise UserError(f"{folder}: its files are not sealed (an earlier version made it); --stale=rerun makes it anew")
     files, contents, left_out = [], {}, []

@@ -12,12 +12,13 @@ from knot_runner.bundles.manifest import (
     MANIFEST,
     MAX_MANIFEST,
     Manifest,
+    Members,
     PackedRun,
+    open_members,
     read_manifest,
     strict_json,
 )
 from knot_runner.bundles.pack import too_much
-from knot_runner.bundles.ustar import Members, open_members
 from knot_runner.config.settings.families import family_of_result
 from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE, is_sealed, read_result, recorded_config
 from knot_runner.results import kind_problem

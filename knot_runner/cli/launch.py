@@ -24,10 +24,9 @@ from knot_runner.records import lock_of, lock_of_sweep, read_result
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.report.render.terminal import output
 from knot_runner.sweeps import leftovers
-from knot_runner.sweeps.board import Board
+from knot_runner.sweeps.board import EXIT_FAILED, EXIT_USER_ERROR, Board, sweep_summary
 from knot_runner.sweeps.plan import Plan, new_plan, read_outcomes, write_plan
 from knot_runner.sweeps.state import clear_failure, status
-from knot_runner.sweeps.summary import EXIT_FAILED, EXIT_USER_ERROR, sweep_summary
 from knot_runner.sweeps.task import Outcome
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import locked, require_writable
@@ -166,7 +165,7 @@ def _sweep(command: Command, code: str | None, console: Console) -> int:
 def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig) -> list[Outcome]:
     """The launcher's outcomes; if it crashes, a warning and an empty list, since the runs' records tell the rest.
     Raises :class:`UserError` if a dependency of the launcher is missing."""
-    from knot_runner.sweeps.launching import launch
+    from knot_runner.sweeps.launchers import launch
 
     try:
         return launch(plan, jobs, launcher)

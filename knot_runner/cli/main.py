@@ -9,15 +9,25 @@ import sys
 from knot_runner import __version__
 from knot_runner.composing.flags import joined_flags
 from knot_runner.util.errors import UserError, nearest
-from knot_runner.util.help_text import print_help
-from knot_runner.util.messages import LOGGER, messages_to, print_on_stderr
+from knot_runner.util.messages import LOGGER, messages_to, print_help, print_on_stderr
 from knot_runner.util.processes import ended_by_sigterm, main_left_alone, on_sigterm
 from knot_runner.util.streams import lasting, print_safely
 
-#: Each verb has a module in ``verbs/`` with ``<verb>_command`` and ``<VERB>_HELP``.
-VERBS = (
-    "bound", "bundle", "check", "claims", "compare", "data", "ls", "plot", "report", "reproduce", "table", "verify",
-)  # fmt: skip
+#: Verb -> the module in ``verbs/`` with its ``<verb>_command`` and ``<VERB>_HELP``.
+VERBS = {
+    "bound": "runs",
+    "bundle": "runs",
+    "check": "check",
+    "claims": "preset",
+    "compare": "compare",
+    "data": "data",
+    "ls": "ls",
+    "plot": "preset",
+    "report": "report",
+    "reproduce": "reproduce",
+    "table": "preset",
+    "verify": "verify",
+}
 COMPLETION = "--shell-completion"
 HELP = """\
 knot-runner: experiments in knowledge distillation and federated learning, composed from YAML
@@ -105,8 +115,7 @@ def _say_interrupted() -> None:
 
 def _no_such_command(word: str, others: list[str]) -> str:
     """The message for a first word that is no verb: a setting without its ``=``, a run with a verb, or a typo."""
-    from knot_runner.composing.catalog import assignment
-    from knot_runner.composing.override_errors import message_text
+    from knot_runner.composing.override_errors import assignment, message_text
 
     is_name = bool(others) and "=" not in others[0] and not others[0].startswith("-")
     shown, meant = message_text(word), assignment(f"{word}:{others[0]}" if is_name else word) or assignment(word)
@@ -122,7 +131,7 @@ def _carry_out(typed: list[str]) -> int:
     wants_help = any(a in ("-h", "--help") for a in arguments) or arguments[:1] == ["help"]
     words = arguments[1:] if arguments[:1] == ["help"] else arguments
     verb = words[0] if words else ""
-    module = importlib.import_module(f"knot_runner.cli.verbs.{verb}") if verb in VERBS else None
+    module = importlib.import_module(f"knot_runner.cli.verbs.{VERBS[verb]}") if verb in VERBS else None
     if wants_help:
         print_help(getattr(module, f"{verb.upper()}_HELP") if module else HELP)
         return 0
@@ -143,7 +152,7 @@ def _carry_out(typed: list[str]) -> int:
         print_help(HYDRA_HELP)
         return 0
     if any(argument.startswith(COMPLETION) for argument in arguments):
-        from knot_runner.cli.completion import complete_shell
+        from knot_runner.cli.hydra_flags import complete_shell
 
         return complete_shell([argument.removeprefix(f"{COMPLETION}=") for argument in arguments])
     from knot_runner.cli.launch import run_jobs

@@ -57,8 +57,8 @@ def show_partition(job: ComposedJob) -> None:
     import numpy as np
 
     from knot_runner.data.images import load_images, make_partition
-    from knot_runner.data.images.parties import clients_images, transfer_rows
     from knot_runner.data.load import load_task
+    from knot_runner.data.parties import clients_images, transfer_rows
     from knot_runner.data.pools import pool_texts
     from knot_runner.report.figures.partition import draw_partition
 

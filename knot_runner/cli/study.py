@@ -3,18 +3,24 @@
 The sampler is seeded and sees only the runs' validation metric, so the same command proposes the same trials again and
 reuses finished runs. Test metrics are shown for the selected run only and do not affect the selection.
 ``hydra.sweeper.n_jobs`` trials are drawn at once and run as one grid under the chosen launcher.
+
+Of that metric, federated runs record every one on the examples that clients hold out (``partition.valid``),
+personalised ones accuracy. Distillation records the metric by which it selects epochs: macro F1 of the student on its
+validation split; for mutual learning the mean over parties; for KNOT the student's loss on the validation split of the
+soft labels. That loss depends on the teachers and the loss function, so for KNOT only the distillation's own training
+can be searched.
 """
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 
-from knot_runner.cli.study_value import VALID, study_metric, valid_value
 from knot_runner.composing.commands import Command, compose_all, expand_preset
 from knot_runner.composing.flags import usual_overrides
 from knot_runner.composing.hydra_keys import BATCH, LAUNCHER, LAUNCHER_GROUP, SWEEPER
@@ -28,14 +34,85 @@ from knot_runner.composing.overrides import (
     split_flags,
     values_of,
 )
+from knot_runner.config.settings import DistilSettings, FederatedSettings, KnotSettings, MutualSettings
 from knot_runner.metrics import METRICS
-from knot_runner.records import read_result
-from knot_runner.sweeps.summary import EXIT_FAILED, EXIT_USER_ERROR
-from knot_runner.util.errors import UserError, require_extra
+from knot_runner.records import ROUNDS_FILE, read_record, read_result
+from knot_runner.sweeps.board import EXIT_FAILED, EXIT_USER_ERROR
+from knot_runner.util.errors import UserError, nearest, require_extra
 from knot_runner.util.messages import LOGGER, messages_to
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
+
+
+#: Prefix of ``report.objective``.
+VALID = "valid."
+#: Settings of a method -> the metric that its runs record on validation, where there is just one.
+RECORDED = {DistilSettings: "f1", MutualSettings: "f1", KnotSettings: "loss"}
+#: Prefix of the keys that can be searched for KNOT: they leave soft labels and loss unchanged.
+OF_KNOT = "training.distil."
+
+
+def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
+    """The validation metric of a study over the keys ``searched``: ``report.objective``, else the one that runs of this
+    kind record, by default accuracy. Raises :class:`UserError` if the run records none that can compare trials."""
+    method = job.method
+    own = RECORDED.get(type(method), "accuracy")
+    name = str((job.settings.report or {}).get("objective", f"{VALID}{own}"))
+    metric = name.removeprefix(VALID)
+    if not name.startswith(VALID) or metric not in METRICS:
+        names = [f"{VALID}{one}" for one in METRICS]
+        raise UserError(f"report.objective: {message_text(name)!r} is no validation metric{nearest(name, names)}")
+    if isinstance(method, FederatedSettings):
+        if job.settings.held_out is None or job.settings.held_out.valid is None:
+            raise UserError(f"{SWEEPER}: chooses by examples that clients hold out; partition.valid=0.2 holds some out")
+        if method.personalisation is not None and metric != "accuracy":
+            raise UserError(f"report.objective: of personalised models {VALID}accuracy alone is recorded")
+        return metric
+    if type(method) not in RECORDED:
+        raise UserError(
+            f"{SWEEPER}: method={method.name} records no validation metric; a grid, and compare --best=MEASURE "
+            "--over=KEYS --select=half, choose without one"
+        )
+    if metric != own:
+        raise UserError(f"report.objective: of method={method.name} {VALID}{own} alone is recorded")
+    if getattr(method, "synthesis", None) is not None:
+        raise UserError(f"{SWEEPER}: method={method.name} is validated on images of its own making, others each trial")
+    outside = [key for key in searched if isinstance(method, KnotSettings) and not key.startswith(OF_KNOT)]
+    if outside:
+        raise UserError(
+            f"{outside[0]}: changes what {VALID}{own} of method={method.name} is measured against (teachers or loss); "
+            f"{OF_KNOT}* is searched, a grid the rest"
+        )
+    return metric
+
+
+def valid_value(job: ComposedJob, metric: str) -> float | None:
+    """A finished run's ``metric`` on its validation examples; None if it diverged or did not finish."""
+    result = read_result(job.folder) or {}
+    if result.get("status") != "done":
+        return None
+    if isinstance(job.method, FederatedSettings):
+        return held_out_value(result, metric)
+    rows = [json.loads(line) for line in read_record(job.folder, result, ROUNDS_FILE).splitlines()]
+    return student_value(rows, metric)
+
+
+def held_out_value(result: dict[str, Any], metric: str) -> float | None:
+    """``metric`` on the clients' held-out examples, from a federated run's ``result``."""
+    if "personalisation" in result:
+        own = result["personalisation"]
+        return own["points"][own["chosen"]].get("valid_accuracy")
+    return (result.get("valid") or {}).get(metric)
+
+
+def student_value(rows: list[dict[str, Any]], metric: str) -> float | None:
+    """``metric`` of the epoch that a distillation kept, from the last log row in ``rows`` that has it: under the
+    student's name, for KNOT as ``loss``, for mutual learning as ``valid``."""
+    key_names = ("loss",) if metric == "loss" else ("student", "valid")
+    found = [row[key] for row in rows if "round" in row for key in key_names if key in row]
+    return found[-1] if found else None
+
 
 TRIALS, SEED, TOGETHER = "hydra.sweeper.n_trials", "hydra.sweeper.sampler.seed", "hydra.sweeper.n_jobs"
 
@@ -62,7 +139,8 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     space = {one.key_or_group: _distribution(one, study.config_dir) for one in study.space}
-    metric = study_metric(_job(study, {key: _example(one) for key, one in space.items()})[0], space)
+    example = {key: one.low if hasattr(one, "low") else one.choices[0] for key, one in space.items()}
+    metric = study_metric(_grid(study, [example]).jobs[0], space)  # settings are checked before any trial
     direction = "maximize" if METRICS[metric].better == "higher" else "minimize"
     # with constant_liar, trials of one batch keep apart
     sampler = optuna.samplers.TPESampler(seed=study.seed, constant_liar=study.together > 1)
@@ -70,18 +148,20 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
     best, worst = None, 0
     for first in range(0, study.trials, study.together):
         trials = [drawn.ask(space) for _ in range(min(study.together, study.trials - first))]
-        jobs, command = _batch(study, [trial.params for trial in trials])
-        for job in jobs:
+        with messages_to(lambda text: None):  # automatic choices were logged for the example
+            command = _grid(study, [trial.params for trial in trials])
+        for job in command.jobs:
             study_metric(job, space)
         code = sweep(command)
         if code == EXIT_USER_ERROR:
             return code
-        for number, (trial, job) in enumerate(zip(trials, jobs, strict=True), first + 1):
+        for number, (trial, job) in enumerate(zip(trials, command.jobs, strict=True), first + 1):
             value = valid_value(job, metric)
             worst = max(worst, EXIT_FAILED if value is None else 0)
             drawn.tell(trial, value, state=optuna.trial.TrialState.FAIL if value is None else None)
             said = "no value" if value is None else f"{value:.4f}"
-            LOGGER.info("trial %d of %d: %s: %s%s %s", number, study.trials, _shown(trial.params), VALID, metric, said)
+            shown = " ".join(_words(trial.params))
+            LOGGER.info("trial %d of %d: %s: %s%s %s", number, study.trials, shown, VALID, metric, said)
             if value is not None and drawn.best_trial.number == trial.number:
                 best = job, trial.params, value
     if best is None:
@@ -145,37 +225,20 @@ def _distribution(override: Override, config_dir: str | None) -> BaseDistributio
     return CategoricalDistribution(names)
 
 
-def _example(distribution: BaseDistribution) -> Any:
-    """A sample value, with which the settings are checked before any trial."""
-    return distribution.low if hasattr(distribution, "low") else distribution.choices[0]
-
-
-def _job(study: Study, params: dict[str, Any]) -> tuple[ComposedJob, Command]:
-    """The run of one trial. Raises :class:`UserError`."""
-    jobs, commands = compose_all([*study.words, *_words(params)])
-    command = Command(None, commands[0].arguments, jobs, commands[0].hydra, True)
-    return jobs[0], command
+def _grid(study: Study, drawn: Sequence[dict[str, Any]]) -> Command:
+    """The runs of trials with the values ``drawn``, as one grid. Raises :class:`UserError`."""
+    commands = [compose_all([*study.words, *_words(params)])[1][0] for params in drawn]
+    jobs = [command.jobs[0] for command in commands]
+    return Command(None, commands[0].arguments, jobs, commands[0].hydra, True)
 
 
 def _words(params: dict[str, Any]) -> list[str]:
     return [f"{key}={value}" for key, value in params.items()]
 
 
-def _batch(study: Study, drawn: Sequence[dict[str, Any]]) -> tuple[list[ComposedJob], Command]:
-    """Return (the jobs of one batch of trials, their grid as a command). Raises :class:`UserError`."""
-    with messages_to(lambda text: None):  # automatic choices were logged for the first trial
-        found = [_job(study, params) for params in drawn]
-    jobs = [job for job, _ in found]
-    return jobs, replace(found[0][1], jobs=jobs)
-
-
-def _shown(params: dict[str, Any]) -> str:
-    return " ".join(_words(params))
-
-
 def _print_best(study: Study, metric: str, job: ComposedJob, params: dict[str, Any], value: float) -> None:
     tests = (read_result(job.folder) or {}).get("metrics", {}).get(metric, {})
-    print(f"best of {study.trials} trials: {_shown(params)}")
+    print(f"best of {study.trials} trials: {' '.join(_words(params))}")
     print(f"{VALID}{metric} {value:.4f}" + (f"; on the test examples {tests['ALL']:.4f}" if "ALL" in tests else ""))
     words = [word for word in study.words if not word.startswith((LAUNCHER_GROUP, LAUNCHER))]  # of one run, none
     print(shlex.join(["knot-runner", *words, *_words(params)]))

@@ -13,14 +13,13 @@ from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf
 
 from knot_runner.composing import hydra_compose
-from knot_runner.composing.catalog import GROUPS, config_folder
 from knot_runner.composing.fitting import node_of
 from knot_runner.composing.flags import usual_overrides
 from knot_runner.composing.hydra_keys import LAUNCHER_GROUP, is_hydras
 from knot_runner.composing.interpolations import plain_config
 from knot_runner.composing.job import ComposedJob
 from knot_runner.composing.job_grid import JobGrid
-from knot_runner.composing.override_errors import message_text
+from knot_runner.composing.override_errors import GROUPS, message_text
 from knot_runner.composing.overrides import (
     check_count,
     config_dir_of,
@@ -29,6 +28,7 @@ from knot_runner.composing.overrides import (
     split_flags,
     values_of,
 )
+from knot_runner.util.config_yaml import config_folder
 from knot_runner.util.errors import UserError
 from knot_runner.util.messages import LOGGER
 

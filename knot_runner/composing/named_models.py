@@ -4,8 +4,19 @@ architectures) by the models' settings. A teacher may also be a finished run."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from knot_runner.config.settings.families import family_of_result
+from knot_runner.records import (
+    CONFIG_FILE,
+    MODEL_FILE,
+    find_run,
+    is_sealed,
+    read_record,
+    recorded_config,
+    require_result,
+)
 from knot_runner.util.errors import UserError
 
 #: Keys of a method that list models.
@@ -36,8 +47,6 @@ def _settings(
     if isinstance(model, str):
         try:
             if key == "teachers" and model.startswith(RUN_PREFIX):
-                from knot_runner.composing.teachers import teacher_run
-
                 model = teacher_run(model.removeprefix(RUN_PREFIX), config)
             else:
                 model = model_of(model)
@@ -46,3 +55,36 @@ def _settings(
     if not isinstance(model, dict) or not isinstance(model.get("kind"), str):
         raise UserError(f"{where}: {model!r} is not the name of a model")
     return model
+
+
+def teacher_run(word: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a finished run as a teacher: its id, the digest of its model's weights, its folder and the model's
+    settings.
+
+    ``word``: the run's folder, or its id below ``paths.out`` of ``config``. Reads only text and digests;
+    all must match the seals in the run's result. Raises :class:`UserError`.
+    """
+    out = Path(str((config.get("paths") or {}).get("out", "outputs"))).expanduser()
+    folder = find_run(word, out)
+    result = require_result(folder)
+    family = family_of_result(result)
+    if family is None or not family.ends_with_model:
+        raise UserError(f"{folder}: is a run of {result.get('method')}, which ends with no model")
+    if result.get("status") != "done":
+        raise UserError(f"{folder}: diverged, so it has no model")
+    if not is_sealed(result):
+        raise UserError(f"{folder}: does not hold the digests of its files; repeat the run with this version")
+    for name in (MODEL_FILE, CONFIG_FILE):
+        read_record(folder, result, name)
+    model = recorded_config(folder).get("model")
+    if not isinstance(model, dict):
+        raise UserError(f"{folder / CONFIG_FILE}: names no model")
+    run = str(result["run_id"])
+    return {
+        "kind": "run",
+        "name": f"run {run}",
+        "run": run,
+        "weights": result["digest"][MODEL_FILE],
+        "folder": str(folder.absolute()),
+        "model": model,
+    }

@@ -11,10 +11,16 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from knot_runner.composing.catalog import GROUPS, assignment, choices, config_folder
 from knot_runner.composing.hydra_keys import LAUNCHERS
+from knot_runner.config.strict import by_key
+from knot_runner.util.config_yaml import choices, config_folder
 from knot_runner.util.errors import closest, nearest, not_installed
 
+#: Groups of the config, each with a folder of choices in ``conf/``.
+GROUPS = (
+    "task", "partition", "transfer", "model", "encoder", "method", "training", "fleet", "privacy", "hardware",
+    "tracker", "experiment",
+)  # fmt: skip
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\ud800-\udfff]")
 _KEY = re.compile(r"[+~]{0,2}[\w$][\w$/.-]*(@[\w$.]*)?")
 _FUNCTIONS = ("choice", "range", "glob", "sort", "shuffle", "tag", "int", "float", "str", "bool", "interval")
@@ -198,9 +204,7 @@ def _elsewhere(config: Any, node: Any, name: str) -> list[str]:
     groups = {key: own for key, own in config.items() if OmegaConf.is_dict(own) and key not in _APART}
     keys = [key for key in config if key not in groups and key not in _APART]
     keys += [f"{group}.{key}" for group, own in groups.items() for key in own]
-    by_name: dict[str, list[str]] = {}
-    for key in keys:
-        by_name.setdefault(key.rpartition(".")[2], []).append(key)
+    by_name = by_key((key.rpartition(".")[2], key) for key in keys)
     if name in by_name or closest(name, node):
         return by_name.get(name, [])
     words = sorted(set(name.split("_")) & set(by_name), key=len)
@@ -225,3 +229,12 @@ def _told(text: str, overrides: list[str]) -> str:
 def one_line(text: str) -> str:
     """``text`` without line breaks."""
     return " ".join(text.split())
+
+
+def assignment(word: str) -> str:
+    """How ``word``, which has no value, is meant: ``femnist`` is ``task=femnist``, ``task`` and ``task:femnist`` are
+    ``task=...``; "" if it names nothing that can be chosen."""
+    group, _, name = word.partition(":")
+    if group in GROUPS:
+        return f"{group}={name or 'NAME'}"
+    return next((f"{group}={word}" for group in GROUPS if word in choices(group)), "")

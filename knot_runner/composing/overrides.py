@@ -20,9 +20,9 @@ from hydra.core.override_parser.types import ChoiceSweep, Glob, IntervalSweep, O
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from knot_runner.composing.catalog import GROUPS, assignment, choices
 from knot_runner.composing.hydra_keys import LAUNCHER_GROUP, TARGET, check_key, is_hydras
-from knot_runner.composing.override_errors import message_text, unreadable
+from knot_runner.composing.override_errors import GROUPS, assignment, message_text, unreadable
+from knot_runner.util.config_yaml import choices
 from knot_runner.util.errors import UserError, nearest
 
 #: Matches the key that names a class at any depth of a value; the word alone may occur in a path.

@@ -221,11 +221,10 @@ class _Check:
         if not isinstance(node, yaml.MappingNode) and not null:
             self._refuse(node, "sweep: is not a mapping; 'seed: 0,1,2' in it is right")
         for key, value in [] if null else node_pairs(node):
+            name = message_text(key.value)
             if not isinstance(value, yaml.ScalarNode):
-                name = message_text(key.value)
                 self._refuse(key, f"sweep.{name}: is not one text; values separated by commas are right, as in 0,1,2")
             if value.tag.endswith(":null"):  # as of 1 in {seed: 0,1}
-                name = message_text(key.value)
                 self._refuse(key, f"sweep.{name}: has no values; in braces they need quotes, as in {{seed: '0,1'}}")
 
 

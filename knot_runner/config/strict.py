@@ -15,7 +15,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
 from knot_runner.util.errors import UserError, nearest
@@ -228,6 +228,14 @@ def digest(value: Any, length: int = 16) -> str:
     """Hash of plain data (JSON with sorted keys), ``length`` hex digits."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def by_key(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
+    """Key -> all its values, from (key, value) ``pairs``; keys and values are in the order of the pairs."""
+    found: dict[Any, list[Any]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 def without(values: dict[str, Any], *keys: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.config.settings import HubSource, ImageHub
+from knot_runner.config.settings import HubSource, ImageHub, ImageTaskSettings
 from knot_runner.data.readers import FileRecord
 from knot_runner.data.rows import TextTable, read_table
 from knot_runner.data.tasks import ImageParts, Images
@@ -17,31 +17,31 @@ from knot_runner.util.errors import UserError, nearest
 _COMMIT = re.compile("[0-9a-f]{40}")
 
 
-def load_split(where: str, source: HubSource | ImageHub, split: str) -> Any:
-    """One split of a hub data set. Raises :class:`UserError` that begins with ``where``, the setting, and gives the
-    hub's reason in one line."""
+def load_split(where: str, source: HubSource | ImageHub, split: str, notes: list[str]) -> Any:
+    """One split of a hub data set. ``notes`` grows by the commit, where ``source`` names a branch, which may move.
+    Raises :class:`UserError` that begins with ``where``, the setting, and gives the hub's reason in one line."""
     import datasets  # takes a second to import, and only this source needs it
 
     try:
-        return datasets.load_dataset(source.id, source.config, revision=source.revision, split=split)
+        rows = datasets.load_dataset(source.id, source.config, revision=source.revision, split=split)
     except Exception as problem:  # the hub's client raises its own, requests' and OS errors
         reason = " ".join(str(problem).split())[:200] or "no reason given"
         raise UserError(
             f"{where}: {source.id} at revision {source.revision} cannot be loaded "
             f"({type(problem).__name__}: {reason}); task.source=local reads files instead"
         ) from None
-
-
-def unpinned_notes(where: str, source: HubSource | ImageHub, rows: Any) -> list[str]:
-    """A note on the commit that ``rows``, a loaded split, are of, where ``source`` names a branch, which may move; []
-    where it names a commit."""
     if _COMMIT.fullmatch(source.revision):
-        return []
+        return rows
     urls = " ".join(map(str, rows.info.download_checksums or {}))  # hf://datasets/ID@COMMIT/FILE
     found = sorted(set(re.findall(rf"{re.escape(source.id)}@({_COMMIT.pattern})/", urls)))
-    if len(found) != 1:
-        return [f"{source.id}: {source.revision} is a branch, which may change, and its commit is not known"]
-    return [f"{source.id}: {source.revision} is a branch, now at {found[0]}; {where}.revision={found[0]} keeps to that"]
+    note = f"{source.id}: {source.revision} is a branch, which may change, and its commit is not known"
+    if len(found) == 1:
+        note = (
+            f"{source.id}: {source.revision} is a branch, now at {found[0]}; {where}.revision={found[0]} keeps to that"
+        )
+    if note not in notes:
+        notes.append(note)
+    return rows
 
 
 def read_hub_texts(name: str, source: HubSource, notes: list[str]) -> dict[str, list[TextTable]]:
@@ -57,8 +57,7 @@ def read_hub_texts(name: str, source: HubSource, notes: list[str]) -> dict[str, 
 def _table(name: str, source: HubSource, split: str, notes: list[str]) -> TextTable:
     label = f"{source.id}{f'[{source.config}]' if source.config else ''} {split}"
     where = f"task.datasets.{name}.hub"
-    rows = load_split(where, source, split)
-    notes.extend(note for note in unpinned_notes(where, source, rows) if note not in notes)
+    rows = load_split(where, source, split, notes)
     return read_table(label, _records(rows, source), source.columns, source.where)
 
 
@@ -71,17 +70,19 @@ def _records(rows: Any, source: HubSource) -> Iterator[FileRecord]:
     return enumerate(rows.select_columns(kept), 1)
 
 
-def read_hub_images(source: ImageHub, shape: list[int], classes: list[str]) -> ImageParts:
+def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
     """Images (uint8) and, with a ``user`` column, the writers' names. Raises :class:`UserError`."""
+    source = settings.hub
+    if source is None:
+        raise UserError(f"task.hub: is not set, so task.source=hub has no {settings.name}")
     if "train" not in source.splits or not set(source.splits) <= {"train", "test"}:
         has = ", ".join(source.splits) or "nothing"
         raise UserError(f"task.hub.splits: has {has}; right are train, or train and test")
     numbers: dict[str, int] = {}
-    parts, notes = {}, []
+    parts, notes = {}, list[str]()
     for part, split in source.splits.items():
-        rows = load_split("task.hub", source, split)
-        notes += [note for note in unpinned_notes("task.hub", source, rows) if note not in notes]
-        parts[part] = _images(source, split, rows, shape, classes, numbers)
+        rows = load_split("task.hub", source, split, notes)
+        parts[part] = _images(source, split, rows, settings.shape, settings.classes, numbers)
     return ImageParts(parts["train"], parts.get("test"), list(numbers) if source.user else None, notes=notes)
 
 

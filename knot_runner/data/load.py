@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from knot_runner.config.settings import DatasetSettings, File, HubSource, LocalSource, TaskSettings
+from knot_runner.config.strict import by_key
 from knot_runner.data import splits
 from knot_runner.data.checksums import DataFolder, check_left_out, open_folder
 from knot_runner.data.embedded import generate
@@ -78,9 +79,7 @@ def _inputs(part: Examples) -> list[tuple[str, str]]:
 
 def _lacking_notes(lacking: dict[str, list[str]]) -> list[str]:
     """A line for each list of files that data sets are read without."""
-    names: dict[str, list[str]] = {}
-    for name, files in lacking.items():
-        names.setdefault(", ".join(files), []).append(name)
+    names = by_key((", ".join(files), name) for name, files in lacking.items())
     return [f"{', '.join(sets)}: read without {files}: not there" for files, sets in names.items()]
 
 

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from knot_runner.config.settings import ImageTaskSettings, TaskSettings
 from knot_runner.config.strict import digest
-from knot_runner.data.file_readers import ALONE, FileReaders
+from knot_runner.data.checksums import ALONE, FileReaders
 from knot_runner.data.images.load import load_images
 from knot_runner.data.images.unlabelled import UnlabelledImages, load_unlabelled
 from knot_runner.data.load import load_task

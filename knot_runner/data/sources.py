@@ -8,12 +8,9 @@ from typing import Annotated, Literal
 
 import yaml
 
-from knot_runner.composing.catalog import headline, yaml_files
 from knot_runner.config.strict import AtMost, build, require
+from knot_runner.util.config_yaml import headline, yaml_files
 from knot_runner.util.errors import UserError, nearest
-
-#: how a data set stands in ``paths.data``
-DataStanding = Literal["present", "partly", "absent"]
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ class DataSet:
         """Where ``file`` can be downloaded, the first one preferred."""
         return [source + PurePosixPath(file.path).name for source in self.sources]
 
-    def standing(self, root: Path | None) -> DataStanding:
+    def standing(self, root: Path | None) -> Literal["present", "partly", "absent"]:
         """Returns whether all of its files (or their substitutes) are below ``root``, some of them, or none."""
         if root is None:
             return "absent"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -16,6 +17,11 @@ HalfSplits = Callable[[Examples, float], tuple[Examples, Examples]]
 
 #: what the files of one data set may be: a pool, or train with a held-out part, or with valid and test
 LAYOUTS = ({"pool"}, {"train", "heldout"}, {"train", "valid", "test"})
+
+
+def named_rng(name: str) -> np.random.Generator:
+    """Returns the random generator of the draw ``name``, which holds its seed: of its sha256's first 64 bits."""
+    return np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
 
 
 def cut_splits(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

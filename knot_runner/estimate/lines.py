@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from knot_runner.config.strict import by_key
 from knot_runner.estimate.pieces import DATA_SETS_KIND, SHARED_ROUNDS, WORKERS, Cost, Costs, Load
 from knot_runner.estimate.whole import SweepEstimate
 from knot_runner.report.render.text import duration
@@ -115,9 +116,7 @@ def total_lines(estimate: SweepEstimate, cores: int, memory: int | None, disk: i
 
 def _untimed_lines(untimed: dict[str, str]) -> list[str]:
     """One line per reason why kinds of work were not timed."""
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in untimed.items():
-        by_reason.setdefault(reason, []).append(name)
+    by_reason = by_key((reason, name) for name, reason in untimed.items())
     return [
         f"not timed: {names[0]}{f' and {len(names) - 1} more kinds of work' * (len(names) > 1)}: {reason}"
         for reason, names in list(by_reason.items())[:MAX_LINES]

@@ -11,7 +11,7 @@ from typing import Any
 
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.strict import digest, without
+from knot_runner.config.strict import by_key, digest, without
 from knot_runner.estimate.child import Tell, run_apart, watch
 from knot_runner.estimate.pieces import has_stages
 
@@ -48,10 +48,7 @@ def preview_notes(jobs: list[ComposedJob], seconds: float) -> Foreseen:
 
 def grouped(jobs: list[ComposedJob]) -> list[list[ComposedJob]]:
     """``jobs`` grouped by equal data, partition and notes."""
-    by_key: dict[str, list[ComposedJob]] = {}
-    for job in jobs:
-        by_key.setdefault(_data_key(job), []).append(job)
-    return list(by_key.values())
+    return list(by_key((_data_key(job), job) for job in jobs).values())
 
 
 def gathered(groups: list[list[ComposedJob]], looks: list[tuple[list[str], list[str]]]) -> Foreseen:

@@ -17,6 +17,7 @@ import numpy as np
 from knot_runner.composing.job import ComposedJob
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings import DistilSettings, ModelSettings, StageSettings
+from knot_runner.config.strict import by_key
 from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.requests import StageRequest, Train, request_title
@@ -176,9 +177,7 @@ def kind_times(events: list[ProgressEvent], stages: list[PlannedStage], rows: in
     """
     seconds = stage_seconds(events)
     stages = [stage for stage in stages if stage.piece.kind is not None]
-    texts: dict[str, list[int]] = {}
-    for stage in stages:
-        texts.setdefault(request_title(stage.request), []).append(min(stage.rows, rows))
+    texts = by_key((request_title(stage.request), min(stage.rows, rows)) for stage in stages)
     found: dict[str, KindTime] = {}
     for stage in stages:
         title = request_title(stage.request)

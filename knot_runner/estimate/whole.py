@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from knot_runner.composing.job import ComposedJob, job_of
-from knot_runner.config.strict import digest
+from knot_runner.config.strict import by_key, digest
 from knot_runner.estimate.child import Seen, Tell, watch
 from knot_runner.estimate.pieces import (
     DATA_SETS_KIND,
@@ -134,11 +134,11 @@ def _ask(made: SweepEstimate, piece: Piece, job: ComposedJob, left: float, rest:
 
 def _families(jobs: list[ComposedJob]) -> list[list[ComposedJob]]:
     """Jobs in stages, grouped by equal data and networks."""
-    found: dict[str, list[ComposedJob]] = {}
-    for job in jobs:
-        if has_stages(job):
-            group = digest([in_family(job.config, ""), job.config["paths"]["data"], job.config.get("plugins")])
-            found.setdefault(group, []).append(job)
+    found = by_key(
+        (digest([in_family(job.config, ""), job.config["paths"]["data"], job.config.get("plugins")]), job)
+        for job in jobs
+        if has_stages(job)
+    )
     return list(found.values())
 
 

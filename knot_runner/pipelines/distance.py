@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings import FedwadSettings
-from knot_runner.data.gaussians import Gaussians, draw_gaussians
+from knot_runner.data.embedded import Gaussians, draw_gaussians
 from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.tensor_file import tensor_parts

@@ -25,7 +25,7 @@ from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import client_rounds
 from knot_runner.pipelines.rounds.loop import LogRow, TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.rounds.summary import large_terms, summarise
-from knot_runner.results.costs import total_costs
+from knot_runner.results.base import total_costs
 from knot_runner.util.errors import DivergedError, UserError, nearest
 from knot_runner.util.files import write_atomic, write_json
 

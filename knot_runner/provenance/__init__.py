@@ -4,12 +4,14 @@ Settings that affect a run's numbers are in its run id. Code and files are not, 
 the result records them (:func:`made_by`, and the ``files`` of its task), and :func:`reasons` compares.
 """
 
-from knot_runner.provenance.code import code_changes, code_version, made_by
 from knot_runner.provenance.fingerprints import Now, Opened
 from knot_runner.provenance.staleness import (
     DATA_CHANGE,
     CurrentData,
+    code_changes,
+    code_version,
     data_changes,
+    made_by,
     on_data,
     reasons,
     refusal,

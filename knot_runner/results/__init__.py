@@ -20,10 +20,10 @@ RESULTS = {
     "distil": "knot_runner.results.training:DistilResult",
     "federated": "knot_runner.results.federated:FederatedResult",
     "probe": "knot_runner.results.training:ProbeResult",
-    "distance": "knot_runner.results.transport:DistanceResult",
-    "matrix": "knot_runner.results.transport:MatrixResult",
-    "coreset": "knot_runner.results.transport:CoresetResult",
-    "knn": "knot_runner.results.transport:KnnResult",
+    "distance": "knot_runner.results.training:DistanceResult",
+    "matrix": "knot_runner.results.training:MatrixResult",
+    "coreset": "knot_runner.results.training:CoresetResult",
+    "knn": "knot_runner.results.training:KnnResult",
 }
 
 

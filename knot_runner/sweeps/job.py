@@ -1,11 +1,13 @@
 """One job of a sweep in its own process: takes its lock, logs, builds its context and records failures in its
-folder."""
+folder. Of several GPUs it takes one, under any launcher."""
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
+import itertools
 import os
+import socket
 import sys
 import time
 import traceback
@@ -16,10 +18,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from knot_runner.composing.job import ComposedJob, job_of
+from knot_runner.config.settings import Settings
 from knot_runner.pipelines.context import Services, run_context
 from knot_runner.pipelines.runs.single_run import finished_result, run_locked
 from knot_runner.records import lock_of
-from knot_runner.sweeps.devices import leased
 from knot_runner.sweeps.plan import STOP, Plan, read_plan
 from knot_runner.sweeps.state import JOB_LOG, Kind, ProgressFile, SweepState, clear_failure, write_failure
 from knot_runner.util.errors import DiskFullError, UserError
@@ -64,61 +66,50 @@ def attempt(job: ComposedJob, plan: Plan, services: Services | None = None, own_
         return "skipped"
     try:
         with locked(lock_of(job.settings.paths.out, job.run_id), wait=plan.patient):
-            state = _finished(job) or _carried_out(job, plan, services, own_process)
+            # another command may have finished it since this sweep began; raises UserError if that is of other data
+            done = finished_result(run_context(job, lambda *_: None, lambda _: None))
+            state = done["status"] if done else _carried_out(job, plan, services or Services(), own_process)
     except BusyError:
         return "busy"
     except (OSError, UserError) as problem:  # its folder is not writable: record that if possible
-        state = _unwritten(job.folder, problem)
+        state = "failed"
+        with contextlib.suppress(UserError):
+            write_failure(job.folder, _fault(problem), str(problem))
     if state == "failed" and plan.fail_fast:
         plan.mark(STOP)
     return state
-
-
-def _finished(job: ComposedJob) -> SweepState | None:
-    """The job's state if another command has finished it since this sweep began, else None. Raises :class:`UserError`
-    if that result is from other data."""
-    result = finished_result(run_context(job, lambda *_: None, lambda _: None))
-    return result["status"] if result else None
-
-
-def _unwritten(folder: Path, problem: OSError | UserError) -> SweepState:
-    with contextlib.suppress(UserError):
-        write_failure(folder, _fault(problem), str(problem))
-    return "failed"
 
 
 def _fault(problem: OSError | UserError) -> Kind:
     return "disk" if isinstance(problem, DiskFullError) or getattr(problem, "errno", None) in FULL else "user"
 
 
-def _carried_out(job: ComposedJob, plan: Plan, services: Services | None, own_process: bool) -> SweepState:
+def _carried_out(job: ComposedJob, plan: Plan, services: Services, own_process: bool) -> SweepState:
     with _log(job.folder, own_process) as log, ProgressFile(job.folder) as progress:
-        return _logged(job, plan, services or Services(), log, progress)
 
+        def note(text: str) -> None:
+            with contextlib.suppress(OSError):  # disk full: the run itself reports this when it commits
+                print(time.strftime("%H:%M:%S"), text, file=log, flush=True)
 
-def _logged(job: ComposedJob, plan: Plan, services: Services, log: TextIO, progress: ProgressFile) -> SweepState:
-    def note(text: str) -> None:
-        with contextlib.suppress(OSError):  # disk full: the run itself reports this when it commits
-            print(time.strftime("%H:%M:%S"), text, file=log, flush=True)
-
-    context = run_context(job, progress.watch, note, services=services, code=plan.code)
-    # written first, so that the job is known however it ends
-    write_atomic(job.folder / "config.yaml", context.config_yaml)
-    note(f"begin {job.run_id} on {job.settings.hardware.device}, process {os.getpid()}")
-    try:
-        state: SweepState = run_locked(context)["status"]
-    except UserError as problem:
-        return _failed(job.folder, _fault(problem), str(problem), log)
-    except SystemExit as stop:
-        return _failed(job.folder, "exit", f"SystemExit({stop.code!r}) was raised in the job", log)
-    except Ended:  # the driver is being ended; not a failure of this job
-        return "skipped"
-    except Exception as problem:  # a bug or a broken machine: record it and continue the sweep
-        kind: Kind = "memory" if isinstance(problem, MemoryError) or _out_of_memory(problem) else "error"
-        return _failed(job.folder, kind, f"{type(problem).__name__}: {problem}", log)
-    clear_failure(job.folder)
-    note(state)
-    return state
+        context = run_context(job, progress.watch, note, services=services, code=plan.code)
+        # written first, so that the job is known however it ends
+        write_atomic(job.folder / "config.yaml", context.config_yaml)
+        note(f"begin {job.run_id} on {job.settings.hardware.device}, process {os.getpid()}")
+        try:
+            state: SweepState = run_locked(context)["status"]
+        except UserError as problem:
+            return _failed(job.folder, _fault(problem), str(problem), log)
+        except SystemExit as stop:
+            return _failed(job.folder, "exit", f"SystemExit({stop.code!r}) was raised in the job", log)
+        except Ended:  # the driver is being ended; not a failure of this job
+            return "skipped"
+        except Exception as problem:  # a bug or a broken machine: record it and continue the sweep
+            name = type(problem).__name__  # torch has an error of its own, and is not imported here
+            kind: Kind = "memory" if isinstance(problem, MemoryError) or name == "OutOfMemoryError" else "error"
+            return _failed(job.folder, kind, f"{name}: {problem}", log)
+        clear_failure(job.folder)
+        note(state)
+        return state
 
 
 def _failed(folder: Path, kind: Kind, cause: str, log: TextIO) -> SweepState:
@@ -130,10 +121,6 @@ def _failed(folder: Path, kind: Kind, cause: str, log: TextIO) -> SweepState:
     return "failed"
 
 
-def _out_of_memory(problem: Exception) -> bool:
-    return type(problem).__name__ == "OutOfMemoryError"  # torch's, without importing it here
-
-
 @contextlib.contextmanager
 def _log(folder: Path, own_process: bool) -> Iterator[TextIO]:
     """``log.txt`` opened for appending; in a process of its own, all output and the stack of a crash go there, too."""
@@ -143,3 +130,29 @@ def _log(folder: Path, own_process: bool) -> Iterator[TextIO]:
             redirect_output(log)
             faulthandler.enable(log)
         yield log
+
+
+@contextlib.contextmanager
+def leased(settings: Settings) -> Iterator[str]:
+    """Yield the device of this job and hold it while the job runs: the first of the ``hardware.devices`` with the
+    fewest jobs of this machine and ``paths.out``; ``hardware.device`` if that list is empty."""
+    devices = settings.hardware.devices
+    if not devices:
+        yield settings.hardware.device
+        return
+    folder = Path(settings.paths.out) / ".locks" / "devices"
+    with contextlib.ExitStack() as stack:
+        yield next(
+            device
+            for turn in itertools.count()
+            for device in devices
+            if _taken(stack, folder / f"{socket.gethostname()}-{device.replace(':', '')}-{turn}")
+        )
+
+
+def _taken(stack: contextlib.ExitStack, path: Path) -> bool:
+    try:
+        stack.enter_context(locked(path, wait=False))
+    except BusyError:
+        return False
+    return True

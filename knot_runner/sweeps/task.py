@@ -41,7 +41,7 @@ def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
         ended = process.outcomes()
         if job.run_id in ended:
             return ended[job.run_id]
-        state, resumed = _died(job.folder, process.code), job.run_id in process.resumed
+        state, resumed = lost(job.folder, *cause_of(process.code)), job.run_id in process.resumed
     except OSError as problem:  # the process cannot be started
         state = _failed(job.folder, "error", f"its process could not be started: {problem}")
     if state == "failed" and plan.fail_fast:
@@ -53,11 +53,6 @@ def outcome(run_id: str, state: str, resumed: bool, began: float) -> Outcome:
     """An outcome as plain data, since launchers send it between processes. ``began``: ``time.monotonic()`` at the
     start."""
     return {"run_id": run_id, "state": state, "resumed": resumed, "seconds": time.monotonic() - began}
-
-
-def _died(folder: Path, code: int) -> str:
-    """Final state of a job whose process ended, with exit ``code``, without reporting an outcome."""
-    return lost(folder, *cause_of(code))
 
 
 def lost(folder: Path, kind: Kind, cause: str) -> str:

@@ -1,4 +1,5 @@
-"""A run's ``config.yaml`` as plain values: safe, and fast for the many files of a sweep, which share most sections."""
+"""Files of YAML: those of ``conf/`` and of a user's ``--config-dir``, by group; and a run's ``config.yaml`` as plain
+values, safe, and fast for the many files of a sweep, which share most sections."""
 
 from __future__ import annotations
 
@@ -16,6 +17,32 @@ DEEPEST = 40
 # lines at which a top-level key begins: what a mapping holds is indented, or begins with "- " where it is a list
 _SECTION = re.compile(r"^(?=[A-Za-z_]\w*:(?:\s|$))", re.MULTILINE)
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def config_folder() -> Path:
+    """``conf/`` of the checkout, or the copy in the wheel."""
+    in_checkout = PACKAGE.parent / "conf"
+    return in_checkout if (in_checkout / "config.yaml").is_file() else PACKAGE / "conf"
+
+
+def choices(group: str, config_dir: str | Path | None = None) -> list[str]:
+    """The choices of ``group``, ours and those in the user's ``config_dir``."""
+    return [path.stem for path in yaml_files(group, config_dir)]
+
+
+def yaml_files(group: str, config_dir: str | Path | None = None) -> list[Path]:
+    """One YAML file per choice of ``group``, sorted. If both folders have the same name, Hydra takes ours."""
+    folders = [Path(folder) for folder in (config_dir, config_folder()) if folder]
+    found = {path.stem: path for folder in folders for path in (folder / group).glob("*.yaml")}
+    return [found[name] for name in sorted(found)]
+
+
+def headline(path: Path) -> str:
+    """The second comment line of a YAML file (the first is the command that runs it)."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    comments = [line.lstrip("# ").rstrip() for line in lines if line.startswith("#")]
+    return next((line for line in comments if line and not line.startswith(("@package", "knot-runner"))), "")
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from knot_runner.bundles import pack
 from knot_runner.bundles.intervals import resampled_intervals
 from knot_runner.bundles.rerun import RerunPlace, job_here, whole_because
 from knot_runner.cli.main import main
-from knot_runner.cli.verbs import bundle, verify
+from knot_runner.cli.verbs import runs, verify
 from knot_runner.config.settings import GaussiansSettings
 from knot_runner.records import read_result, recorded_config
 from tests.bundled import bundled, members_of, small_run, tampered
@@ -104,7 +104,7 @@ def test_what_cannot_be_bundled(folder, tmp_path, capsys, monkeypatch):
 
 
 def test_help_has_every_flag():
-    assert all(f"  {flag}" in bundle.BUNDLE_HELP for flag in bundle.BUNDLE_FLAGS)
+    assert all(f"  {flag}" in runs.BUNDLE_HELP for flag in runs.BUNDLE_FLAGS)
     assert all(f"  {flag}" in verify.VERIFY_HELP for flag in (*verify.VERIFY_FLAGS, "paths.data=DIR", "paths.out=DIR"))
 
 

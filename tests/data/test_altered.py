@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from knot_runner.data.images.altered import alter_clients, altered_clients
+from knot_runner.data.images.held_out import alter_clients, altered_clients
 from knot_runner.data.tasks import Images, ImageTask, Partition
 from knot_runner.util.errors import UserError
 

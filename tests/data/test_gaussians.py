@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from knot_runner.config.settings import GaussiansSettings
 from knot_runner.config.strict import build
-from knot_runner.data.gaussians import draw_gaussians
+from knot_runner.data.embedded import draw_gaussians
 from knot_runner.util.errors import UserError
 
 TOY = GaussiansSettings("gaussians", "gaussians", "generated", 200, 1, 2, 0.2, 4 * 2**0.5)

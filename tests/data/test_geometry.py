@@ -7,7 +7,7 @@ import pytest
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
-from knot_runner.data.images.geometry import class_points, one_hot, superclass_points
+from knot_runner.data.images.load import class_points, one_hot, superclass_points
 from tests.tiny import TINY_IMAGES
 
 

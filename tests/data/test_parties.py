@@ -6,8 +6,8 @@ import pytest
 from knot_runner.config.settings import Dirichlet, Iid, PartyShares
 from knot_runner.config.settings.partition import party_shares
 from knot_runner.config.strict import build
-from knot_runner.data.images.parties import _train_and_valid, clients_images, image_parties
 from knot_runner.data.images.partition import make_partition
+from knot_runner.data.parties import _train_and_valid, clients_images, image_parties
 from knot_runner.data.tasks import Images, ImageTask
 from knot_runner.util.errors import UserError
 

@@ -11,8 +11,8 @@ from PIL import Image
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import Iid, PartyShares
 from knot_runner.data.images.digits import read_digits
-from knot_runner.data.images.parties import clients_images, image_parties
 from knot_runner.data.images.unlabelled import UnlabelledImages, fit_images, load_unlabelled, with_transfer
+from knot_runner.data.parties import clients_images, image_parties
 from knot_runner.data.tasks import Images, ImageTask
 from knot_runner.util.errors import UserError
 

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from knot_runner.config.settings.distil.terms import RkdTermSettings
+from knot_runner.config.settings.methods.terms import RkdTermSettings
 from knot_runner.methods.distil import relation
 from knot_runner.methods.distil.contrastive import draw_negatives
 from knot_runner.methods.distil.triplet import draw_triples

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from knot_runner.config.settings.distil.terms import TERM_SETTINGS
+from knot_runner.config.settings.methods.terms import TERM_SETTINGS
 from knot_runner.methods.distil.term import TERMS, NetworkOutputs
 from tests.methods.distil_made import (
     LABELS,

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from knot_runner.config.settings.distil.terms import PktTermSettings
+from knot_runner.config.settings.methods.terms import PktTermSettings
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.methods.distil.students import Students
 from knot_runner.methods.distil.term import TERMS, Term

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from knot_runner.config.settings.distil.synthesis import GeneratorSynthesis
+from knot_runner.config.settings.methods.distil import GeneratorSynthesis
 from knot_runner.engine.examples import ImageData, ImageExamples
 from knot_runner.methods.distil.synthesis import records
 from knot_runner.methods.distil.synthesis.generated import ImageGenerator

@@ -7,12 +7,12 @@ import pytest
 import yaml
 
 from knot_runner.cli.show import references
-from knot_runner.cli.verbs.claims import claims_command
-from knot_runner.composing.catalog import config_folder
+from knot_runner.cli.verbs.preset import claims_command
 from knot_runner.composing.commands import compose_all
 from knot_runner.report import paper_tables
 from knot_runner.report.claims.spec import read_claims
 from knot_runner.report.claims.verdicts import judge
+from knot_runner.util.config_yaml import config_folder
 from knot_runner.util.errors import UserError
 
 PRESETS = {path.stem: yaml.safe_load(path.read_text()) for path in (config_folder() / "experiment").glob("*.yaml")}

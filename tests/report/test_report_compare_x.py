@@ -8,7 +8,7 @@ import pytest
 from knot_runner.cli.verbs.compare import answer_of
 from knot_runner.report.compare.files import printed_rows, sheet_csv, sheet_markdown
 from knot_runner.report.compare.measures import direction, unit_of
-from knot_runner.results.costs import total_costs
+from knot_runner.results.base import total_costs
 from knot_runner.util.errors import UserError
 from tests.report.compared import ask, column, heads, made, text, three_temperatures
 

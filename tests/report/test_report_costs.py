@@ -13,7 +13,7 @@ from knot_runner.report.records.run_view import cost_lines
 from knot_runner.report.records.schema import is_round
 from knot_runner.report.render.text import quantity
 from knot_runner.results import kind_problem
-from knot_runner.results.costs import total_costs
+from knot_runner.results.base import total_costs
 from tests.report.chilled import build, cell
 from tests.report.claimed import claim, judged, rewrite
 from tests.report.test_report_claims_measures import COLD, WARMER, course

@@ -20,7 +20,7 @@ from knot_runner.report.page import runs as page_runs
 from knot_runner.report.page import settings as page_settings
 from knot_runner.report.page.build import render_page
 from knot_runner.report.run_folders import Job, load_runs
-from knot_runner.results.costs import total_costs
+from knot_runner.results.base import total_costs
 from knot_runner.util.errors import UserError
 from tests.report.conftest import Factory
 from tests.report.pages import Reader, made, page_of

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import yaml
 
-from knot_runner.composing.catalog import config_folder
 from knot_runner.report import paper_tables
 from knot_runner.report.claims.spec import read_claims
 from knot_runner.report.render.table_model import METHOD_NAMES as EIGHT
+from knot_runner.util.config_yaml import config_folder
 
 
 def sums(rows: list[list[float]], unit: int) -> tuple[list[int], list[int]]:

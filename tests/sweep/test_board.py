@@ -11,8 +11,8 @@ from rich.console import Console
 
 from knot_runner.records import write_result
 from knot_runner.sweeps import board
+from knot_runner.sweeps.board import sweep_summary
 from knot_runner.sweeps.state import JobProgress, write_failure
-from knot_runner.sweeps.summary import sweep_summary
 from tests.sweep.planned import pretended
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from knot_runner.composing.commands import compose_all
 from knot_runner.engine.hardware import choose_device
-from knot_runner.sweeps.devices import leased
+from knot_runner.sweeps.job import leased
 from knot_runner.util.errors import UserError
 
 

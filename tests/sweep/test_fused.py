@@ -12,7 +12,7 @@ from rich.console import Console
 
 from knot_runner.records import lock_of
 from knot_runner.report.records.run_summary import summary_table
-from knot_runner.sweeps import driver, fused, job, task
+from knot_runner.sweeps import driver, job, launchers, task
 from knot_runner.util.files import locked
 from tests.forked import Forked
 from tests.sweep.grids import LAUNCHERS, begun, faulty, results, small, sweep
@@ -50,8 +50,8 @@ def test_as_many_jobs_at_once_as_suit_the_hardware(tmp_path, monkeypatch):
 
 
 class Drivers:
-    """Stands for ``fused._drive``: each has one job under way and dies, until ``deaths`` are used up. ``first``: a job
-    that the first of them ends before; ``silent``: one that is never heard of."""
+    """Stands for ``launchers._drive``: each has one job under way and dies, until ``deaths`` are used up. ``first``: a
+    job that the first of them ends before; ``silent``: one that is never heard of."""
 
     def __init__(self, *deaths, begins=True, first=None, silent=None):
         self.deaths, self.began, self.begins = list(deaths), [], begins
@@ -71,12 +71,12 @@ class Drivers:
 
 def fused_sweep(monkeypatch, tmp_path, jobs, drivers, together=3):
     alone = []
-    monkeypatch.setattr(fused, "_drive", drivers)
+    monkeypatch.setattr(launchers, "_drive", drivers)
     monkeypatch.setattr(
-        fused, "run_in_process",
+        launchers, "run_in_process",
         lambda one, plan: alone.append(one.run_id) or task.outcome(one.run_id, "failed", False, 0.0),
     )  # fmt: skip
-    found = fused.fuse(jobs, planned(tmp_path, jobs), together)
+    found = launchers.fuse(jobs, planned(tmp_path, jobs), together)
     assert list(found) and set(found) == {one.run_id for one in jobs}
     return alone, found
 

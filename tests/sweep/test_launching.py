@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from knot_runner.records import write_result
-from knot_runner.sweeps import job, launching, task
+from knot_runner.sweeps import job, launchers, task
+from knot_runner.sweeps.board import sweep_summary
 from knot_runner.sweeps.plan import PATIENT, STOP, read_outcomes
 from knot_runner.sweeps.state import read_failure, write_failure
-from knot_runner.sweeps.summary import sweep_summary
 from tests.sweep.planned import composed, planned, pretended
 
 # ------------------------------------------------------------------------------------------------- Hydra's launchers
@@ -36,11 +36,11 @@ def test_jobs_that_another_process_is_at_are_waited_for_at_the_end(tmp_path, mon
     jobs = composed(tmp_path, "seed=0,1,2")
     plan, names = planned(tmp_path, jobs), [job.run_id for job in jobs]
     launched = Launched(["busy", "done", "busy"], ["done", "failed"])
-    monkeypatch.setattr(launching, "_launcher", lambda *_: launched)
+    monkeypatch.setattr(launchers, "_launcher", lambda *_: launched)
     seen = []
     launch = launched.launch
     launched.launch = lambda jobs, initial_job_idx: seen.append(plan.patient) or launch(jobs, initial_job_idx)
-    outcomes = launching.launch(plan, jobs, hydra)
+    outcomes = launchers.launch(plan, jobs, hydra)
     assert launched.calls == [(names, 0), ([names[0], names[2]], 3)] and seen == [False, True]
     assert [(one["run_id"], one["state"]) for one in outcomes] == [
         (names[1], "done"), (names[0], "done"), (names[2], "failed")
@@ -51,15 +51,15 @@ def test_jobs_that_another_process_is_at_are_waited_for_at_the_end(tmp_path, mon
 def test_none_is_busy_none_is_launched_again(tmp_path, monkeypatch, hydra):
     jobs, launched = composed(tmp_path, "seed=0,1"), Launched()
     plan = planned(tmp_path, jobs)
-    monkeypatch.setattr(launching, "_launcher", lambda *_: launched)
-    assert len(launching.launch(plan, jobs, hydra)) == 2 and len(launched.calls) == 1 and not plan.patient
+    monkeypatch.setattr(launchers, "_launcher", lambda *_: launched)
+    assert len(launchers.launch(plan, jobs, hydra)) == 2 and len(launched.calls) == 1 and not plan.patient
 
 
 def test_batches_are_of_the_size_asked_for_and_numbered_on(tmp_path, monkeypatch, hydra):
     jobs, launched = composed(tmp_path, "seed=range(0,5)"), Launched()
-    monkeypatch.setattr(launching, "_launcher", lambda *_: launched)
+    monkeypatch.setattr(launchers, "_launcher", lambda *_: launched)
     hydra.sweeper.max_batch_size = 2
-    assert len(launching.launch(planned(tmp_path, jobs), jobs, hydra)) == 5
+    assert len(launchers.launch(planned(tmp_path, jobs), jobs, hydra)) == 5
     assert [(len(names), first) for names, first in launched.calls] == [(2, 0), (2, 2), (1, 4)]
 
 
@@ -70,10 +70,10 @@ def test_what_kept_a_job_from_returning_is_raised(tmp_path, monkeypatch, hydra):
             raise RuntimeError("the queue is gone")
 
     launched = SimpleNamespace(launch=lambda jobs, initial_job_idx: [Broken() for _ in jobs])
-    monkeypatch.setattr(launching, "_launcher", lambda *_: launched)
+    monkeypatch.setattr(launchers, "_launcher", lambda *_: launched)
     jobs = composed(tmp_path, "seed=0")
     with pytest.raises(RuntimeError, match="the queue is gone"):
-        launching.launch(planned(tmp_path, jobs), jobs, hydra)
+        launchers.launch(planned(tmp_path, jobs), jobs, hydra)
 
 
 # ---------------------------------------------------------------------------------------------------- one job of many

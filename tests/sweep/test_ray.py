@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from knot_runner.composing.commands import compose_all
-from knot_runner.sweeps import ray_launcher
+from knot_runner.sweeps import launchers
 from knot_runner.sweeps.plan import STOP
 from knot_runner.sweeps.state import read_failure
 from knot_runner.util.errors import UserError
@@ -27,7 +27,7 @@ def launched(ray, out, *overrides, fail_fast=False, **kept):
     """What a sweep by hand comes to: its plan, jobs, and outcomes."""
     jobs = composed(out, *overrides)
     plan = planned(out, jobs, fail_fast)
-    return plan, jobs, ray_launcher._all(ray, jobs, plan, kept or {"num_cpus": 1})
+    return plan, jobs, launchers.run_on_ray(ray, jobs, plan, kept or {"num_cpus": 1})
 
 
 @pytest.mark.thorough
@@ -49,7 +49,7 @@ def test_a_sweep_is_that_of_the_basic_launcher(tmp_path, monkeypatch, capfd):
 
 
 def test_a_job_whose_worker_is_lost_begins_again(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(ray_launcher, "run_in_process", lambda job, plan: {"run_id": job.run_id, "state": "done"})
+    monkeypatch.setattr(launchers, "run_in_process", lambda job, plan: {"run_id": job.run_id, "state": "done"})
     caplog.set_level(logging.INFO, "knot_runner")
     ray = faked(monkeypatch, lost=[1])
     _, jobs, found = launched(ray, tmp_path, "seed=0,1")
@@ -61,7 +61,7 @@ def test_a_job_whose_worker_is_lost_begins_again(tmp_path, monkeypatch, caplog):
 
 @pytest.mark.parametrize("fail_fast", [False, True])
 def test_a_job_that_loses_two_workers_has_failed_and_ends_no_other(fail_fast, tmp_path, monkeypatch):
-    monkeypatch.setattr(ray_launcher, "run_in_process", lambda job, plan: {"run_id": job.run_id, "state": "done"})
+    monkeypatch.setattr(launchers, "run_in_process", lambda job, plan: {"run_id": job.run_id, "state": "done"})
     plan, jobs, found = launched(faked(monkeypatch, lost=[1, 2]), tmp_path, "seed=0,1", fail_fast=fail_fast)
     assert [found[job.run_id]["state"] for job in jobs] == ["done", "failed"]
     failure = read_failure(jobs[1].folder)
@@ -72,7 +72,7 @@ def test_a_job_that_loses_two_workers_has_failed_and_ends_no_other(fail_fast, tm
 def test_a_worker_that_does_not_see_the_plan_says_so(tmp_path, monkeypatch):
     """As on a cluster whose machines share no volume: the job fails at once, and no second worker is tried."""
     ray = faked(monkeypatch)
-    monkeypatch.setattr(ray_launcher, "read_plan", lambda path: (_ for _ in ()).throw(UserError("plan.json: is gone")))
+    monkeypatch.setattr(launchers, "read_plan", lambda path: (_ for _ in ()).throw(UserError("plan.json: is gone")))
     _, jobs, found = launched(ray, tmp_path)
     assert [one["state"] for one in found.values()] == ["failed"] and len(ray.calls) == 1
     cause = "hydra/launcher=ray: a worker could not begin it: plan.json: is gone"
@@ -84,9 +84,9 @@ def test_a_worker_works_in_the_folder_of_the_command(tmp_path, monkeypatch):
     (job,) = composed(tmp_path)
     plan = planned(tmp_path, [job])
     seen = []
-    monkeypatch.setattr(ray_launcher, "run_in_process", lambda job, plan: seen.append(str(Path.cwd())))
+    monkeypatch.setattr(launchers, "run_in_process", lambda job, plan: seen.append(str(Path.cwd())))
     monkeypatch.chdir(tmp_path.parent)
-    ray_launcher.run_on_worker(job.run_id, str(plan.path), str(tmp_path))
+    launchers.run_on_worker(job.run_id, str(plan.path), str(tmp_path))
     assert seen == [str(tmp_path)]
 
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knot_runner.data.images.geometry import one_hot, superclass_points
+from knot_runner.data.images.load import one_hot, superclass_points
 from knot_runner.transport import Solver, ground_cost, transport_loss
 from knot_runner.transport.tree import tree_edges
 from knot_runner.util.errors import UserError

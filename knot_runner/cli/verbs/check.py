@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 from knot_runner import provenance
+from knot_runner.config.strict import by_key
 from knot_runner.report.render.terminal import TerminalColumn, listing, output, print_line
 from knot_runner.report.render.text import plain, short_line
-from knot_runner.sweeps.standing import JobState, state_of
+from knot_runner.sweeps.state import JobState, state_of
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.messages import counted
 
@@ -46,7 +47,7 @@ NOTABLE = 10
 TITLES = ("run id", "task", "source", "method", "seed", "setting", "state")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Options:
     """The verb's own flags; ``rest``: the arguments to compose."""
 
@@ -90,21 +91,20 @@ DONE = ("done", "diverged", "other data")
 
 def parse_check(arguments: list[str]) -> Options:
     """Parse the flags. Raises :class:`UserError` for an unknown flag, suggesting the nearest one."""
-    rest, found = [], Options()
-    show_all, estimate, seconds = found.all, found.estimate, found.seconds
+    found = Options()
     for argument in arguments:
         name, _, value = argument.partition("=")
         if argument == "--all":
-            show_all = True
+            found.all = True
         elif argument == "--no-estimate":
-            estimate = False
+            found.estimate = False
         elif name == "--seconds":
-            seconds = _seconds(value)
+            found.seconds = _seconds(value)
         elif name in {flag.partition("=")[0] for flag in OTHERS} or not argument.startswith("-"):
-            rest.append(argument)
+            found.rest.append(argument)
         else:
             raise UserError(f"{argument}: there is no such flag of check{nearest(argument, [*CHECK_FLAGS, *OTHERS])}")
-    return Options(show_all, estimate, seconds, rest)
+    return found
 
 
 def _seconds(value: str) -> float:
@@ -131,17 +131,14 @@ def _listed(jobs: list[ComposedJob], states: list[JobState]) -> Table:
 def _grouped(jobs: list[ComposedJob], states: list[JobState]) -> Table:
     """A table with one row per task, source and method; jobs needing attention have rows of their own."""
     rows = []
-    groups: dict[tuple[str, str, str], list[JobState]] = {}
-    for job, state in zip(jobs, states, strict=True):
-        task = job.settings.task
-        groups.setdefault((task.name, task.source, job.settings.method["name"]), []).append(state)
-    for group, own in groups.items():
+    kinds = [(job.settings.task.name, job.settings.task.source, job.settings.method["name"]) for job in jobs]
+    for group, own in by_key(zip(kinds, states, strict=True)).items():
         count = Counter(state.standing for state in own)
         rows.append((*group, str(len(own)), ", ".join(f"{number} {name}" for name, number in count.items())))
-    notable = [(j, s) for j, s in zip(jobs, states, strict=True) if s.standing not in ("done", "to do")]
-    for job, state in notable[:NOTABLE]:
-        task = job.settings.task
-        rows.append((task.name, task.source, job.settings.method["name"], "", f"{job.run_id} {state.text}"))
+    every = zip(jobs, kinds, states, strict=True)
+    notable = [(job, kind, state) for job, kind, state in every if state.standing not in ("done", "to do")]
+    for job, kind, state in notable[:NOTABLE]:
+        rows.append((*kind, "", f"{job.run_id} {state.text}"))
     hidden = len(notable) - NOTABLE
     more = f"{hidden} more such jobs; " if hidden > 0 else ""
     rows.append(("", "", "", "", f"{more}--all lists every job"))

@@ -1,7 +1,12 @@
-"""The preset argument of ``claims``, ``plot``, ``report`` and ``table``: its name, jobs and command."""
+"""Verbs that take a preset: ``knot-runner claims PRESET``, which of the paper's claims hold; ``plot PRESET``, its
+figure (``plot partition``: the partition of images over clients); ``table PRESET``, our numbers beside the paper's.
+
+All read records. Their preset argument, also that of ``report`` and ``reproduce``, has a name, jobs and a command.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 from collections.abc import Sequence
@@ -14,6 +19,8 @@ from knot_runner.util.messages import LOGGER
 
 if TYPE_CHECKING:
     from knot_runner.composing.job import ComposedJob
+    from knot_runner.report.figures.output import FigureOutput
+
 
 #: Part of the verbs' help on the arguments after the preset.
 PRESET_FLAGS = """\
@@ -98,3 +105,113 @@ def preset_of(arguments: list[str], verb: str, flags: Sequence[str] = ()) -> Pre
     load_plugins(jobs[0].settings.plugins)  # a plug-in may add the requested figure
     _say_unsealed(jobs)
     return Preset(arguments[0], jobs, shlex.join(["knot-runner", experiment, *arguments[1:]]))
+
+
+TABLE_HELP = f"""\
+knot-runner table PRESET [overrides]: ours beside the paper's, from the records; Markdown, CSV and LaTeX below paths.out
+
+{PRESET_FLAGS}
+
+  knot-runner table knot_table3 task.missing=skip"""
+
+
+def table_command(arguments: list[str]) -> int:
+    """Print the preset's table and write it below ``<out>/tables``. Raises :class:`UserError`."""
+    preset = preset_of(arguments, "table")
+    from knot_runner.cli.show import show_table
+
+    show_table(preset.name, preset.jobs, preset.command)
+    return 0
+
+
+CLAIMS_HELP = f"""\
+knot-runner claims PRESET [overrides]: which of the paper's claims hold, with intervals, from the records
+
+{PRESET_FLAGS}
+
+  knot-runner claims chill_table1 task=femnist"""
+
+
+def claims_command(arguments: list[str]) -> int:
+    """Print the verdicts on the preset's claims and write them below ``<out>/claims``.
+
+    Raises :class:`UserError`, also for a preset without claims.
+    """
+    preset = preset_of(arguments, "claims")
+    if not preset.spec.get("claims"):
+        raise UserError(f"claims {preset.name}: its YAML has no report.claims; a list of them is what is judged")
+    from knot_runner.cli.show import folder_for, references
+    from knot_runner.report.claims.verdicts import judge
+    from knot_runner.report.claims.view import claims_table, write_claims
+    from knot_runner.report.render.terminal import output
+
+    verdicts = judge(references(preset.jobs), preset.spec, preset.command)
+    title = f"Claims of {preset.name}"
+    output().print(claims_table(title, verdicts))
+    for path in write_claims(title, verdicts, folder_for(preset.out, "claims"), preset.name):
+        print(path)
+    return 0
+
+
+PLOT_HELP = f"""\
+knot-runner plot PRESET [overrides]: its figure, from the records, as PNG below paths.out
+knot-runner plot partition [overrides]: who has which classes; trains nothing
+
+  --formats=pdf,svg    files to write, of png, pdf and svg (default: png)
+  --width=single       a journal's single (3.35 in) or double (7 in) column, or millimetres
+  --no-caption         without the title above and the notes below
+{PRESET_FLAGS}
+
+  knot-runner plot chill_fig4 task=femnist
+  knot-runner plot chill_fig4 task=femnist --formats=pdf --width=single --no-caption
+  knot-runner plot partition task=femnist partition=small partition.alpha=0.1"""
+PLOT_FLAGS = ("--formats", "--width", "--no-caption")
+
+
+def plot_command(arguments: list[str]) -> int:
+    """Draw the figure below ``<out>/figures`` and print the plotted numbers; trains nothing. Raises
+    :class:`UserError`."""
+    flags = [word for word in arguments if word.partition("=")[0] in PLOT_FLAGS]
+    words = [word for word in arguments if word not in flags]
+    if not flags:
+        return _plot(words)
+    from knot_runner.report.figures.output import figure_output
+
+    with figure_output(_output(flags)):
+        return _plot(words)
+
+
+def _plot(words: list[str]) -> int:
+    if words[:1] == ["partition"]:
+        from knot_runner.cli.show import show_partition
+        from knot_runner.composing.commands import compose_all
+
+        jobs, _ = compose_all(words[1:])
+        for job in jobs:
+            show_partition(job)
+        return 0
+    preset = preset_of(words, "plot", PLOT_FLAGS)
+    from knot_runner.cli.show import show_figure
+
+    show_figure(preset.name, preset.jobs, preset.command)
+    return 0
+
+
+def _output(flags: list[str]) -> FigureOutput:
+    """The figure output from the flags; the last of repeated flags counts. Raises :class:`UserError`."""
+    from knot_runner.report.figures.output import FigureOutput, parse_formats, parse_width
+
+    made = FigureOutput()
+    for flag in flags:
+        name, equals, value = flag.partition("=")
+        if name == "--no-caption":
+            if equals:
+                raise UserError(f"{flag}: takes no value")
+            made = dataclasses.replace(made, captioned=False)
+        elif not value:
+            raise UserError(f"{flag}: needs a value, {name}={'pdf,svg' if name == '--formats' else 'single'}")
+        elif name == "--formats":
+            made = dataclasses.replace(made, formats=parse_formats(value))
+        else:
+            made = dataclasses.replace(made, width=parse_width(value))
+    return made

@@ -66,7 +66,7 @@ def _index(words: list[str]) -> int:
 
 def _about(name: str, rest: list[str]) -> str:
     """The preset's description, from the head of its YAML file (ours or below ``--config-dir``)."""
-    from knot_runner.composing.catalog import config_folder, headline
+    from knot_runner.util.config_yaml import config_folder, headline
 
     own = [Path(flag.partition("=")[2]) for flag in rest if flag.startswith("--config-dir=")]
     paths = [folder / "experiment" / f"{name}.yaml" for folder in (*own, config_folder())]

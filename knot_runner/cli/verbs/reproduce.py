@@ -12,8 +12,8 @@ from knot_runner.util.messages import LOGGER, counted
 from knot_runner.util.processes import on_sigterm
 
 if TYPE_CHECKING:
-    from knot_runner.cli.reproduction.candidate import Candidate
-    from knot_runner.cli.reproduction.results import PresetRow
+    from knot_runner.cli.candidate import Candidate
+    from knot_runner.cli.reproduced import PresetRow
 
 REPRODUCE_HELP = """\
 knot-runner reproduce [--hours=2] [PRESET ...] [overrides]: presets one after another, and a table of their claims
@@ -47,7 +47,7 @@ class Outcomes:
 
 def reproduce_command(arguments: list[str]) -> int:
     """Run the presets that fit into the time, then print and write the table. Raises :class:`UserError`."""
-    from knot_runner.cli.reproduction.listed import check_typed, chosen_presets
+    from knot_runner.cli.candidate import check_typed, chosen_presets
     from knot_runner.composing.overrides import config_dir_of
 
     began = time.monotonic()
@@ -58,7 +58,7 @@ def reproduce_command(arguments: list[str]) -> int:
     candidates, failed = _candidates(listed, words, flags, bool(names))
     if not candidates:
         raise UserError(f"reproduce: {failed[0] if failed else 'no preset is listed'}")
-    from knot_runner.cli.reproduction.results import read_times
+    from knot_runner.cli.reproduced import read_times
 
     out = candidates[0].preset.out
     outcomes = Outcomes(read_times(out), failed)
@@ -111,7 +111,7 @@ def _candidates(listed: list, words: list[str], flags: list[str], named: bool) -
     """(Composed candidates, one line for each preset that cannot be composed or whose claims cannot be judged)."""
     from rich.console import Console
 
-    from knot_runner.cli.reproduction.candidate import candidate
+    from knot_runner.cli.candidate import candidate
     from knot_runner.util.messages import messages_to
 
     found, failed = [], []
@@ -131,7 +131,7 @@ def _candidates(listed: list, words: list[str], flags: list[str], named: bool) -
 
 def _print_plan(candidates: list[Candidate], hours: float) -> None:
     """Print the presets to run, in order."""
-    from knot_runner.cli.reproduction.candidate import order
+    from knot_runner.cli.candidate import order
     from knot_runner.report.render.terminal import TerminalColumn, output, print_line, results_grid
 
     columns = []
@@ -154,7 +154,7 @@ def _minutes_text(minutes: float | None) -> str:
 
 def _carry_out(candidates: list[Candidate], end: float, outcomes: Outcomes, out: Path) -> None:
     """Run one preset after another until ``end`` (monotonic clock); record their times and failures in ``outcomes``."""
-    from knot_runner.cli.reproduction.candidate import order
+    from knot_runner.cli.candidate import order
 
     waiting = []
     for one in order(candidates):
@@ -189,7 +189,7 @@ def _too_long(one: Candidate, end: float) -> str:
 
 
 def _carry_out_one(one: Candidate, end: float, outcomes: Outcomes, out: Path) -> None:
-    from knot_runner.cli.reproduction.child import CUT, run_preset
+    from knot_runner.cli.candidate import CUT, run_preset
 
     LOGGER.info("%s: %s", one.name, counted(one.left(), "run"))
     began = time.monotonic()
@@ -209,7 +209,7 @@ def _carry_out_one(one: Candidate, end: float, outcomes: Outcomes, out: Path) ->
 
 
 def _add_time(one: Candidate, began: float, outcomes: Outcomes, out: Path) -> None:
-    from knot_runner.cli.reproduction.results import write_times
+    from knot_runner.cli.reproduced import write_times
 
     outcomes.times[one.key] = round(outcomes.times.get(one.key, 0.0) + time.monotonic() - began, 3)
     write_times(out, outcomes.times)
@@ -217,7 +217,7 @@ def _add_time(one: Candidate, began: float, outcomes: Outcomes, out: Path) -> No
 
 def _show(candidates: list[Candidate], outcomes: Outcomes, out: Path) -> None:
     """Print and write the table of finished runs."""
-    from knot_runner.cli.reproduction.results import partial_lines, results_table
+    from knot_runner.cli.reproduced import partial_lines, results_table
     from knot_runner.report.render.terminal import output
 
     found, path = _write(candidates, outcomes, out)
@@ -233,7 +233,7 @@ def _show(candidates: list[Candidate], outcomes: Outcomes, out: Path) -> None:
 
 def _write(candidates: list[Candidate], outcomes: Outcomes, out: Path) -> tuple[list[PresetRow], Path]:
     """Write the table of finished runs; returns its rows and path."""
-    from knot_runner.cli.reproduction.results import preset_row, write_results
+    from knot_runner.cli.reproduced import preset_row, write_results
     from knot_runner.util.files import require_writable
 
     rows = [preset_row(one, outcomes.times.get(one.key, 0.0)) for one in candidates]

@@ -139,7 +139,11 @@ def _answered(run: BundledRun, options: VerifyOptions, out: Path) -> str:
     from knot_runner.bundles.rerun import RerunPlace
     from knot_runner.report.render.text import plain
 
-    cuda = str(run.result.get("device", "")).startswith("cuda") and _has_cuda()
+    cuda = False
+    if str(run.result.get("device", "")).startswith("cuda"):
+        import torch
+
+        cuda = torch.cuda.is_available()
     try:
         answer, lines = _compared(run, options, RerunPlace(options.data, out, options.network, cuda))
     except UserError as problem:
@@ -154,12 +158,6 @@ def _answered(run: BundledRun, options: VerifyOptions, out: Path) -> str:
 
 #: Maximum characters of a line that quotes a bundle.
 LONGEST_QUOTE = 400
-
-
-def _has_cuda() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
 
 
 def _compared(run: BundledRun, options: VerifyOptions, place: RerunPlace) -> tuple[str, list[str]]:

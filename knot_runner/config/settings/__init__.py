@@ -1,13 +1,12 @@
 """Settings: one dataclass per config group, built strictly (``config/strict.py``) from the composed YAML.
 
-Open ``run.py`` first: one run's settings, whole. ``tasks/``: what is learnt; ``methods/`` and ``distil/``: by what;
-``checks/``: whether they fit together.
+Open ``run.py`` first: one run's settings, whole. ``tasks/``: what is learnt; ``methods/``: by what; ``checks/``:
+whether they fit together.
 """
 
 from __future__ import annotations
 
 from knot_runner.config.settings.checks.fit import Misfit, fitting_choices
-from knot_runner.config.settings.distil.distil import DistilSettings, teacher_names
 from knot_runner.config.settings.fleet import FleetSettings
 from knot_runner.config.settings.groups import (
     TRACKER_EXTRAS,
@@ -18,12 +17,7 @@ from knot_runner.config.settings.groups import (
     TrackerSettings,
     TrainingSettings,
 )
-from knot_runner.config.settings.methods.algorithm_options import (
-    ApflSettings,
-    DittoSettings,
-    FedalaSettings,
-    FedsoupSettings,
-)
+from knot_runner.config.settings.methods.distil import DistilSettings, teacher_names
 from knot_runner.config.settings.methods.federated import (
     FederatedSettings,
     FederatedTraining,
@@ -42,6 +36,7 @@ from knot_runner.config.settings.methods.knot import (
     EntropySettings,
     KnotSettings,
     MutualSettings,
+    ProbeSettings,
     SinkhornSettings,
     TeachersSettings,
 )
@@ -54,14 +49,15 @@ from knot_runner.config.settings.methods.personalisation import (
     SoupSettings,
     TransferMatrixSettings,
 )
-from knot_runner.config.settings.methods.probe import ProbeSettings
-from knot_runner.config.settings.methods.server_distillation import LabelDistillation, ServerDistillation
-from knot_runner.config.settings.methods.transport import (
-    EncoderSettings,
-    FedwadSettings,
-    OtddSettings,
-    TextFeatures,
+from knot_runner.config.settings.methods.server_distillation import (
+    ApflSettings,
+    DittoSettings,
+    FedalaSettings,
+    FedsoupSettings,
+    LabelDistillation,
+    ServerDistillation,
 )
+from knot_runner.config.settings.methods.transport import EncoderSettings, FedwadSettings, OtddSettings, TextFeatures
 from knot_runner.config.settings.networks import (
     CnnSettings,
     ConvSettings,

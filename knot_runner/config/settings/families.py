@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from knot_runner.config.settings.distil.distil import DistilSettings
 from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
+from knot_runner.config.settings.methods.distil import DistilSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.config.settings.methods.fedwad import (
     CoresetKnnSettings,
@@ -21,8 +21,7 @@ from knot_runner.config.settings.methods.fedwad import (
     DatasetDistanceSettings,
     FederatedDistanceSettings,
 )
-from knot_runner.config.settings.methods.knot import KnotSettings, MutualSettings, TeachersSettings
-from knot_runner.config.settings.methods.probe import ProbeSettings
+from knot_runner.config.settings.methods.knot import KnotSettings, MutualSettings, ProbeSettings, TeachersSettings
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ def call(name: str, *arguments: Any, **options: Any) -> Any:
     return load(name)(*arguments, **options)
 
 
-register(
+for _family in (
     Family(
         "distillation",
         {"knot": KnotSettings, "mutual": MutualSettings, "teachers": TeachersSettings},
@@ -126,9 +125,7 @@ register(
         ends_with_model=True,
         fusable=True,
         preload=("knot_runner.pipelines.distillation", "torch._dynamo", "transformers.models.bert.modeling_bert"),
-    )
-)
-register(
+    ),
     Family(
         "distil",
         {"distil": DistilSettings},
@@ -143,9 +140,7 @@ register(
         ends_with_model=True,
         fusable=True,
         preload=("knot_runner.pipelines.distillation", "torch._dynamo"),
-    )
-)
-register(
+    ),
     Family(
         "federated",
         dict.fromkeys(FEDERATED_ALGORITHMS, FederatedSettings),
@@ -159,9 +154,7 @@ register(
         holds_out=True,
         ends_with_model=True,
         fusable=True,
-    )
-)
-register(
+    ),
     Family(
         "probe",
         {"temperature_probe": ProbeSettings},
@@ -169,9 +162,7 @@ register(
         run="knot_runner.pipelines.probing:run_probing",
         inspect="knot_runner.pipelines.probing:inspect_probing",
         summary="knot_runner.report.records.run_summary:probe_summary",
-    )
-)
-register(
+    ),
     Family(
         "distance",
         {"federated_distance": FederatedDistanceSettings},
@@ -182,9 +173,7 @@ register(
         preload=("knot_runner.pipelines.distance",),
         on_gpu=False,
         libraries=("pot",),
-    )
-)
-register(
+    ),
     Family(
         "matrix",
         {"dataset_distance": DatasetDistanceSettings},
@@ -196,9 +185,7 @@ register(
         trains=False,
         on_gpu=False,
         libraries=("pot",),
-    )
-)
-register(
+    ),
     Family(
         "coreset",
         {"coreset": CoresetSettings},
@@ -210,9 +197,7 @@ register(
         trains=False,
         on_gpu=False,
         libraries=("pot",),
-    )
-)
-register(
+    ),
     Family(
         "knn",
         {"coreset_knn": CoresetKnnSettings},
@@ -224,5 +209,6 @@ register(
         trains=False,
         on_gpu=False,
         libraries=("pot",),
-    )
-)
+    ),
+):
+    register(_family)

@@ -14,7 +14,6 @@ from knot_runner.util.errors import UserError
 
 #: Of the logarithm of a speed; exp(6 sigma) is still a number.
 LogDeviation = Annotated[float, AtMost(20), Holds(lambda value: value >= 0, "is negative; 0 makes all clients alike")]
-PositiveShare = Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
 
 
 @dataclass
@@ -48,7 +47,7 @@ class AvailabilitySettings:
     #: a fixed rhythm with a phase of its own, or chance in every period
     kind: Literal["periodic", "random"]
     #: share of the time that a client can be drawn
-    share: PositiveShare
+    share: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
     #: seconds of one period
     period: Positive
 

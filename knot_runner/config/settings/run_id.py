@@ -10,7 +10,13 @@ from knot_runner.config.settings.families import family_of_algorithm
 from knot_runner.config.settings.methods.server_distillation import used_of_server
 from knot_runner.config.settings.partition import SHARE_KEYS, held_out_shares, party_shares, transfer_group
 from knot_runner.config.settings.privacy import unread_privacy_keys
-from knot_runner.config.settings.training_run_id import used_of_stage, used_of_training, used_stragglers
+from knot_runner.config.settings.training_run_id import (
+    STRAGGLER_DEFAULTS,
+    TRAINING_DEFAULTS,
+    off_defaults,
+    used_of_pool,
+    used_of_stage,
+)
 from knot_runner.config.strict import digest, without
 
 #: Groups and keys that do not change the numbers, so they are left out of the run id.
@@ -66,8 +72,6 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
         return {**used, **_used_of_rounds(config, counted)}
     used = {**used, **_used_of_stages(counted, "texts", "tokens")}
     if not family.clients:
-        from knot_runner.config.settings.distil.run_id import used_of_pool
-
         return used_of_pool(used)
     shares = party_shares(config)
     return {**used, "partition": {**without(counted["partition"], *SHARE_KEYS), **shares}}
@@ -82,7 +86,7 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     if not method.get("models"):
         method.pop("models", None)
     if method.get("stragglers"):
-        method["stragglers"] = used_stragglers(method["stragglers"])
+        method["stragglers"] = off_defaults(method["stragglers"], STRAGGLER_DEFAULTS)
     if clustering := method.pop("clustering", None):
         reads = "features" if kind_of(config["task"]) == "texts" else "encoder"
         method["clustering"] = _used_clustering(clustering, reads)
@@ -94,7 +98,7 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
         hardware["engine"] = "lean"
     if hardware["engine"] in ("stacked", "auto"):  # float32 convolutions round differently by the width of the stack
         hardware["stack"] = config["hardware"]["stack"]
-    training = used_of_training(counted["training"])
+    training = off_defaults(counted["training"], TRAINING_DEFAULTS)
     used = {"method": method, "training": training, "hardware": hardware, **_used_partition(counted)}
     shares = held_out_shares(config) if family_of_algorithm(method["algorithm"]).holds_out else {}
     if counted.get("fleet", {}).get("mode") == "sync":  # there is no staleness in synchronous rounds
@@ -218,16 +222,13 @@ def _used_of_texts(config: dict[str, Any], counted: dict[str, Any]) -> dict[str,
     used = without(counted, "partition") | used
     if family.clients:
         return used
-    from knot_runner.config.settings.distil.run_id import used_of_pool
-
     return used_of_pool({**used, "method": without(used["method"], "valid")})
 
 
 def _used_of_stages(counted: dict[str, Any], *of_other_tasks: str) -> dict[str, Any]:
     """Returns the settings in use of method and training where parties are distilled; ``of_other_tasks``: keys of
     random examples for other kinds of task."""
-    at_default = (key for key, value in DISTILLATION_DEFAULTS.items() if counted["method"].get(key) == value)
-    method, training = without(counted["method"], *at_default), {}
+    method, training = off_defaults(counted["method"], DISTILLATION_DEFAULTS), {}
     if isinstance(method.get("bias"), dict):
         method["bias"] = without(method["bias"], *of_other_tasks)
     for name, stage in counted["training"].items():

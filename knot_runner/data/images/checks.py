@@ -1,16 +1,20 @@
-"""Shared by readers of images: checks of shape and labels.
+"""Shared by readers of images: checks of shape and labels; members of tar archives, read as a stream (nothing is
+written to disk, and no name in an archive becomes a path).
 
 All raise :class:`UserError` naming the file.
 """
 
 from __future__ import annotations
 
+import tarfile
 from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, Self
 
 import numpy as np
 
 from knot_runner.config.settings import ImageTaskSettings
-from knot_runner.data.checksums import DataFolder
+from knot_runner.data.checksums import DataFolder, open_unpacked
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError
 
@@ -58,3 +62,80 @@ def concatenate_images(where: object, files: list[Images]) -> Images:
 
 def _sides(shape: tuple[int, ...] | list[int]) -> str:
     return "x".join(map(str, shape))
+
+
+#: of a tar: unpacked bytes, and members; the official CIFAR archives have 0.19e9 bytes, 9 members
+MAX_UNFOLDED, _MAX_MEMBERS = 600_000_000, 1000
+#: of an extended header (long names, times to the nanosecond), which tarfile holds in memory whole: bytes
+MAX_HEADER = 1_000_000
+_EXTENDED = (
+    tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK
+)  # fmt: skip
+
+
+class _Info(tarfile.TarInfo):
+    """A member's header. Raises ValueError for an extended one that is too large, before that is read."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """Called by tarfile for each header block of 512 bytes."""
+        info = super().frombuf(buf, encoding, errors)
+        if info.type in _EXTENDED and info.size > MAX_HEADER:
+            raise ValueError(f"an extended header of {info.size:,} bytes, more than {MAX_HEADER:,}")
+        return info
+
+
+class _Capped:
+    """A stream of at most ``most`` bytes, against decompression bombs."""
+
+    def __init__(self, path: Path, file: BinaryIO, most: int) -> None:
+        self.path, self.file, self.most, self.left = path, file, most, most
+
+    def read(self, size: int) -> bytes:
+        """The next ``size`` bytes, or what is left of the stream."""
+        block = self.file.read(size)
+        self.left -= len(block)
+        if self.left < 0:
+            raise UserError(f"{self.path}: unfolds to more than {self.most} bytes")
+        return block
+
+
+def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
+    """Contents of the members of a tar (.tar or .tar.gz) that have exactly the names ``wanted``; others are skipped.
+
+    Raises :class:`UserError` naming the archive for a member that leads out of it, is not a plain file or folder,
+    occurs twice or is larger than ``most`` bytes, and for an archive cut short.
+    """
+    contents: dict[str, bytes] = {}
+    try:
+        with open_unpacked(path) as file:
+            capped = _Capped(path, file, MAX_UNFOLDED)
+            with tarfile.open(fileobj=capped, mode="r|", tarinfo=_Info) as tar:
+                for count, info in enumerate(tar):
+                    if count >= _MAX_MEMBERS:
+                        raise UserError(f"{path}: has more than {_MAX_MEMBERS} members")
+                    check_member(path, info.name, (info.isreg() and not info.issparse()) or info.isdir())
+                    if info.name in wanted and not info.isdir():
+                        _check_new(path, info, contents, most)
+                        contents[info.name] = tar.extractfile(info).read()
+    except UserError:
+        raise
+    except Exception as problem:  # tarfile raises its own, struct's, zlib's and OS errors
+        raise UserError(f"{path}: is no tar archive, or cut short or broken ({problem})") from None
+    return contents
+
+
+def _check_new(path: Path, info: tarfile.TarInfo, contents: dict[str, bytes], most: int) -> None:
+    if info.name in contents:
+        raise UserError(f"{path}: has two members {info.name}")
+    if info.size > most:
+        raise UserError(f"{path}: member {info.name} has {info.size} bytes, more than {most}")
+
+
+def check_member(archive: Path, name: str, is_plain: bool) -> None:
+    """Raise :class:`UserError` for a member of an archive that leads out of it, or is no plain file or folder."""
+    parts = name.replace("\\", "/").split("/")
+    if not is_plain:
+        raise UserError(f"{archive}: member {name!r:.100} is a link or device; an archive of images holds files only")
+    if ".." in parts or parts[0] == "" or parts[0].endswith(":"):
+        raise UserError(f"{archive}: member {name!r:.100} leads out of the archive")

@@ -15,8 +15,7 @@ import numpy as np
 
 from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.data.checksums import DataFolder
-from knot_runner.data.images.archives import read_members
-from knot_runner.data.images.checks import by_part, check_image_labels, check_shape, concatenate_images
+from knot_runner.data.images.checks import by_part, check_image_labels, check_shape, concatenate_images, read_members
 from knot_runner.data.images.literals import Refused, read_literals
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError

@@ -10,8 +10,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from knot_runner.data.checksums import DataFolder
-from knot_runner.data.images.archives import check_member
-from knot_runner.data.images.checks import concatenate_images
+from knot_runner.data.images.checks import check_member, concatenate_images
 from knot_runner.data.images.decoding import decode
 from knot_runner.data.tasks import Images
 from knot_runner.util.errors import UserError, nearest

@@ -1,13 +1,14 @@
-"""Examples that clients do not train on: a validation share of each client, and clients that never take part."""
+"""Examples that clients do not train on, clients that never take part, and clients at odds with the others."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
 from knot_runner.data.images.partition import partition_rng
-from knot_runner.data.tasks import Partition
+from knot_runner.data.tasks import Images, ImageTask, Partition
 from knot_runner.util.errors import UserError
 
 
@@ -33,3 +34,68 @@ def unseen_clients(clients: int, share: float, seed: int) -> tuple[int, ...]:
         raise UserError(f"partition.unseen: {share:g} of {clients} clients leaves none to train; null is right")
     order = partition_rng(seed, "unseen").permutation(clients)
     return tuple(sorted(int(client) for client in order[:wanted]))
+
+
+#: ``partition.alter`` -> the share of clients whose examples are altered, and what is done to them, for negative
+#: transfer (personalisation.md 3.5; settings ours): labels y -> C - 1 - y over the C classes that are trained on,
+#: images turned, or random training labels and true test labels (Ditto's corruption, Li et al. 2021).
+ALTERED_SHARES = {"conflict": 0.5, "shift": 0.5, "noise": 0.3}
+ALTERED_NOTES = {
+    "conflict": "have their labels in reverse order",
+    "shift": "have their images turned by 180 degrees",
+    "noise": "have random training labels",
+}
+
+
+def altered_clients(clients: int, kind: str, seed: int) -> list[int]:
+    """The clients whose examples are altered, ascending: a share of them, at least one and never all, drawn from
+    (seed, kind)."""
+    wanted = min(max(round(ALTERED_SHARES[kind] * clients), 1), clients - 1)
+    order = partition_rng(seed, f"alter {kind}").permutation(clients)
+    return sorted(int(client) for client in order[:wanted])
+
+
+def alter_clients(task: ImageTask, partition: Partition, kind: str, seed: int) -> tuple[ImageTask, Partition]:
+    """``task`` with the examples of some clients altered, the held-out ones too, and ``partition`` with these clients
+    as group 1. Raises :class:`UserError` where another client has one of these examples, too."""
+    chosen = altered_clients(len(partition.names), kind, seed)
+    if not chosen:
+        raise UserError(f"partition.alter: {kind} needs two clients at the least; null is right")
+    held = partition.valid or [rows[:0] for rows in partition.train]
+    own = [np.concatenate(pair) for pair in zip(partition.train, held, strict=True)]
+    _check_shared(own, "training")
+    train = _altered(task.train, [own[client] for client in chosen], kind, np.unique(task.train.labels), seed)
+    test = task.test
+    if kind != "noise":
+        _check_shared(partition.test, "test")
+        rows = [partition.test[client] for client in chosen]
+        test = _altered(test, rows, kind, np.unique(task.train.labels), seed)
+    groups = np.isin(np.arange(len(partition.names)), chosen).astype(int).tolist()
+    note = f"partition.alter: {len(chosen)} of {len(groups)} clients {ALTERED_NOTES[kind]}"
+    regrouped = dataclasses.replace(partition, groups=groups, notes=[*partition.notes, note])
+    return dataclasses.replace(task, train=train, test=test), regrouped
+
+
+def _altered(images: Images, rows: Sequence[np.ndarray], kind: str, classes: np.ndarray, seed: int) -> Images:
+    """A copy of ``images`` with those at ``rows``, of several clients, altered; ``classes``: that are trained on."""
+    chosen = np.sort(np.concatenate(rows))
+    if kind == "shift":
+        pixels = images.pixels.copy()
+        pixels[chosen] = pixels[chosen][:, :, ::-1, ::-1]
+        return dataclasses.replace(images, pixels=pixels)
+    labels = images.labels.copy()
+    if kind == "noise":
+        labels[chosen] = partition_rng(seed, "alter labels").choice(classes, len(chosen))
+    else:
+        known = chosen[np.isin(labels[chosen], classes)]  # a class without training examples has no counterpart
+        labels[known] = classes[::-1][np.searchsorted(classes, labels[known])]
+    return dataclasses.replace(images, labels=labels)
+
+
+def _check_shared(rows: Sequence[np.ndarray], split: str) -> None:
+    shared = int((np.bincount(np.concatenate(rows)) > 1).sum())
+    if shared:
+        raise UserError(
+            f"partition.alter: {shared} {split} examples are at several clients, which are not altered alike; "
+            "partition=natural, iid or dirichlet, which give each to one, would fit"
+        )

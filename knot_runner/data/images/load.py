@@ -1,7 +1,9 @@
-"""Loading an image task from its source, checked before anything is trained."""
+"""Loading an image task from its source, checked before anything is trained; and coordinates of its classes, whose
+distances measure how bad a confusion is."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container
 from dataclasses import replace
 from functools import partial
@@ -9,16 +11,79 @@ from pathlib import Path
 
 import numpy as np
 
-from knot_runner.config.settings import ImageTaskSettings
+from knot_runner.config.settings import ImageTaskSettings, Labels
 from knot_runner.config.settings.families import call
-from knot_runner.data.checksums import DataFolder, open_folder
-from knot_runner.data.file_readers import ALONE, FileReaders
+from knot_runner.config.strict import by_key
+from knot_runner.data.checksums import ALONE, DataFolder, FileReaders, open_folder
 from knot_runner.data.images.checks import ImageReader, by_part
 from knot_runner.data.images.digits import EMBEDDED_DIGITS, read_digits
-from knot_runner.data.images.geometry import class_points, with_superclasses
 from knot_runner.data.splits import hold_out, limited
 from knot_runner.data.tasks import ImageParts, Images, ImageTask
 from knot_runner.util.errors import UserError, nearest
+
+#: Of superclasses: distance between two classes of one of them, and of two.
+WITHIN, ACROSS = 1.0, 2.0
+
+
+def class_points(settings: ImageTaskSettings) -> list[list[float]] | None:
+    """One point per class [C][d] by ``task.geometry``; None where it is "given" and no coordinates are."""
+    if settings.geometry == "onehot":
+        return one_hot(len(settings.classes))
+    if settings.geometry == "superclasses":
+        return superclass_points(settings.classes, settings.superclasses)
+    return settings.coordinates
+
+
+def with_superclasses(settings: ImageTaskSettings, found: dict[int, int] | None) -> tuple[ImageTaskSettings, list[str]]:
+    """``settings`` with the hierarchy of ``task.superclasses`` or, where that is null, of the files: ``found`` (class
+    number -> superclass number; None where they have none); and notes on which it is. Raises :class:`UserError`."""
+    name, given = settings.name, settings.superclasses
+    if found is None and not given:
+        raise UserError(
+            f"task.superclasses: is not set, and the files of {name} have no coarse labels, as CIFAR-100's archives "
+            "have; 'superclass: [class, ...]' in its YAML is right"
+        )
+    if found is None:
+        return settings, [f"{name}: superclasses are those of task.superclasses; the files have none"]
+    absent = [label for number, label in enumerate(settings.classes) if number not in found]
+    if not given and absent:
+        raise UserError(f"task.superclasses: is not set, and no image says of which class {absent[0]!r} is")
+    own = by_key((str(above), settings.classes[number]) for number, above in sorted(found.items()))
+    if not given:
+        return replace(settings, superclasses=own), [f"{name}: superclasses are those of the files' coarse labels"]
+    other = [label for label in settings.classes if label not in absent and not _agree(label, own, given, absent)]
+    if not other:
+        return settings, [f"{name}: superclasses are those of the files' coarse labels, as task.superclasses has them"]
+    return settings, [
+        f"{name}: superclasses are those of task.superclasses, though the files' coarse labels put {other[0]!r} with "
+        "others; task.superclasses=null takes theirs"
+    ]
+
+
+def _agree(label: str, one: dict[str, list[str]], other: dict[str, list[str]], absent: list[str]) -> bool:
+    """Whether a class is with the same classes in both hierarchies, ``absent`` ones aside."""
+    groups = [next(set(group) for group in hierarchy.values() if label in group) for hierarchy in (one, other)]
+    return groups[0] == groups[1] - set(absent)
+
+
+def one_hot(classes: int) -> list[list[float]]:
+    """Unit vectors [C][C]: every two sqrt(2) apart."""
+    return np.eye(classes).tolist()
+
+
+def label_space(classes: list[str], coordinates: list[list[float]] | None) -> Labels:
+    """``classes`` at their ``coordinates``; every two equally far apart where there are none."""
+    return Labels(classes, coordinates or one_hot(len(classes)), "semantic")
+
+
+def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) -> list[list[float]]:
+    """Points [C][C + S], ``WITHIN`` apart in one superclass and ``ACROSS`` in two: a class's unit vector and that of
+    its superclass, scaled, one after the other."""
+    of = {name: number for number, members in enumerate(superclasses.values()) for name in members}
+    own = WITHIN / math.sqrt(2) * np.eye(len(classes))
+    shared = math.sqrt((ACROSS**2 - WITHIN**2) / 2) * np.eye(len(superclasses))[[of[name] for name in classes]]
+    return np.hstack([own, shared]).tolist()
+
 
 #: ``task.local.format`` -> its reader, imported on first use. Plug-ins may add theirs.
 IMAGE_READERS: dict[str, ImageReader] = {
@@ -43,12 +108,10 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None, readers: Fi
     elif settings.source == "local":
         folder = open_source(settings, data_root, readers)
         parts = IMAGE_READERS[settings.local.format](folder, settings)
-    elif settings.hub is None:
-        raise UserError(f"task.hub: is not set, so task.source=hub has no {settings.name}")
     else:
         from knot_runner.data.hub import read_hub_images
 
-        parts = read_hub_images(settings.hub, settings.shape, settings.classes)
+        parts = read_hub_images(settings)
     hierarchy: list[str] = []
     if settings.geometry == "superclasses" and settings.source != "embedded":
         settings, hierarchy = with_superclasses(settings, parts.superclasses)

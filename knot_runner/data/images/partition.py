@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from knot_runner.config.settings import Centralised, Dirichlet, DirichletClients, Iid, Manual, Natural, Pairs, Shards
-from knot_runner.config.settings.families import call
 from knot_runner.data.images.owners import (
     NOBODY,
     apportion,
@@ -19,8 +16,10 @@ from knot_runner.data.images.owners import (
     client_names,
     client_rows,
     follow_training,
+    manual,
     natural,
 )
+from knot_runner.data.splits import named_rng
 from knot_runner.data.tasks import ImageTask, Partition
 from knot_runner.util.errors import UserError, nearest
 
@@ -61,8 +60,7 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
 
 def partition_rng(seed: int, kind: str) -> np.random.Generator:
     """Returns the random generator of a partition of this ``kind``."""
-    digest = hashlib.sha256(f"{seed}/partition/{kind}".encode()).digest()
-    return np.random.default_rng(int.from_bytes(digest[:8], "big"))
+    return named_rng(f"{seed}/partition/{kind}")
 
 
 def partition_by_owner(task: ImageTask, owner: np.ndarray, clients: int, rng: np.random.Generator) -> Partition:
@@ -203,6 +201,6 @@ PARTITIONS: dict[str, Callable[[Any, ImageTask, np.random.Generator], Partition]
     "dirichlet_clients": _dirichlet_clients,
     "shards": _shards,
     "pairs": _pairs,
-    "manual": partial(call, "knot_runner.data.images.manual:manual"),
+    "manual": manual,
     "centralised": _centralised,
 }

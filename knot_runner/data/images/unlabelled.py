@@ -10,19 +10,17 @@ import numpy as np
 
 from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.config.settings.tasks.images import UNLABELLED_FORMAT, transfer_keys
-from knot_runner.data.checksums import DataFolder
-from knot_runner.data.file_readers import ALONE, FileReaders
+from knot_runner.data.checksums import ALONE, DataFolder, FileReaders
 from knot_runner.data.hub import read_hub_images
 from knot_runner.data.images.decoding import decode_fitted
 from knot_runner.data.images.digits import read_digits, scale
 from knot_runner.data.images.folders import check_image_file
 from knot_runner.data.images.load import IMAGE_READERS, open_source
+from knot_runner.data.images.views import GREY_WEIGHTS
 from knot_runner.data.tasks import UNLABELLED, Images, ImageTask
 from knot_runner.provenance.fingerprints import Opened
 from knot_runner.util.errors import UserError
 
-#: Grey of red, green and blue (ITU-R BT.601, as Pillow's).
-LUMA = np.array([0.299, 0.587, 0.114])
 #: Images that are converted at once, so that their float64 copies are small.
 _BLOCK = 4096
 
@@ -105,7 +103,7 @@ def _fit(pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """float64 [n, *shape] in 0..1 of ``pixels`` [n, C, H, W]."""
     found = pixels.astype(np.float64) / (255 if pixels.dtype == np.uint8 else 1)
     if found.shape[1] == 3 and shape[0] == 1:
-        found = np.tensordot(LUMA, found, axes=(0, 1))[:, None]
+        found = np.tensordot(np.array(GREY_WEIGHTS), found, axes=(0, 1))[:, None]
     if found.shape[2:] != tuple(shape[1:]):
         found = scale(found.reshape(-1, *found.shape[2:]), *shape[1:]).reshape(*found.shape[:2], *shape[1:])
     return np.broadcast_to(found, (len(found), *shape))
@@ -122,10 +120,9 @@ def _pixels(
         )
         return np.ascontiguousarray(np.rot90(read_digits(settings.shape).pixels, axes=(2, 3))), [], [note]
     if settings.source == "hub":
-        if settings.hub is None:
-            raise UserError(f"task.hub: is not set, so task.source=hub has no {settings.name}")
-        own = replace(settings.hub, splits={key: name for key, name in settings.hub.splits.items() if key == "train"})
-        parts = read_hub_images(own, settings.shape, settings.classes)
+        hub = settings.hub
+        own = hub and replace(hub, splits={key: name for key, name in hub.splits.items() if key == "train"})
+        parts = read_hub_images(replace(settings, hub=own))
         return parts.train.pixels, [], parts.notes
     if settings.local is not None:
         settings = replace(settings, local=replace(settings.local, test=[]))

@@ -8,10 +8,10 @@ import dataclasses
 import numpy as np
 
 from knot_runner.config.settings import ImageTaskSettings
-from knot_runner.config.settings.distil.distil import View
+from knot_runner.config.settings.methods.distil import View
 from knot_runner.data.tasks import Images
 
-#: What red, green and blue add to grey (ITU-R BT.601).
+#: What red, green and blue add to grey (ITU-R BT.601, as Pillow's).
 GREY_WEIGHTS = (0.299, 0.587, 0.114)
 
 

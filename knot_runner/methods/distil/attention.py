@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings.distil.terms import AttentionTermSettings
+from knot_runner.config.settings.methods.terms import AttentionTermSettings
 from knot_runner.methods.distil.tap_pairs import (
     NamedPairs,
     check_pairs,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from knot_runner.config.settings.distil.terms import CrdTermSettings
+from knot_runner.config.settings.methods.terms import CrdTermSettings
 from knot_runner.methods.distil.tap_pairs import check_pairs, compared_taps, mean_over_teachers, unit_length
 from knot_runner.methods.distil.term import TERMS, NetworkOutputs, Term, TermBatch, TermInputs
 from knot_runner.util.errors import UserError

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from knot_runner.config.settings import DistilSettings, build
-from knot_runner.config.settings.distil.distil import SCHEDULE_SETTINGS, GenerationsSchedule, MutualSchedule
+from knot_runner.config.settings.methods.distil import SCHEDULE_SETTINGS, GenerationsSchedule, MutualSchedule
 from knot_runner.engine.requests import Ref, StageRequest, StoredPart, ref_of
 from knot_runner.engine.store import Artefact
 from knot_runner.methods.contract import Method

@@ -11,7 +11,7 @@ import dataclasses
 from typing import Any
 
 from knot_runner.config.settings import DistilSettings, build
-from knot_runner.config.settings.distil.distil import SCHEDULE_SETTINGS, OfflineSchedule, PhaseSettings
+from knot_runner.config.settings.methods.distil import SCHEDULE_SETTINGS, OfflineSchedule, PhaseSettings
 from knot_runner.engine.requests import ref_of
 from knot_runner.engine.store import Artefact
 from knot_runner.methods.distil.requests import TrainStudents

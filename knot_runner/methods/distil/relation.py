@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from knot_runner.config.settings.distil.terms import PktTermSettings, RkdTermSettings, SimilarityTermSettings
+from knot_runner.config.settings.methods.terms import PktTermSettings, RkdTermSettings, SimilarityTermSettings
 from knot_runner.methods.distil.tap_pairs import (
     NamedPairs,
     check_batch,

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from knot_runner.config.settings.distil.terms import (
+from knot_runner.config.settings.methods.terms import (
     CeTermSettings,
     DkdTermSettings,
     KdTermSettings,

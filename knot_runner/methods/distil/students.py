@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from knot_runner import metrics
 from knot_runner.config.settings import build
-from knot_runner.config.settings.distil.distil import (
+from knot_runner.config.settings.methods.distil import (
     SCHEDULE_SETTINGS,
     AverageSchedule,
     MutualSchedule,

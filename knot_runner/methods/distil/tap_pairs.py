@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings.distil.terms import require_batch
+from knot_runner.config.settings.methods.terms import require_batch
 from knot_runner.methods.distil.term import NetworkOutputs, TermInputs
 from knot_runner.util.errors import UserError, nearest
 

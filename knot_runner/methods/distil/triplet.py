@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings.distil.terms import TripletTermSettings
+from knot_runner.config.settings.methods.terms import TripletTermSettings
 from knot_runner.methods.distil.tap_pairs import (
     NamedPairs,
     check_batch,

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knot_runner.config.settings.methods.algorithm_options import LatentGenerator
+from knot_runner.config.settings.methods.server_distillation import LatentGenerator
 from knot_runner.engine.seeds import generator, seeded
 
 #: In a method's state: its weights and running statistics, and Adam's state.

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from knot_runner.config.settings import FederatedSettings, ServerDistillation
-from knot_runner.config.settings.distil.terms import require_batch
+from knot_runner.config.settings.methods.terms import require_batch
 from knot_runner.data.tasks import UNLABELLED
 from knot_runner.engine.examples import batch_count
 from knot_runner.engine.federated import flat

@@ -15,7 +15,7 @@ import torch
 from knot_runner.config.settings import Centralised
 from knot_runner.data.counts import Counts, of_images
 from knot_runner.data.images import Images, ImageTask, Partition, make_partition
-from knot_runner.data.images.geometry import label_space
+from knot_runner.data.images.load import label_space
 from knot_runner.engine.examples import ClientData, ImageData, TextData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import DTYPES
@@ -94,7 +94,7 @@ def make_setup(context: RunContext) -> Setup:
         task, network, data, test = read_texts(context)
     partition, held_out = deal_clients(context, task)
     if settings.held_out is not None and settings.held_out.alter is not None:
-        from knot_runner.data.images.altered import alter_clients
+        from knot_runner.data.images.held_out import alter_clients
 
         task, partition = alter_clients(task, partition, settings.held_out.alter, settings.seed)
         data, test = resident(task, task.train), resident(task, task.test)
@@ -164,7 +164,7 @@ def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Parti
 
 def _deal_rest(context: RunContext, task: ImageTask | TextPool, share: float) -> tuple[Partition, np.ndarray]:
     """Returns :func:`deal_clients` where ``share`` of the training examples are held out as a transfer set."""
-    from knot_runner.data.images.parties import transfer_rows
+    from knot_runner.data.parties import transfer_rows
 
     settings = context.settings
     kept, taken = transfer_rows(task.train.labels, share, settings.seed)

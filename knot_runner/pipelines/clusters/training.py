@@ -19,7 +19,7 @@ from typing import Any
 
 from knot_runner.config.settings.methods.algorithms import own_keys
 from knot_runner.config.settings.methods.server_distillation import used_of_server
-from knot_runner.config.settings.training_run_id import used_of_training, used_stragglers
+from knot_runner.config.settings.training_run_id import STRAGGLER_DEFAULTS, TRAINING_DEFAULTS, off_defaults
 from knot_runner.config.strict import digest, without
 from knot_runner.data.images import ImageTask
 from knot_runner.engine.federated.cohort import Engine, Trained
@@ -114,14 +114,15 @@ def cluster_key(work: ClusterWork, cluster: Federation) -> str:
         "engine": [name, hardware.precision, hardware.stack if name == "stacked" else None],
         "clients": [len(cluster.clients), list(cluster.numbers), rows.hexdigest()],
     }
-    training, method = used_of_training(dataclasses.asdict(settings.training)), dataclasses.asdict(work.context.hp)
+    training = off_defaults(dataclasses.asdict(settings.training), TRAINING_DEFAULTS)
+    method = dataclasses.asdict(work.context.hp)
     for later in ("distil", "models", *own_keys()):
         if later not in FIRST_KEYS and not method[later]:
             del method[later]
     if "distil" in method:
         method["distil"] = used_of_server(method["distil"])
     if method["stragglers"] is not None:
-        method["stragglers"] = used_stragglers(method["stragglers"])
+        method["stragglers"] = off_defaults(method["stragglers"], STRAGGLER_DEFAULTS)
     if settings.fleet is not None:
         plain["fleet"] = settings.fleet
     if cluster.server is not None:

@@ -7,7 +7,7 @@ import dataclasses
 import torch
 
 from knot_runner.config.settings import BiasSettings, ImageTaskSettings, Settings
-from knot_runner.config.settings.distil.distil import View
+from knot_runner.config.settings.methods.distil import View
 from knot_runner.config.strict import digest
 from knot_runner.data.images.views import task_in_view, viewed_images
 from knot_runner.data.tasks import Images, PartyTask

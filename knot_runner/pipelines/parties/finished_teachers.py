@@ -12,12 +12,11 @@ from safetensors import SafetensorError
 from torch import nn
 
 from knot_runner.config.settings import build_run
-from knot_runner.config.settings.distil.distil import DistilSettings, RunTeacher
 from knot_runner.config.settings.families import family_of
+from knot_runner.config.settings.methods.distil import DistilSettings, RunTeacher
 from knot_runner.config.strict import digest
 from knot_runner.data.pools import pool_texts
-from knot_runner.data.seen import digests_of, seen_rows
-from knot_runner.data.tasks import Examples, Images, PartyTask
+from knot_runner.data.tasks import Examples, Images, PartyTask, digests_of, seen_rows
 from knot_runner.engine.commit import load_bytes
 from knot_runner.engine.requests import REQUEST_FORMAT, Ref
 from knot_runner.engine.store import Store

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from knot_runner.config.settings import BiasSettings, DistilSettings, ModelSettings
-from knot_runner.config.settings.distil.distil import RunTeacher
 from knot_runner.config.settings.families import family_of
+from knot_runner.config.settings.methods.distil import RunTeacher
+from knot_runner.data.parties import teaching_parties
 from knot_runner.data.tasks import PartyTask
-from knot_runner.data.teaching import teaching_parties
 from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
 from knot_runner.pipelines.context import RunContext
@@ -29,7 +29,7 @@ def read_parties(context: RunContext) -> PartyTask:
         return teaching_parties(task, context.hp, settings.seed)
     if not on_images:
         return task
-    from knot_runner.data.images.parties import image_parties
+    from knot_runner.data.parties import image_parties
 
     if settings.transfer is not None:
         from knot_runner.pipelines.clients.transfer_set import with_other_set

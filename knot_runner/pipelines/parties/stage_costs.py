@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from knot_runner.config.settings import build
-from knot_runner.config.settings.distil.distil import (
+from knot_runner.config.settings.methods.distil import (
     SCHEDULE_SETTINGS,
     AverageSchedule,
     MutualSchedule,
@@ -27,7 +27,7 @@ from knot_runner.methods.federation import Federation
 from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.parties.finished_rounds import finished_rounds
-from knot_runner.results.costs import summed_costs, total_costs
+from knot_runner.results.base import summed_costs, total_costs
 
 #: Of a number of the models, which stages train in float32.
 NUMBER_BYTES = 4
@@ -37,7 +37,7 @@ AT_CLIENTS = ("local", "records")
 
 
 def distillation_costs(context: RunContext, federation: Federation, store: Store) -> dict[str, Any]:
-    """:class:`~knot_runner.results.costs.CostFacts` of a run whose stages are all in ``store``, as plain data."""
+    """:class:`~knot_runner.results.base.CostFacts` of a run whose stages are all in ``store``, as plain data."""
     counter, rows, stages = StageCounter(store), [], {}
     for round in finished_rounds(context, federation, store):
         for request, artefact in zip(round.requests, round.artefacts, strict=True):

@@ -19,8 +19,7 @@ import torch
 from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.config.settings.families import family_of
 from knot_runner.config.strict import digest
-from knot_runner.data.checksums import CHECKSUMS
-from knot_runner.data.file_readers import FileReaders
+from knot_runner.data.checksums import CHECKSUMS, FileReaders
 from knot_runner.data.tasks import Images, ImageTask
 from knot_runner.engine.hardware import worker_count
 from knot_runner.engine.store import Artefact, Store

@@ -11,7 +11,7 @@ from typing import Any
 from knot_runner.config.settings.families import family_of_result
 from knot_runner.metrics import METRICS, ROUNDS_COUNT
 from knot_runner.results import kind_problem
-from knot_runner.results.costs import BYTES, FLOPS
+from knot_runner.results.base import BYTES, FLOPS
 
 
 def is_number(value: Any, top: float = math.inf) -> bool:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell, block_title
 from knot_runner.report.render.text import caption, half_text, paper_text, plain, short_line, value_text
-from knot_runner.util.help_text import wrapped
+from knot_runner.util.messages import wrapped
 
 DIM = "dim"
 #: Width of output that is not a terminal; wider than any table, so that none is folded inside a word.

@@ -14,7 +14,7 @@ from knot_runner.metrics import rounds_to_target, time_to_target
 from knot_runner.report import run_folders
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import RowSetting
-from knot_runner.results.costs import bytes_of
+from knot_runner.results.base import bytes_of
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:

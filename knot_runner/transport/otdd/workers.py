@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from knot_runner.util.task_pool import TaskPool
-from knot_runner.util.workers import Handler, Send, SharedArrays
+from knot_runner.util.workers import Handler, Send, SharedArrays, TaskPool
 
 #: (task, shared arrays) -> result; a function of a module, so that another process finds it
 Work = Callable[[Any, list[np.ndarray]], Any]

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from knot_runner.data.images import leaf, leaf_rows
-from knot_runner.data.images.leaf_rows import WORD, TakenOut, UntrustworthyRows, spelled_bytes
+from knot_runner.data.images import leaf
+from knot_runner.data.images.leaf import WORD, TakenOut, UntrustworthyRows, spelled_bytes
 
 #: How programs write k / 255.
 SPELLINGS = [
@@ -34,7 +34,7 @@ def both(path, monkeypatch, side=300):
         )
         fast = leaf._read(path, side, 62)
     with monkeypatch.context() as patch:
-        patch.setattr(leaf_rows, "spelled_bytes", dict)
+        patch.setattr(leaf, "spelled_bytes", dict)
         slow = leaf._read(path, side, 62)
     assert list(fast) == list(slow)
     for name, (pixels, labels) in slow.items():
@@ -70,7 +70,7 @@ def test_whole_numbers_are_bytes_too(tmp_path, monkeypatch):
 def test_no_spelling_names_two_bytes_and_each_rounds_to_its_own():
     assert len(spelled_bytes()) > 3000
     for text, byte in spelled_bytes().items():
-        assert abs(float(text) - byte / 255) <= leaf_rows.ROUNDED, text
+        assert abs(float(text) - byte / 255) <= leaf.ROUNDED, text
         assert json.loads(text) == float(text)
 
 

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from knot_runner.cli.main import main
-from knot_runner.data import file_readers
-from knot_runner.data.file_readers import ALONE, FileReaders, read_files
+from knot_runner.data import checksums
+from knot_runner.data.checksums import ALONE, FileReaders, read_files
 from knot_runner.data.images.load import load_images
 from knot_runner.pipelines.runs import kept_images
 from knot_runner.provenance.fingerprints import TICK
 from knot_runner.util.errors import UserError
-from knot_runner.util.task_pool import TaskPool
+from knot_runner.util.workers import TaskPool
 from tests.forked import PRELOADED
 
 #: What other tests preload, too: the first of a process decides what its server imports.
@@ -36,8 +36,8 @@ def pools(monkeypatch):
         begun.append(workers)
         return TaskPool(workers, *arguments)
 
-    monkeypatch.setattr(file_readers, "TaskPool", counted)
-    monkeypatch.setattr(file_readers, "SHARED_FROM", 0)
+    monkeypatch.setattr(checksums, "TaskPool", counted)
+    monkeypatch.setattr(checksums, "SHARED_FROM", 0)
     return begun
 
 
@@ -124,7 +124,7 @@ def test_processes_start_where_bytes_and_files_are_worth_it(pools, tmp_path, mon
     paths = [tmp_path / name for name in ("a", "b", "absent")]
     for path in paths[:2]:
         path.write_bytes(b"1234")
-    monkeypatch.setattr(file_readers, "SHARED_FROM", 8)
+    monkeypatch.setattr(checksums, "SHARED_FROM", 8)
     for readers, chosen, begun in [
         (TWO, paths, [2]), (FileReaders(9, TWO.preloaded), paths, [3]), (ALONE, paths, []), (TWO, paths[:1], []),
         (TWO, paths[1:], []), (TWO, [], []),
@@ -168,7 +168,7 @@ def test_a_process_that_dies_or_cannot_be_started_is_one_line(pools, tmp_path, m
 
 def test_ctrl_c_ends_the_processes_at_once(pools, tmp_path, monkeypatch):
     made = []
-    monkeypatch.setattr(file_readers, "TaskPool", lambda *given: (made.append(TaskPool(*given)), made[0])[1])
+    monkeypatch.setattr(checksums, "TaskPool", lambda *given: (made.append(TaskPool(*given)), made[0])[1])
     with pytest.raises(KeyboardInterrupt):
         list(read_files(partial(interrupting, parent=os.getpid()), [tmp_path / "a", tmp_path / "b"], TWO))
     assert [worker._process for worker in made[0]._workers] == [None, None]

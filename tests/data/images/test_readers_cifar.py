@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from knot_runner.data.images import archives
+from knot_runner.data.images import checks
 from knot_runner.util.errors import UserError
 
 RANDOM = np.random.default_rng(0)
@@ -180,7 +180,7 @@ def test_tar_attacks(write, load_cifar, tmp_path: Path, name: str) -> None:
 
 
 def test_tar_bombs(write, load_cifar, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(archives, "MAX_UNFOLDED", 1_000_000)
+    monkeypatch.setattr(checks, "MAX_UNFOLDED", 1_000_000)
     name = "cifar-10-batches-bin/data_batch_1.bin"
     write.tar(tmp_path / "bomb.tar.gz", {"cifar-10-batches-bin/other": bytes(5_000_000), name: b"x"})
     with pytest.raises(UserError, match="bomb.tar.gz: unfolds to more than 1000000 bytes"):
@@ -211,7 +211,7 @@ def test_extended_headers_are_read_up_to_a_size(write, load_cifar, tmp_path: Pat
             tar.addfile(member(file, size=len(data)), io.BytesIO(data))
     before = member("long", kind, size=len(content)).tobuf() + content.ljust(512, b"\0")
     (tmp_path / "x.tar").write_bytes(before + files.getvalue())
-    monkeypatch.setattr(archives, "MAX_HEADER", len(content))
+    monkeypatch.setattr(checks, "MAX_HEADER", len(content))
     np.testing.assert_array_equal(load_cifar("x.tar").train.labels, LABELS)
     (tmp_path / "y.tar").write_bytes(member("long", kind, size=len(content) + 1).tobuf())
     with pytest.raises(UserError, match="y.tar: is no tar archive, or cut short or broken .an extended header of"):

@@ -1,4 +1,4 @@
-"""Settings of the methods that come with the package, but for distillation by loss terms (``distil/``).
+"""Settings of the methods that come with the package.
 
 Open ``federated.py`` first.
 """

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from knot_runner.config.strict import by_key
+
 
 def _is_set(value: Any) -> bool:
     return value is not None
@@ -71,80 +73,55 @@ def _has_epochs(value: int | None) -> bool:
     return value is not None and value >= 1
 
 
-_FEDERATED = "knot_runner.methods.federated."
-_FEDAVG = f"{_FEDERATED}averaging:FEDAVG"
-_SHARED_BODY = f"{_FEDERATED}personal:SHARED_BODY"
-_OWN_HEADS = {"keeps": "head", "needs_rounds": "", "not_private": ""}
+def _ours(place: str, *keys: OwnKey, **facts: Any) -> FederatedAlgorithm:
+    """An algorithm at ``place`` in :mod:`knot_runner.methods.federated`: it goes without rounds and privacy covers it,
+    unless ``facts`` say otherwise."""
+    return FederatedAlgorithm(
+        f"knot_runner.methods.federated.{place}", keys, **({"needs_rounds": "", "not_private": ""} | facts)
+    )
+
 
 #: ``method.algorithm`` -> what it is.
 FEDERATED_ALGORITHMS: dict[str, FederatedAlgorithm] = {
-    "fedavg": FederatedAlgorithm(_FEDAVG, needs_rounds="", not_private=""),
-    "fedprox": FederatedAlgorithm(
-        _FEDAVG, (OwnKey("mu", _has_weight, "is not a weight of 0 or more"),), needs_rounds="", not_private=""
-    ),
-    "scaffold": FederatedAlgorithm(
-        f"{_FEDERATED}scaffold:SCAFFOLD",
-        needs_rounds="",
+    "fedavg": _ours("averaging:FEDAVG"),
+    "fedprox": _ours("averaging:FEDAVG", OwnKey("mu", _has_weight, "is not a weight of 0 or more")),
+    "scaffold": _ours(
+        "scaffold:SCAFFOLD",
         sends=("weights", "buffers", "control"),
-        not_private="",
         privacy_keys=("control_steps",),
         controls=True,
     ),
-    "fedgen": FederatedAlgorithm(
-        f"{_FEDERATED}fedgen:FEDGEN",
-        (OwnKey("generator"),),
-        needs_rounds="",
+    "fedgen": _ours(
+        "fedgen:FEDGEN",
+        OwnKey("generator"),
         sends=("weights", "buffers", "generator/"),
-        not_private="",
         privacy_keys=("label_scale",),
     ),
-    "fedrep": FederatedAlgorithm(
-        _SHARED_BODY, (OwnKey("head_epochs", _has_epochs, "is not at least 1"),), **_OWN_HEADS
-    ),
-    "fedper": FederatedAlgorithm(_SHARED_BODY, **_OWN_HEADS),
-    "feddistill": FederatedAlgorithm(
-        f"{_FEDERATED}feddistill:FEDDISTILL",
-        (OwnKey("labels"),),
+    "fedrep": _ours("personal:SHARED_BODY", OwnKey("head_epochs", _has_epochs, "is not at least 1"), keeps="head"),
+    "fedper": _ours("personal:SHARED_BODY", keeps="head"),
+    "feddistill": _ours(
+        "feddistill:FEDDISTILL",
+        OwnKey("labels"),
         distil="none",
         averages=False,
-        needs_rounds="",
         sends=("label_logits/", "label_counts/"),
-        not_private="",
         privacy_keys=("clip_logits",),
     ),
-    "fedmd": FederatedAlgorithm(
-        f"{_FEDERATED}fedmd:FEDMD",
-        distil="needed",
-        averages=False,
-        needs_rounds="",
-        sends=(),
-        not_private="",
-        privacy_keys=("clip_logits",),
-    ),
-    "local": FederatedAlgorithm(
-        f"{_FEDERATED}own_models:LOCAL",
+    "fedmd": _ours("fedmd:FEDMD", distil="needed", averages=False, sends=(), privacy_keys=("clip_logits",)),
+    "local": _ours(
+        "own_models:LOCAL",
         distil="none",
         averages=False,
-        needs_rounds="",
         sends=(),
         not_private="send nothing that noise could cover",
     ),
-    "ditto": FederatedAlgorithm(
-        f"{_FEDERATED}ditto:DITTO",
-        (OwnKey("ditto"),),
-        needs_rounds="",
-        not_private="",
-    ),
-    "apfl": FederatedAlgorithm(f"{_FEDERATED}apfl:APFL", (OwnKey("apfl"),), needs_rounds="", not_private=""),
-    "fedala": FederatedAlgorithm(
-        f"{_FEDERATED}fedala:FEDALA", (OwnKey("fedala"),), keeps="model", needs_rounds="", not_private=""
-    ),
-    "fedsoup": FederatedAlgorithm(
-        f"{_FEDERATED}fedsoup:FEDSOUP",
-        (OwnKey("fedsoup"),),
+    "ditto": _ours("ditto:DITTO", OwnKey("ditto")),
+    "apfl": _ours("apfl:APFL", OwnKey("apfl")),
+    "fedala": _ours("fedala:FEDALA", OwnKey("fedala"), keeps="model"),
+    "fedsoup": _ours(
+        "fedsoup:FEDSOUP",
+        OwnKey("fedsoup"),
         keeps="model",
-        needs_rounds="",
-        not_private="",
         selects=True,
         by_all_rounds="begins to mix models after a share of all rounds (method.fedsoup.start)",
     ),
@@ -160,11 +137,7 @@ def federated_algorithm(name: Any) -> FederatedAlgorithm:
 
 def own_keys() -> dict[str, list[str]]:
     """Key of ``method`` -> the algorithms whose own it is."""
-    found: dict[str, list[str]] = {}
-    for name, algorithm in FEDERATED_ALGORITHMS.items():
-        for own in algorithm.keys:
-            found.setdefault(own.key, []).append(name)
-    return found
+    return by_key((own.key, name) for name, algorithm in FEDERATED_ALGORITHMS.items() for own in algorithm.keys)
 
 
 def algorithms_where(holds: Callable[[FederatedAlgorithm], bool]) -> list[str]:

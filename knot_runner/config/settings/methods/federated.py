@@ -5,13 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.methods.algorithm_options import (
-    ApflSettings,
-    DittoSettings,
-    FedalaSettings,
-    FedsoupSettings,
-    LatentGenerator,
-)
 from knot_runner.config.settings.methods.algorithms import (
     FEDERATED_ALGORITHMS,
     FederatedAlgorithm,
@@ -19,7 +12,15 @@ from knot_runner.config.settings.methods.algorithms import (
     federated_algorithm,
     own_keys,
 )
-from knot_runner.config.settings.methods.server_distillation import LabelDistillation, ServerDistillation
+from knot_runner.config.settings.methods.server_distillation import (
+    ApflSettings,
+    DittoSettings,
+    FedalaSettings,
+    FedsoupSettings,
+    LabelDistillation,
+    LatentGenerator,
+    ServerDistillation,
+)
 from knot_runner.config.settings.methods.transport import ClusteringSettings
 from knot_runner.config.settings.sizes import (
     FractionOrNone,

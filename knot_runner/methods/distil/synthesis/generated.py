@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knot_runner.config.settings.distil.synthesis import GeneratorSynthesis
+from knot_runner.config.settings.methods.distil import GeneratorSynthesis
 from knot_runner.engine.epochs import copy_weights
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.methods.distil.learner import OutputReader

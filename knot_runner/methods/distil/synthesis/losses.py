@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knot_runner.config.settings.distil.synthesis import GeneratorSynthesis
+from knot_runner.config.settings.methods.distil import GeneratorSynthesis
 from knot_runner.methods.distil.term import NetworkOutputs
 
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knot_runner.config.settings.distil.synthesis import RecordsSynthesis, StatisticsSynthesis
+from knot_runner.config.settings.methods.distil import RecordsSynthesis, StatisticsSynthesis
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.distil.learner import OutputReader
 from knot_runner.methods.distil.synthesis.losses import activation_difference, image_prior, statistics_losses

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings import build
-from knot_runner.config.settings.distil.synthesis import SYNTHESIS_SETTINGS, GeneratorSynthesis, StatisticsSynthesis
+from knot_runner.config.settings.methods.distil import SYNTHESIS_SETTINGS, GeneratorSynthesis, StatisticsSynthesis
 from knot_runner.data.tasks import UNLABELLED
 from knot_runner.engine.examples import stored_data
 from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report, stored_examples

@@ -29,12 +29,17 @@ Weight = Literal["auto"] | NotNegative
 TapPairs = list[list[str]] | None
 
 
-def _require_pairs(taps: TapPairs) -> None:
-    if taps is None:
-        return
-    require(bool(taps), "taps", "names no pair; null = the term's default")
-    for pair in taps:
-        require(len(pair) == 2, "taps", f"{pair} is not a pair [student's tap, teacher's tap]")
+class _OfTaps:
+    """A term that compares what models compute in their middle, by ``taps``."""
+
+    taps: TapPairs
+
+    def __post_init__(self) -> None:
+        if self.taps is None:
+            return
+        require(bool(self.taps), "taps", "names no pair; null = the term's default")
+        for pair in self.taps:
+            require(len(pair) == 2, "taps", f"{pair} is not a pair [student's tap, teacher's tap]")
 
 
 @dataclass
@@ -101,7 +106,7 @@ class SinkhornTermSettings:
 
 
 @dataclass
-class HintTermSettings:
+class HintTermSettings(_OfTaps):
     """Middle features, the student's through a trained adapter (FitNets, Romero et al. 2015)."""
 
     #: of the term in the student's loss, or ``auto``
@@ -113,12 +118,9 @@ class HintTermSettings:
     #: auto: where shapes differ
     adapter: Literal["auto", "always"] = "auto"
 
-    def __post_init__(self) -> None:
-        _require_pairs(self.taps)
-
 
 @dataclass
-class AttentionTermSettings:
+class AttentionTermSettings(_OfTaps):
     """Where maps are active (attention transfer, Zagoruyko and Komodakis 2017)."""
 
     #: of the term in the student's loss, or ``auto``
@@ -128,12 +130,9 @@ class AttentionTermSettings:
     #: power of the activations in a map's mean over channels
     p: Annotated[float, AtMost(16), Holds(lambda value: value >= 1, "is not at least 1")] = 2.0
 
-    def __post_init__(self) -> None:
-        _require_pairs(self.taps)
-
 
 @dataclass
-class SimilarityTermSettings:
+class SimilarityTermSettings(_OfTaps):
     """Which examples of a batch are alike (similarity-preserving, Tung and Mori 2019)."""
 
     #: of the term in the student's loss, or ``auto``
@@ -141,12 +140,9 @@ class SimilarityTermSettings:
     #: pairs [student's, teacher's]; null = the last maps
     taps: TapPairs = None
 
-    def __post_init__(self) -> None:
-        _require_pairs(self.taps)
-
 
 @dataclass
-class RkdTermSettings:
+class RkdTermSettings(_OfTaps):
     """Distances and angles between the examples of a batch (Park et al. 2019)."""
 
     #: of the term in the student's loss, or ``auto``
@@ -158,12 +154,9 @@ class RkdTermSettings:
     #: of the angles between triples of examples
     angle: NotNegative = 50.0
 
-    def __post_init__(self) -> None:
-        _require_pairs(self.taps)
-
 
 @dataclass
-class PktTermSettings:
+class PktTermSettings(_OfTaps):
     """How near each example is to the others, as a distribution (Passalis and Tefas 2018)."""
 
     #: of the term in the student's loss, or ``auto``
@@ -171,12 +164,9 @@ class PktTermSettings:
     #: pairs [student's, teacher's]; null = the features that the last layers read
     taps: TapPairs = None
 
-    def __post_init__(self) -> None:
-        _require_pairs(self.taps)
-
 
 @dataclass
-class CrdTermSettings:
+class CrdTermSettings(_OfTaps):
     """Contrastive: an example's two embeddings against memories of all examples' (Tian et al. 2020)."""
 
     #: of the term in the student's loss, or ``auto``
@@ -192,12 +182,9 @@ class CrdTermSettings:
     #: share of a memory that an update keeps
     momentum: FractionOrNone = 0.5
 
-    def __post_init__(self) -> None:
-        _require_pairs(self.taps)
-
 
 @dataclass
-class TripletTermSettings:
+class TripletTermSettings(_OfTaps):
     """Which of two examples is nearer to a third, as most teachers see it (You et al. 2017)."""
 
     #: of the term in the student's loss, or ``auto``
@@ -208,9 +195,6 @@ class TripletTermSettings:
     margin: Positive = 0.1
     #: triples drawn of each batch
     triples: Items = 256
-
-    def __post_init__(self) -> None:
-        _require_pairs(self.taps)
 
 
 #: Name of a term that comes with the package -> its settings; a plug-in's term brings its own.

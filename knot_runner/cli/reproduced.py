@@ -11,11 +11,11 @@ from typing import Any
 
 from rich.table import Table
 
-from knot_runner.cli.reproduction.candidate import Candidate
-from knot_runner.composing.catalog import config_folder
+from knot_runner.cli.candidate import Candidate
 from knot_runner.records import read_result, read_sealed, write_sealed
 from knot_runner.report.render.terminal import DIM, TerminalColumn, results_grid, text_line
 from knot_runner.report.render.text import duration, escape_markdown, plain
+from knot_runner.util.config_yaml import config_folder
 from knot_runner.util.files import write_atomic
 
 #: Files below ``paths.out``.

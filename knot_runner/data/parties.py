@@ -1,0 +1,116 @@
+"""The parties of a distillation: images dealt to clients as local models, a server's global model and a transfer set;
+or all examples of a task as one pool for a student and its teachers, with the labels that each sees."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from knot_runner.config.settings import DistilSettings, Labels, PartyShares, teacher_names
+from knot_runner.data.images.load import label_space
+from knot_runner.data.images.partition import make_partition, partition_rng
+from knot_runner.data.pools import pooled_split
+from knot_runner.data.splits import cut_splits
+from knot_runner.data.tasks import UNLABELLED, Dataset, Examples, Images, ImageTask, PartyTask
+from knot_runner.util.errors import UserError
+
+#: Parties that are no clients.
+SERVER, TRANSFER = "server", "transfer"
+
+
+def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed: int) -> PartyTask:
+    """The parties that ``shares`` and ``partition`` make of ``task``; same seed, same parties.
+
+    The server's and the transfer set's images (but for another data set's, ``task.transfer``) are sampled from all
+    training images, stratified by class, and the rest is dealt to the clients by ``partition``. All test images are the
+    server's test set, too. Raises :class:`UserError` where a party would have too few images.
+    """
+    server, transfer, rest = _shared_out(task, shares, seed)
+    clients_partition = make_partition(partition, dataclasses.replace(task, train=rest), seed)
+    datasets = {}
+    for name, rows, test in zip(clients_partition.names, clients_partition.train, clients_partition.test, strict=True):
+        parts = _train_and_valid(name, rest.take(rows), shares.valid, seed)
+        datasets[name] = Dataset(name, "local", {**parts, "test": task.test.take(test)} if len(test) else parts)
+    own = _train_and_valid(SERVER, server, shares.valid, seed)
+    datasets[SERVER] = Dataset(SERVER, "global", {**own, "test": task.test})
+    public = _train_and_valid(TRANSFER, transfer, shares.valid, seed)
+    datasets[TRANSFER] = Dataset(TRANSFER, "transfer", {split: part.unlabelled() for split, part in public.items()})
+    notes = [*task.notes, *clients_partition.notes]
+    if task.coordinates is None:
+        notes.append(f"{task.name} has no coordinates of classes: every two are sqrt(2) apart (task.geometry=onehot)")
+    labels = label_space(task.classes, task.coordinates)
+    return PartyTask(task.name, labels, datasets, task.source, notes, task.files, read=task.digest)
+
+
+def clients_images(task: ImageTask, shares: PartyShares, seed: int) -> ImageTask:
+    """``task`` with the training images that :func:`image_parties` deals to the clients. Raises :class:`UserError`."""
+    return dataclasses.replace(task, train=_shared_out(task, shares, seed)[2])
+
+
+def transfer_rows(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """(Rows for the clients, rows of the transfer set) of training examples with ``labels`` [N], ``share`` of them in
+    the latter: stratified by class, ascending. Raises :class:`UserError` where there are too few."""
+    return _cut("partition.transfer", labels, round(share, 9), seed, "transfer")
+
+
+def _shared_out(task: ImageTask, shares: PartyShares, seed: int) -> tuple[Images, Images | None, Images]:
+    """The server's images, those of the transfer set (of another data set where ``task`` has one), and the clients'."""
+    kept, taken = _cut("partition.server", task.train.labels, round(shares.server, 9), seed, "server")
+    rest, server = task.train.take(kept), task.train.take(taken)
+    if shares.transfer is None:
+        return server, task.transfer, rest
+    kept, taken = transfer_rows(rest.labels, shares.transfer / (1 - shares.server), seed)
+    return server, rest.take(taken), rest.take(kept)
+
+
+def _train_and_valid(party: str, images: Images, share: float, seed: int) -> dict[str, Images]:
+    kept, taken = _cut(f"partition.valid: {party}", images.labels, share, seed, "valid", party)
+    return {"train": images.take(kept), "valid": images.take(taken)}
+
+
+def _cut(key: str, labels: np.ndarray, share: float, seed: int, *names: str) -> tuple[np.ndarray, np.ndarray]:
+    """Rows (kept, taken) by :func:`cut_splits`, ``names`` being those of the draw. An error begins with ``key``."""
+    try:
+        return cut_splits(labels, share, int(partition_rng(seed, "/".join(names)).integers(2**32)))
+    except UserError as problem:
+        raise UserError(f"{key}: {problem}") from None
+
+
+#: The party that is taught and tested.
+STUDENT = "student"
+
+
+def teaching_parties(task: ImageTask | PartyTask, hp: DistilSettings, seed: int) -> PartyTask:
+    """The student, and every teacher of ``hp``, on all examples of ``task``; same seed, same examples.
+
+    Teachers see all labels of the training examples, the student those of a stratified share ``hp.labelled`` (the rest
+    have none, -1). Both choose epochs on the same valid part, of images a stratified share ``hp.valid`` of the training
+    images; the student alone is tested. Raises :class:`UserError`.
+    """
+    splits, labels = _splits(task, hp, seed)
+    datasets = {name: Dataset(name, "local", {"train": splits["train"], "valid": splits["valid"]})
+                for name in (teacher_names(len(hp.teachers)) if hp.teachers else [])}  # fmt: skip
+    own = {**splits, "train": _partly_labelled(splits["train"], hp.labelled, seed)}
+    datasets[STUDENT] = Dataset(STUDENT, "global", own)
+    rows = task.rows if isinstance(task, PartyTask) else {}
+    return PartyTask(task.name, labels, datasets, task.source, list(task.notes), task.files, rows, task.digest)
+
+
+def _splits(task: ImageTask | PartyTask, hp: DistilSettings, seed: int) -> tuple[dict[str, Examples | Images], Labels]:
+    """The train, valid and test parts of the pool, and the label space."""
+    if isinstance(task, PartyTask):
+        return {split: pooled_split(task, split) for split in ("train", "valid", "test")}, task.labels
+    kept, taken = _cut("method.valid", task.train.labels, hp.valid, seed, "teaching", "valid")
+    labels = label_space(task.classes, task.coordinates)
+    return {"train": task.train.take(kept), "valid": task.train.take(taken), "test": task.test}, labels
+
+
+def _partly_labelled(examples: Examples | Images, share: float, seed: int) -> Examples | Images:
+    """``examples`` with the labels of a stratified ``share`` of them."""
+    if share == 1:
+        return examples
+    hidden, _ = _cut("method.labelled", examples.labels, share, seed, "teaching", "labelled")
+    labels = examples.labels.copy()
+    labels[hidden] = UNLABELLED
+    return dataclasses.replace(examples, labels=labels)

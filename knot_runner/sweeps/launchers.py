@@ -1,0 +1,250 @@
+"""Runs a plan with one of Hydra's launchers, which gets run ids instead of overrides, or with one of ours.
+
+Jobs are composed once, before the sweep begins, and their configs are stored in the plan, so edits made during the
+sweep have no effect. The config's ``hydra`` part, composed at the same time, selects and configures the launcher.
+
+``hydra/launcher=fused``: all jobs are threads of one process, the driver (``driver.py``), that share data, stages and
+workers; on a GPU, compatible training is merged into one stack. A driver that dies is restarted with the remaining
+jobs; a job that was running in two such deaths then runs in a process of its own. Methods with workers of their own
+(distances, coresets, probes) run one per process, as under the basic launcher.
+
+``hydra/launcher=ray``: each job is a task of a Ray cluster and runs in a process of its own there. The published
+launcher (hydra-ray-launcher 1.2.2) works with Hydra 1.3, but collects its jobs with ``ray.get`` one after another, so
+the first lost worker ends the sweep. It also sends Hydra's state with each job, which the plan makes unnecessary, and
+requires boto3. Here a job whose worker is lost is restarted, resumes from its commit, and fails alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.callbacks import Callbacks
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobRuntime, setup_globals
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from knot_runner.composing.job import ComposedJob, job_of
+from knot_runner.config.settings.families import family_of
+from knot_runner.sweeps.plan import PATIENT, STOP, Plan, read_plan, write_outcomes
+from knot_runner.sweeps.task import JobsProcess, Outcome, cause_of, lost, outcome, run_in_process, run_task
+from knot_runner.util.errors import UserError, first_line
+from knot_runner.util.messages import LOGGER
+from knot_runner.util.ray_cluster import connected
+
+#: Number of driver deaths during a job after which it runs in a process of its own.
+MAX_DEATHS = 2
+
+
+class _PlanLauncher(Launcher):
+    """Hydra's launcher interface for the jobs of a plan."""
+
+    config: DictConfig | None = None
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Called by Hydra first, with the plan's path in ``config``."""
+        self.config = config
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[Outcome]:
+        """Run all jobs and return their outcomes in the same order."""
+        assert self.config is not None
+        plan = read_plan(Path(self.config.plan))
+        jobs = [job_of(plan.config(name)) for (name,) in job_overrides]
+        found = self._outcomes(jobs, plan)
+        return [found[job.run_id] for job in jobs]
+
+    def _outcomes(self, jobs: Sequence[ComposedJob], plan: Plan) -> dict[str, Outcome]:
+        """Run all jobs and return their outcomes by run id."""
+        raise NotImplementedError
+
+
+class Fused(_PlanLauncher):
+    """The fused launcher. ``together``: number of concurrent jobs; 0 = chosen for the hardware (``driver.window``)."""
+
+    def __init__(self, together: int) -> None:
+        self.together = together
+
+    def _outcomes(self, jobs: Sequence[ComposedJob], plan: Plan) -> dict[str, Outcome]:
+        return fuse(jobs, plan, self.together)
+
+
+def fuse(jobs: Sequence[ComposedJob], plan: Plan, together: int) -> dict[str, Outcome]:
+    """Run all jobs and return their outcomes by run id."""
+    left = {job.run_id: job for job in jobs}
+    threads = {name: job.settings.hardware.threads for name, job in left.items() if family_of(job.method).fusable}
+    first = next(iter(threads.values()), None)
+    alone = {name for name in left if name not in threads or threads[name] != first}  # one thread count per process
+    found: dict[str, Outcome] = {}
+    deaths: Counter[str] = Counter()
+    while fusable := [job for name, job in left.items() if name not in alone and name not in found]:
+        driver = _drive(fusable, plan, together)
+        found |= driver.ended
+        deaths.update(driver.under_way)
+        alone |= {name for name, count in deaths.items() if count >= MAX_DEATHS}
+        if not driver.code:
+            break
+        if not driver.under_way and not driver.ended:  # it does not even start
+            alone |= set(left) - set(found)
+    return found | {name: run_in_process(left[name], plan) for name in left if name not in found}
+
+
+def _drive(jobs: list[ComposedJob], plan: Plan, together: int) -> JobsProcess:
+    """Run ``jobs`` in a driver and return its handle once it has ended."""
+    driver = JobsProcess(in_driver, jobs, plan, together)
+    driver.outcomes()
+    if driver.code:
+        LOGGER.info("fused: %s; its jobs go on from their last commits", cause_of(driver.code)[1])
+    return driver
+
+
+def in_driver(*arguments: Any) -> None:
+    """Run :func:`drive`; imported only here, in the driver's process, so that the launcher does not load torch."""
+    from knot_runner.sweeps.driver import drive
+
+    drive(*arguments)
+
+
+_KEY = "hydra/launcher=ray"
+#: Number of lost workers after which a job counts as failed.
+MAX_LOST = 2
+
+
+class RayLauncher(_PlanLauncher):
+    """The Ray launcher. ``address``: the cluster's (:func:`connected`). ``num_cpus``, ``num_gpus``: reserved per
+    job."""
+
+    def __init__(self, address: str | None, num_cpus: float, num_gpus: float) -> None:
+        self.address = address
+        self.kept = {"num_cpus": num_cpus, "num_gpus": num_gpus}
+
+    def _outcomes(self, jobs: Sequence[ComposedJob], plan: Plan) -> dict[str, Outcome]:
+        if any(job.settings.hardware.engine == "ray" for job in jobs):
+            raise UserError(f"{_KEY} and hardware.engine=ray: one is right; jobs would keep the cores of actors")
+        ray = connected(_KEY, self.address)
+        for resource, wanted in (("CPU", self.kept["num_cpus"]), ("GPU", self.kept["num_gpus"])):
+            there = ray.cluster_resources().get(resource, 0)
+            if wanted > there:  # not an error: the cluster may scale up
+                LOGGER.info("%s: jobs want %g %s each and the cluster has %g; they wait", _KEY, wanted, resource, there)
+        return run_on_ray(ray, jobs, plan, self.kept)
+
+
+def run_on_worker(run_id: str, plan_path: str, folder: str) -> Outcome:
+    """Run a job in a process of its own on a Ray worker. ``folder``: base of relative paths.
+
+    Raises OSError and :class:`UserError` if the worker does not see the folder or the plan.
+    """
+    os.chdir(folder)
+    plan = read_plan(Path(plan_path))
+    return run_in_process(job_of(plan.config(run_id)), plan)
+
+
+def run_on_ray(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str, float]) -> dict[str, Outcome]:
+    """Run all jobs and return their outcomes by run id. Ray starts them in this order, as many at once as fit."""
+    task = ray.remote(max_retries=0, **kept)(run_on_worker)
+    began = time.monotonic()
+
+    def submit(job: ComposedJob) -> Any:
+        return task.remote(job.run_id, str(plan.path), str(Path.cwd()))
+
+    under_way = {submit(job): job for job in jobs}
+    found: dict[str, Outcome] = {}
+    deaths: Counter[str] = Counter()
+    while under_way:
+        (ended,), _ = ray.wait(list(under_way), num_returns=1)
+        job = under_way.pop(ended)
+        try:
+            found[job.run_id] = ray.get(ended)
+        except ray.exceptions.RayTaskError as problem:  # the worker is alive but lacks the folder, plan or program
+            cause = f"{_KEY}: a worker could not begin it: {first_line(problem.cause)}"
+            found[job.run_id] = _failed(job, plan, cause, began)
+        except ray.exceptions.RayError as problem:
+            deaths[job.run_id] += 1
+            cause = f"{_KEY}: its worker was lost ({first_line(problem)})"
+            if deaths[job.run_id] < MAX_LOST:
+                LOGGER.info("%s: %s; it goes on from its last commit", job.title, cause)
+                under_way[submit(job)] = job
+            else:
+                found[job.run_id] = _failed(job, plan, cause, began)
+    return found
+
+
+def _failed(job: ComposedJob, plan: Plan, cause: str, began: float) -> Outcome:
+    """Record the failure of a job that could not report it itself, unless it already has a result."""
+    state = lost(job.folder, "killed", cause)
+    if state == "failed" and plan.fail_fast:
+        plan.mark(STOP)
+    return outcome(job.run_id, state, False, began)
+
+
+#: Hydra accepts plug-ins from the package ``hydra_plugins`` only, which only an installed distribution can extend.
+PLUGINS = "hydra_plugins.knot_runner"
+
+
+class PlannedConfigs:
+    """Replaces Hydra's config loader for the launcher: returns the config's ``hydra`` part and the run id."""
+
+    def load_sweep_config(self, master: DictConfig, overrides: Sequence[str]) -> DictConfig:
+        """Interface of Hydra's loader; ``overrides``: the run id only."""
+        config = copy.deepcopy(master)
+        (config.run_id,) = overrides
+        return config
+
+
+def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[Outcome]:
+    """Run the plan's ``jobs``; return their outcomes and write them beside the plan. Jobs locked by another process
+    come last.
+
+    Raises whatever the launcher raises.
+    """
+    launcher = _launcher(plan, hydra)
+    size = hydra.sweeper.max_batch_size
+    if size is None and type(launcher).__module__.endswith("submitit_launcher"):
+        size = os.cpu_count()  # its local executor starts all jobs at once
+    outcomes = _launch(launcher, jobs, 0, size)
+    busy = {outcome["run_id"] for outcome in outcomes if outcome["state"] == "busy"}
+    if busy:
+        plan.mark(PATIENT)
+        outcomes = [outcome for outcome in outcomes if outcome["run_id"] not in busy]
+        outcomes += _launch(launcher, [job for job in jobs if job.run_id in busy], len(jobs), size)
+    write_outcomes(plan, outcomes)
+    return outcomes
+
+
+def _launcher(plan: Plan, hydra: DictConfig) -> Launcher:
+    register_launchers()
+    setup_globals()
+    JobRuntime.instance().set("name", "knot-runner")
+    master = OmegaConf.create({"run_id": None, "plan": str(plan.path), "hydra": copy.deepcopy(hydra)})
+    with open_dict(master.hydra):
+        master.hydra.run.dir = str(plan.out)
+        master.hydra.sweep.dir = str(plan.out / ".sweep")
+        master.hydra.job.name = "knot-runner"
+    context = HydraContext(config_loader=PlannedConfigs(), callbacks=Callbacks())  # type: ignore[arg-type]
+    task = functools.partial(run_task, plan_path=str(plan.path))
+    return Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=master)
+
+
+def _launch(launcher: Launcher, jobs: Sequence[ComposedJob], first: int, size: int | None) -> list[Outcome]:
+    size, found = size or len(jobs), []
+    for at in range(0, len(jobs), size):
+        batch = [[job.run_id] for job in jobs[at : at + size]]
+        for one in launcher.launch(batch, initial_job_idx=first + at):  # its value raises what ended the task, if any
+            found.append(one if isinstance(one, dict) else one.return_value)
+    return found
+
+
+def register_launchers() -> None:
+    """Make our launchers known to Hydra as ``hydra_plugins.knot_runner.Fused`` and ``.RayLauncher``."""
+    for launcher in (Fused, RayLauncher):
+        own = launcher.__module__
+        launcher.__module__ = PLUGINS  # it is registered under this name but pickled under its own
+        Plugins.instance().register(launcher)
+        launcher.__module__ = own
