@@ -22,13 +22,14 @@ from knot_runner.engine.examples import InputBatch, batch_count
 from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report, initial_model, stored_examples
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.training import forward_all
-from knot_runner.methods.distil.frozen import FrozenTeachers, frozen_network
 from knot_runner.methods.distil.learner import (
     FIRST_BATCHES,
     SHOWN,
+    FrozenTeachers,
     OutputReader,
     TermSpec,
     WeightedTerms,
+    frozen_network,
     make_losses,
     read_terms,
     wanted_taps,

@@ -10,7 +10,7 @@ from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.chilling import local_request
-from knot_runner.methods.federated.traffic import NOTHING_SENT
+from knot_runner.methods.federated.costs import NOTHING_SENT
 from knot_runner.methods.federation import FederatedState, Federation
 
 

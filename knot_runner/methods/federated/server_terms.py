@@ -24,10 +24,10 @@ from knot_runner.engine.federated.cohort import Trained
 from knot_runner.engine.federated.local_program import LocalProgram, LocalResult, LocalWork
 from knot_runner.engine.seeds import generator, seeded
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.distil.frozen import FrozenTeachers
 from knot_runner.methods.distil.learner import (
     FIRST_BATCHES,
     SHOWN,
+    FrozenTeachers,
     OutputReader,
     TermSpec,
     WeightedTerms,

@@ -25,10 +25,15 @@ from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federation import FederatedState, Federation
-from knot_runner.methods.personalisation.combine import Updates, check_room, stacked_models
-from knot_runner.methods.personalisation.contract import PersonalFederation, Personalisation, Point
-from knot_runner.methods.personalisation.group_signs import matrix_facts
-from knot_runner.methods.personalisation.training import personal_recipe, personal_training, start_requests
+from knot_runner.methods.personalisation.combine import Updates, check_room, matrix_facts, stacked_models
+from knot_runner.methods.personalisation.contract import (
+    PersonalFederation,
+    Personalisation,
+    Point,
+    personal_recipe,
+    personal_training,
+    start_requests,
+)
 from knot_runner.util.errors import UserError
 
 #: The rate of the one step of plain SGD over all examples from which a gradient is read, (start - end) / rate: so large

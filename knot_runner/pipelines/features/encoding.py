@@ -1,8 +1,10 @@
-"""Examples as points. Images: normalised pixels, or codes of an autoencoder, which is trained once and kept as an
-artefact; texts: texts.py."""
+"""Examples as points, for runs that train no model: reading images or texts, the rows of each client, and their points.
+Images: normalised pixels, or codes of an autoencoder, which is trained once and kept as an artefact; texts:
+texts.py."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from dataclasses import dataclass
@@ -13,19 +15,43 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from knot_runner.config.settings import EncoderSettings
+from knot_runner.config.settings import CoresetKnnSettings, CoresetSettings, EncoderSettings, Natural, OtddSettings
 from knot_runner.config.strict import digest
-from knot_runner.data.images import Images, ImageTask
-from knot_runner.data.pools import TextPool
+from knot_runner.data.images import Images, ImageTask, Partition, make_partition
+from knot_runner.data.pools import TextPool, pool_texts
 from knot_runner.engine.seeds import generator, seeded
 from knot_runner.engine.store import Artefact
 from knot_runner.models.encoder import Autoencoder, build_encoder
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.features.client_examples import Described
+from knot_runner.pipelines.runs.kept_images import read_images
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
     from knot_runner.pipelines.features.texts import TextSpace
+
+#: What has an ``encoder`` of images and ``features`` of texts.
+Described = OtddSettings | CoresetSettings | CoresetKnnSettings
+#: Parties of texts that no partition deals out: the data sets that are there.
+DATA_SETS = Natural("natural", by="user", least=1, clients=None, without_users="stop", alpha=1.0, count=1)
+
+
+def read_examples(context: RunContext, described: Described) -> ImageTask | TextPool:
+    """Returns the task's images, or its labelled texts with notes on their features. Raises :class:`UserError`."""
+    settings, root = context.settings, context.data_root
+    if settings.on_images:
+        return read_images(context)
+    from knot_runner.pipelines.features.texts import feature_files, feature_notes  # tokenizers, which images do without
+
+    pool = pool_texts(context.services.texts(settings.task, root), getattr(settings.partition, "by", "user"))
+    notes = [*pool.notes, *feature_notes(described.features, pool)]
+    return dataclasses.replace(pool, notes=notes, files=[*pool.files, *feature_files(context, described.features)])
+
+
+def client_partition(context: RunContext, task: ImageTask | TextPool) -> Partition:
+    """Returns the run's partition of ``task``; without one, texts are split by data set. Raises :class:`UserError`."""
+    settings = context.settings
+    return make_partition(settings.partition or DATA_SETS, task, settings.seed)
+
 
 ENCODER_STAGE = "encoder"
 #: Images that are encoded at once.

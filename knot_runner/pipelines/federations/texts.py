@@ -21,8 +21,7 @@ from knot_runner.models.bert import TextClassifier, party_model
 from knot_runner.models.network import Network
 from knot_runner.models.pretrained import check_fits, describe_weights, local_path, read_encoder, weight_files
 from knot_runner.models.tokens import Encoded, encode, learn_vocabulary, make_tokenizer, read_vocabulary
-from knot_runner.pipelines.federations.parties import party_federation
-from knot_runner.pipelines.federations.stage_limits import stages_of, used_examples
+from knot_runner.pipelines.federations.parties import party_federation, stages_of, used_examples
 from knot_runner.provenance import Opened
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import sha256
