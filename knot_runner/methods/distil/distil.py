@@ -92,7 +92,8 @@ def fold(
         name = f"{artefact.stage}/{artefact.key}"
         if isinstance(request, ReleaseRecords | MakeImages):
             state[request.stage] = name
-            state["synthesis"] = {"kind": hp.synthesis["kind"], **_kept_facts(artefact)}
+            facts = {fact: artefact.info[fact] for fact in ("images", "loss", "released") if fact in artefact.info}
+            state["synthesis"] = {"kind": hp.synthesis["kind"], **facts}
             continue
         if isinstance(request, TrainStudents) and request.stage != "distil":
             state |= phase_taken(state, request, artefact)
@@ -195,10 +196,6 @@ def student_name(number: int) -> str:
 def generation_name(number: int) -> str:
     """Returns the name of a student that teaches the next one, from 0."""
     return f"generation {number + 1}"
-
-
-def _kept_facts(artefact: Artefact) -> dict[str, Any]:
-    return {name: artefact.info[name] for name in ("images", "loss", "released") if name in artefact.info}
 
 
 DISTIL = Method(init, plan, fold)

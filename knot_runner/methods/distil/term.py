@@ -32,11 +32,15 @@ class NetworkOutputs:
     taps: dict[str, Tensor] = field(default_factory=dict)
 
 
+#: The label of an example that has none.
+NO_LABEL = -1
+
+
 @dataclass(frozen=True)
 class TermBatch:
     """Inputs of a term for a batch beside the networks' outputs."""
 
-    #: [B], -1 = unlabelled
+    #: [B]; ``NO_LABEL`` where there is none
     labels: Tensor
     #: [B], places of the examples among all that the student trains on
     positions: Tensor

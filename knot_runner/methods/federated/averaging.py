@@ -6,6 +6,7 @@ State: ``weights``, ``buffers``; ``buffers/<client>`` with ``batchnorm=local``; 
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import Method
-from knot_runner.methods.federated.chilling import local_request
+from knot_runner.methods.federated.chilling import drawn_requests
 from knot_runner.methods.federated.server_distillation import DISTILLATION
 from knot_runner.methods.federation import FederatedState, Federation
 
@@ -26,12 +27,7 @@ def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
 
 def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Every participant trains from the model it has been sent."""
-    if round >= federation.training.rounds:
-        return []
-    return [
-        local_request(hp, federation, round, client, deployed(hp, state, federation, client))
-        for client in federation.drawn(round)
-    ]
+    return drawn_requests(hp, federation, round, functools.partial(deployed, hp, state, federation))
 
 
 def fold(

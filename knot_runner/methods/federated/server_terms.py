@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from knot_runner.config.settings import FederatedSettings, ServerDistillation
 from knot_runner.config.settings.distil.terms import require_batch
-from knot_runner.data.tasks import UNLABELLED
 from knot_runner.engine.examples import batch_count
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Trained
@@ -35,7 +34,7 @@ from knot_runner.methods.distil.learner import (
     read_terms,
     wanted_taps,
 )
-from knot_runner.methods.distil.term import TERMS, NetworkOutputs, TermBatch
+from knot_runner.methods.distil.term import NO_LABEL, TERMS, NetworkOutputs, TermBatch
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
@@ -183,4 +182,4 @@ def _first_batches(
 
 
 def _unlabelled(positions: Tensor, device: torch.device, draws: torch.Generator, epoch: int) -> TermBatch:
-    return TermBatch(torch.full_like(positions, UNLABELLED, device=device), positions, draws, epoch)
+    return TermBatch(torch.full_like(positions, NO_LABEL, device=device), positions, draws, epoch)

@@ -60,10 +60,6 @@ class Point:
 Measured = Callable[[Any, PersonalFederation, FederatedState, int], Iterable[tuple[int, int, ClientModel]]]
 
 
-def _nothing_to_say(hp: Any, federation: Federation) -> list[str]:
-    return []
-
-
 @dataclass(frozen=True)
 class Personalisation:
     """``method``: ``init``, ``plan`` and ``fold`` over a :class:`PersonalFederation`; ``rounds(settings, federation)``:
@@ -81,7 +77,7 @@ class Personalisation:
     #: (settings, federation, state, losses) -> arrays for the record and facts for the result, once all rounds are
     #: through; ``losses(client, models)`` [models, K]: mean loss of models of a client on every client's test examples
     finish: Callable[..., tuple[dict[str, Tensor], dict[str, Any]]] | None = None
-    check: Callable[[Any, Federation], list[str]] = _nothing_to_say
+    check: Callable[[Any, Federation], list[str]] = lambda hp, federation: []
 
 
 #: ``method.personalisation.kind`` -> its functions; a plug-in may add its own.

@@ -56,11 +56,6 @@ def matrix_step(hp: TransferMatrixSettings, matrix: Tensor, gradient: Tensor, sc
     return found if hp.signed else found.clamp(min=0)
 
 
-def largest_eigenvalue(updates: Updates) -> float:
-    """Of the Gram matrix <dW_i, dW_j>; 1 where nothing has changed."""
-    return float(torch.linalg.eigvalsh(updates.products())[-1]) or 1.0
-
-
 def gradient_request(
     hp: TransferMatrixSettings, federation: PersonalFederation, client: int, round: int, model: ClientModel,
     rows: Tensor, rate: float,
@@ -159,7 +154,8 @@ def _trained_models(
 ) -> tuple[FederatedState, dict[str, float]]:
     weights, buffers = stacked_models([one.model for one in trained])
     start = start_matrix(hp, len(trained))
-    scale = largest_eigenvalue(_updates(federation, weights))
+    # of the Gram matrix <dW_i, dW_j>; 1 where nothing has changed
+    scale = float(torch.linalg.eigvalsh(_updates(federation, weights).products())[-1]) or 1.0
     found = {
         **state,
         "theta/weights": weights,

@@ -55,17 +55,11 @@ def bound_of_run(context: RunContext, result: dict[str, Any]) -> dict[str, Any]:
         raise UserError(f"{context.folder}: was made from other data than are read now; paths.data=DIR names its own")
     store = context.store
     federation = make_federation(context, task, store, hp.bias if needs_bias(hp.weighting) else None)
-    state = finished_state(context, federation, store)
+    *_, last = finished_rounds(context, federation, store)
     with context.services.executor(
         store, settings.hardware, context.data_root, settings.plugins, context.progress
     ) as executor:
-        return measure_bound(context, federation, state, executor)
-
-
-def finished_state(context: RunContext, federation: Federation, store: Store) -> dict[str, Any]:
-    """Returns the method's final state. Raises :class:`UserError` naming the first stage that is not in ``store``."""
-    *_, last = finished_rounds(context, federation, store)
-    return last.state
+        return measure_bound(context, federation, last.state, executor)
 
 
 BOUND_FORMAT = 1

@@ -8,7 +8,6 @@ import dataclasses
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,11 +22,9 @@ from knot_runner.engine.seeds import generator, seeded
 from knot_runner.engine.store import Artefact
 from knot_runner.models.encoder import Autoencoder, build_encoder
 from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.features.texts import TextSpace, feature_files, feature_notes, text_space
 from knot_runner.pipelines.runs.kept_images import read_images
 from knot_runner.util.errors import UserError
-
-if TYPE_CHECKING:
-    from knot_runner.pipelines.features.texts import TextSpace
 
 #: What has an ``encoder`` of images and ``features`` of texts.
 Described = OtddSettings | CoresetSettings | CoresetKnnSettings
@@ -40,8 +37,6 @@ def read_examples(context: RunContext, described: Described) -> ImageTask | Text
     settings, root = context.settings, context.data_root
     if settings.on_images:
         return read_images(context)
-    from knot_runner.pipelines.features.texts import feature_files, feature_notes  # tokenizers, which images do without
-
     pool = pool_texts(context.services.texts(settings.task, root), getattr(settings.partition, "by", "user"))
     notes = [*pool.notes, *feature_notes(described.features, pool)]
     return dataclasses.replace(pool, notes=notes, files=[*pool.files, *feature_files(context, described.features)])
@@ -112,8 +107,6 @@ def feature_space(
     """Returns the feature space of a task: of images by ``described.encoder`` (see :func:`space`), of texts by
     ``features``."""
     if isinstance(task, TextPool):
-        from knot_runner.pipelines.features.texts import text_space  # imports tokenizers, for texts alone
-
         return text_space(context, described.features, task)
     return space(context, described.encoder, task, train_rows)
 
@@ -142,15 +135,11 @@ def space(
     plain = Space(task.shape, task.mean, task.std)
     if spec is None:
         return plain
-    model = _initial(spec, task.shape, context.settings.seed)
+    with seeded(context.settings.seed, ENCODER_STAGE, "weights"):
+        model = build_encoder(spec, task.shape)
     if spec.epochs:
         model.load_state_dict(_trained(context, spec, task, train_rows, model, plain).tensors())
     return Space(task.shape, task.mean, task.std, model.eval())
-
-
-def _initial(spec: EncoderSettings, shape: tuple[int, int, int], seed: int) -> Autoencoder:
-    with seeded(seed, ENCODER_STAGE, "weights"):
-        return build_encoder(spec, shape)
 
 
 def _trained(

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from knot_runner.config.settings import build
 from knot_runner.config.settings.distil.synthesis import SYNTHESIS_SETTINGS, GeneratorSynthesis, StatisticsSynthesis
-from knot_runner.data.tasks import UNLABELLED
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.examples import stored_data
 from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report, stored_examples
@@ -23,6 +22,7 @@ from knot_runner.engine.requests import OwnRequest, Ref, request_title
 from knot_runner.methods.distil.learner import OutputReader, frozen_network
 from knot_runner.methods.distil.synthesis.images import GeneratedImages, OptimisedImages, batch_norms
 from knot_runner.methods.distil.synthesis.records import released_records
+from knot_runner.methods.distil.term import NO_LABEL
 from knot_runner.models.network import Network
 from knot_runner.models.taps import tap_names
 from knot_runner.util.errors import DivergedError
@@ -106,7 +106,7 @@ def released(kind: str, tensors: Any) -> dict[str, Any]:
 def _stored(pixels: Tensor, request: MakeImages, model: torch.nn.Module, device: torch.device) -> dict[str, Tensor]:
     """Images [N, C, H, W] in 0..1 as examples, labelled by the teacher."""
     mean, std = (torch.tensor(values, dtype=torch.float64) for values in (request.mean, request.std))
-    unknown = torch.full((len(pixels),), UNLABELLED)
+    unknown = torch.full((len(pixels),), NO_LABEL)
     made = {"pixels": pixels.contiguous(), "labels": unknown, "mean": mean, "std": std}
     data = stored_data(made).to(device)
     examples = data.select(torch.arange(len(pixels)), torch.float32)
