@@ -17,16 +17,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knot_runner import metrics
 from knot_runner.config.settings import MutualSettings, StageSettings, build
 from knot_runner.engine.epochs import Trainee, copy_weights, make_optimiser, train_epochs
 from knot_runner.engine.examples import Augment, InputBatch, batch_count
-from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report, stored_examples, stored_model
+from knot_runner.engine.loop import Place, Report, stored_examples, stored_model
 from knot_runner.engine.requests import OwnRequest, Ref, StageRequest, StoredPart, ref_of
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Artefact
-from knot_runner.engine.training import forward_all
 from knot_runner.methods.contract import Method
+from knot_runner.methods.distil.learner import valid_f1
 from knot_runner.methods.distil.requests import PickStudent
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.knot import plan_teachers
@@ -224,16 +223,10 @@ class _Together:
         optimiser.step()
         return losses.detach().mean()
 
-    @torch.no_grad()
     def score(self, epoch: int) -> float:
         """Macro-F1 on the valid parts, each party on its own; the mean over parties."""
         found = []
         for party, model, valid in zip(self.request.parties, self.models, self.valids, strict=True):
-            logits = forward_all(model, valid, EVALUATION_BATCH).float().cpu()
-            if not torch.isfinite(logits).all():
-                raise DivergedError(f"{self.request.stage} {party}: predictions are not finite in epoch {epoch}")
-            confusion = metrics.confusion(
-                logits.argmax(1).numpy(), valid.labels.cpu().numpy(), self.request.network.classes
-            )
-            found.append(metrics.macro_f1(confusion))
+            title, classes = f"{self.request.stage} {party}", self.request.network.classes
+            found.append(valid_f1(model, valid, classes, title, epoch))
         return sum(found) / len(found)

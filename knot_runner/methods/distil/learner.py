@@ -11,15 +11,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from knot_runner import metrics
 from knot_runner.config.settings import build
 from knot_runner.engine.epochs import copy_weights
 from knot_runner.engine.examples import ClientExamples, ImageExamples
 from knot_runner.engine.loop import EVALUATION_BATCH, Place, stored_model
 from knot_runner.engine.requests import Ref
+from knot_runner.engine.training import forward_all
 from knot_runner.methods.distil.term import TERMS, NetworkOutputs, TermBatch, TermInputs, TermLoss
 from knot_runner.models.network import Network
 from knot_runner.models.taps import check_taps, default_taps, read_taps
-from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.errors import DivergedError, UserError, nearest
 
 #: Examples whose outputs show the shapes of taps.
 SHOWN = 4
@@ -224,3 +226,13 @@ def _outputs_of_all(reader: OutputReader, examples: ClientExamples) -> NetworkOu
     order = torch.argsort(torch.cat(places))
     kept = {name: torch.cat(found)[order.to(found[0].device)] for name, found in parts.items()}
     return NetworkOutputs(kept.pop(""), kept)
+
+
+@torch.no_grad()
+def valid_f1(model: nn.Module, valid: ClientExamples, classes: int, title: str, epoch: int) -> float:
+    """Macro-F1 on the examples ``valid``. Raises :class:`DivergedError` that begins with ``title`` for predictions that
+    are not finite."""
+    logits = forward_all(model, valid, EVALUATION_BATCH).float().cpu()
+    if not torch.isfinite(logits).all():
+        raise DivergedError(f"{title}: predictions are not finite in epoch {epoch}")
+    return metrics.macro_f1(metrics.confusion(logits.argmax(1).numpy(), valid.labels.cpu().numpy(), classes))
