@@ -127,7 +127,7 @@ METRICS: dict[str, Metric] = {
     "client_accuracy": Metric("accuracy over clients", "higher", unit="points", scale=100.0, unit_digits=2, top=1.0),
     "distance": Metric("distance", "lower"),
     "epsilon": Metric("epsilon", "lower"),  # of private training, at user level
-    # of clients' own models (methods/client_matrix.py): in distribution (ID) and out of it (OOD)
+    # of clients' own models (pipelines/personalisation/client_matrix.py): in distribution (ID) and out of it (OOD)
     "id_accuracy": _of_clients("ID accuracy"),
     "ood_accuracy": _of_clients("OOD accuracy"),
     "ood_weighted": _of_clients("OOD accuracy by examples"),

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from knot_runner.cli.main import main as command
-from knot_runner.pipelines.runs import commits, pair_log
+from knot_runner.pipelines.runs import commits
 from knot_runner.records import RESULT_FILE, STATE_FILES, read_result
 from knot_runner.report.frame import read_runs
 from knot_runner.report.run_folders import Run, cls_vectors, predictions, rounds, with_files
@@ -176,7 +176,7 @@ def unfinished(overrides: list[str], out: Path, seeds: list[int]) -> None:
     """Runs that are stopped after their second commit (or stage, or entry of a log)."""
     from knot_runner.engine.commit import Checkpoint
 
-    save, append, calls = Checkpoint.save, pair_log.append_synced, []
+    save, append, calls = Checkpoint.save, commits.append_synced, []
 
     def counted(real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
@@ -188,15 +188,15 @@ def unfinished(overrides: list[str], out: Path, seeds: list[int]) -> None:
 
         return call
 
-    commits.MAX_UNCOMMITTED, pair_log.SYNC_SECONDS = 0.0, 0.0
-    Checkpoint.save, pair_log.append_synced = counted(save), counted(append)  # type: ignore[method-assign]
+    commits.MAX_UNCOMMITTED, commits.SYNC_SECONDS = 0.0, 0.0
+    Checkpoint.save, commits.append_synced = counted(save), counted(append)  # type: ignore[method-assign]
     try:
         for seed in seeds:
             calls.clear()
             with contextlib.suppress(Stopped):
                 run([*overrides, f"seed={seed}"], out)
     finally:
-        Checkpoint.save, pair_log.append_synced = save, append  # type: ignore[method-assign]
+        Checkpoint.save, commits.append_synced = save, append  # type: ignore[method-assign]
 
 
 def of_finished(whole: Path, parts: tuple[int, int]) -> tuple[Counter[str], list[str]]:

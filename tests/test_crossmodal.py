@@ -16,7 +16,7 @@ from knot_runner.engine.loop import Place
 from knot_runner.engine.requests import request_key
 from knot_runner.engine.store import Store
 from knot_runner.estimate.stages import Planner, PlanStore
-from knot_runner.methods.distil import distil, frozen
+from knot_runner.methods.distil import distil, learner
 from knot_runner.methods.distil.students import Students
 from knot_runner.models.network import build_network
 from knot_runner.models.taps import read_taps
@@ -117,10 +117,10 @@ def test_the_student_has_the_views_shape_in_all_parts_and_the_teacher_the_images
     assert images_of(store, federation.clients[0].train)[0].shape[1:] == (3, 8, 8)
 
 
-@pytest.mark.parametrize("most_bytes", [frozen.MOST_BYTES, 0])
+@pytest.mark.parametrize("most_bytes", [learner.MOST_BYTES, 0])
 def test_what_the_teacher_says_of_an_image_goes_with_the_same_image_in_the_view(planned, most_bytes, monkeypatch):
     view, _, store, federation, asked = planned
-    monkeypatch.setattr(frozen, "MOST_BYTES", most_bytes)
+    monkeypatch.setattr(learner, "MOST_BYTES", most_bytes)
     students = Students(asked, Place(store, torch.device("cpu"), None), lambda *_: None)
     originals, labels = images_of(store, federation.server.originals["train"])
     raw = store.get(*federation.server.originals["train"]).tensors()["pixels"].numpy()

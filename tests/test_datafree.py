@@ -23,9 +23,8 @@ from knot_runner.estimate.stage_times import plan_and_time
 from knot_runner.estimate.stages import Planner, PlanStore
 from knot_runner.methods.distil import distil
 from knot_runner.methods.distil.learner import OutputReader
-from knot_runner.methods.distil.synthesis import optimised, steps
-from knot_runner.methods.distil.synthesis.generated import GeneratedImages
-from knot_runner.methods.distil.synthesis.losses import generator_loss
+from knot_runner.methods.distil.synthesis import images, requests
+from knot_runner.methods.distil.synthesis.images import GeneratedImages, generator_loss
 from knot_runner.methods.distil.synthesis.requests import steps_of
 from knot_runner.models.network import build_network
 from knot_runner.util.errors import DivergedError, UserError
@@ -104,7 +103,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("last", [1, 2, 4, 5, 8, 10])
 def test_killed_after_any_step_the_images_are_the_same_bits(asked, last, tmp_path, monkeypatch):
     store, request = asked
-    monkeypatch.setattr(steps, "COMMIT_EVERY", 2)
+    monkeypatch.setattr(requests, "COMMIT_EVERY", 2)
     longer = {**request.synthesis, "steps": 4 if request.synthesis["kind"] != "generator" else 12}
     request = dataclasses.replace(request, synthesis=longer)
     assert steps_of(longer) == 12
@@ -147,13 +146,13 @@ def test_each_image_is_to_be_of_the_class_of_its_place(asked, monkeypatch, tmp_p
     if request.synthesis["kind"] == "generator":
         return
     request, seen = dataclasses.replace(request, synthesis={**request.synthesis, "batch": 8}), []
-    begin = optimised.OptimisedImages._begin
+    begin = images.OptimisedImages._begin
 
     def watched(self, batch, x=None):
         begin(self, batch, x)
         seen.extend(self.labels.tolist())
 
-    monkeypatch.setattr(optimised.OptimisedImages, "_begin", watched)
+    monkeypatch.setattr(images.OptimisedImages, "_begin", watched)
     made(request, store, tmp_path)
     assert seen == [i % 10 for i in range(25)]
 

@@ -22,8 +22,7 @@ from knot_runner.pipelines.distance import distance_draws
 from knot_runner.pipelines.runs.single_run import complete_run
 from knot_runner.report.records.schema import result_problem
 from knot_runner.transport.federated.fedwad import distance_between
-from knot_runner.transport.federated.interpolate import wasserstein
-from knot_runner.transport.federated.measure import Measure
+from knot_runner.transport.federated.measure import Measure, wasserstein
 from knot_runner.util.errors import UserError
 
 SMALL = ["task=gaussians", "task.samples=24", "method.fedwad.support=4", "method.fedwad.iterations=3"]

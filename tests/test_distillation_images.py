@@ -15,7 +15,7 @@ from knot_runner.data.images.load import load_images
 from knot_runner.data.parties import image_parties
 from knot_runner.data.tasks import Images
 from knot_runner.models.network import Network, build_network, feature_reader
-from knot_runner.pipelines.federations.random_images import random_images
+from knot_runner.pipelines.federations.images import random_images
 from tests.plain_knot import PlainKnot
 from tests.tiny import TINY_PARTIES, replaced
 

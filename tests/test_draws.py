@@ -23,7 +23,7 @@ from knot_runner.engine.seeds import generator, keyed, seeded
 from knot_runner.methods.federated.chilling import stragglers
 from knot_runner.models.network import Network
 from knot_runner.pipelines import coreset, distance
-from knot_runner.transport.otdd.draws import draw_times, first_points
+from knot_runner.transport.otdd.first_iteration import draw_times, first_points
 from tests.data.images.deals import balanced, images
 from tests.methods.federated.conftest import make_world, settings
 

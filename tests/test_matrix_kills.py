@@ -10,8 +10,8 @@ import pytest
 
 from knot_runner.cli.main import main
 from knot_runner.pipelines import matrix
-from knot_runner.pipelines.runs import pair_log
-from knot_runner.pipelines.runs.pair_log import PairLog
+from knot_runner.pipelines.runs import commits
+from knot_runner.pipelines.runs.commits import PairLog
 from knot_runner.util.processes import prepared
 from tests.distances import CLIENTS, result_of
 from tests.forked import PRELOADED
@@ -19,7 +19,7 @@ from tests.forked import PRELOADED
 
 def killed(arguments):
     """In a process of its own: SIGKILL as soon as the pair log has three entries, each of which is written at once."""
-    append, calls = pair_log.append_synced, []
+    append, calls = commits.append_synced, []
 
     def counted(path, line):
         append(path, line)
@@ -29,7 +29,7 @@ def killed(arguments):
                 file.write(b'{"pairs": [[0,')
             os.kill(os.getpid(), signal.SIGKILL)
 
-    pair_log.SYNC_SECONDS, pair_log.append_synced = 0.0, counted
+    commits.SYNC_SECONDS, commits.append_synced = 0.0, counted
     main(arguments)
 
 
@@ -66,7 +66,7 @@ def test_the_log_takes_pairs_of_any_order_and_writes_when_due(tmp_path, monkeypa
     log = PairLog(tmp_path / "pairs.jsonl", 4, print)
     log.add([(0, 1), (3, 2)], [0.1, 1 / 3])
     assert log.done == {(0, 1): 0.1, (2, 3): 1 / 3} and not log.path.exists()
-    monkeypatch.setattr(pair_log, "SYNC_SECONDS", 0.0)
+    monkeypatch.setattr(commits, "SYNC_SECONDS", 0.0)
     log.add([(0, 2)], [5e-324])
     assert len(log.path.read_text().splitlines()) == 1
     log.flush()

@@ -15,9 +15,9 @@ from knot_runner.data.images.digits import read_digits
 from knot_runner.engine.store import Store
 from knot_runner.pipelines import matrix
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.runs.pair_log import PairLog
+from knot_runner.pipelines.runs.commits import PairLog
 from knot_runner.records import read_result
-from knot_runner.transport.otdd.exact import exact_otdd
+from knot_runner.transport.otdd.pair import exact_otdd
 from knot_runner.transport.otdd.statistics import LabelledSamples
 from knot_runner.util.errors import UserError
 from tests.distances import CLIENTS, result_of

@@ -8,7 +8,7 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.composing.job import job_of
 from knot_runner.data.tasks import Dataset, Examples
-from knot_runner.pipelines.federations.stage_limits import used_examples
+from knot_runner.pipelines.federations.parties import used_examples
 
 
 def test_runs_without_the_new_settings_have_the_names_they_had():

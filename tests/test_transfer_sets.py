@@ -16,7 +16,7 @@ from knot_runner.data.images.load import load_images
 from knot_runner.data.images.unlabelled import load_unlabelled, with_transfer
 from knot_runner.data.parties import image_parties
 from knot_runner.models.network import Network
-from knot_runner.pipelines.federations.random_images import random_images
+from knot_runner.pipelines.federations.images import random_images
 from tests.data.test_unlabelled import LEVELS, write_usps
 from tests.feddf_runs import run as federated
 from tests.feddf_runs import setup_of

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.data.tasks import UNLABELLED, ImageTask, Partition, PartyTask
+from knot_runner.config.settings.tasks.images import UNLABELLED
+from knot_runner.data.tasks import ImageTask, Partition, PartyTask
 
 #: parties that a record lists one by one; of more, only the sums (partition.json has all clients)
 MAX_RECORDED = 1000

@@ -8,11 +8,12 @@ import dataclasses
 import numpy as np
 
 from knot_runner.config.settings import DistilSettings, Labels, PartyShares, teacher_names
+from knot_runner.config.settings.tasks.images import UNLABELLED
 from knot_runner.data.images.load import label_space
 from knot_runner.data.images.partition import make_partition, partition_rng
 from knot_runner.data.pools import pooled_split
 from knot_runner.data.splits import cut_splits
-from knot_runner.data.tasks import UNLABELLED, Dataset, Examples, Images, ImageTask, PartyTask
+from knot_runner.data.tasks import Dataset, Examples, Images, ImageTask, PartyTask
 from knot_runner.util.errors import UserError
 
 #: Parties that are no clients.

@@ -12,8 +12,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from knot_runner.config.settings import DatasetSettings, Labels, TextColumns
+from knot_runner.config.settings.tasks.images import UNLABELLED
 from knot_runner.data.readers import FileRecord
-from knot_runner.data.tasks import UNLABELLED, Examples
+from knot_runner.data.tasks import Examples
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.messages import counted
 

@@ -10,10 +10,10 @@ from functools import cached_property
 import numpy as np
 
 from knot_runner.config.settings import Labels, Role
+from knot_runner.config.settings.tasks.images import UNLABELLED
 from knot_runner.provenance.fingerprints import Opened
 
 TEXT_SPLITS = ("train", "valid", "test")
-UNLABELLED = -1
 
 
 @dataclass(frozen=True, eq=False)

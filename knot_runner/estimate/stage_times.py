@@ -27,7 +27,7 @@ from knot_runner.estimate.pieces import EVALUATION, START_KIND, Cost
 from knot_runner.estimate.stages import PlannedStage, Planner, PlanStore, rows_of_tests
 from knot_runner.estimate.timed import THROUGH, KindTime, ProgressEvent, costs_of, stage_seconds
 from knot_runner.methods.distil.requests import TrainStudents
-from knot_runner.methods.parties import TrainParties
+from knot_runner.methods.mutual import TrainParties
 from knot_runner.util.errors import UserError
 
 #: Modules that a worker imports before its first step, since importing them during that step takes seconds.

@@ -32,9 +32,9 @@ from knot_runner.estimate.pieces import (
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.distil.requests import PickStudent, TrainStudents
 from knot_runner.methods.distil.synthesis.requests import MakeImages, ReleaseRecords, steps_of
-from knot_runner.methods.parties import TrainParties
+from knot_runner.methods.mutual import TrainParties
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.federations.stage_limits import used_count
+from knot_runner.pipelines.federations.parties import used_count
 from knot_runner.pipelines.parties.setup import make_federation, read_parties
 from knot_runner.util.messages import counted
 

@@ -18,7 +18,7 @@ from knot_runner.config.settings import EntropySettings, SinkhornSettings, build
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss
 from knot_runner.methods.weighting import WEIGHTINGS
 from knot_runner.transport import Solver, ground_cost, transport_loss
-from knot_runner.transport.tree import tree_edges
+from knot_runner.transport.trees import tree_edges
 from knot_runner.util.errors import UserError, nearest
 
 

@@ -1,26 +1,38 @@
 """Mutual learning between KNOT's parties, each with its own labelled data, on a shared transfer set.
 
-Rounds: 0 every party trains alone, as in KNOT; 1 all train together, by the request
-:class:`~knot_runner.methods.parties.TrainParties`; 2 each party's model becomes an artefact of its own. State:
-``weights/<party>`` after round 0, ``together``, ``after/<party>``, ``student`` (the global model at the end): artefact
-names.
+Rounds: 0 every party trains alone, as in KNOT; 1 all train together, by the request :class:`TrainParties`; 2 each
+party's model becomes an artefact of its own. State: ``weights/<party>`` after round 0, ``together``, ``after/<party>``,
+``student`` (the global model at the end): artefact names.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from knot_runner.config.settings import MutualSettings
-from knot_runner.engine.requests import StageRequest, StoredPart, ref_of
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from knot_runner.config.settings import MutualSettings, StageSettings, build
+from knot_runner.engine.epochs import Trainee, copy_weights, make_optimiser, train_epochs
+from knot_runner.engine.examples import Augment, InputBatch, batch_count
+from knot_runner.engine.loop import Place, Report, stored_examples, stored_model
+from knot_runner.engine.requests import OwnRequest, Ref, StageRequest, StoredPart, ref_of
+from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Artefact
 from knot_runner.methods.contract import Method
+from knot_runner.methods.distil.learner import valid_f1
 from knot_runner.methods.distil.requests import PickStudent
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.knot import plan_teachers
-from knot_runner.methods.losses import check_loss_and_weighting
-from knot_runner.methods.parties import TrainParties
+from knot_runner.methods.losses import LOSSES, check_loss_and_weighting
 from knot_runner.methods.party import Party
-from knot_runner.util.errors import UserError
+from knot_runner.models.network import Network
+from knot_runner.util.errors import DivergedError, UserError
 
 MutualState = dict[str, Any]
 
@@ -91,3 +103,130 @@ def learners(hp: MutualSettings, federation: Federation) -> list[Party]:
 
 
 MUTUAL = Method(init, plan, fold)
+
+
+@dataclass(frozen=True)
+class TrainParties(OwnRequest):
+    """Train several parties together; the artefact holds the weights of party i under ``i.``.
+
+    An epoch is one pass over the ``transfer`` set. In each step a party minimises the cross-entropy of a batch of its
+    own examples, which it cycles through, plus ``weight`` times the mean over the other parties of the loss between its
+    outputs and theirs, which carry no gradient, on the step's transfer batch. All parties step simultaneously.
+    """
+
+    stage: str
+    party: str
+    #: names, by which their batches are drawn
+    parties: tuple[str, ...]
+    networks: tuple[Network, ...]
+    #: weights that they begin with
+    starts: tuple[Ref, ...]
+    trains: tuple[StoredPart, ...]
+    valids: tuple[StoredPart, ...]
+    transfer: StoredPart
+    #: ``method.loss``
+    loss: dict[str, Any]
+    weight: float
+    #: [C][d], where the classes lie
+    points: list[list[float]]
+    training: StageSettings
+    seed: int
+    augment: Augment = "none"
+
+    @property
+    def network(self) -> Network:
+        """Of the first party; all have the same classes."""
+        return self.networks[0]
+
+    def carry_out(self, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The weights kept, of the epoch with the highest mean macro-F1 of the parties on their own valid parts (or the
+        last), and the facts of :func:`knot_runner.engine.epochs.train_epochs`. Raises :class:`DivergedError`."""
+        together = _Together(self, place, report)
+        trainee = Trainee(
+            together.models,
+            make_optimiser(self.training, list(together.models.parameters())),
+            epoch=lambda number: together.epoch(number, trainee.optimiser),
+            score=together.score,
+            weights=lambda: copy_weights(together.models),
+        )
+        return train_epochs(trainee, work, self.training, "f1")
+
+
+def peer_losses(loss: dict[str, Any], logits: list[Tensor], points: Tensor) -> list[Tensor]:
+    """Of each party the mean [] over a batch and over the other parties of ``loss`` between its outputs and theirs.
+
+    ``logits`` of each party [B, C]; ``points`` [C, d]: where the classes lie. With KL the sum of Zhang et al. 2018 over
+    the others, divided by their number.
+    """
+    entry = LOSSES[loss["name"]]
+    options = build(entry.options, loss, "method.loss")
+    targets = [torch.softmax(own.detach(), dim=-1) for own in logits]
+    found = []
+    for number, own in enumerate(logits):
+        others = torch.stack(targets[:number] + targets[number + 1 :], dim=1)
+        log_p = torch.log_softmax(own, dim=-1)[:, None]
+        found.append(entry.function(options, log_p, others, points).mean())
+    return found
+
+
+class _Together:
+    """The parties' models and examples, and their epochs."""
+
+    def __init__(self, request: TrainParties, place: Place, report: Report) -> None:
+        self.request, self.report = request, report
+        self.models = nn.ModuleList(
+            stored_model(place, network, start) for network, start in zip(request.networks, request.starts, strict=True)
+        )
+        self.trains = [stored_examples(place, part.examples) for part in request.trains]
+        self.valids = [stored_examples(place, part.examples) for part in request.valids]
+        self.transfer = stored_examples(place, request.transfer.examples)
+        self.points = torch.tensor(request.points, dtype=torch.float64, device=place.device)
+
+    def epoch(self, number: int, optimiser: torch.optim.Optimizer) -> float:
+        """One epoch; mean loss over parties. Dropout and orders are keyed by (seed, stage, party, epoch)."""
+        request, size = self.request, self.request.training.batch
+        names = (request.stage, number)
+        torch.manual_seed(keyed(request.seed, "dropout", *names))
+        own = [self._own_batches(party, number) for party in range(len(self.models))]
+        order = generator(request.seed, "order", *names)
+        shared = self.transfer.epoch(size, order, drop_last=False, augment=request.augment)
+        steps = batch_count(len(self.transfer), size, False)
+        total = torch.zeros((), dtype=torch.float64, device=self.points.device)
+        self.models.train()
+        for step, (_, inputs) in enumerate(shared):
+            total += self._step(inputs, [next(batches) for batches in own], optimiser).double()
+            done = (number - 1) * steps + step + 1
+            self.report(done, request.training.epochs * steps, f"epoch {number}")
+        if not torch.isfinite(total):
+            raise DivergedError(f"{request.stage} {request.party}: loss is not finite in epoch {number}")
+        return float(total) / steps
+
+    def _own_batches(self, party: int, epoch: int) -> Iterator[InputBatch]:
+        """Batches of a party's own examples without end, in a new order each time through."""
+        request = self.request
+        for time in itertools.count():
+            order = generator(request.seed, "order", request.stage, request.parties[party], epoch, time)
+            size, augment = request.training.batch, request.augment
+            yield from self.trains[party].epoch(size, order, drop_last=False, augment=augment)
+
+    def _step(self, inputs: dict[str, Tensor], own: list[InputBatch], optimiser: torch.optim.Optimizer) -> Tensor:
+        """One step of every party; the mean of their losses."""
+        supervised, outputs = [], []
+        for model, examples, (positions, own_inputs) in zip(self.models, self.trains, own, strict=True):
+            labels = examples.labels[positions.to(examples.labels.device)]
+            supervised.append(F.cross_entropy(model(**own_inputs), labels))
+            outputs.append(model(**inputs))
+        mutual = peer_losses(self.request.loss, outputs, self.points)
+        losses = torch.stack([a + self.request.weight * b for a, b in zip(supervised, mutual, strict=True)])
+        optimiser.zero_grad(set_to_none=True)
+        losses.sum().backward()  # no party has a gradient of another's loss
+        optimiser.step()
+        return losses.detach().mean()
+
+    def score(self, epoch: int) -> float:
+        """Macro-F1 on the valid parts, each party on its own; the mean over parties."""
+        found = []
+        for party, model, valid in zip(self.request.parties, self.models, self.valids, strict=True):
+            title, classes = f"{self.request.stage} {party}", self.request.network.classes
+            found.append(valid_f1(model, valid, classes, title, epoch))
+        return sum(found) / len(found)

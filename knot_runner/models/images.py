@@ -21,8 +21,7 @@ from knot_runner.config.settings import (
     WrnSettings,
 )
 from knot_runner.config.settings.networks import WRN_WIDTH
-from knot_runner.models.norms import make_norm
-from knot_runner.models.pooling import max_pool
+from knot_runner.models.layers import make_norm, max_pool
 from knot_runner.util.errors import UserError
 
 #: (channels, height, width)

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,18 +21,15 @@ from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.pipelines.context import RunContext, RunInputs
-from knot_runner.pipelines.features.client_examples import client_partition, read_examples
-from knot_runner.pipelines.features.encoding import Space, feature_space
+from knot_runner.pipelines.features.encoding import Space, client_partition, feature_space, read_examples
+from knot_runner.pipelines.features.texts import TextSpace
 from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.transport import coreset as descent
 from knot_runner.transport.coreset import Descent
-from knot_runner.transport.federated.message import Draws
 from knot_runner.transport.federated.plan import squared_distances
+from knot_runner.transport.federated.server import Draws
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
-
-if TYPE_CHECKING:
-    from knot_runner.pipelines.features.texts import TextSpace
 
 #: Training samples, at most, that the finished coreset is compared with.
 COMPARED = 2000

@@ -29,8 +29,7 @@ from knot_runner.pipelines.coreset import (
     pull,
     subsample,
 )
-from knot_runner.pipelines.features.client_examples import client_partition, read_examples
-from knot_runner.pipelines.features.encoding import feature_space
+from knot_runner.pipelines.features.encoding import client_partition, feature_space, read_examples
 from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.transport import coreset as descent
 from knot_runner.util.errors import UserError

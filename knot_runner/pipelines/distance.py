@@ -20,8 +20,7 @@ from knot_runner.engine.seeds import keyed
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.pipelines.context import Progress, RunContext, RunInputs
 from knot_runner.transport.federated.fedwad import FederatedDistance, distance_between
-from knot_runner.transport.federated.interpolate import wasserstein
-from knot_runner.transport.federated.measure import Measure
+from knot_runner.transport.federated.measure import Measure, wasserstein
 from knot_runner.util.files import write_atomic
 from knot_runner.util.processes import warnings_apart
 

@@ -20,6 +20,7 @@ from knot_runner.engine.store import Artefact, Store
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
+from knot_runner.pipelines.bound.measure import measure_bound
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.parties.evaluation import evaluate
 from knot_runner.pipelines.parties.finished_teachers import FINISHED_STAGE, check_finished_teachers
@@ -109,10 +110,6 @@ def _bound(
     if not getattr(context.hp, "bound", False):
         path.unlink(missing_ok=True)  # left by the run that this one replaces
         return {}
-    from knot_runner.pipelines.bound.measure import (
-        measure_bound,  # imports exact transport, which other runs do not need
-    )
-
     found = measure_bound(context, federation, state, executor)
     write_sealed(path, found)
     return {"bound": {"texts": found["texts"]["train"], **without(found["loss"], "constant")}}

@@ -14,11 +14,9 @@ from knot_runner.config.settings import Centralised, Settings
 from knot_runner.engine.federated.cohort import Engine, Trained
 from knot_runner.engine.flops import ExampleFlops
 from knot_runner.methods.contract import METHODS, Method, RoundWork
-from knot_runner.methods.federated.costs import round_costs
-from knot_runner.methods.federated.traffic import NOTHING_SENT, WHOLE_MODELS
+from knot_runner.methods.federated.costs import NOTHING_SENT, WHOLE_MODELS, round_costs
 from knot_runner.methods.federation import FederatedState
-from knot_runner.pipelines.clients.architectures import architecture_facts
-from knot_runner.pipelines.clients.kept_models import keep_models
+from knot_runner.pipelines.clients.architectures import architecture_facts, keep_models
 from knot_runner.pipelines.clients.setup import Setup, client_counts, make_setup
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.rounds import scores

@@ -24,9 +24,8 @@ from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.pipelines.context import RunContext, RunInputs
-from knot_runner.pipelines.features.client_examples import client_partition, read_examples
-from knot_runner.pipelines.features.encoding import feature_space
-from knot_runner.pipelines.runs.pair_log import IndexPair, PairLog
+from knot_runner.pipelines.features.encoding import client_partition, feature_space, read_examples
+from knot_runner.pipelines.runs.commits import IndexPair, PairLog
 from knot_runner.records import PAIRS_FILE
 from knot_runner.transport.otdd.matrix import distance_matrix
 from knot_runner.transport.otdd.statistics import LabelledSamples

@@ -3,9 +3,8 @@
 ``transport_loss`` is what methods use; ``semi_dual`` is the Newton method beneath it, with potentials and errors.
 """
 
-from knot_runner.transport.costs import ground_cost, support
+from knot_runner.transport.costs import Solver, TransportError, ground_cost, support
 from knot_runner.transport.loss import SOLVERS, transport_loss
 from knot_runner.transport.newton import SemiDual, semi_dual
-from knot_runner.transport.solver import Solver, TransportError
 
 __all__ = ["SOLVERS", "SemiDual", "Solver", "TransportError", "ground_cost", "semi_dual", "support", "transport_loss"]

@@ -15,9 +15,8 @@ import numpy as np
 
 from knot_runner.config.settings import FedwadSettings
 from knot_runner.transport.federated.fedwad import distance_between
-from knot_runner.transport.federated.interpolate import transport
-from knot_runner.transport.federated.measure import Measure
-from knot_runner.transport.federated.message import Draws
+from knot_runner.transport.federated.measure import Measure, transport
+from knot_runner.transport.federated.server import Draws
 
 #: Added to the squared distance before its root, so that the gradient at distance 0 is 0 (public code of FedWaD).
 SOFTENING = 1e-6

@@ -18,8 +18,8 @@ there in ``MOST_STEPS``, or whose limit is not unique, start from a large eps in
 dh/deps. (As eps falls, h becomes linear in it up to terms of exp(-1 / eps).)
 
 Where p equals q in all digits no mass moves, and the potentials are fixed by flows of exp(-C_ij / eps), far below
-float64's digits of q. There f = g, and a fixed point gives them (symmetric.py). Near p = q (and at single labels where
-p_j = q_j) q - P is computed from the moving mass alone, accurate down to 1e-290.
+float64's digits of q. There f = g, and a fixed point gives them (small_epsilon.py). Near p = q (and at single labels
+where p_j = q_j) q - P is computed from the moving mass alone, accurate down to 1e-290.
 
 One thing is beyond float64: a group of labels that exchange much with each other, and nothing with the rest because
 their masses in p and q are equal. The potential returned, one of many optimal ones, then depends on the larger eps.
@@ -39,9 +39,8 @@ from torch import Tensor
 
 from knot_runner.transport import ascent
 from knot_runner.transport.arrays import FloatArray, library, log_sum_exp
-from knot_runner.transport.small_epsilon import limit_potential, masses_logarithm
-from knot_runner.transport.symmetric import fixed_point
-from knot_runner.transport.transport_trees import transport_trees
+from knot_runner.transport.small_epsilon import fixed_point, limit_potential, masses_logarithm
+from knot_runner.transport.trees import transport_trees
 
 #: less mass than this (float32 has none) counts as none
 NOTHING = 1e-50

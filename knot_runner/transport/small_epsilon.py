@@ -1,6 +1,6 @@
-"""The potential of entropic optimal transport in the limit of small eps, in closed form.
+"""The potential of entropic optimal transport where it is known: in the limit of small eps, and of p to itself.
 
-As eps falls, mass moves along the edges of a tree (transport_trees.py), over each edge in one direction only, and the
+As eps falls, mass moves along the edges of a tree (trees.py), over each edge in one direction only, and the
 flow over an edge is known: the difference of the masses beyond it. Let s_ij = softmax_j((h_j - C_ij) / eps) be the
 shares of newton.py, U_u = eps log of the sum of exp((h_k - C_uk) / eps) over the labels k that mass at node u can
 reach, F the flow over an edge from u to v, and A_u = q_u + the flows out of u. The shares depend on the node alone and
@@ -8,13 +8,14 @@ not on where mass at it came from, so that::
 
     exp((U_v - length) / eps) = exp(U_u / eps) F / A_u,     exp(h_j / eps) = exp(U_j / eps) q_j / A_j
 
-Mass that moves against F, of the order of exp(-2 length / eps), is neglected.
+Mass that moves against F, of the order of exp(-2 length / eps), is neglected. Of a
+distribution to itself the plan is symmetric, so both potentials are one.
 """
 
 from __future__ import annotations
 
-from knot_runner.transport.arrays import FloatArray, in_library_of, library
-from knot_runner.transport.transport_trees import TransportTrees
+from knot_runner.transport.arrays import FloatArray, in_library_of, library, log_sum_exp
+from knot_runner.transport.trees import TransportTrees
 
 #: keeps logarithms of what does not flow finite
 _TINY = 1e-300
@@ -65,3 +66,25 @@ def masses_logarithm(q: FloatArray) -> FloatArray:
     """log q, and -1e4 where q is 0: its exponential is 0, and it stays finite under multiplication by 0."""
     lib = library(q)
     return lib.where(q > 0, lib.log(lib.where(q > 0, q, 1.0)), -1e4)
+
+
+#: relative error of an exponential, in units of 1 + max(cost) / eps
+_ROUNDING = 1e-15
+ITERATIONS = 400
+
+
+def fixed_point(q: FloatArray, cost: FloatArray, epsilon: float) -> tuple[FloatArray, int]:
+    """f + eps log q [n, N] with f the potential of OT_eps(q, q) for q [n, N], and the iterations; float64.
+
+    ``cost`` [n, n, 1]: Euclidean distances. f is the fixed point of the soft minimum, which has no gauge freedom and is
+    unique however small exp(-C / eps) is. f is repeatedly replaced by the mean of f and its soft minimum; near the
+    fixed point that halves the error at least, since exp(-C / eps) is positive definite for such C (as geomloss does
+    for its debiasing; Feydy et al. 2019, section 3.1).
+    """
+    masses = epsilon * masses_logarithm(q)
+    f = library(q).where(q > 0, -0.5 * masses, 0.0)
+    enough, iterations, change = _ROUNDING * (epsilon + float(cost.max())), 0, None
+    while iterations < ITERATIONS and (change is None or bool((abs(change) > enough).any())):
+        change = 0.5 * (-epsilon * log_sum_exp((f + masses - cost) / epsilon, 1) - f)
+        f, iterations = f + change, iterations + 1
+    return f + masses, iterations

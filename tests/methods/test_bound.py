@@ -9,6 +9,7 @@ import torch
 
 from knot_runner.methods.bound import (
     bernstein,
+    constant_best,
     hoeffding,
     label_diameter,
     lipschitz_constant,
@@ -16,11 +17,12 @@ from knot_runner.methods.bound import (
     require_normalised,
     second_term,
     third_term,
+    transport_losses,
     vacuous,
 )
-from knot_runner.methods.bound_loss import constant_best, transport_losses
 from knot_runner.transport import ground_cost
-from knot_runner.transport.exact import dual_vertices, exact_transport
+from knot_runner.transport.loss import exact_transport
+from knot_runner.transport.trees import tight_trees
 from knot_runner.util.errors import UserError
 from tests.methods.bound_rows import TASKS, points_of, rows
 
@@ -122,7 +124,7 @@ def test_exact_transport_of_labels_anywhere(labels):
 
 def test_vertices_of_the_dual_in_general_position():
     points = torch.from_numpy(np.random.default_rng(5).normal(size=(5, 2)))
-    assert len(dual_vertices(ground_cost(points))) == math.comb(8, 4)
+    assert len(tight_trees(ground_cost(points).numpy())[0]) == math.comb(8, 4)
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -15,8 +15,8 @@ from knot_runner.methods.bound import (
     label_diameter,
     second_term,
     third_term,
+    transport_losses,
 )
-from knot_runner.methods.bound_loss import transport_losses
 from tests.methods.bound_rows import points_of, rows
 
 RESAMPLINGS, DELTA = 1000, 0.05

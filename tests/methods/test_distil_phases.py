@@ -16,7 +16,7 @@ from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Store
 from knot_runner.estimate.stage_times import short_run
 from knot_runner.estimate.stages import Planner, PlanStore
-from knot_runner.methods.distil.phases import in_phase, phases_of
+from knot_runner.methods.distil.distil import in_phase, phases_of
 from knot_runner.models.network import build_network
 from knot_runner.util.errors import UserError
 from tests.forked import Forked, there

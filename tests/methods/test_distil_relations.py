@@ -9,7 +9,7 @@ import torch
 from knot_runner.config.settings.methods.terms import RkdTermSettings
 from knot_runner.methods.distil import relation
 from knot_runner.methods.distil.contrastive import draw_negatives
-from knot_runner.methods.distil.triplet import draw_triples
+from knot_runner.methods.distil.relation import draw_triples
 from tests.methods.distil_made import a_batch, assert_same, distance, dot, made, normal, random_outputs
 
 B = 5

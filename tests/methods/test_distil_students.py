@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from knot_runner.config.settings import StageSettings
-from knot_runner.methods.distil import frozen
+from knot_runner.methods.distil import learner
 from knot_runner.methods.distil.requests import PickStudent
 from knot_runner.models.network import build_network
 from tests.methods.distil_loops import (
@@ -134,7 +134,7 @@ def test_teachers_are_the_same_kept_or_asked_anew(place, monkeypatch):
     teachers = [put_teacher(place, WIDE, 1), put_teacher(place, WIDE, 2)]
     request = students(place, {"ce": CE, "kd": KD, "hint": {"weight": 1.0}, "at": {"weight": 5.0}}, teachers, CNN)
     kept, _ = trained(request, place, "a")
-    monkeypatch.setattr(frozen, "MOST_BYTES", 0)
+    monkeypatch.setattr(learner, "MOST_BYTES", 0)
     anew, _ = trained(request, place, "b")
     for name, tensor in kept.items():
         torch.testing.assert_close(anew[name], tensor, rtol=1e-4, atol=1e-5)
@@ -143,13 +143,13 @@ def test_teachers_are_the_same_kept_or_asked_anew(place, monkeypatch):
 def test_a_teacher_sees_the_crop_that_the_student_sees(place, monkeypatch):
     """With augmentation nothing is kept: what the teacher says is of the very batch."""
     seen = []
-    real = frozen.OutputReader.__call__
+    real = learner.OutputReader.__call__
 
     def noted(self, inputs):
         seen.append((self, inputs["x"].clone()))
         return real(self, inputs)
 
-    monkeypatch.setattr(frozen.OutputReader, "__call__", noted)
+    monkeypatch.setattr(learner.OutputReader, "__call__", noted)
     one = dataclasses.replace(students(place, {"ce": CE}).training, epochs=1)
     teacher = put_teacher(place, WIDE, 1)
     trained(students(place, {"ce": CE, "kd": KD}, [teacher], augment="crop_flip", training=one), place, "a")

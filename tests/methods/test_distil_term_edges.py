@@ -10,8 +10,8 @@ from knot_runner.config.strict import build
 from knot_runner.methods.distil.attention import pooled_to
 from knot_runner.methods.distil.contrastive import draw_negatives
 from knot_runner.methods.distil.hints import make_adapter
+from knot_runner.methods.distil.relation import draw_triples
 from knot_runner.methods.distil.term import TERMS, NetworkOutputs
-from knot_runner.methods.distil.triplet import draw_triples
 from knot_runner.util.errors import UserError
 from tests.methods.distil_made import a_batch, gradients, made, random_outputs
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from knot_runner.config.settings import StageSettings
 from knot_runner.engine.requests import StoredPart
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.parties import TrainParties, peer_losses
+from knot_runner.methods.mutual import TrainParties, peer_losses
 from knot_runner.models.network import build_network
 from tests.methods.distil_loops import frozen_model, pixels, trained
 from tests.methods.distil_requests import (

@@ -10,8 +10,8 @@ from torch import nn
 from knot_runner.config.settings.methods.distil import GeneratorSynthesis
 from knot_runner.engine.examples import ImageData, ImageExamples
 from knot_runner.methods.distil.synthesis import records
-from knot_runner.methods.distil.synthesis.generated import ImageGenerator
-from knot_runner.methods.distil.synthesis.losses import (
+from knot_runner.methods.distil.synthesis.images import (
+    ImageGenerator,
     activation_difference,
     generator_loss,
     image_prior,
@@ -19,7 +19,7 @@ from knot_runner.methods.distil.synthesis.losses import (
     total_variation,
 )
 from knot_runner.methods.distil.term import NetworkOutputs
-from knot_runner.models.norms import BatchNorm
+from knot_runner.models.layers import BatchNorm
 
 
 def normal(*shape, seed=0):

@@ -16,7 +16,7 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, Trained
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.methods.personalisation import PERSONALISATIONS, combine, group_signs, transfer_matrix
+from knot_runner.methods.personalisation import PERSONALISATIONS, combine, transfer_matrix
 from knot_runner.models.network import build_network
 from knot_runner.util.errors import UserError
 from tests.engine.federated.cases import MODELS
@@ -279,9 +279,9 @@ def test_auc_is_that_of_scikit_learn(seed, clients, ties):
     groups = np.array([0, 1, *draws.integers(0, 2, clients - 2)])
     off = ~np.eye(clients, dtype=bool)
     same = (groups[:, None] == groups)[off]
-    found = group_signs.same_group_auc(torch.tensor(matrix).double(), groups.tolist())
+    found = combine.same_group_auc(torch.tensor(matrix).double(), groups.tolist())
     assert found == pytest.approx(roc_auc_score(same, matrix[off]), abs=1e-12)
-    facts = group_signs.matrix_facts(torch.tensor(matrix).double(), groups.tolist())
+    facts = combine.matrix_facts(torch.tensor(matrix).double(), groups.tolist())
     assert facts["within"] == pytest.approx(matrix[off][same].mean())
     assert facts["across"] == pytest.approx(matrix[off][~same].mean())
     assert facts["negative"] == pytest.approx((matrix[off] < 0).mean())
@@ -292,6 +292,6 @@ def test_auc_is_that_of_scikit_learn(seed, clients, ties):
 
 def test_one_group_has_no_auc():
     matrix = torch.rand(3, 3, dtype=torch.float64)
-    assert group_signs.same_group_auc(matrix, [1, 1, 1]) is None
-    assert "across" not in group_signs.matrix_facts(matrix, [1, 1, 1])
-    assert "auc" not in group_signs.matrix_facts(matrix, None)
+    assert combine.same_group_auc(matrix, [1, 1, 1]) is None
+    assert "across" not in combine.matrix_facts(matrix, [1, 1, 1])
+    assert "auc" not in combine.matrix_facts(matrix, None)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from knot_runner.config.settings import ResnetSettings
-from knot_runner.models.norms import BatchNorm, make_norm
+from knot_runner.models.layers import BatchNorm, make_norm
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 

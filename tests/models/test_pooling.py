@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import grad, vmap
 
-from knot_runner.models.pooling import max_pool
+from knot_runner.models.layers import max_pool
 
 
 def images(shape: tuple[int, ...], levels: int = 3, seed: int = 0) -> Tensor:

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from knot_runner.methods.temperature_probe.boundary import boundary_distances, stepped
+from knot_runner.methods.temperature_probe.measures import boundary_distances, stepped
 from tests.temperature.probed import CNN, HP, MODELS, SHAPE, images, model_of
 
 

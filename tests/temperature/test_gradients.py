@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch import nn
 
-from knot_runner.methods.temperature_probe.gradients import gradient_arrays, gradient_norms, logit_gradients
-from knot_runner.methods.temperature_probe.probed import Probed
+from knot_runner.methods.temperature_probe.measures import Probed, gradient_arrays, gradient_norms, logit_gradients
 from tests.temperature.probed import HP, MODELS, data_of, images, model_of
 
 

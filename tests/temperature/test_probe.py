@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from knot_runner.config.settings import ProbeSettings, build
-from knot_runner.methods.temperature_probe.boundary import boundary_distances
+from knot_runner.methods.temperature_probe.measures import boundary_distances
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 from tests.temperature.probed import CLASSES, CNN, HP, MODELS, SHAPE, TRAINING, data_of, model_of, run

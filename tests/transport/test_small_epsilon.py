@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from knot_runner.transport import Solver, ground_cost, newton, semi_dual, transport_loss
 from knot_runner.transport.ascent import excess_of
 from knot_runner.transport.small_epsilon import limit_potential
-from knot_runner.transport.transport_trees import transport_trees
+from knot_runner.transport.trees import transport_trees
 
 #: labels on a line out of order, one-hot, in two superclasses, anywhere in a plane, and KNOT's emotions
 PLACES = {

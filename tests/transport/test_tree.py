@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from knot_runner.data.images.load import one_hot, superclass_points
 from knot_runner.transport import Solver, ground_cost, transport_loss
-from knot_runner.transport.tree import tree_edges
+from knot_runner.transport.trees import tree_edges
 from knot_runner.util.errors import UserError
 
 TREE = Solver("tree", 0.0, 1e-9, 0.5)

@@ -92,7 +92,7 @@ def _bound_of(folder: Path, keys: dict[str, str]) -> tuple[dict[str, Any], bool]
 
 def _measured(folder: Path, result: dict[str, Any], keys: dict[str, str]) -> dict[str, Any]:
     from knot_runner.composing.job import job_of
-    from knot_runner.pipelines.bound.finished import bound_of_run
+    from knot_runner.pipelines.bound.measure import bound_of_run
     from knot_runner.pipelines.context import run_context
 
     config = recorded_config(folder)

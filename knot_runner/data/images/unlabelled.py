@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from knot_runner.config.settings import ImageTaskSettings
-from knot_runner.config.settings.tasks.images import UNLABELLED_FORMAT, transfer_keys
+from knot_runner.config.settings.tasks.images import UNLABELLED, UNLABELLED_FORMAT, transfer_keys
 from knot_runner.data.checksums import ALONE, DataFolder, FileReaders
 from knot_runner.data.hub import read_hub_images
 from knot_runner.data.images.decoding import decode_fitted
@@ -17,7 +17,7 @@ from knot_runner.data.images.digits import read_digits, scale
 from knot_runner.data.images.folders import check_image_file
 from knot_runner.data.images.load import IMAGE_READERS, open_source
 from knot_runner.data.images.views import GREY_WEIGHTS
-from knot_runner.data.tasks import UNLABELLED, Images, ImageTask
+from knot_runner.data.tasks import Images, ImageTask
 from knot_runner.provenance.fingerprints import Opened
 from knot_runner.util.errors import UserError
 

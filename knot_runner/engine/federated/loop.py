@@ -17,8 +17,8 @@ from knot_runner.engine.federated.local_program import LocalResult, LocalWork
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
 from knot_runner.engine.seeds import keyed, seeded
 from knot_runner.engine.training import cut_rows, forward_all, train_batches
+from knot_runner.models.layers import BatchNorm
 from knot_runner.models.network import Network, build_network
-from knot_runner.models.norms import BatchNorm
 
 
 class Loop:

@@ -8,14 +8,19 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings.methods.terms import AttentionTermSettings
-from knot_runner.methods.distil.tap_pairs import (
+from knot_runner.methods.distil.term import (
+    TERMS,
     NamedPairs,
+    NetworkOutputs,
+    Term,
+    TermBatch,
+    TermInputs,
+    TermLoss,
     check_pairs,
     compared_taps,
     mean_over_teachers,
     unit_length,
 )
-from knot_runner.methods.distil.term import TERMS, NetworkOutputs, Term, TermBatch, TermInputs, TermLoss
 from knot_runner.util.errors import UserError
 
 

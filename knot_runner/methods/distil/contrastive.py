@@ -9,8 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from knot_runner.config.settings.methods.terms import CrdTermSettings
-from knot_runner.methods.distil.tap_pairs import check_pairs, compared_taps, mean_over_teachers, unit_length
-from knot_runner.methods.distil.term import TERMS, NetworkOutputs, Term, TermBatch, TermInputs
+from knot_runner.methods.distil.term import (
+    TERMS,
+    NetworkOutputs,
+    Term,
+    TermBatch,
+    TermInputs,
+    check_pairs,
+    compared_taps,
+    mean_over_teachers,
+    unit_length,
+)
 from knot_runner.util.errors import UserError
 
 #: Added to the denominator of the estimated posterior, as in the authors' code.

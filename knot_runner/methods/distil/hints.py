@@ -9,8 +9,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from knot_runner.config.settings.methods.terms import HintTermSettings
-from knot_runner.methods.distil.tap_pairs import check_pairs, compared_taps, mean_over_teachers
-from knot_runner.methods.distil.term import TERMS, NetworkOutputs, Term, TermBatch, TermInputs
+from knot_runner.methods.distil.term import (
+    TERMS,
+    NetworkOutputs,
+    Term,
+    TermBatch,
+    TermInputs,
+    check_pairs,
+    compared_taps,
+    mean_over_teachers,
+)
 from knot_runner.util.errors import UserError
 
 

@@ -1,8 +1,9 @@
-"""Students that learn from teachers by loss terms: the networks, their outputs for a batch, and the loss."""
+"""Students that learn from teachers by loss terms: the networks, their outputs for a batch, and the loss; the outputs
+of frozen teachers, cached from one pass over all examples where possible."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +11,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from knot_runner import metrics
 from knot_runner.config.settings import build
 from knot_runner.engine.epochs import copy_weights
+from knot_runner.engine.examples import ClientExamples, ImageExamples
+from knot_runner.engine.loop import EVALUATION_BATCH, Place, stored_model
+from knot_runner.engine.requests import Ref
+from knot_runner.engine.training import forward_all
 from knot_runner.methods.distil.term import TERMS, NetworkOutputs, TermBatch, TermInputs, TermLoss
 from knot_runner.models.network import Network
 from knot_runner.models.taps import check_taps, default_taps, read_taps
-from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.errors import DivergedError, UserError, nearest
 
 #: Examples whose outputs show the shapes of taps.
 SHOWN = 4
@@ -159,3 +165,74 @@ def make_losses(
     """Returns the loss, built for the shapes of ``student`` and ``teachers``, their outputs for a few examples."""
     inputs = [TermInputs(student, teachers, spec.pairs, examples, points, batch) for spec in terms]
     return WeightedTerms(terms, inputs)
+
+
+#: Bytes of one teacher's outputs that are kept; larger ones are computed again for every batch.
+MOST_BYTES = 2**30
+
+
+class FrozenTeachers:
+    """(positions [B] among ``examples``, inputs of a batch) -> outputs of each teacher.
+
+    ``readers``: of their outputs, of models in evaluation mode without gradients. ``originals``: the teachers' inputs
+    instead of the student's ``examples``, paired by position. ``cached``: inputs do not change (no augmentation), so
+    that outputs of one pass are cached, unless they take more than ``MOST_BYTES``.
+    """
+
+    def __init__(
+        self,
+        readers: Sequence[OutputReader],
+        examples: ClientExamples,
+        cached: bool,
+        originals: ImageExamples | None = None,
+    ) -> None:
+        self._originals, self._readers = originals, readers
+        seen = examples if originals is None else originals
+        self._kept = [_outputs_of_all(reader, seen) if cached else None for reader in self._readers]
+
+    def __call__(self, positions: Tensor, inputs: dict[str, Tensor]) -> list[NetworkOutputs]:
+        if self._originals is not None:
+            inputs = {"x": self._originals.images[positions.to(self._originals.rows.device)]}
+        found = []
+        for reader, kept in zip(self._readers, self._kept, strict=True):
+            if kept is None:
+                with torch.no_grad():
+                    found.append(reader(inputs))
+            else:
+                rows = positions.to(kept.logits.device)
+                taps = {name: tap[rows] for name, tap in kept.taps.items()}
+                found.append(NetworkOutputs(kept.logits[rows], taps))
+        return found
+
+
+def frozen_network(network: Network, weights: Ref, place: Place) -> nn.Module:
+    """The network with stored ``weights``, in evaluation mode; none of its parameters has a gradient."""
+    return stored_model(place, network, weights).requires_grad_(False).eval()
+
+
+@torch.no_grad()
+def _outputs_of_all(reader: OutputReader, examples: ClientExamples) -> NetworkOutputs | None:
+    """Returns the outputs for all examples, in order; None where they exceed the cache's limit."""
+    places: list[Tensor] = []
+    parts: dict[str, list[Tensor]] = {}
+    for positions, inputs in examples.in_turn(EVALUATION_BATCH):
+        output = reader(inputs)
+        outputs = {"": output.logits, **output.taps}  # no tap has an empty name
+        if sum(part[:1].nbytes for part in outputs.values()) * len(examples) > MOST_BYTES:
+            return None
+        places.append(positions)
+        for name, part in outputs.items():
+            parts.setdefault(name, []).append(part)
+    order = torch.argsort(torch.cat(places))
+    kept = {name: torch.cat(found)[order.to(found[0].device)] for name, found in parts.items()}
+    return NetworkOutputs(kept.pop(""), kept)
+
+
+@torch.no_grad()
+def valid_f1(model: nn.Module, valid: ClientExamples, classes: int, title: str, epoch: int) -> float:
+    """Macro-F1 on the examples ``valid``. Raises :class:`DivergedError` that begins with ``title`` for predictions that
+    are not finite."""
+    logits = forward_all(model, valid, EVALUATION_BATCH).float().cpu()
+    if not torch.isfinite(logits).all():
+        raise DivergedError(f"{title}: predictions are not finite in epoch {epoch}")
+    return metrics.macro_f1(metrics.confusion(logits.argmax(1).numpy(), valid.labels.cpu().numpy(), classes))

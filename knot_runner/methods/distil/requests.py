@@ -22,7 +22,7 @@ class TrainStudents(OwnRequest):
     """Train one student, or several that teach each other; the artefact holds the weights of the one, or of each
     student i under ``i.``."""
 
-    #: distil, or that of a phase before (:mod:`knot_runner.methods.distil.phases`)
+    #: distil, or that of a phase before (:mod:`knot_runner.methods.distil.distil`)
     stage: str
     party: str
     network: Network

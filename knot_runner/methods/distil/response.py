@@ -17,6 +17,7 @@ from knot_runner.config.settings.methods.terms import (
     KdTermSettings,
     SinkhornTermSettings,
 )
+from knot_runner.config.settings.tasks.images import UNLABELLED
 from knot_runner.methods.distil.term import TERMS, NetworkOutputs, Term, TermBatch, TermInputs, TermLoss
 from knot_runner.transport import Solver, transport_loss
 from knot_runner.util.errors import UserError
@@ -27,7 +28,7 @@ def true_labels(
 ) -> Tensor:
     """Cross-entropy with the true labels, []: mean over the labelled examples of the batch, 0 where there are none."""
     total = F.cross_entropy(
-        student.logits, batch.labels, ignore_index=-1, reduction="sum", label_smoothing=options.label_smoothing
+        student.logits, batch.labels, ignore_index=UNLABELLED, reduction="sum", label_smoothing=options.label_smoothing
     )
     return total / (batch.labels >= 0).sum().clamp_min(1)
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from knot_runner import metrics
 from knot_runner.config.settings import build
 from knot_runner.config.settings.methods.distil import (
     SCHEDULE_SETTINGS,
@@ -19,18 +18,19 @@ from knot_runner.config.settings.methods.distil import (
 )
 from knot_runner.engine.epochs import copy_weights
 from knot_runner.engine.examples import InputBatch, batch_count
-from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report, initial_model, stored_examples
+from knot_runner.engine.loop import Place, Report, initial_model, stored_examples
 from knot_runner.engine.seeds import generator, keyed
-from knot_runner.engine.training import forward_all
-from knot_runner.methods.distil.frozen import FrozenTeachers, frozen_network
 from knot_runner.methods.distil.learner import (
     FIRST_BATCHES,
     SHOWN,
+    FrozenTeachers,
     OutputReader,
     TermSpec,
     WeightedTerms,
+    frozen_network,
     make_losses,
     read_terms,
+    valid_f1,
     wanted_taps,
 )
 from knot_runner.methods.distil.term import NetworkOutputs, TermBatch
@@ -200,17 +200,10 @@ class Students:
             return float(epoch > 1)
         return 1.0
 
-    @torch.no_grad()
     def score(self, epoch: int) -> float:
         """Macro-F1 on the valid part, the mean over students."""
-        labels, found = self.valid.labels.cpu().numpy(), []
-        for model in self.students:
-            logits = forward_all(model, self.valid, EVALUATION_BATCH).float().cpu()
-            if not torch.isfinite(logits).all():
-                request = self.request
-                raise DivergedError(f"{request.stage} {request.party}: predictions are not finite in epoch {epoch}")
-            confusion = metrics.confusion(logits.argmax(1).numpy(), labels, self.request.network.classes)
-            found.append(metrics.macro_f1(confusion))
+        title, classes = f"{self.request.stage} {self.request.party}", self.request.network.classes
+        found = [valid_f1(model, self.valid, classes, title, epoch) for model in self.students]
         return sum(found) / len(found)
 
     def weights(self) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ Constant is the paper's experiment; per round, per client and per sample are wha
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict
 
 import torch
@@ -48,6 +49,15 @@ def local_request(
     """Returns ``client``'s training request for ``round``, from the model ``start``."""
     trains, minimises = recipe(hp, federation, round, client), objective(hp, federation, round, client)
     return federation.local_training(client, round, start, trains, minimises)
+
+
+def drawn_requests(
+    hp: FederatedSettings, federation: Federation, round: int, start: Callable[[int], ClientModel]
+) -> list[LocalTraining]:
+    """Returns the request of every participant of ``round``, from its model ``start(client)``; [] after the rounds."""
+    if round >= federation.training.rounds:
+        return []
+    return [local_request(hp, federation, round, client, start(client)) for client in federation.drawn(round)]
 
 
 def recipe(hp: FederatedSettings, federation: Federation, round: int, client: int) -> Recipe:

@@ -25,7 +25,8 @@ from knot_runner.util.errors import UserError
 
 def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
     """The first global model. Raises :class:`UserError` where SGD would step beyond the model that it is pulled to."""
-    largest = max(_rate(hp, federation, round, client) for round in _ends(federation) for client in federation.numbers)
+    ends = {0, federation.training.rounds - 1}  # between whose temperatures those of all rounds lie
+    largest = max(_rate(hp, federation, round, client) for round in ends for client in federation.numbers)
     pull = hp.ditto.lam * largest
     if federation.training.optimiser == "sgd" and pull >= 1:
         raise UserError(
@@ -81,11 +82,6 @@ def _rate(hp: FederatedSettings, federation: Federation, round: int, client: int
     """Returns the learning rate of a client's own model; with ``lr_control`` it includes the temperature."""
     whole = chilling.recipe(hp, federation, round, client).lr
     return whole if hp.ditto.lr is None else hp.ditto.lr * (whole / federation.training.lr)
-
-
-def _ends(federation: Federation) -> set[int]:
-    """Returns the first and last rounds, between whose temperatures those of all rounds lie."""
-    return {0, federation.training.rounds - 1}
 
 
 def _of_sent(step: Callable[..., Any]) -> Callable[..., Any]:

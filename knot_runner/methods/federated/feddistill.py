@@ -3,12 +3,19 @@
 A client minimises CE with the true label plus ``weight`` times a distance to the others' mean logits of that label; its
 model stays its own. State, beyond :mod:`own_models`: ``label_logits/<k>`` [C, C], row y the mean logits of client k for
 its examples of label y, and ``label_counts/<k>`` [C], how many these were, of clients that have taken part. In private
-training ``label_logits/all`` and ``label_counts/all`` instead, see :mod:`private_logits`.
+training ``label_logits/all`` and ``label_counts/all`` instead: clients send the mean logits of each of their labels,
+and which labels these are, as one vector, of n = 2 C rows. With z and B = ``clip_logits`` of :mod:`user_privacy`,
+
+    u_k = (means [C, C], B present [C]),  (M, N) = sum_k min(1, B sqrt(2 C) / |u_k|) u_k + N(0, 2 C z^2 B^2 I),
+
+and of a label y that max(N_y / B, 1) clients have, the mean is M_y over that; below half a client it is unknown. A
+client learns these means of the last round's participants, itself among them. Ours: no paper has this message.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -20,7 +27,8 @@ from knot_runner.engine.federated.cohort import Inference, LocalTraining, Traine
 from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, SampleLoss, cross_entropy
 from knot_runner.methods.contract import Exchange, Method
 from knot_runner.methods.federated import own_models
-from knot_runner.methods.federated.traffic import LABEL_LOGITS
+from knot_runner.methods.federated.costs import LABEL_LOGITS
+from knot_runner.methods.federated.user_privacy import logits_privacy, norms_row, private_sum
 from knot_runner.methods.federation import FederatedState, Federation
 
 #: Settings of the objective that the cross-entropy does not have.
@@ -103,8 +111,6 @@ def fold_label_means(
     """Stores what each participant sends: mean logits and count of each of its labels; in private training the noisy
     means of all of them."""
     if federation.privacy is not None:
-        from knot_runner.methods.federated.private_logits import private_label_means
-
         shared, row = private_label_means(federation, round, trained, logits)
         return {**state, **shared}, row
     sent: FederatedState = {}
@@ -113,6 +119,31 @@ def fold_label_means(
         sent[f"label_logits/{result.client}"] = means.to(own.dtype)
         sent[f"label_counts/{result.client}"] = counts
     return {**state, **sent}, {}
+
+
+def private_label_means(
+    federation: Federation, round: int, trained: list[Trained], logits: list[Tensor]
+) -> tuple[FederatedState, dict[str, Any]]:
+    """(``label_logits/all`` [C, C] and ``label_counts/all`` [C], the noisy means of the participants' mean logits and
+    how many clients they are of, 0 where that is unknown; the norms of what each sends). ``logits``: each client's of
+    its own training examples."""
+    classes = len(federation.labels.names)
+    privacy = logits_privacy(federation.privacy, 2 * classes)
+    scale = federation.privacy.clip_logits
+
+    def messages() -> Iterator[Tensor]:
+        for result, own in zip(trained, logits, strict=True):
+            means, counts = means_by_label(federation, result.client, own)
+            means = means - means.mean(1, keepdim=True)
+            yield torch.cat([means, scale * (counts > 0).double()[:, None]], 1)
+
+    zeros = torch.zeros(classes, classes + 1, dtype=torch.float64)
+    total, norms = private_sum(privacy, federation.seed, round, zeros, messages(), "labels")
+    counts = total[:, classes] / scale
+    counts = torch.where(counts > 0.5, counts.clamp_min(1), 0.0)
+    means = total[:, :classes] / counts.clamp_min(1)[:, None]
+    dtype = federation.architectures[0].start.weights.dtype
+    return {"label_logits/all": means.to(dtype), "label_counts/all": counts}, norms_row(privacy, norms)
 
 
 def means_by_label(federation: Federation, client: int, logits: Tensor) -> tuple[Tensor, Tensor]:

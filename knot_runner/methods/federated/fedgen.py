@@ -7,6 +7,14 @@ they have (:mod:`latent_generator`). From the next round on a client minimises, 
 
 with h its own last layer and y' drawn as often as the last round's clients had each label; the weights decay by round.
 State, beyond FedAvg's: ``generator/...``, and ``generator/labels`` [C], the counts that labels are drawn by.
+
+Private training: a client's model and the shares of its labels are clipped as one vector and covered by noise. With C,
+z, q and K of :mod:`user_privacy`, p_k the shares of client k's labels, and s = ``label_scale`` C,
+
+    u_k = clip((w_k - w, s p_k)),  (U, V) = sum_k u_k + N(0, z^2 C^2 I),  w + U / (q K),  labels in proportion to V.
+
+The generator learns from the last layer of the new global model, in the place of each client's own: the server sees
+nothing else. Ours: no paper has this message.
 """
 
 from __future__ import annotations
@@ -27,6 +35,7 @@ from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging, latent_generator
 from knot_runner.methods.federated.latent_generator import Head
 from knot_runner.methods.federated.server_distillation import DISTILLATION
+from knot_runner.methods.federated.user_privacy import norms_row, private_sum
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
@@ -61,8 +70,6 @@ def fold(
         after, row = averaging.fold(hp, state, federation, round, requests, trained)
         heads = [_head(federation, result.weights, counts_by_label(federation, result)) for result in trained]
     else:
-        from knot_runner.methods.federated.private_fedgen import private_fold_labels
-
         after, counts, row = private_fold_labels(hp, state, federation, round, trained)
         heads = [_head(federation, after["weights"], counts)]
     model = _generator(hp, federation)
@@ -145,3 +152,28 @@ def counts_by_label(federation: Federation, result: Trained) -> Tensor:
 
 
 FEDGEN = Method(init, plan, fold, averaging.deployed, exchange=DISTILLATION)
+
+
+#: Noisy shares of labels are counts of so many examples.
+MILLION = 1_000_000
+
+
+def private_fold_labels(
+    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained]
+) -> tuple[FederatedState, Tensor, dict[str, Any]]:
+    """(The state with the stepped global model; counts [C] of the labels, in noisy proportions, all alike where noise
+    leaves none; norms of the clients' messages before clipping)."""
+    privacy, before = federation.privacy, state["weights"].double()
+
+    def message(result: Trained) -> Tensor:
+        counts = counts_by_label(federation, result).double()
+        return torch.cat([result.weights.double() - before, privacy.label_scale * counts / counts.sum()])
+
+    zeros = torch.zeros(len(before) + len(federation.labels.names), dtype=torch.float64)
+    total, norms = private_sum(privacy, federation.seed, round, zeros, map(message, trained))
+    moved, shares = total[: len(before)], total[len(before) :].clamp_min(0)
+    if not shares.any():
+        shares = torch.ones_like(shares)
+    mean = (before + moved / privacy.participants).to(state["weights"].dtype)
+    after = averaging.step_towards(hp, state, mean) | averaging.own_statistics(hp, trained)
+    return after, (MILLION * shares / shares.sum()).round().long(), norms_row(privacy, norms)

@@ -13,9 +13,9 @@ from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Exchange, Method
 from knot_runner.methods.federated import own_models
+from knot_runner.methods.federated.costs import PUBLIC_LOGITS
 from knot_runner.methods.federated.own_models import kept_models
 from knot_runner.methods.federated.server_distillation import client_inferences, distillation_request, distilled_row
-from knot_runner.methods.federated.traffic import PUBLIC_LOGITS
 from knot_runner.methods.federation import FederatedState, Federation
 
 
@@ -41,7 +41,7 @@ def fold_clients(
     the norms of the participants' logits before clipping."""
     norms = {}
     if federation.privacy is not None:
-        from knot_runner.methods.federated.private_logits import logits_row
+        from knot_runner.methods.federated.user_privacy import logits_row
 
         norms = logits_row(federation, logits)
     if not distilled:

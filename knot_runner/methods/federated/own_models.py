@@ -6,11 +6,13 @@ of their architecture.
 
 from __future__ import annotations
 
+import functools
+
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import Method
-from knot_runner.methods.federated.chilling import local_request
-from knot_runner.methods.federated.traffic import NOTHING_SENT
+from knot_runner.methods.federated.chilling import drawn_requests
+from knot_runner.methods.federated.costs import NOTHING_SENT
 from knot_runner.methods.federation import FederatedState, Federation
 
 
@@ -21,12 +23,7 @@ def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
 
 def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Requests that every participant trains its own model further."""
-    if round >= federation.training.rounds:
-        return []
-    return [
-        local_request(hp, federation, round, client, deployed(hp, state, federation, client))
-        for client in federation.drawn(round)
-    ]
+    return drawn_requests(hp, federation, round, functools.partial(deployed, hp, state, federation))
 
 
 def fold(

@@ -16,8 +16,8 @@ from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phas
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.chilling import local_request
+from knot_runner.methods.federated.costs import BODIES
 from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federated.traffic import BODIES
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 

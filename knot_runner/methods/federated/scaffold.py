@@ -1,11 +1,21 @@
 """SCAFFOLD (Karimireddy et al. 2020, Algorithm 1, option II): control variates c, c_k correct each client's drift.
 
 State, beyond FedAvg's: ``control`` [P], and ``control/<client>`` [P] of clients that have taken part (others are 0).
+
+Private training: a client's whole message, model and control variate, is clipped as one vector and covered by noise.
+After DP-SCAFFOLD (Noble, Bellet and Dieuleveut 2022), whose clients add noise to the gradients of their examples. Here
+the unit is the client, as in DP-FedAvg. With C, z, q and K of :mod:`user_privacy`, and a fixed scale s = S lr,
+
+    u_k = clip((w_k - w, s (c_k+ - c_k))),  (U, V) = sum_k u_k + N(0, z^2 C^2 I),  w + U / (q K),  c + V / (s K).
+
+One client changes (U, V) by at most C, and the server sees nothing else. A client changes its own c_k, which is not
+sent, by what it has sent: without noise c stays the mean of all c_k, so that corrections still add up to nothing.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,8 +24,9 @@ from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
+from knot_runner.methods.federated.costs import MODELS_AND_CONTROLS
 from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federated.traffic import MODELS_AND_CONTROLS
+from knot_runner.methods.federated.user_privacy import norms_row, private_sum, shrinks_by
 from knot_runner.methods.federated.versions import as_begun
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
@@ -49,11 +60,9 @@ def fold(
     trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:
     """FedAvg's fold, and c_k+ = c_k - c + (w - w_k) / (K lr) (line 12), c + sum (c_k+ - c_k) / N (line 17). In private
-    training as :mod:`private_scaffold` has it. A client that began with an older c corrects by that one, and adds as
+    training as :func:`private_fold` has it. A client that began with an older c corrects by that one, and adds as
     much to c as to its own, so that c stays the mean of all c_k."""
     if federation.privacy is not None:
-        from knot_runner.methods.federated.private_scaffold import private_fold
-
         return private_fold(hp, state, federation, round, requests, trained)
     after, _ = averaging.fold(hp, state, federation, round, requests, trained)
     server = control_of(state, "control")
@@ -85,3 +94,28 @@ def moved_control(state: FederatedState, client: int, change: Tensor) -> Tensor:
 
 
 SCAFFOLD = Method(init, plan, fold, averaging.deployed, exchange=DISTILLATION, traffic=MODELS_AND_CONTROLS)
+
+
+def private_fold(
+    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
+    requests: list[LocalTraining], trained: list[Trained],
+) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
+    """The state after a round, and the norms of the clients' messages before clipping. Without participants there is
+    noise alone."""
+    privacy, before = federation.privacy, state["weights"].double()
+    control, scale = control_of(state, "control"), privacy.control_scale
+
+    def message(request: LocalTraining, result: Trained) -> Tensor:
+        change = control_change(control, request, result)
+        return torch.cat([result.weights.double() - before, scale * change])
+
+    zeros = torch.zeros(2 * len(before), dtype=torch.float64)
+    total, norms = private_sum(privacy, federation.seed, round, zeros, map(message, requests, trained))
+    moved, turned = total.split(len(before))
+    mean = (before + moved / privacy.participants).to(state["weights"].dtype)
+    after = averaging.step_towards(hp, state, mean) | averaging.own_statistics(hp, trained)
+    after["control"] = (control.double() + turned / (scale * privacy.clients)).to(control.dtype)
+    for request, result, norm in zip(requests, trained, norms, strict=True):
+        change = shrinks_by(privacy, norm) * control_change(control, request, result)
+        after[f"control/{request.client}"] = moved_control(state, request.client, change)
+    return after, norms_row(privacy, norms)

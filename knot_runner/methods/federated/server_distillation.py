@@ -67,7 +67,7 @@ def distillation_request(
     teacher_logits = dict(zip([str(result.client) for result in trained], logits[: len(trained)], strict=True))
     weighting, weights = spec.weighting, None
     if federation.privacy is not None:
-        from knot_runner.methods.federated.private_logits import private_mean_logits
+        from knot_runner.methods.federated.user_privacy import private_mean_logits
 
         teacher_logits = {ENSEMBLE: private_mean_logits(federation, round, len(rows), logits)}
         weighting, shares = "A", [1.0]
@@ -120,7 +120,7 @@ def fold_server(
     tested = len(federation.server.test) if federation.training.measures(round) else 0
     row = distilled_row(distilled, tested)
     if federation.privacy is not None and trained:
-        from knot_runner.methods.federated.private_logits import logits_row
+        from knot_runner.methods.federated.user_privacy import logits_row
 
         row["logits_clipped"] = logits_row(federation, logits)["clipped"]
     return {**state, "weights": server.weights, "buffers": server.buffers}, row

@@ -17,17 +17,17 @@ from torch import Tensor, nn
 
 from knot_runner.config.settings import FederatedSettings, ServerDistillation
 from knot_runner.config.settings.methods.terms import require_batch
-from knot_runner.data.tasks import UNLABELLED
+from knot_runner.config.settings.tasks.images import UNLABELLED
 from knot_runner.engine.examples import batch_count
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.engine.federated.local_program import LocalProgram, LocalResult, LocalWork
 from knot_runner.engine.seeds import generator, seeded
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.distil.frozen import FrozenTeachers
 from knot_runner.methods.distil.learner import (
     FIRST_BATCHES,
     SHOWN,
+    FrozenTeachers,
     OutputReader,
     TermSpec,
     WeightedTerms,

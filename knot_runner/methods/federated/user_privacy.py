@@ -2,11 +2,22 @@
 
 A client's update is the difference of its trained model from the round's global model, over all weights. Running
 statistics of BatchNorm are not sent.
+
+Logits: what clients say of examples is clipped, summed, noised and divided, as their models are. A client's logits
+z_k [n, C] of n public examples, less the mean of each row, which changes no probability, are one vector. With z, q and
+K of :class:`UserPrivacy` and B = ``clip_logits``, the bound of an example in the root mean square,
+
+    mean = (sum_k min(1, B sqrt(n) / |z_k|) z_k + N(0, z^2 B^2 n I)) / (q K).
+
+This mean is all that a distilling server, or a client of FedMD, learns of the clients' logits. Ours: no paper has this
+message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +26,7 @@ from torch import Tensor
 
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.engine.seeds import generator
+from knot_runner.methods.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -23,7 +35,7 @@ class UserPrivacy:
     qK of K, with ``poisson`` each independently, so that this is a round's mean number.
 
     ``control_scale``, ``label_scale``: what the change of a control variate (SCAFFOLD), and shares of labels (FedGen),
-    are multiplied by before they are clipped along with the model's change. ``clip_logits``: of :mod:`private_logits`.
+    are multiplied by before they are clipped along with the model's change. ``clip_logits``: see above.
     ``messages``: how many vectors a client sends in a round, each clipped to its own bound and covered by noise of z
     times that: as one vector, in units of its bounds, they change by sqrt(messages) at most.
     """
@@ -93,3 +105,29 @@ def shrinks_by(privacy: UserPrivacy, norm: float) -> float:
     """min(1, C / norm)."""
     bound = privacy.clip_norm
     return 1.0 if bound is None or norm <= bound else bound / norm
+
+
+def private_mean_logits(federation: Federation, round: int, rows: int, logits: list[Tensor]) -> Tensor:
+    """The noisy mean [n, C] of the ``logits`` (each [n, C]) of a round's participants, of ``rows`` = n examples, in the
+    precision of the models. Without participants there is noise alone."""
+    privacy, classes = logits_privacy(federation.privacy, rows), len(federation.labels.names)
+    zeros = torch.zeros(rows, classes, dtype=torch.float64)
+    total, _ = private_sum(privacy, federation.seed, round, zeros, _centred(logits), "logits")
+    return (total / privacy.participants).to(federation.architectures[0].start.weights.dtype)
+
+
+def logits_row(federation: Federation, logits: list[Tensor]) -> dict[str, list[float] | float]:
+    """A round's log entries, as of models (:func:`norms_row`)."""
+    norms = [float(own.norm()) for own in _centred(logits)]
+    return norms_row(logits_privacy(federation.privacy, len(logits[0]) if logits else 0), norms)
+
+
+def logits_privacy(privacy: UserPrivacy, rows: int) -> UserPrivacy:
+    """``privacy`` whose bound is that of ``rows`` examples' logits; without one where models are not clipped either."""
+    bound = None if privacy.clip_norm is None else privacy.clip_logits * math.sqrt(rows)
+    return dataclasses.replace(privacy, clip_norm=bound)
+
+
+def _centred(logits: list[Tensor]) -> Iterator[Tensor]:
+    for own in logits:
+        yield own.double() - own.double().mean(1, keepdim=True)

@@ -1,4 +1,5 @@
-"""The interface of a personalisation: a method over the clients, and the points at which their models are measured."""
+"""The interface of a personalisation: a method over the clients, the points at which their models are measured, and
+clients' training after the rounds: as in the rounds, with its own learning rate, optimiser and number of epochs."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from knot_runner.config.settings import FederatedSettings
-from knot_runner.engine.federated.cohort import ClientModel
+from knot_runner.config.settings import FederatedSettings, LocalSettings
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
 from knot_runner.methods.contract import Method
+from knot_runner.methods.federated import chilling
 from knot_runner.methods.federation import FederatedState, Federation
 
 
@@ -58,10 +60,6 @@ class Point:
 Measured = Callable[[Any, PersonalFederation, FederatedState, int], Iterable[tuple[int, int, ClientModel]]]
 
 
-def _nothing_to_say(hp: Any, federation: Federation) -> list[str]:
-    return []
-
-
 @dataclass(frozen=True)
 class Personalisation:
     """``method``: ``init``, ``plan`` and ``fold`` over a :class:`PersonalFederation`; ``rounds(settings, federation)``:
@@ -79,8 +77,44 @@ class Personalisation:
     #: (settings, federation, state, losses) -> arrays for the record and facts for the result, once all rounds are
     #: through; ``losses(client, models)`` [models, K]: mean loss of models of a client on every client's test examples
     finish: Callable[..., tuple[dict[str, Tensor], dict[str, Any]]] | None = None
-    check: Callable[[Any, Federation], list[str]] = _nothing_to_say
+    check: Callable[[Any, Federation], list[str]] = lambda hp, federation: []
 
 
 #: ``method.personalisation.kind`` -> its functions; a plug-in may add its own.
 PERSONALISATIONS: dict[str, Personalisation] = {}
+
+
+def personal_recipe(hp: LocalSettings, federation: PersonalFederation, client: int, epochs: int) -> Recipe:
+    """SGD without momentum and weight decay (or AdamW) at its ``rate``; temperature, batches and augmentation are those
+    of the last round."""
+    training = federation.training
+    whole = chilling.recipe(federation.hp, federation, training.rounds, client)
+    return dataclasses.replace(
+        whole,
+        phases=(Phase(epochs),),
+        batch=hp.batch or whole.batch,
+        lr=hp.rate * (whole.lr / training.lr),  # with lr_control the temperature is in the rate
+        momentum=0.0,
+        weight_decay=0.0,
+        proximal=0.0,
+        optimiser=hp.optimiser,
+    )
+
+
+def personal_training(
+    federation: PersonalFederation, client: int, step: int, start: ClientModel, recipe: Recipe
+) -> LocalTraining:
+    """One client's training from ``start``; its draws are those of ``step``, apart from those of the rounds."""
+    round = federation.training.rounds + 1 + step
+    objective = chilling.objective(federation.hp, federation, federation.training.rounds, client)
+    return federation.local_training(client, round, start, recipe, objective, measured=False)
+
+
+def start_requests(hp: Any, federation: PersonalFederation) -> list[LocalTraining]:
+    """Every client's ``epochs`` from its model of the last round."""
+    return [
+        personal_training(
+            federation, client, 0, federation.start(client), personal_recipe(hp, federation, client, hp.epochs)
+        )
+        for client in federation.everyone
+    ]

@@ -18,8 +18,14 @@ from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trai
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.methods.personalisation.combine import check_room, stacked_models, weighted_sums
-from knot_runner.methods.personalisation.contract import PersonalFederation, Personalisation, Point
-from knot_runner.methods.personalisation.training import personal_recipe, personal_training, start_requests
+from knot_runner.methods.personalisation.contract import (
+    PersonalFederation,
+    Personalisation,
+    Point,
+    personal_recipe,
+    personal_training,
+    start_requests,
+)
 
 
 def label_similarities(federation: Federation) -> Tensor:

@@ -15,8 +15,7 @@ from knot_runner.config.settings import FinetuneSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federation import FederatedState
-from knot_runner.methods.personalisation.contract import PersonalFederation, Point
-from knot_runner.methods.personalisation.training import personal_recipe, personal_training
+from knot_runner.methods.personalisation.contract import PersonalFederation, Point, personal_recipe, personal_training
 
 #: Parameters of the clients that are under way together, at most; but never fewer than ``FEWEST`` clients.
 PARAMETERS_AT_ONCE = 2**22

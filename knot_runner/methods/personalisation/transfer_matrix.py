@@ -25,10 +25,15 @@ from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federation import FederatedState, Federation
-from knot_runner.methods.personalisation.combine import Updates, check_room, stacked_models
-from knot_runner.methods.personalisation.contract import PersonalFederation, Personalisation, Point
-from knot_runner.methods.personalisation.group_signs import matrix_facts
-from knot_runner.methods.personalisation.training import personal_recipe, personal_training, start_requests
+from knot_runner.methods.personalisation.combine import Updates, check_room, matrix_facts, stacked_models
+from knot_runner.methods.personalisation.contract import (
+    PersonalFederation,
+    Personalisation,
+    Point,
+    personal_recipe,
+    personal_training,
+    start_requests,
+)
 from knot_runner.util.errors import UserError
 
 #: The rate of the one step of plain SGD over all examples from which a gradient is read, (start - end) / rate: so large
@@ -49,11 +54,6 @@ def matrix_step(hp: TransferMatrixSettings, matrix: Tensor, gradient: Tensor, sc
     pull = hp.l2 * (matrix - start_matrix(hp, len(matrix)))
     found = matrix - hp.matrix_lr * (gradient / scale + pull)
     return found if hp.signed else found.clamp(min=0)
-
-
-def largest_eigenvalue(updates: Updates) -> float:
-    """Of the Gram matrix <dW_i, dW_j>; 1 where nothing has changed."""
-    return float(torch.linalg.eigvalsh(updates.products())[-1]) or 1.0
 
 
 def gradient_request(
@@ -154,7 +154,8 @@ def _trained_models(
 ) -> tuple[FederatedState, dict[str, float]]:
     weights, buffers = stacked_models([one.model for one in trained])
     start = start_matrix(hp, len(trained))
-    scale = largest_eigenvalue(_updates(federation, weights))
+    # of the Gram matrix <dW_i, dW_j>; 1 where nothing has changed
+    scale = float(torch.linalg.eigvalsh(_updates(federation, weights).products())[-1]) or 1.0
     found = {
         **state,
         "theta/weights": weights,

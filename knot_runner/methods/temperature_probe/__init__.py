@@ -13,9 +13,13 @@ from torch import Tensor
 from knot_runner.config.settings import ProbeSettings, Settings
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.temperature_probe.boundary import boundary_arrays
-from knot_runner.methods.temperature_probe.gradients import gradient_arrays
-from knot_runner.methods.temperature_probe.probed import Probed, ProbeProgress, start_probe
+from knot_runner.methods.temperature_probe.measures import (
+    Probed,
+    ProbeProgress,
+    boundary_arrays,
+    gradient_arrays,
+    start_probe,
+)
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 

@@ -1,4 +1,5 @@
-"""The generalisation bound of a finished distillation (KNOT Theorem 5.2), measured on its stored stages."""
+"""The generalisation bound of a finished distillation (KNOT Theorem 5.2), measured on its stages, which are found in
+the store by replanning the run."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings import KnotSettings
 from knot_runner.engine.examples import IMAGE_TENSORS, ImageData, normalised
 from knot_runner.engine.execute import Executor
@@ -16,8 +18,7 @@ from knot_runner.engine.requests import Ref, Train
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Store
 from knot_runner.methods import bound
-from knot_runner.methods.bound import BOUND_FORMS, BoundTerms
-from knot_runner.methods.bound_loss import constant_best, transport_losses
+from knot_runner.methods.bound import BOUND_FORMS, BoundTerms, constant_best, transport_losses
 from knot_runner.methods.complexity import (
     LastLayerComplexity,
     affine_matrix,
@@ -28,11 +29,38 @@ from knot_runner.methods.complexity import (
 )
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.knot import plan_distillation
+from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.bound.parts import StudentPart, example_keys, first_rows, read_part
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.parties.trained_model import TrainedModel, trained_models
+from knot_runner.pipelines.parties.setup import make_federation
+from knot_runner.pipelines.parties.trained_model import TrainedModel, finished_rounds, trained_models
 from knot_runner.transport import Solver, transport_loss
 from knot_runner.util.errors import UserError
+
+
+def bound_of_run(context: RunContext, result: dict[str, Any]) -> dict[str, Any]:
+    """:func:`~knot_runner.pipelines.bound.measure.measure_bound` of the finished run of ``context`` with ``result``.
+
+    Trains nothing. Raises :class:`UserError` for a run that is not a KNOT distillation or diverged, or naming what is
+    missing where the data have changed since the run or a stage is not in the store.
+    """
+    hp, settings = context.hp, context.settings
+    if not isinstance(hp, KnotSettings):
+        raise UserError(f"{context.folder}: is a run of {settings.method['name']}; the bound is of KNOT's students")
+    if result["status"] != "done":
+        raise UserError(f"{context.folder}: diverged, so it has no student to bound")
+    load_plugins(settings.plugins)
+    task = context.services.parties(context)
+    if result["data"] != task.source_digest:
+        raise UserError(f"{context.folder}: was made from other data than are read now; paths.data=DIR names its own")
+    store = context.store
+    federation = make_federation(context, task, store, hp.bias if needs_bias(hp.weighting) else None)
+    *_, last = finished_rounds(context, federation, store)
+    with context.services.executor(
+        store, settings.hardware, context.data_root, settings.plugins, context.progress
+    ) as executor:
+        return measure_bound(context, federation, last.state, executor)
+
 
 BOUND_FORMAT = 1
 #: Of each part: the variance needs two.

@@ -1,15 +1,23 @@
-"""Clients with models of several architectures (``method.models``): their networks, and the result of each
-architecture."""
+"""Clients' models: those of several architectures (``method.models``) and the result of each; the files of the last
+models and predictions that a run writes beside its metrics."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from knot_runner.methods.federation import Federation
+import torch
+from torch import Tensor
+
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import Engine
+from knot_runner.engine.tensor_file import tensor_parts
+from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds import scores
+from knot_runner.pipelines.rounds.loop import TrainingResult
+from knot_runner.util.files import write_atomic
 
 if TYPE_CHECKING:
     from knot_runner.pipelines.clients.setup import Setup
@@ -58,3 +66,33 @@ def architecture_facts(setup: Setup, rows: list[dict[str, Any]]) -> dict[str, An
             "unweighted": means["unweighted"],
         }
     return {"models": found}
+
+
+def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> None:
+    """Writes the last predictions on all test images and the final state into the run's folder."""
+    found = outcome.found
+    if found is None:
+        labels = setup.test.labels
+        found = scores.predict_test(outcome.method, context.hp, outcome.state, setup.federation, labels, engine)
+    probabilities = torch.softmax(found.logits.double(), 1).float()
+    arrays = {"test.probabilities": probabilities, "test.labels": found.labels}
+    write_atomic(context.folder / "predictions.safetensors", tensor_parts(arrays))
+    write_atomic(context.folder / "model.safetensors", tensor_parts(_named(setup.federation, outcome.state)))
+
+
+def _named(federation: Federation, state: FederatedState) -> dict[str, Tensor]:
+    """Returns each global model by parameter name, with clients' own parts; prefix ``cluster/<c>/`` where there are
+    several."""
+    tensors: dict[str, Tensor] = {}
+    for key, value in state.items():
+        if "fleet/" in key:  # what those who still train were sent
+            continue
+        prefix, slash, name = key.rpartition("/")
+        if name in ("weights", "buffers"):
+            *_, owner, number = ["", "", *prefix.split("/")]
+            layout = federation.layout_of(int(number)) if owner == "client" else federation.layout
+            own = flat.views(value, layout.parameters if name == "weights" else layout.buffers)
+            tensors |= {f"{prefix}{slash}{parameter}": tensor for parameter, tensor in own.items()}
+        elif prefix.split("/")[-1] in ("head", "buffers"):
+            tensors[key] = value
+    return tensors

@@ -89,7 +89,7 @@ def make_setup(context: RunContext) -> Setup:
         data, test = resident(task, task.train), resident(task, task.test)
         network = Network(settings.model, task.shape, len(task.classes))
     else:
-        from knot_runner.pipelines.clients.texts import read_texts  # imports tokenizers, for texts alone
+        from knot_runner.pipelines.clients.transfer_set import read_texts  # with what else a server needs
 
         task, network, data, test = read_texts(context)
     partition, held_out = deal_clients(context, task)

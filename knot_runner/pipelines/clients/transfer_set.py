@@ -1,4 +1,5 @@
-"""Examples that no client has: held out from a partition, unlabelled, for a server that distils."""
+"""Examples for clients and a server that distils: texts, all labelled ones in one pool, encoded once and cached;
+examples that no client has, held out from a partition, unlabelled."""
 
 from __future__ import annotations
 
@@ -9,17 +10,27 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings import FederatedSettings, Labels
+from knot_runner.config.settings.tasks.images import UNLABELLED
 from knot_runner.data.images import Images, ImageTask
 from knot_runner.data.images.unlabelled import with_transfer
-from knot_runner.data.pools import TextPool
-from knot_runner.data.tasks import UNLABELLED
+from knot_runner.data.pools import TextPool, pool_texts
 from knot_runner.engine.examples import ClientData, ImageData, TextData
 from knot_runner.methods.losses import check_loss_and_weighting
 from knot_runner.methods.party import label_points
 from knot_runner.methods.weighting import needs_bias
+from knot_runner.models.bert import party_model
+from knot_runner.models.network import Network
 from knot_runner.models.tokens import Encoded
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.federations.random_images import random_images
+from knot_runner.pipelines.features.texts import feature_files, feature_notes
+from knot_runner.pipelines.federations.images import random_images
+from knot_runner.pipelines.federations.texts import (
+    encoded_pool,
+    load_vocabulary,
+    model_files,
+    random_pool,
+    weights_notes,
+)
 from knot_runner.util.errors import UserError
 
 
@@ -63,8 +74,6 @@ def _more_examples(
     spec = context.hp.distil
     biased = needs_bias(spec.weighting)
     if isinstance(task, TextPool):
-        from knot_runner.pipelines.clients.texts import server_texts  # imports tokenizers, for texts alone
-
         return server_texts(context, task, biased)
     own = None if task.transfer is None else _resident(data, task.transfer)
     if not biased:
@@ -94,3 +103,44 @@ def _joined(parts: list[ClientData], transfer: Tensor) -> ClientData:
         torch.cat([part.texts.second for part in parts]),
     )
     return TextData(texts, labels)
+
+
+#: share of texts above which it is said that they fill ``task.max_length``: longer ones are cut there
+MANY_CUT = 0.05
+
+
+def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextData]:
+    """Returns the labelled texts of a task in one pool, its network, and the encoded training and test texts."""
+    settings, root = context.settings, context.data_root
+    task = context.services.texts(settings.task, root)
+    vocabulary = load_vocabulary(settings.model, task, root)
+    pool = pool_texts(task, getattr(settings.partition, "by", "user"))
+    clustering = context.hp.clustering
+    compared_by = None if clustering is None or clustering.graph == "none" else clustering.otdd.features
+    notes = [*pool.notes, *weights_notes(settings.model, task, root), *feature_notes(compared_by, pool)]
+    files = [*pool.files, *model_files(settings.model, root), *feature_files(context, compared_by)]
+    pool = dataclasses.replace(pool, notes=notes, files=files)
+    data = [encoded_pool(part.examples, vocabulary, settings, context.store) for part in (pool.train, pool.test)]
+    notes += _cut_note(data[0], settings.task.max_length)
+    return pool, Network(party_model(settings.model, ""), len(vocabulary), len(pool.classes)), *data
+
+
+def server_texts(context: RunContext, pool: TextPool, biased: bool) -> tuple[TextData | None, TextData | None]:
+    """Returns the task's own transfer set, if it has one, and random texts for probability biases, if ``biased``; both
+    unlabelled."""
+    settings = context.settings
+    vocabulary = load_vocabulary(settings.model, pool.whole, context.data_root)
+    own = next((data for data in pool.whole.datasets.values() if data.role == "transfer"), None)
+    transfer = None
+    if own is not None:
+        transfer = encoded_pool(own.splits["train"].unlabelled(), vocabulary, settings, context.store)
+    random = random_pool(vocabulary, settings, context.hp.distil.bias, context.store) if biased else None
+    return transfer, random
+
+
+def _cut_note(train: TextData, longest: int) -> list[str]:
+    """Returns a note where many texts reach the model's maximum length, since the rest of them is truncated."""
+    full = float((train.texts.offsets.diff() >= longest).double().mean())
+    if full <= MANY_CUT:
+        return []
+    return [f"task.max_length={longest}: {full:.0%} of the training texts fill it; what is longer is cut"]

@@ -12,8 +12,6 @@ import numpy as np
 import torch
 
 from knot_runner import metrics
-from knot_runner.engine.federated.cohort import LocalTraining, Trained
-from knot_runner.methods.federated.per_cluster import cluster_work
 from knot_runner.methods.federation import Federation
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds import scores
@@ -22,11 +20,6 @@ from knot_runner.pipelines.rounds.summary import fleet_counts
 from knot_runner.records import ROUNDS_FILE
 from knot_runner.results.base import BYTES, FLOPS, has_costs, summed_costs
 from knot_runner.util.files import write_atomic
-
-
-def local_row(cluster: Federation, requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
-    """Returns the log row of the participants' local training in one cluster."""
-    return scores.local_facts(*cluster_work(cluster, requests, trained))
 
 
 def measured_row(
@@ -51,11 +44,6 @@ def measured_row(
     if coordinates is not None:
         row["sd"] = _distances(metrics.softmax(logits), labels, np.asarray(coordinates, dtype=np.float64))
     return row
-
-
-def clusters_accuracy(parts: list[LogRow]) -> float:
-    """Returns the accuracy over all test images of the clusters' evaluated rows."""
-    return metrics.accuracy(sum(np.array(part["confusion"]) for part in parts))
 
 
 def write_rows(context: RunContext, rows: list[LogRow]) -> None:

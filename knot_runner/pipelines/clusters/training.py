@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from knot_runner import metrics
 from knot_runner.config.settings.methods.algorithms import own_keys
 from knot_runner.config.settings.methods.server_distillation import used_of_server
 from knot_runner.config.settings.training_run_id import STRAGGLER_DEFAULTS, TRAINING_DEFAULTS, off_defaults
@@ -26,7 +29,7 @@ from knot_runner.engine.federated.cohort import Engine, Trained
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.methods.contract import Method, RoundWork
 from knot_runner.methods.federated.costs import round_costs
-from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster, work_of_cluster
+from knot_runner.methods.federated.per_cluster import cluster_state, cluster_work, per_cluster, work_of_cluster
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.pipelines.clients.setup import Setup
 from knot_runner.pipelines.clusters import rows as cluster_rows
@@ -158,7 +161,7 @@ def _train_missing(work: ClusterWork, missing: dict[str, Federation]) -> None:
     flops = work.setup.example_flops
 
     def measure(round: int, state: FederatedState, done: RoundWork, trained: list[Trained], measured: bool) -> LogRow:
-        parts = [cluster_rows.local_row(cluster, done.requests, trained) for cluster in clusters]
+        parts = [scores.local_facts(*cluster_work(cluster, done.requests, trained)) for cluster in clusters]
         for number, cluster in enumerate(clusters):
             parts[number] |= round_costs(work.method, hp, cluster, work_of_cluster(number, done), flops)
         if not measured:
@@ -168,7 +171,8 @@ def _train_missing(work: ClusterWork, missing: dict[str, Federation]) -> None:
         temperature, points = scores.evaluation_temperature(hp, round), work.setup.task.coordinates
         for row, cluster in zip(parts, clusters, strict=True):
             row |= cluster_rows.measured_row(found, everyone, cluster, temperature, points)
-        return {"parts": parts, "accuracy": cluster_rows.clusters_accuracy(parts)}
+        tables = [np.array(part["confusion"]) for part in parts]
+        return {"parts": parts, "accuracy": metrics.accuracy(sum(tables))}
 
     data = digest(list(missing))
     loop = client_rounds(work.context, method, everyone, data, work.folder, work.engine, measure)

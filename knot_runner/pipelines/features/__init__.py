@@ -1,4 +1,4 @@
 """What stands for an example where no model is trained: pixels, codes, words, an encoder's [CLS].
 
-Open ``client_examples.py`` first: examples as they are read, and which rows are whose.
+Open ``encoding.py`` first: examples as they are read, and which rows are whose.
 """

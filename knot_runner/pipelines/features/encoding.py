@@ -1,31 +1,52 @@
-"""Examples as points. Images: normalised pixels, or codes of an autoencoder, which is trained once and kept as an
-artefact; texts: texts.py."""
+"""Examples as points, for runs that train no model: reading images or texts, the rows of each client, and their points.
+Images: normalised pixels, or codes of an autoencoder, which is trained once and kept as an artefact; texts:
+texts.py."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from knot_runner.config.settings import EncoderSettings
+from knot_runner.config.settings import CoresetKnnSettings, CoresetSettings, EncoderSettings, Natural, OtddSettings
 from knot_runner.config.strict import digest
-from knot_runner.data.images import Images, ImageTask
-from knot_runner.data.pools import TextPool
+from knot_runner.data.images import Images, ImageTask, Partition, make_partition
+from knot_runner.data.pools import TextPool, pool_texts
 from knot_runner.engine.seeds import generator, seeded
 from knot_runner.engine.store import Artefact
 from knot_runner.models.encoder import Autoencoder, build_encoder
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.features.client_examples import Described
+from knot_runner.pipelines.features.texts import TextSpace, feature_files, feature_notes, text_space
+from knot_runner.pipelines.runs.kept_images import read_images
 from knot_runner.util.errors import UserError
 
-if TYPE_CHECKING:
-    from knot_runner.pipelines.features.texts import TextSpace
+#: What has an ``encoder`` of images and ``features`` of texts.
+Described = OtddSettings | CoresetSettings | CoresetKnnSettings
+#: Parties of texts that no partition deals out: the data sets that are there.
+DATA_SETS = Natural("natural", by="user", least=1, clients=None, without_users="stop", alpha=1.0, count=1)
+
+
+def read_examples(context: RunContext, described: Described) -> ImageTask | TextPool:
+    """Returns the task's images, or its labelled texts with notes on their features. Raises :class:`UserError`."""
+    settings, root = context.settings, context.data_root
+    if settings.on_images:
+        return read_images(context)
+    pool = pool_texts(context.services.texts(settings.task, root), getattr(settings.partition, "by", "user"))
+    notes = [*pool.notes, *feature_notes(described.features, pool)]
+    return dataclasses.replace(pool, notes=notes, files=[*pool.files, *feature_files(context, described.features)])
+
+
+def client_partition(context: RunContext, task: ImageTask | TextPool) -> Partition:
+    """Returns the run's partition of ``task``; without one, texts are split by data set. Raises :class:`UserError`."""
+    settings = context.settings
+    return make_partition(settings.partition or DATA_SETS, task, settings.seed)
+
 
 ENCODER_STAGE = "encoder"
 #: Images that are encoded at once.
@@ -86,8 +107,6 @@ def feature_space(
     """Returns the feature space of a task: of images by ``described.encoder`` (see :func:`space`), of texts by
     ``features``."""
     if isinstance(task, TextPool):
-        from knot_runner.pipelines.features.texts import text_space  # imports tokenizers, for texts alone
-
         return text_space(context, described.features, task)
     return space(context, described.encoder, task, train_rows)
 
@@ -116,15 +135,11 @@ def space(
     plain = Space(task.shape, task.mean, task.std)
     if spec is None:
         return plain
-    model = _initial(spec, task.shape, context.settings.seed)
+    with seeded(context.settings.seed, ENCODER_STAGE, "weights"):
+        model = build_encoder(spec, task.shape)
     if spec.epochs:
         model.load_state_dict(_trained(context, spec, task, train_rows, model, plain).tensors())
     return Space(task.shape, task.mean, task.std, model.eval())
-
-
-def _initial(spec: EncoderSettings, shape: tuple[int, int, int], seed: int) -> Autoencoder:
-    with seeded(seed, ENCODER_STAGE, "weights"):
-        return build_encoder(spec, shape)
 
 
 def _trained(

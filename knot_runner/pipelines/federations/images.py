@@ -1,24 +1,26 @@
-"""From a task's images to a federation: every party's images in the store, a network for each."""
+"""From a task's images to a federation: every party's images in the store, a network for each; random images, on which
+a model's outputs show its probability bias (KNOT section 5.2)."""
 
 from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import torch
 
 from knot_runner.config.settings import BiasSettings, ImageTaskSettings, Settings
 from knot_runner.config.settings.methods.distil import View
+from knot_runner.config.settings.tasks.images import UNLABELLED
 from knot_runner.config.strict import digest
 from knot_runner.data.images.views import task_in_view, viewed_images
 from knot_runner.data.tasks import Images, PartyTask
 from knot_runner.engine.requests import REQUEST_FORMAT, Ref
+from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.party import Party
 from knot_runner.models.network import Network
-from knot_runner.pipelines.federations.parties import party_federation
-from knot_runner.pipelines.federations.random_images import random_images
-from knot_runner.pipelines.federations.stage_limits import used_examples
+from knot_runner.pipelines.federations.parties import party_federation, used_examples
 from knot_runner.pipelines.runs.first_model import check_network
 
 
@@ -78,3 +80,17 @@ def save_images(images: Images, task: ImageTaskSettings, store: Store) -> Ref:
             tensors |= {name: torch.tensor(values, dtype=torch.float64) for name, values in stats.items()}
             store.put(*ref, tensors, {"images": len(images)})
     return ref
+
+
+def random_images(public: Images, bias: BiasSettings, seed: int) -> Images:
+    """Returns ``bias.images`` unlabelled images of the shape of the transfer set's ``public`` ones: uniform noise, or
+    these with their pixels permuted (all channels alike)."""
+    draw, count = np.random.default_rng(keyed(seed, "random images", bias.noise)), bias.images
+    shape, labels = public.pixels.shape[1:], np.full(bias.images, UNLABELLED, dtype=np.int64)
+    if bias.noise == "uniform":
+        whole = public.pixels.dtype == np.uint8
+        pixels = draw.integers(256, size=(count, *shape), dtype=np.uint8) if whole else draw.random((count, *shape))
+        return Images(pixels.astype(public.pixels.dtype, copy=False), labels)
+    chosen = public.pixels[draw.integers(len(public), size=count)].reshape(count, shape[0], -1)
+    places = draw.permuted(np.tile(np.arange(chosen.shape[2]), (count, 1)), axis=1)
+    return Images(np.take_along_axis(chosen, places[:, None, :], axis=2).reshape(count, *shape), labels)

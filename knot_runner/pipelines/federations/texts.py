@@ -21,8 +21,7 @@ from knot_runner.models.bert import TextClassifier, party_model
 from knot_runner.models.network import Network
 from knot_runner.models.pretrained import check_fits, describe_weights, local_path, read_encoder, weight_files
 from knot_runner.models.tokens import Encoded, encode, learn_vocabulary, make_tokenizer, read_vocabulary
-from knot_runner.pipelines.federations.parties import party_federation
-from knot_runner.pipelines.federations.stage_limits import stages_of, used_examples
+from knot_runner.pipelines.federations.parties import party_federation, stages_of, used_examples
 from knot_runner.provenance import Opened
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import sha256
@@ -41,7 +40,8 @@ def text_federation(
     vocabulary = load_vocabulary(settings.model, task, data_root)
     tokenizer = make_tokenizer(vocabulary, settings.task.max_length)
     words = digest(vocabulary)
-    lengths = stage_lengths(settings)
+    # test texts, random texts and probes always have task.max_length
+    lengths = {role: stage.max_length or settings.task.max_length for role, stage in stages_of(settings).items()}
     tokens = {}
     for dataset in task.datasets.values():
         for split in dataset.splits:
@@ -55,14 +55,6 @@ def text_federation(
     random = _random_texts(settings, bias, vocabulary, tokenizer, words, store) if bias else None
     weights, notes = weights_identity(settings.model, data_root), _check_weights(networks.values(), data_root)
     return party_federation(settings, task, tokens, networks, notes, weights=weights, random=random)
-
-
-def stage_lengths(settings: Settings) -> dict[str, int]:
-    """Returns role of a data set -> maximum tokens of its train and valid texts: that of the stage that trains on it.
-
-    Test texts, random texts and probes always use ``task.max_length``.
-    """
-    return {role: stage.max_length or settings.task.max_length for role, stage in stages_of(settings).items()}
 
 
 def load_vocabulary(model: ModelSettings, task: PartyTask, data_root: Path | None) -> list[str]:

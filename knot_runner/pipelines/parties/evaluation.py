@@ -1,7 +1,9 @@
-"""Evaluation after a method has finished: predictions on every test set, metrics, features and probes."""
+"""Evaluation after a method has finished: predictions on every test set, metrics, features, and probes of models of
+texts (sentences that differ in one word, KNOT App. D.2)."""
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +13,18 @@ from torch import Tensor
 
 from knot_runner import metrics
 from knot_runner.config.strict import digest
-from knot_runner.data.tasks import PartyTask
+from knot_runner.data.tasks import Examples, PartyTask
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.requests import REQUEST_FORMAT, Ref
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Store
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.federation import Federation
-from knot_runner.models.tokens import Encoded
+from knot_runner.models.tokens import Encoded, make_tokenizer
 from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.federations.texts import load_vocabulary, save_texts
 from knot_runner.pipelines.parties.trained_model import TrainedModel, parties_after, probabilities_of, trained_models
-from knot_runner.util.files import write_atomic
+from knot_runner.util.files import write_atomic, write_json
 
 VECTORS_PER_LABEL = 400
 #: (probabilities float32 [N, C], labels int64 [N]) of a test set
@@ -58,8 +61,6 @@ def evaluate(
     write_atomic(context.folder / "predictions.safetensors", tensor_parts(arrays))
     _write_vectors(student, federation, executor, context.folder)
     if not context.settings.on_images and context.settings.task.probe:
-        from knot_runner.pipelines.parties.text_probe import write_probe  # imports tokenizers, for texts alone
-
         write_probe(context, task, federation, state, executor)
     return {
         "metrics": metrics.measure_all(after_p, coordinates),
@@ -139,3 +140,34 @@ def select_stored(tensors: dict[str, Tensor], rows: np.ndarray) -> dict[str, Ten
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
     texts = Encoded(torch.cat(pieces), offsets, tensors["second"][torch.from_numpy(rows)])
     return texts.tensors() | labels
+
+
+def write_probe(
+    context: RunContext, task: PartyTask, federation: Federation, state: dict[str, Any], executor: Executor
+) -> None:
+    """Writes the predictions of the student, of the global model before distillation (if any) and of every teacher for
+    paired sentences that differ in one word (App. D.2)."""
+    settings = context.settings
+    rows = []
+    for probe, spec in settings.task.probe.items():
+        for template, words in itertools.product(spec["templates"], spec["words"]):
+            rows.append((probe, template, list(words)))
+    if not rows:
+        return
+    texts = [template.replace("{}", word) for _, template, words in rows for word in words]
+    tokenizer = make_tokenizer(load_vocabulary(settings.model, task, context.data_root), settings.task.max_length)
+    key = digest({"probe": texts, "words": digest(tokenizer.get_vocab()), "max_length": settings.task.max_length})
+    examples = Examples(texts, None, np.full(len(texts), -1, dtype=np.int64))
+    tokens = save_texts(examples, tokenizer, key, executor.place.store)
+    student, before, teachers = trained_models(federation, state)
+    models = [student, *([before] if before else []), *(teachers[party.name] for party in federation.clients)]
+    artefacts = executor([model.predict("probe", tokens) for model in models])
+    found = []
+    for model, artefact in zip(models, artefacts, strict=True):
+        probabilities = iter(probabilities_of(artefact).tolist())
+        for probe, template, words in rows:
+            values = [next(probabilities) for _ in words]
+            found.append(
+                {"probe": probe, "template": template, "words": words, "model": model.name, "probabilities": values}
+            )
+    write_json(context.folder / "probe.json", found)

@@ -7,11 +7,14 @@ import dataclasses
 from knot_runner.config.settings import BiasSettings, DistilSettings, ModelSettings
 from knot_runner.config.settings.families import family_of
 from knot_runner.config.settings.methods.distil import RunTeacher
-from knot_runner.data.parties import teaching_parties
+from knot_runner.data.parties import image_parties, teaching_parties
 from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
+from knot_runner.pipelines.clients.transfer_set import with_other_set
 from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.federations.images import image_federation
+from knot_runner.pipelines.federations.texts import model_files, text_federation, weights_notes
 from knot_runner.pipelines.parties.finished_teachers import check_finished_teachers, with_finished_teachers
 from knot_runner.pipelines.runs.first_model import check_network
 from knot_runner.pipelines.runs.kept_images import read_images
@@ -29,11 +32,7 @@ def read_parties(context: RunContext) -> PartyTask:
         return teaching_parties(task, context.hp, settings.seed)
     if not on_images:
         return task
-    from knot_runner.data.parties import image_parties
-
     if settings.transfer is not None:
-        from knot_runner.pipelines.clients.transfer_set import with_other_set
-
         task = with_other_set(context, task)
     return image_parties(task, settings.partition, settings.shares, settings.seed)
 
@@ -50,12 +49,8 @@ def make_federation(context: RunContext, task: PartyTask, store: Store, bias: Bi
         training = dataclasses.replace(settings.training, pretrain=settings.training.distil)
         settings = dataclasses.replace(settings, training=training)
     if settings.on_images:
-        from knot_runner.pipelines.federations.images import image_federation
-
         federation = image_federation(settings, task, store, bias)
     else:
-        from knot_runner.pipelines.federations.texts import text_federation  # imports tokenizers, for texts alone
-
         federation = text_federation(settings, task, store, context.data_root, bias)
     if not isinstance(hp, DistilSettings):
         return federation
@@ -82,8 +77,6 @@ def pretrained_notes(context: RunContext, task: PartyTask) -> list[str]:
     """Returns notes on a pre-trained encoder. Raises :class:`UserError` where it does not fit."""
     if not isinstance(context.settings.model, ModelSettings):
         return []
-    from knot_runner.pipelines.federations.texts import weights_notes
-
     return weights_notes(context.settings.model, task, context.data_root)
 
 
@@ -91,6 +84,4 @@ def model_sources(context: RunContext) -> list[Opened]:
     """Returns the local files of vocabulary and weights, to be recorded with the task's."""
     if not isinstance(context.settings.model, ModelSettings):
         return []
-    from knot_runner.pipelines.federations.texts import model_files
-
     return model_files(context.settings.model, context.data_root)

@@ -26,7 +26,7 @@ from knot_runner.methods.distil.synthesis.requests import ReleaseRecords
 from knot_runner.methods.federation import Federation
 from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.parties.finished_rounds import finished_rounds
+from knot_runner.pipelines.parties.trained_model import finished_rounds
 from knot_runner.results.base import summed_costs, total_costs
 
 #: Of a number of the models, which stages train in float32.

@@ -1,18 +1,24 @@
-"""The final models of a distillation, as evaluated, and their predictions."""
+"""What a finished distillation has left in the store: its rounds, found by replanning the run, and its final models, as
+evaluated, with their predictions."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from knot_runner.engine.requests import Predict, Ref, ref_of
-from knot_runner.engine.store import Artefact
+from knot_runner.engine.requests import Predict, Ref, StageRequest, ref_of, request_title
+from knot_runner.engine.stages import key_of
+from knot_runner.engine.store import Artefact, Store
+from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.party import Party
 from knot_runner.models.network import Network
+from knot_runner.pipelines.context import RunContext
+from knot_runner.util.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -61,3 +67,32 @@ def _trained(party: Party, artefact: str) -> TrainedModel:
 def probabilities_of(predicted: Artefact) -> np.ndarray:
     """float32 [N, C] of predicted logits."""
     return torch.softmax(predicted.tensors()["logits"].double(), dim=1).float().numpy()
+
+
+@dataclass(frozen=True)
+class FinishedRound:
+    """The requests of a round, their artefacts in the same order, and the method's state."""
+
+    requests: list[StageRequest]
+    artefacts: list[Artefact]
+    state: dict[str, Any]
+
+
+def finished_rounds(context: RunContext, federation: Federation, store: Store) -> Iterator[FinishedRound]:
+    """Yields every round of the run's method. Raises :class:`UserError` naming the first stage that is not in
+    ``store``."""
+    hp, method = context.hp, METHODS[context.settings.method["algorithm"]]
+    state, round = method.init(hp, federation), 0
+    while requests := method.plan(hp, state, federation, round):
+        artefacts: list[Artefact] = []
+        for request in requests:
+            found = store.find(*key_of(request))
+            if found is None:
+                raise UserError(
+                    f"{store.folder(*key_of(request))}: the run's {request_title(request)} is gone; another "
+                    "paths.out=DIR makes the run, and it, anew"
+                )
+            artefacts.append(found)
+        state, _ = method.fold(hp, state, federation, round, requests, artefacts)
+        yield FinishedRound(requests, artefacts, state)
+        round += 1

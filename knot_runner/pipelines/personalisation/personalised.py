@@ -20,18 +20,27 @@ from torch import Tensor
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Trained
 from knot_runner.engine.tensor_file import tensor_parts
-from knot_runner.methods.client_matrix import TestRows, count
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.costs import training_flops
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.methods.personalisation import PERSONALISATIONS
-from knot_runner.methods.personalisation.contract import PersonalFederation, Personalisation
-from knot_runner.methods.personalisation.training import personal_recipe, personal_training
+from knot_runner.methods.personalisation.contract import (
+    PersonalFederation,
+    Personalisation,
+    personal_recipe,
+    personal_training,
+)
 from knot_runner.pipelines.clients.setup import Setup
 from knot_runner.pipelines.clusters.rows import merged, write_rows
 from knot_runner.pipelines.clusters.training import ClusterWork, train_clusters
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.personalisation.client_matrix import ClientMatrix, deployed_matrix, logits_of
+from knot_runner.pipelines.personalisation.client_matrix import (
+    ClientMatrix,
+    TestRows,
+    count,
+    deployed_matrix,
+    logits_of,
+)
 from knot_runner.pipelines.personalisation.facts import point_facts, trade_offs
 from knot_runner.pipelines.rounds.client_rounds import check_outcomes
 from knot_runner.pipelines.rounds.loop import LogRow, RoundLoop, TrainingResult, run_rounds, scalars

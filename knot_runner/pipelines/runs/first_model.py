@@ -33,7 +33,7 @@ def initial_network(network: Network, seed: int, data_root: Path | None) -> nn.M
 def check_network(network: Network, seed: int) -> None:
     """Raises :class:`UserError` for a model of one's own that does not fit the images."""
     if isinstance(network.spec, CustomSettings):
-        from knot_runner.models.custom import check_custom_model
+        from knot_runner.models.network import check_custom_model
 
         with seeded(seed, "check"):
             check_custom_model(network.spec, build_network(network), network.inputs, network.classes)

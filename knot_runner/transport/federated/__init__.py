@@ -4,12 +4,10 @@
 ``Message`` is sent between them; ``interpolate``, ``wasserstein`` and ``optimal_plan`` are the pieces.
 """
 
-from knot_runner.transport.federated.client import Client
-from knot_runner.transport.federated.fedwad import FederatedDistance, distance_between, federated_distance
-from knot_runner.transport.federated.interpolate import interpolate, transport, wasserstein
-from knot_runner.transport.federated.measure import Measure
-from knot_runner.transport.federated.message import Draws, Message, SampleHolder
+from knot_runner.transport.federated.fedwad import Client, FederatedDistance, distance_between, federated_distance
+from knot_runner.transport.federated.measure import Measure, interpolate, transport, wasserstein
 from knot_runner.transport.federated.plan import optimal_plan, squared_distances
+from knot_runner.transport.federated.server import Draws, Message, SampleHolder
 
 __all__ = [
     "Client",

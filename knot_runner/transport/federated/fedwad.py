@@ -1,4 +1,4 @@
-"""FedWaD: the Wasserstein distance between the samples of two clients, by messages alone (Algorithm 1).
+"""FedWaD: the Wasserstein distance between the samples of two clients, by messages alone (Algorithm 1; server.py).
 
 Every iteration, with xi for the server's measure and t the place on each geodesic::
 
@@ -14,17 +14,54 @@ samples' spread ends about 5 times as near, a random t 10 times (200 + 200 point
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 from knot_runner.config.settings.methods.transport import FedwadSettings
 from knot_runner.transport.federated import server
-from knot_runner.transport.federated.client import Client
-from knot_runner.transport.federated.measure import Measure
-from knot_runner.transport.federated.message import Draws, Message, SampleHolder, place
-from knot_runner.transport.federated.privacy import compose_privacy
+from knot_runner.transport.federated.measure import Measure, interpolate, wasserstein
+from knot_runner.transport.federated.privacy import clip_to_ball, compose_privacy, noisy_distance, noisy_points
+from knot_runner.transport.federated.server import Draws, Message, SampleHolder, place
 from knot_runner.util.errors import UserError
+
+
+class Client:
+    """Local samples, never sent. ``name`` keys this client's draws (t, noise) and must differ from any other's.
+
+    With ``options.privacy`` the samples are clipped, and all messages are released with noise.
+    """
+
+    def __init__(self, samples: Measure, options: FedwadSettings, name: str, draws: Draws) -> None:
+        if options.privacy:
+            samples = Measure(clip_to_ball(samples.points, options.privacy.clip), samples.weights)
+        self._samples = samples
+        self._options = options
+        self._draws = partial(draws, name)
+
+    def interpolated(self, xi: Measure, iteration: int, trace: bool) -> Message:
+        """The interpolating measure from ``xi`` towards the samples, at a t that the server is not told if random."""
+        t = place(self._options.t, partial(self._draws, "t", iteration))
+        measure, distance = interpolate(xi, self._samples, t, self._options.mode)
+        if self._options.privacy:
+            rng = self._draws("measure", iteration)
+            measure = Measure(noisy_points(measure.points, t, self._options.privacy, rng), measure.weights)
+        if not trace:
+            return Message(measure)
+        # an exact measure lies on a geodesic: its distance to the samples is known
+        exact = self._options.mode == "exact"
+        remainder = (1 - t) * distance if exact else wasserstein(measure, self._samples)
+        sent = self._released(distance, "distance", iteration), self._released(remainder, "remainder", iteration)
+        return Message(measure, *sent)
+
+    def distance(self, xi: Measure) -> Message:
+        """W_2 between the samples and ``xi``, with xi's masses as they are."""
+        return Message(distance=self._released(wasserstein(xi, self._samples), "last"))
+
+    def _released(self, distance: float, *names: object) -> float:
+        if self._options.privacy is None:
+            return distance
+        heaviest = float(self._samples.masses().max())
+        return noisy_distance(distance, heaviest, self._options.privacy, self._draws(*names))
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,31 +86,6 @@ class FederatedDistance:
     measures: tuple[Measure, ...] = ()
 
 
-@dataclass
-class _Course:
-    """The server's state: its measure, and its log of each iteration."""
-
-    xi: Measure
-    trace: bool
-    supports: list[int] = field(default_factory=list)
-    between: list[float] = field(default_factory=list)
-    totals: list[float] = field(default_factory=list)
-    sums: list[float] = field(default_factory=list)
-    measures: list[Measure] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.measures += [self.xi] * self.trace
-
-    def advance(self, first: Message, second: Message, t: float, mode: Literal["exact", "approximate"]) -> None:
-        self.xi, between = server.next_measure(first, second, t, mode)
-        self.supports.append(self.xi.size)
-        self.between.append(between)
-        if self.trace:
-            self.measures.append(self.xi)
-            self.totals.append(server.total(first, second))
-            self.sums.append(first.remainder + between + second.remainder)
-
-
 def federated_distance(
     mu: SampleHolder, nu: SampleHolder, options: FedwadSettings, dimension: int, draws: Draws, trace: bool = False
 ) -> FederatedDistance:
@@ -83,23 +95,29 @@ def federated_distance(
     work), which reveals more to the server than the algorithm needs. ``draws``: for the start and the server's random
     t.
     """
-    course = _Course(server.first_measure(options.support, dimension, options.start_scale, draws("start")), trace)
+    xi = server.first_measure(options.support, dimension, options.start_scale, draws("start"))
+    supports, between, totals, sums, measures = [], [], [], [], [xi]
     for k in range(1, options.iterations + 1):
-        answers = mu.interpolated(course.xi, k, trace), nu.interpolated(course.xi, k, trace)
-        course.advance(*answers, place(options.t, partial(draws, "server", "t", k)), options.mode)
-    return _finished(course, server.total(mu.distance(course.xi), nu.distance(course.xi)), options)
-
-
-def _finished(course: _Course, value: float, options: FedwadSettings) -> FederatedDistance:
-    server_only: tuple[float, ...] = ()
-    if options.t != "random":
-        server_only = tuple(server.server_only(w, options.t) for w in course.between)
-    releases = options.iterations + 1 + 2 * options.iterations * course.trace
-    spent = compose_privacy(options.privacy, releases) if options.privacy else None
-    # the totals sent in iteration k are of xi^(k-1)
-    values = (*course.totals[1:], value) if course.trace else ()
-    supports, sums, measures = tuple(course.supports), tuple(course.sums), tuple(course.measures)
-    return FederatedDistance(value, course.xi, supports, server_only, spent, values, sums, measures)
+        first, second = mu.interpolated(xi, k, trace), nu.interpolated(xi, k, trace)
+        xi, apart = server.next_measure(first, second, place(options.t, partial(draws, "server", "t", k)), options.mode)
+        supports.append(xi.size)
+        between.append(apart)
+        if trace:
+            totals.append(server.total(first, second))
+            sums.append(first.remainder + apart + second.remainder)
+            measures.append(xi)
+    value = server.total(mu.distance(xi), nu.distance(xi))
+    releases = options.iterations + 1 + 2 * options.iterations * trace
+    return FederatedDistance(
+        value,
+        xi,
+        supports=tuple(supports),
+        server_only=() if options.t == "random" else tuple(server.server_only(apart, options.t) for apart in between),
+        spent=compose_privacy(options.privacy, releases) if options.privacy else None,
+        values=(*totals[1:], value) if trace else (),  # the totals sent in iteration k are of xi^(k-1)
+        sums=tuple(sums),
+        measures=tuple(measures) if trace else (),
+    )
 
 
 def distance_between(

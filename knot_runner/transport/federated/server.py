@@ -1,14 +1,53 @@
-"""The server of FedWaD: sees messages and its own measures, never a sample (Algorithm 1, lines 7 and 10)."""
+"""The server of FedWaD: sees messages and its own measures, never a sample (Algorithm 1, lines 7 and 10).
+
+:class:`Message` is all that a client sends: the privacy boundary as a type. It fixes the content of messages, not what
+can be inferred from it. Given xi and t one can solve eq. 10 for the means of the samples that went to each point of xi;
+with as many points as samples, or in exact mode, these are the samples. A random t, known only to the client, blurs
+this a little; only noise (``privacy``) gives a guarantee.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 import numpy as np
 
-from knot_runner.transport.federated.interpolate import interpolate
-from knot_runner.transport.federated.measure import Measure
-from knot_runner.transport.federated.message import Message
+from knot_runner.transport.federated.measure import Measure, interpolate
+
+#: a generator of its own for names such as ("mu", "t", 3); the same names give the same numbers
+Draws = Callable[..., np.random.Generator]
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """One answer of a client to a measure xi. Fields that are not sent are None."""
+
+    #: interpolating measure between xi and the client's samples
+    measure: Measure | None = None
+    #: W_2(samples, xi); sent at the end, and in every iteration of a traced run
+    distance: float | None = None
+    #: W_2(samples, ``measure``); traced runs only
+    remainder: float | None = None
+
+
+class SampleHolder(Protocol):
+    """The interface of clients to the server: a :class:`~knot_runner.transport.federated.fedwad.Client`, local or
+    remote."""
+
+    def interpolated(self, xi: Measure, iteration: int, trace: bool) -> Message:
+        """A measure between xi and the samples; traced: also the two distances."""
+        ...
+
+    def distance(self, xi: Measure) -> Message:
+        """W_2 between the samples and xi."""
+        ...
+
+
+def place(t: float | Literal["random"], rng: Callable[[], np.random.Generator]) -> float:
+    """Place on the geodesic of one interpolation: ``t``, or a draw from U(0, 1) by ``rng()``."""
+    return float(rng().random()) if t == "random" else float(t)
 
 
 def first_measure(support: int, dimension: int, scale: float, rng: np.random.Generator) -> Measure:

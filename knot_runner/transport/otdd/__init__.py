@@ -3,10 +3,9 @@
 ``distance_matrix`` is what runs use; ``pair_distance`` and ``exact_otdd`` are one pair of it, step by step.
 """
 
-from knot_runner.transport.otdd.draws import draw_times, first_points
-from knot_runner.transport.otdd.exact import exact_otdd
+from knot_runner.transport.otdd.first_iteration import draw_times, first_points
 from knot_runner.transport.otdd.matrix import distance_matrix
-from knot_runner.transport.otdd.pair import pair_distance
+from knot_runner.transport.otdd.pair import exact_otdd, pair_distance
 from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples, augmented_points, class_table
 
 __all__ = [

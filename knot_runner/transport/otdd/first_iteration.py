@@ -1,18 +1,86 @@
-"""Computations done once per client for all its distances, and the inner products of all labels."""
+"""What is done once per client for all its distances, the draws of every pair, and what a worker gets of a tile of
+pairs.
+
+The means of FedWaD's measures are computed apart from the centred measures. With equal masses on all sides the mean of
+a measure between two measures is the mean in between: at t from ``a`` to ``b`` it is ``(1 - t) a + t b``, whatever the
+plan. The plan in turn does not depend on the means, and ``W2^2 = |difference of the means|^2 + W2^2 of both about their
+means``. So all stacked products (tile_distances.py) are centred, and a common offset of the features, however large,
+costs no digit in float32; the means themselves are float64.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from knot_runner.config.settings.methods.transport import OtddSettings
-from knot_runner.transport.otdd.draws import first_points
-from knot_runner.transport.otdd.means import centred
+from knot_runner.config.settings.methods.transport import FedwadSettings, OtddSettings
 from knot_runner.transport.otdd.plan_changes import SparsePlan, sparse_plan
 from knot_runner.transport.otdd.small_support import best_plan
-from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples
+from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples, augmented_dimension
+
+#: tells the streams of one seed apart
+START_KEY, TIMES_KEY = 0, 1
+
+
+def first_points(features: int, options: OtddSettings, seed: int) -> np.ndarray:
+    """Augmented points [S, d + L] of the first interpolating measure, N(0, start_scale^2 I); the same for all pairs."""
+    shape = options.fedwad.support, augmented_dimension(features, options.part)
+    return np.random.default_rng((seed, START_KEY)).normal(0.0, options.fedwad.start_scale, shape)
+
+
+def draw_times(i: int, j: int, options: FedwadSettings, seed: int) -> np.ndarray:
+    """t of every interpolation [K, 3] for sets i and j: at the first client, at the second, at the server.
+
+    Row k is the same whatever K is.
+    """
+    if options.t == "random":
+        return np.random.default_rng((seed, TIMES_KEY, i, j)).uniform(size=(options.iterations, 3))
+    return np.full((options.iterations, 3), float(options.t))
+
+
+def centred(points: np.ndarray) -> np.ndarray:
+    """``points`` [n, D] less their mean."""
+    return points - points.mean(0)
+
+
+def about_mean(table: ClassTable) -> ClassTable:
+    """``table`` with its vectors less their mean over the samples."""
+    return replace(table, vectors=table.vectors - table.mass @ table.vectors)
+
+
+def mean_products(start: np.ndarray, means: np.ndarray, tables: Sequence[ClassTable]) -> np.ndarray:
+    """Inner products [1 + N, 1 + N] of the augmented means of the first points and of the N sets, about one origin.
+
+    ``start`` [S, d + L]: the first points; ``means`` [N, d]: of each set's features; ``tables``: each set's classes,
+    of features less those means. The origin is the mean of the sets' means.
+    """
+    labels = np.stack([table.mass @ table.vectors for table in tables])
+    labels[:, : means.shape[1]] += means
+    sets = np.concatenate([means, labels], 1)
+    origin = sets.mean(0)
+    rows = np.concatenate([start.mean(0, keepdims=True), sets]) - origin
+    return rows @ rows.T
+
+
+def mean_terms(pairs: np.ndarray, times: np.ndarray, products: np.ndarray) -> np.ndarray:
+    """Squared distances [m, 2] of the last measure's mean from those of each pair's two sets, float64.
+
+    ``pairs`` [m, 2], ``times`` [m, K, 3] (:func:`draw_times`), ``products`` [1 + N, 1 + N] of :func:`mean_products`.
+    The mean is a weighted one of the first points' and the two sets'; only its three weights [m, 3] are followed.
+    """
+    weights = np.tile([1.0, 0.0, 0.0], (len(pairs), 1))
+    for iteration in range(times.shape[1]):
+        at = times[:, iteration, :, None]
+        first, second = ((1 - at[:, side]) * weights + at[:, side] * np.eye(3)[1 + side] for side in (0, 1))
+        weights = (1 - at[:, 2]) * second + at[:, 2] * first
+    places = np.concatenate([np.zeros((len(pairs), 1), int), 1 + pairs], 1)
+    own = products[places[:, :, None], places[:, None, :]]
+    apart = weights[:, None] - np.eye(3)[1:]
+    return np.maximum(np.einsum("msa,mab,msb->ms", apart, own, apart), 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +107,7 @@ def augmented_rows(samples: LabelledSamples, dtype: np.dtype, centre: np.ndarray
 
 
 def first_iteration(rows: np.ndarray, table: ClassTable, options: OtddSettings, seed: int) -> FirstIteration:
-    """Of the client with these ``rows`` [n, d + k] and class statistics, both about its own mean (means.py)."""
+    """Of the client with these ``rows`` [n, d + k] and class statistics, both about its own mean."""
     features = rows.shape[1] - len(table.labels)
     start = centred(first_points(features, options, seed))
     weights = np.concatenate([start[:, :features], start[:, features:] @ table.vectors.T], 1).astype(rows.dtype)
@@ -86,3 +154,39 @@ def label_products(tables: Sequence[ClassTable], start: np.ndarray) -> LabelProd
     gram = np.zeros((len(stacked) + 1, len(stacked) + 1))
     gram[:-1, :-1] = stacked @ stacked.T
     return LabelProducts(gram, len(start) + np.cumsum(counts) - counts, counts)
+
+
+#: sets in a block, at most
+SETS_A_BLOCK = 10
+#: bytes that the interpolating measures of a tile may take, and the scores of one client in it
+MEASURES, SCORES = 2**26, 2**27
+
+
+@dataclass(frozen=True, eq=False)
+class Tile:
+    """``pairs`` [m, 2], the draws of each [m, K, 3] and the features [S, d] of the first points about their
+    mean, the statistics of the pairs' sets, and the ``means``' part of the distances [m, 2]."""
+
+    pairs: np.ndarray
+    times: np.ndarray
+    start: np.ndarray
+    openings: dict[int, FirstIteration]
+    labels: LabelProducts
+    means: np.ndarray
+
+
+def cut_tiles(sets: int, support: int, features: int, largest: int) -> list[np.ndarray]:
+    """Pairs (i, j), i < j, of each tile [m, 2]: all sets of one block with all of another, at least five blocks.
+
+    Depends on these numbers alone (``largest``: samples of the largest set), since a product's last digits depend on
+    what is stacked with it: tiles are the same whatever is known already and on any worker.
+    """
+    room = math.isqrt(max(1, MEASURES // (32 * support * features)))
+    side = max(1, min(SETS_A_BLOCK, sets // 5, room, SCORES // (16 * support * largest)))
+    blocks = [np.arange(begin, min(begin + side, sets)) for begin in range(0, sets, side)]
+    tiles = []
+    for first, second in itertools.combinations_with_replacement(blocks, 2):
+        pairs = [(i, j) for i in first for j in second if i < j]
+        if pairs:
+            tiles.append(np.array(pairs, dtype=int))
+    return tiles

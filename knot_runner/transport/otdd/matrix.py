@@ -3,30 +3,91 @@
     prepare      once per set: class statistics, and its part of iteration 1, which has the same first points everywhere
     tiles        FedWaD of up to 100 pairs at a time by stacked products (tile_distances.py), or of one after another by
                  products of samples, where these are few (product_distances.py), or exact OTDD pair by pair
-    processes    tiles are dealt to worker processes of one thread each (workers.py)
+    processes    tiles are dealt to worker processes of one thread each, which share the samples
 
 What limits it, with S=10 and 784 features: see ``scripts/bench.py fedwad``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from knot_runner.config.settings.methods.transport import OtddSettings
-from knot_runner.transport.otdd.draws import draw_times, first_points
-from knot_runner.transport.otdd.exact import least_cost
-from knot_runner.transport.otdd.first_iteration import FirstIteration, augmented_rows, first_iteration, label_products
-from knot_runner.transport.otdd.means import about_mean, centred, mean_products, mean_terms
+from knot_runner.transport.otdd.first_iteration import (
+    FirstIteration,
+    Tile,
+    about_mean,
+    augmented_rows,
+    centred,
+    cut_tiles,
+    draw_times,
+    first_iteration,
+    first_points,
+    label_products,
+    mean_products,
+    mean_terms,
+)
+from knot_runner.transport.otdd.pair import least_cost
 from knot_runner.transport.otdd.product_distances import product_distances, takes_products
 from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples, class_table
 from knot_runner.transport.otdd.tile_distances import tile_distances
-from knot_runner.transport.otdd.tiles import Tile, cut_tiles
-from knot_runner.transport.otdd.workers import OtddPool
 from knot_runner.util.errors import UserError
+from knot_runner.util.workers import Handler, Send, SharedArrays, TaskPool
+
+#: (task, shared arrays) -> result; a function of a module, so that another process finds it
+Work = Callable[[Any, list[np.ndarray]], Any]
+#: slow imports of a worker
+_PRELOADED = ["knot_runner.transport.otdd.matrix"]
+
+
+class OtddPool:
+    """``workers`` processes that run tasks on ``arrays``; with one worker, this process runs them itself.
+
+    Use it in a ``with`` statement, which ends the processes in any case.
+    """
+
+    def __init__(self, arrays: list[np.ndarray], workers: int) -> None:
+        self._arrays = arrays
+        self._pool: TaskPool | None = None
+        if workers > 1:
+            shared = SharedArrays(arrays)
+            self._pool = TaskPool(workers, _PRELOADED, _prepare, shared)
+            shared.memory.close()
+
+    def __enter__(self) -> OtddPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.close()
+
+    def run(self, work: Work, tasks: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+        """(index, ``work(task, arrays)``) of every task, in order of completion.
+
+        Raises what ``work`` raises, and :class:`UserError` when a worker process died.
+        """
+        if self._pool is None:
+            with threadpool_limits(1, "blas"):  # as in a worker: the number of threads changes the last digits
+                yield from ((index, work(task, self._arrays)) for index, task in enumerate(tasks))
+            return
+        for index, error, result in self._pool.run((work, task) for task in tasks):
+            if error is not None:
+                raise error
+            yield index, result
+
+
+def _prepare(_: Send, shared: SharedArrays) -> Handler:
+    """In the worker: one thread, and the function that runs a task."""
+    threadpool_limits(1, "blas")
+    arrays = shared.arrays()
+    return lambda request: request[0](request[1], arrays)
+
 
 #: with fewer entries of plans, some ten seconds of work, worker processes take longer to start than they save
 PARALLEL_FROM = 5e7
@@ -48,7 +109,7 @@ def distance_matrix(
 
     ``done``: known values of pairs (i, j), i < j; they are kept. A tile with missing pairs is computed whole (a few
     seconds), so that the matrix is bit-identical for any known pairs and number of ``workers``. ``progress`` receives
-    the new pairs of every tile. Draws are keyed by seed and pair (draws.py).
+    the new pairs of every tile. Draws are keyed by seed and pair (first_iteration.py).
 
     Raises :class:`UserError` for sets of different features, and where values are too large for finite distances.
     """

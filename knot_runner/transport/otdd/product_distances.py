@@ -5,7 +5,7 @@ products, of points with samples and of points with each other, which are weight
 samples, computed once per pair. An iteration is then a few products of sparse plans (of S + n entries) with [n, n], in
 place of products of [S, d] with [d, n]; no point is ever computed.
 
-As in tile_distances.py, measures are about their own means, and the means are added at the end (means.py).
+As in tile_distances.py, measures are about their own means, and the means are added at the end (first_iteration.py).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from knot_runner.transport.otdd.first_iteration import Tile
 from knot_runner.transport.otdd.plan_changes import SparsePlan, changed_plan
-from knot_runner.transport.otdd.tiles import Tile
 
 #: From so many points on, plans are multiplied as sparse matrices: of S + n entries at most, S n as dense ones.
 SPARSE_FROM = 32

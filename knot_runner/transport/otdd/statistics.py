@@ -70,7 +70,7 @@ def class_table(samples: LabelledSamples, covariance: Covariance, part: Covarian
 
     Covariances divide by n - 1; a class of one sample has covariance 0 (no spread is seen), and so has, up to
     rounding, one of equal samples. ``vec(B)`` is of length d where ``part`` is one of the diagonals, else d^2. For
-    ``bures``, which has no B, it is a factor F [d, d] with F^T F = Sigma (see exact.py).
+    ``bures``, which has no B, it is a factor F [d, d] with F^T F = Sigma (see pair.py).
     """
     labels, of, counts = np.unique(samples.labels, return_inverse=True, return_counts=True)
     vectors = [_class_vector(samples.points[of == k].astype(np.float64), covariance, part) for k in range(len(labels))]

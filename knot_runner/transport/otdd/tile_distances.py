@@ -7,7 +7,7 @@ itself, only the inner products of the vectors it is made of. All points that on
 of all its pairs, go through one product; the label part passes through it as k further columns.
 
 Every measure is kept about its own mean, samples and class vectors about the mean of their set. Means are followed
-separately and added at the end (means.py).
+separately and added at the end (first_iteration.py).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
 
+from knot_runner.transport.otdd.first_iteration import Tile
 from knot_runner.transport.otdd.product_distances import SPARSE_FROM
 from knot_runner.transport.otdd.small_support import best_plan
-from knot_runner.transport.otdd.tiles import Tile
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federated.private_fedgen import MILLION, private_fold_labels
+from knot_runner.methods.federated.fedgen import MILLION, private_fold_labels
 from knot_runner.methods.federated.user_privacy import UserPrivacy
 from tests.methods.federated.conftest import CLASSES, SERVER, settings
 from tests.methods.federated.plain import play

@@ -8,10 +8,9 @@ import torch
 
 from knot_runner.config.settings import LabelDistillation
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federated.feddistill import others_means
-from knot_runner.methods.federated.private_logits import private_label_means, private_mean_logits
+from knot_runner.methods.federated.feddistill import others_means, private_label_means
 from knot_runner.methods.federated.server_distillation import ENSEMBLE
-from knot_runner.methods.federated.user_privacy import UserPrivacy
+from knot_runner.methods.federated.user_privacy import UserPrivacy, private_mean_logits
 from knot_runner.methods.federation import with_server
 from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from tests.feddf_runs import TRANSFER, distil

@@ -10,8 +10,7 @@ from knot_runner.config.settings import FinetuneSettings, SoupSettings
 from knot_runner.engine.federated import flat, local
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.methods.personalisation import finetune, soup
-from knot_runner.methods.personalisation.contract import PersonalFederation, Point
-from knot_runner.methods.personalisation.training import personal_recipe
+from knot_runner.methods.personalisation.contract import PersonalFederation, Point, personal_recipe
 from knot_runner.models.network import build_network
 from tests.engine.federated.cases import MODELS
 from tests.methods.federated.conftest import make_world, settings

@@ -18,9 +18,9 @@ from knot_runner.transport.otdd import (
     pair_distance,
 )
 from knot_runner.transport.otdd import matrix as matrix_module
+from knot_runner.transport.otdd.first_iteration import cut_tiles
+from knot_runner.transport.otdd.matrix import OtddPool
 from knot_runner.transport.otdd.product_distances import product_distances, takes_products
-from knot_runner.transport.otdd.tiles import cut_tiles
-from knot_runner.transport.otdd.workers import OtddPool
 from knot_runner.util.errors import UserError
 from tests.transport.otdd.forms import FORMS
 

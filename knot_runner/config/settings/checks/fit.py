@@ -153,5 +153,5 @@ def fitting_choices(config: dict[str, Any]) -> dict[str, str]:
 
 
 def _is_tree(task: dict[str, Any]) -> bool:
-    """Whether the classes of a task of images lie at the leaves of a tree (:mod:`knot_runner.transport.tree`)."""
+    """Whether the classes of a task of images lie at the leaves of a tree (:mod:`knot_runner.transport.trees`)."""
     return task.get("geometry", "given") != "given" or task.get("coordinates") is None

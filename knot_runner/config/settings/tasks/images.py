@@ -16,6 +16,8 @@ from knot_runner.util.errors import UserError, nearest
 IMAGE_FORMATS = ("leaf", "cifar", "idx", "usps", "folders", "gld23k")
 #: the format of images without labels, which a transfer set may have
 UNLABELLED_FORMAT = "files"
+#: the label of an example that has none
+UNLABELLED = -1
 
 
 @dataclass

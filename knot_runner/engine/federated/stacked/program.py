@@ -14,8 +14,8 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.federated.stacked.plan import PADDING, PhasePlan, Structure, width
 from knot_runner.engine.objectives import LossRows, SampleLoss, tempered
+from knot_runner.models.layers import BatchNorm
 from knot_runner.models.network import Network, build_network
-from knot_runner.models.norms import BatchNorm
 
 #: Runs on a side stream before a graph is captured, so that lazily made handles and workspaces exist (PyTorch's notes
 #: on CUDA graphs).

@@ -7,8 +7,7 @@ import functools
 
 from knot_runner.config.settings import FleetSettings
 from knot_runner.methods.contract import Method
-from knot_runner.methods.federated.fleet import asynchronous, synchronous
-from knot_runner.methods.federated.fleet.devices import with_speeds
+from knot_runner.methods.federated.fleet import asynchronous, devices, synchronous
 from knot_runner.methods.federation import Federation
 
 
@@ -23,4 +22,5 @@ def on_fleet(method: Method, federation: Federation, fleet: FleetSettings) -> tu
     bound = {
         name: functools.partial(getattr(mode, name), method, fleet) for name in ("init", "plan", "fold", "is_finished")
     }
-    return dataclasses.replace(method, **bound), with_speeds(fleet, federation)
+    speeds = devices.seconds_per_example(fleet, federation)  # stragglers may be the slowest
+    return dataclasses.replace(method, **bound), dataclasses.replace(federation, seconds_per_example=speeds)

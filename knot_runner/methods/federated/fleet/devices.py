@@ -50,11 +50,6 @@ def seconds_per_example(fleet: FleetSettings, federation: Federation) -> Tensor:
     return compute.median * torch.exp(compute.sigma * _normal(federation, "compute"))
 
 
-def with_speeds(fleet: FleetSettings, federation: Federation) -> Federation:
-    """Returns ``federation`` with its clients' speeds; stragglers may be the slowest."""
-    return dataclasses.replace(federation, seconds_per_example=seconds_per_example(fleet, federation))
-
-
 def seconds_per_number(fleet: FleetSettings, federation: Federation) -> Tensor:
     """Returns the seconds to send one number to each client and back, float64 [N]."""
     network = fleet.network

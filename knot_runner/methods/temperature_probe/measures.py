@@ -1,0 +1,241 @@
+"""The model that is probed, and what is measured on it: how large gradients are at the input layer, image by image, at
+each temperature (FLex&Chill 3.1.1, Fig. 1), and how far one training step moves an image's distance to the decision
+boundary (3.1.2, Fig. 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from knot_runner.config.settings import ProbeSettings, Settings
+from knot_runner.engine.examples import ImageData, normalised
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.loop import Loop
+from knot_runner.models.network import Network, build_network
+from knot_runner.util.errors import UserError
+
+#: Called with (stage, done, total, text); ``text="done"`` ends a stage.
+ProbeProgress = Callable[[str, int, int, str], None]
+#: Images in a batch.
+_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Probed:
+    """``model`` on ``device``, in evaluation mode, its parameters fixed; and the training images."""
+
+    model: nn.Module
+    data: ImageData
+    device: torch.device
+
+    def batches(self, rows: Tensor, size: int = _ROWS) -> Iterator[tuple[Tensor, Tensor]]:
+        """Normalised images [n, C, H, W] float32 and labels [n] of ``rows``, on the device, ``size`` at a time."""
+        for part in rows.to(self.data.labels.device).split(size):
+            images = normalised(self.data, part, torch.float32)
+            yield images.to(self.device), self.data.labels[part].to(self.device)
+
+
+def start_probe(
+    hp: ProbeSettings,
+    settings: Settings,
+    data: ImageData,
+    test: ImageData,
+    network: Network,
+    device: torch.device,
+    watch: ProbeProgress,
+) -> nn.Module:
+    """The model of :class:`Probed`: fresh, or after ``warm_epochs`` of central training at T=1 (the paper says no more
+    than "an initial neural network")."""
+    weights, buffers = flat.initial(network, settings.seed)
+    if hp.warm_epochs:
+        everything = torch.arange(len(data.labels))
+        recipe = _central(hp, settings)
+        request = LocalTraining(0, 0, settings.seed, ClientModel(weights, buffers), everything, everything[:0], recipe)
+        watch("central training", 0, 1, f"{hp.warm_epochs} epochs")
+        trained = Loop(network, data, test, device, torch.float32).train_client(request)
+        watch("central training", 1, 1, "done")
+        weights, buffers = trained.weights, trained.buffers
+        if not (weights.isfinite().all() and buffers.isfinite().all()):
+            raise UserError(f"training.lr: central training at {recipe.lr} diverged; a smaller rate would be right")
+    model = build_network(network)
+    flat.load_flat(model, flat.layout_of(network), weights, buffers)
+    return model.to(device).eval().requires_grad_(False)
+
+
+def _central(hp: ProbeSettings, settings: Settings) -> Recipe:
+    training = settings.training
+    return Recipe(
+        phases=(Phase(hp.warm_epochs),),
+        batch=training.batch,
+        drop_last=training.drop_last,
+        optimiser=training.optimiser,
+        lr=training.lr,
+        momentum=training.momentum,
+        weight_decay=training.weight_decay,
+        decay_biases=training.decay_biases,
+        augment=settings.task.augment,
+    )
+
+
+def gradient_arrays(hp: ProbeSettings, probed: Probed, rows: Tensor, watch: ProbeProgress) -> dict[str, Tensor]:
+    """``gradients.norm`` float32 [K, N] and ``gradients.right`` uint8 [N] of ``rows`` [N], on the CPU."""
+    norms, right, done = [], [], 0
+    for images, labels in probed.batches(rows):
+        watch("gradient norms", done, len(rows), "")
+        found, correct = gradient_norms(probed.model, images, labels, hp.temperatures, hp.gradient)
+        norms.append(found.cpu())
+        right.append(correct.cpu())
+        done += len(labels)
+    watch("gradient norms", done, done, "done")
+    return {"gradients.norm": torch.cat(norms, 1), "gradients.right": torch.cat(right).to(torch.uint8)}
+
+
+def gradient_norms(
+    model: nn.Module, images: Tensor, labels: Tensor, temperatures: list[float], gradient: str
+) -> tuple[Tensor, Tensor]:
+    """Euclidean norm, per image, of the gradient of CE(z / T, y) at the input layer: [K, n]; who is right: bool [n].
+
+    ``gradient=weights``: with respect to the weights (without bias) of the first linear or convolutional layer, whose
+    gradient per image follows from that of the layer's output; ``pixels``: to the image. One forward pass serves all
+    temperatures. The model must treat images one by one, as it does in evaluation mode.
+    """
+    seen: list[Tensor] = []
+    layer = next(module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d))
+    images = images.detach().requires_grad_()
+    with layer.register_forward_hook(lambda _, inputs, output: seen.extend((inputs[0].detach(), output))):
+        logits = model(images)
+    layer_input, layer_output = seen
+    source = images if gradient == "pixels" else layer_output
+    patches = None if gradient == "pixels" else _patches(layer, layer_input)
+    norms = []
+    for temperature in temperatures:
+        down = logit_gradients(logits.detach(), labels, temperature)
+        (found,) = torch.autograd.grad(logits, source, down, retain_graph=True)
+        norms.append(found.flatten(1).norm(dim=1) if patches is None else _weight_norms(found, patches))
+    return torch.stack(norms), logits.argmax(1) == labels
+
+
+def logit_gradients(logits: Tensor, labels: Tensor, temperature: float) -> Tensor:
+    """(softmax(z / T) - y) / T, the gradient of CE(z / T, y) with respect to z [n, C] (eq. 2).
+
+    p - 1 of the true class is taken as minus the sum of the others, which keeps its digits where p rounds to 1.
+    """
+    truth = labels[:, None]
+    others = torch.softmax(logits / temperature, 1).scatter(1, truth, 0.0)
+    return others.scatter(1, truth, -others.sum(1, keepdim=True)) / temperature
+
+
+def _patches(layer: nn.Linear | nn.Conv2d, inputs: Tensor) -> Tensor:
+    """Returns the inputs of each of the layer's L output positions: [n, L, inputs]; a linear layer has one position."""
+    if isinstance(layer, nn.Linear):
+        return inputs[:, None]
+    return F.unfold(inputs, layer.kernel_size, layer.dilation, layer.padding, layer.stride).transpose(1, 2)
+
+
+def _weight_norms(outputs: Tensor, patches: Tensor) -> Tensor:
+    """Norms [n] of the weight gradients sum_l g_l x_l^T, from g [n, outputs, ...] and x [n, L, inputs]."""
+    if patches.shape[1] == 1:  # a single product has the product of the norms
+        return outputs.flatten(1).norm(dim=1) * patches.flatten(1).norm(dim=1)
+    return (outputs.flatten(2) @ patches).flatten(1).norm(dim=1)
+
+
+#: Images in a batch; each has weights of its own (2 million, 8 MB, with McMahan's CNN).
+_OWN_WEIGHTS = 16
+#: The first interval searched is [0, attack_limit / 2**DOUBLINGS]; then its upper end doubles.
+DOUBLINGS = 12
+
+
+@torch.no_grad()
+def boundary_arrays(hp: ProbeSettings, probed: Probed, rows: Tensor, watch: ProbeProgress) -> dict[str, Tensor]:
+    """``boundary.before`` [M], ``boundary.after`` [K, M], ``boundary.right`` [K, M] and ``boundary.tried`` [1], for the
+    M of ``rows`` that the model has wrong; see :func:`~knot_runner.methods.temperature_probe.probe_arrays`.
+    On the CPU."""
+    wrong = torch.cat([(probed.model(images).argmax(1) != labels).cpu() for images, labels in probed.batches(rows)])
+    chosen, done = rows[wrong], 0
+    before, after = torch.empty(len(chosen)), torch.empty(len(hp.temperatures), len(chosen))
+    right = torch.empty(after.shape, dtype=torch.uint8)
+    for images, labels in probed.batches(chosen, _OWN_WEIGHTS) if len(chosen) else ():
+        watch("boundary distances", done, len(chosen), "")
+        here = slice(done, done + len(labels))
+        before[here] = boundary_distances(probed.model, images, labels, hp).cpu()
+        for i, temperature in enumerate(hp.temperatures):
+            forward = _each_its_own(probed.model, stepped(probed.model, images, labels, temperature, hp.step_lr))
+            after[i, here] = boundary_distances(forward, images, labels, hp).cpu()
+            right[i, here] = (forward(images).argmax(1) == labels).to(torch.uint8).cpu()
+        done += len(labels)
+    watch("boundary distances", done, done, "done")
+    found = {"before": before, "after": after, "right": right, "tried": torch.tensor([len(rows)])}
+    return {f"boundary.{name}": array for name, array in found.items()}
+
+
+def boundary_distances(
+    forward: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, hp: ProbeSettings
+) -> Tensor:
+    """[n]: the epsilon at which ``forward(images + epsilon * sign(gradient))`` first has another argmax (FGSM).
+
+    For an image that is wrong already, a change of decision is a change to any other class. The upper end of the
+    interval doubles until the decision changes, then bisection; a change and its reversal within one interval
+    [e, 2e] is not seen. Pixels are not clipped to their range. inf: no change up to ``attack_limit``.
+    """
+    with torch.enable_grad():
+        moved = images.detach().requires_grad_()
+        logits = forward(moved)
+        decision = logits.detach().argmax(1)
+        target = labels if hp.attack_label == "truth" else decision
+        direction = torch.autograd.grad(_excess(logits / hp.attack_temperature, target).sum(), moved)[0].sign()
+
+    def changes(size: Tensor) -> Tensor:
+        return forward(images + size[:, None, None, None] * direction).argmax(1) != decision
+
+    low, high = _first_interval(changes, images.new_zeros(len(images)), hp.attack_limit)
+    for _ in range(hp.attack_steps):
+        middle = torch.where(high.isinf(), low, (low + high) / 2)
+        crossed = changes(middle) & high.isfinite()
+        low, high = torch.where(crossed, low, middle), torch.where(crossed, middle, high)
+    return high
+
+
+def _excess(logits: Tensor, target: Tensor) -> Tensor:
+    """[n]: log(exp(CE) - 1), which ascends with CE(z, target), so its gradient has the same sign; but it does not
+    vanish where the probability of the target rounds to 1, as it does after a step at a low temperature."""
+    of_target = target[:, None]
+    return logits.scatter(1, of_target, -torch.inf).logsumexp(1) - logits.gather(1, of_target)[:, 0]
+
+
+def _first_interval(changes: Callable[[Tensor], Tensor], low: Tensor, limit: float) -> tuple[Tensor, Tensor]:
+    """(low, high) [n], where the decision at ``high`` is another than at ``low``; high = inf where none is."""
+    high = torch.full_like(low, torch.inf)
+    for doubling in range(DOUBLINGS + 1):
+        size = torch.full_like(low, limit * 2.0 ** (doubling - DOUBLINGS))
+        pending = high.isinf()
+        crossed = changes(size) & pending
+        low, high = torch.where(pending & ~crossed, size, low), torch.where(crossed, size, high)
+        if high.isfinite().all():
+            break
+    return low, high
+
+
+def stepped(model: nn.Module, images: Tensor, labels: Tensor, temperature: float, lr: float) -> dict[str, Tensor]:
+    """Each parameter [n, ...] after one step of SGD on CE(z / T, y) of each image alone, all from the same start.
+
+    In evaluation mode: a batch of one image has no statistics of its own for BatchNorm.
+    """
+    weights = dict(model.named_parameters())
+
+    def loss(weights: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
+        return F.cross_entropy(functional_call(model, weights, (image[None],)) / temperature, label[None])
+
+    slopes = vmap(grad(loss), in_dims=(None, 0, 0))(weights, images, labels)
+    return {name: weights[name] - lr * slope for name, slope in slopes.items()}
+
+
+def _each_its_own(model: nn.Module, weights: dict[str, Tensor]) -> Callable[[Tensor], Tensor]:
+    """Images [n, C, H, W] -> logits [n, classes], image i under weights i."""
+    single = vmap(lambda own, image: functional_call(model, own, (image[None],))[0])
+    return lambda images: single(weights, images)

@@ -1,0 +1,197 @@
+"""Trees along which mass moves in unregularised optimal transport, and the cost in closed form on one.
+
+Where the cost is the distance in a tree, as on a line and between leaves, all mass moves in that tree: what has to pass
+an edge is the difference of the masses below it, so (Le et al. 2019, eq. 3)::
+
+    W1(p, q) = sum over edges e of  w_e |p(below e) - q(below e)|,    dW1 / dp_i = sum over e above i of  w_e sign(...)
+
+Labels with an ultrametric cost are leaves, as superclasses and one-hot labels are: groups of labels at most d_l apart,
+for the distances d_1 < d_2 < ... that occur, are the subtrees of level l, and the edge above one weighs
+(d_l+1 - d_l) / 2. For a few labels elsewhere mass moves along a tree of the labels given by the dual's optimal vertex::
+
+    W1(p, q) = max over f of  <f, p - q>,   f_i - f_j <= C_ij for all i, j
+
+The vertices are the same for all p and q: at each, the constraints along a spanning tree of the labels are tight.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knot_runner.transport.costs import Solver, ground_cost, unit_mass
+from knot_runner.util.errors import UserError
+
+#: Distances that differ by less, relatively, are one level.
+SAME_LEVEL = 1e-9
+
+
+def tree(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
+    """eps = 0 for p, q [N, n] on ``points`` that are leaves of a tree: (value [N], potential of p [N, n]).
+
+    Raises :class:`UserError` for points that are not.
+    """
+    weights, below = tree_edges(ground_cost(points.double()))
+    p, q = unit_mass(p), unit_mass(q)
+    excess = (p - q) @ below.T
+    return excess.abs() @ weights, (excess.sign() * weights) @ below
+
+
+def tree_edges(cost: Tensor) -> tuple[Tensor, Tensor]:
+    """(Weight [E] of each edge, the labels below it [E, n] as 0 and 1) of the tree with leaf distances ``cost`` [n, n].
+
+    Raises :class:`UserError` where two labels of one group are not alike far from a third.
+    """
+    levels = [0.0]
+    for distance in cost.unique().tolist():
+        if distance > levels[-1] + SAME_LEVEL * float(cost.max()):
+            levels.append(distance)
+    weights, below = [], []
+    for near, far in zip(levels, levels[1:], strict=False):
+        together = (cost <= near + SAME_LEVEL * float(cost.max())).double()
+        if bool(((together @ together > 0) != (together > 0)).any()):
+            raise UserError(
+                "method.loss.solver: tree needs labels that are leaves of a tree, such as superclasses or one-hot "
+                "labels; newton takes any points"
+            )
+        groups = together.unique(dim=0)
+        below.append(groups)
+        weights.append(torch.full((len(groups),), (far - near) / 2, dtype=cost.dtype, device=cost.device))
+    return torch.cat(weights), torch.cat(below)
+
+
+#: Labels whose dual vertices are enumerated: six in general position have 252, ten have 48,620.
+MOST_ENUMERATED = 6
+#: Of the largest distance: how far a constraint may be exceeded, by rounding.
+FEASIBLE = 1e-9
+
+
+def tight_trees(distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The vertices [V, n] of {f: f_i - f_j <= distances_ij, f_0 = 0}, and a tight spanning tree of each [V, n - 1, 2].
+
+    ``distances`` [n, n] of ``MOST_ENUMERATED`` points or fewer. Labels i, j of a tree's edges: i < j.
+    """
+    n = len(distances)
+    edges = np.array(list(itertools.combinations(range(n), 2)))
+    incidence = np.zeros((len(edges), n))
+    incidence[np.arange(len(edges)), edges[:, 0]] = 1
+    incidence[np.arange(len(edges)), edges[:, 1]] = -1
+    chosen = np.array(list(itertools.combinations(range(len(edges)), n - 1)))
+    systems = incidence[chosen][:, :, 1:]  # f_0 = 0
+    spanning = np.abs(np.linalg.det(systems)) > 0.5  # determinants are 0 or +-1; not 0 where the edges span a tree
+    chosen, systems = chosen[spanning], systems[spanning]
+    signs = np.array(list(itertools.product((-1.0, 1.0), repeat=n - 1)))
+    lengths = distances[edges[:, 0], edges[:, 1]][chosen]
+    tight = signs[None] * lengths[:, None]  # [trees, signs, n - 1]
+    potentials = np.einsum("tij,tsj->tsi", np.linalg.inv(systems), tight).reshape(-1, n - 1)
+    potentials = np.concatenate([np.zeros((len(potentials), 1)), potentials], axis=1)
+    excess = potentials[:, :, None] - potentials[:, None, :] - distances
+    feasible = excess.max((1, 2)) <= FEASIBLE * distances.max()
+    trees = np.repeat(edges[chosen], len(signs), axis=0)[feasible]
+    _, first = np.unique(np.round(potentials[feasible], 9), axis=0, return_index=True)
+    return potentials[feasible][first], trees[first]
+
+
+#: Of the largest cost: how far labels may be off a line, by rounding.
+ON_A_LINE = 1e-9
+
+
+@dataclass(frozen=True)
+class TransportTrees:
+    """T trees with E edges and V = E + 1 nodes each, some of which are labels. An edge parts its tree in two."""
+
+    #: [T, n] dual potential for which the tree is tight: of all trees take the one with the largest <f, p - q>
+    potentials: np.ndarray
+    #: [T, E]
+    lengths: np.ndarray
+    #: [T, E, V] 1 where the node is in the part of the edge's lower end
+    below: np.ndarray
+    #: [T, E, V] 1 at the edge's lower end, and at its upper end
+    lower: np.ndarray
+    upper: np.ndarray
+    #: [V, n] 1 where the label is at the node
+    labels: np.ndarray
+
+
+def transport_trees(cost: np.ndarray) -> TransportTrees | None:
+    """The trees of ``cost`` [n, n], Euclidean distances; None for more labels than are enumerated, off any tree."""
+    return _trees(cost.tobytes(), len(cost))
+
+
+@lru_cache(maxsize=16)
+def _trees(cost: bytes, n: int) -> TransportTrees | None:
+    distances = np.frombuffer(cost).reshape(n, n)
+    if n < 2 or not distances.max() > 0:
+        return None
+    return _of_a_line(distances) or _of_leaves(distances) or _of_vertices(distances)
+
+
+def _of_a_line(distances: np.ndarray) -> TransportTrees | None:
+    """Labels one after another."""
+    n = len(distances)
+    place = distances[distances[0].argmax()]
+    if np.abs(np.abs(place[:, None] - place) - distances).max() > ON_A_LINE * distances.max():
+        return None
+    order = place.argsort()
+    edges = np.stack([order[:-1], order[1:]], 1)
+    below = np.zeros((n - 1, n))
+    for k in range(n - 1):
+        below[k, order[: k + 1]] = 1
+    return _joined(np.zeros((1, n)), edges[None], np.diff(place[order])[None], below[None], np.eye(n))
+
+
+def _of_leaves(distances: np.ndarray) -> TransportTrees | None:
+    """Labels at the leaves of a tree: a node for the lower end of each edge, and the root as the last."""
+    try:
+        lengths, groups = (tensor.numpy() for tensor in tree_edges(torch.tensor(distances)))
+    except UserError:
+        return None
+    count, n = groups.shape
+    size = groups.sum(1)
+    # edges come level by level from the leaves: the next group that holds this one is its parent's
+    holds = groups @ groups.T == size[:, None]
+    parents = [next((j for j in range(i + 1, count) if holds[i, j]), count) for i in range(count)]
+    below = np.zeros((count, count + 1))
+    for i in reversed(range(count)):
+        below[:, i] = below[:, parents[i]]
+        below[i, i] = 1
+    labels = np.zeros((count + 1, n))
+    labels[(groups > 0).argmax(0), np.arange(n)] = 1
+    edges = np.stack([np.arange(count), parents], 1)
+    return _joined(np.zeros((1, n)), edges[None], lengths[None], below[None], labels)
+
+
+def _of_vertices(distances: np.ndarray) -> TransportTrees | None:
+    """Labels anywhere: one tree for each vertex of the dual."""
+    n = len(distances)
+    if n > MOST_ENUMERATED:
+        return None
+    potentials, edges = tight_trees(distances)
+    below = np.zeros((*edges.shape[:2], n))
+    for tree in range(len(edges)):
+        for k in range(n - 1):
+            below[tree, k, _part(edges[tree], k)] = 1
+    return _joined(potentials, edges, distances[edges[..., 0], edges[..., 1]], below, np.eye(n))
+
+
+def _part(edges: np.ndarray, without: int) -> list[int]:
+    """The nodes of a tree that its edge number ``without`` parts from that edge's upper end."""
+    part = {int(edges[without, 0])}
+    for _ in edges:
+        for k, (i, j) in enumerate(edges.tolist()):
+            if k != without and (i in part or j in part):
+                part |= {i, j}
+    return sorted(part)
+
+
+def _joined(
+    potentials: np.ndarray, edges: np.ndarray, lengths: np.ndarray, below: np.ndarray, labels: np.ndarray
+) -> TransportTrees:
+    """``edges`` [T, E, 2]: lower and upper end of each."""
+    ends = np.eye(below.shape[2])
+    return TransportTrees(potentials, lengths, below, ends[edges[..., 0]], ends[edges[..., 1]], labels)
