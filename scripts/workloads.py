@@ -85,7 +85,7 @@ def _workloads() -> dict[str, Workload]:
         "W2": Workload(Network(mlp, (1, 28, 28), 62), sizes, 10),
         "W3": Workload(dnn, sizes, 10),
         "W3m": Workload(dnn, sizes, 10, momentum=0.9),
-        "W4": Workload(Network(resnet, (3, 32, 32), 10), [500] * 20, 1),
+        "W4": Workload(Network(resnet, (3, 32, 32), 10), [250] * 20, 1),
         "W5": Workload(Network(bert, 8000, 5), [800] * 10, 1, optimiser="adamw"),
     }
 

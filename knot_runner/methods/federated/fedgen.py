@@ -34,6 +34,7 @@ from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging, latent_generator
 from knot_runner.methods.federated.latent_generator import Head
+from knot_runner.methods.federated.server import step_towards
 from knot_runner.methods.federated.server_distillation import DISTILLATION
 from knot_runner.methods.federated.user_privacy import norms_row, private_sum
 from knot_runner.methods.federation import FederatedState, Federation
@@ -175,5 +176,5 @@ def private_fold_labels(
     if not shares.any():
         shares = torch.ones_like(shares)
     mean = (before + moved / privacy.participants).to(state["weights"].dtype)
-    after = averaging.step_towards(hp, state, mean) | averaging.own_statistics(hp, trained)
+    after = step_towards(hp, state, mean) | averaging.own_statistics(hp, trained)
     return after, (MILLION * shares / shares.sum()).round().long(), norms_row(privacy, norms)

@@ -25,6 +25,7 @@ from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.costs import MODELS_AND_CONTROLS
+from knot_runner.methods.federated.server import step_towards
 from knot_runner.methods.federated.server_distillation import DISTILLATION
 from knot_runner.methods.federated.user_privacy import norms_row, private_sum, shrinks_by
 from knot_runner.methods.federated.versions import as_begun
@@ -113,7 +114,7 @@ def private_fold(
     total, norms = private_sum(privacy, federation.seed, round, zeros, map(message, requests, trained))
     moved, turned = total.split(len(before))
     mean = (before + moved / privacy.participants).to(state["weights"].dtype)
-    after = averaging.step_towards(hp, state, mean) | averaging.own_statistics(hp, trained)
+    after = step_towards(hp, state, mean) | averaging.own_statistics(hp, trained)
     after["control"] = (control.double() + turned / (scale * privacy.clients)).to(control.dtype)
     for request, result, norm in zip(requests, trained, norms, strict=True):
         change = shrinks_by(privacy, norm) * control_change(control, request, result)

@@ -7,7 +7,7 @@ import torch
 from knot_runner.config.settings import ServerSettings
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federated.averaging import AVERAGED_AT_ONCE, average
+from knot_runner.methods.federated.server import AVERAGED_AT_ONCE, average
 from knot_runner.pipelines.clients.setup import check_sizes
 from knot_runner.util.errors import UserError
 from tests.methods.federated.conftest import SIZES, settings
