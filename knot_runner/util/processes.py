@@ -160,8 +160,9 @@ def prepared(preloaded: list[str]) -> BaseContext:
 def begin_server(preloaded: list[str]) -> None:
     """Starts the fork server of :func:`prepared` before it is needed, so that it imports while this process does."""
     if prepared(preloaded).get_start_method() == "forkserver":
+        server: Any = forkserver._forkserver  # its method is what _go_on_with_server() replaces, not the module's
         with contextlib.suppress(OSError):  # no room for a process: the first that is needed says so
-            forkserver.ensure_running()
+            server.ensure_running()
 
 
 #: What this process had imported when it was forked.

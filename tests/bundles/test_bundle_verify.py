@@ -207,8 +207,8 @@ def test_which_runs_are_made_again_whole(folder, tmp_path, capsys):
 
 #: Files of methods and pipelines that read how many rounds there are, and only to end with the last one, or to say so.
 ENDS_ALONE = {
-    *("methods/federated/averaging.py", "methods/federated/own_models.py", "methods/federated/personal.py"),
-    *("methods/federated/fleet/asynchronous.py", "methods/personalisation/training.py"),
+    *("methods/federated/chilling.py", "methods/federated/personal.py"),
+    *("methods/federated/fleet/asynchronous.py", "methods/personalisation/contract.py"),
     *("methods/federated/ditto.py", "methods/federated/server_distillation.py", "pipelines/rounds/client_rounds.py"),
 }
 #: Those whose first rounds depend on it: ``whole_because`` names the setting.
