@@ -32,7 +32,7 @@ _PLACES = {
     **dict.fromkeys(("CLAIM_MEASURES", "ClaimMeasure"), "knot_runner.report.claims.measures"),
     "FIGURES": "knot_runner.report.figures.registry",
     "TABLE_KINDS": "knot_runner.report.tables.build",
-    **dict.fromkeys(("TableKind", "TableRequest"), "knot_runner.report.tables.aggregate"),
+    **dict.fromkeys(("TableKind", "TableRequest"), "knot_runner.report.tables.kind"),
     **dict.fromkeys(("Client", "Measure", "distance_between"), "knot_runner.transport.federated"),
     "UserError": "knot_runner.util.errors",
 }
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from knot_runner.metrics import METRICS, Metric, TestSet
     from knot_runner.report.claims.measures import CLAIM_MEASURES, ClaimMeasure
     from knot_runner.report.figures.registry import FIGURES
-    from knot_runner.report.tables.aggregate import TableKind, TableRequest
     from knot_runner.report.tables.build import TABLE_KINDS
+    from knot_runner.report.tables.kind import TableKind, TableRequest
     from knot_runner.transport.federated import Client, Measure, distance_between
     from knot_runner.util.errors import UserError
 

@@ -6,8 +6,8 @@ import knot_runner as kr
 from knot_runner.report.render.table_model import ColumnGroup, TableRow
 from knot_runner.report.run_folders import rounds
 from knot_runner.report.run_rows import run_rows
-from knot_runner.report.tables.aggregate import aggregate
 from knot_runner.report.tables.footnotes import absences
+from knot_runner.report.tables.kind import aggregate
 
 SHARES = {"mean of all clients": 1.0, "worst tenth of clients": 0.1}
 

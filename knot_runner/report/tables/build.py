@@ -9,11 +9,11 @@ from knot_runner.metrics import METRICS, computed_metrics
 from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import ResultTable
 from knot_runner.report.run_folders import UNUSED, Job, load_runs, nothing_there
-from knot_runner.report.tables.aggregate import TableKind, TableRequest
 from knot_runner.report.tables.chilling import CHILLING_COLUMNS
 from knot_runner.report.tables.clustered import clustered
 from knot_runner.report.tables.clustered_grid import ACCURACY_WEIGHTINGS
 from knot_runner.report.tables.gains import PERSONAL_METRICS, gains_table, personal_table
+from knot_runner.report.tables.kind import TableKind, TableRequest
 from knot_runner.report.tables.made_with import made_with
 from knot_runner.report.tables.methods import grid_table, local_models, methods_table
 from knot_runner.report.tables.temperatures import temperatures_table, trace

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
 from knot_runner.report.run_rows import preset_cases
 from knot_runner.report.tables import clustered_grid as grid
-from knot_runner.report.tables.aggregate import TableRequest, aggregate
 from knot_runner.report.tables.clustering_gain import gain, gain_sentences
 from knot_runner.report.tables.footnotes import absences, cited, comparable, sources
+from knot_runner.report.tables.kind import TableRequest, aggregate
 from knot_runner.report.tables.paper_comparison import other_data, same_data
 
 if TYPE_CHECKING:

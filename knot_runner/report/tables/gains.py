@@ -9,7 +9,7 @@ from knot_runner.metrics import METRICS
 from knot_runner.report.render.table_model import ColumnGroup, Parts
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import lookup
-from knot_runner.report.tables.aggregate import TableRequest, aggregate
+from knot_runner.report.tables.kind import TableRequest, aggregate
 from knot_runner.report.tables.methods import best_score, methods_by_data
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from knot_runner.report.render.table_model import METHOD_NAMES, ColumnGroup, Par
 from knot_runner.report.render.text import spelled_labels
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import one_per_seed, ranks, run_rows
-from knot_runner.report.tables.aggregate import TableRequest, aggregate
 from knot_runner.report.tables.footnotes import (
     absences,
     cited,
@@ -27,6 +26,7 @@ from knot_runner.report.tables.footnotes import (
     protocol,
     sources,
 )
+from knot_runner.report.tables.kind import TableRequest, aggregate
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell,
 from knot_runner.report.run_rows import RowSetting, case_rows, hottest_first, preset_cases, row_heads
 from knot_runner.report.tables import chilling
 from knot_runner.report.tables import paper_comparison as printed
-from knot_runner.report.tables.aggregate import TableRequest, aggregate
 from knot_runner.report.tables.footnotes import cited, comparable
+from knot_runner.report.tables.kind import TableRequest, aggregate
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
