@@ -21,7 +21,7 @@ _PLACES = {
         ("FEDERATED_ALGORITHMS", "FederatedAlgorithm", "OwnKey"), "knot_runner.config.settings.methods.algorithms"
     ),
     **dict.fromkeys(("Family", "register"), "knot_runner.config.settings.families"),
-    **dict.fromkeys(("LocalProgram", "LocalResult"), "knot_runner.engine.federated.local_program"),
+    **dict.fromkeys(("LocalProgram", "LocalResult"), "knot_runner.engine.federated.cohort"),
     "Objective": "knot_runner.engine.objectives",
     **dict.fromkeys(("TRACKERS", "TrackedRun"), "knot_runner.engine.tracker"),
     **dict.fromkeys(("METRICS", "Metric", "TestSet"), "knot_runner.metrics"),
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from knot_runner.cli.python import FinishedRun, RunSelection, claims, compare, compose, run, runs, sweep, table
     from knot_runner.config.settings.families import Family, register
     from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS, FederatedAlgorithm, OwnKey
-    from knot_runner.engine.federated.local_program import LocalProgram, LocalResult
+    from knot_runner.engine.federated.cohort import LocalProgram, LocalResult
     from knot_runner.engine.objectives import Objective
     from knot_runner.engine.tracker import TRACKERS, TrackedRun
     from knot_runner.methods.contract import METHODS, Method, Traffic

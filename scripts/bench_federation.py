@@ -40,11 +40,12 @@ from workloads import BATCH, LR, WORKLOADS, Workload
 
 from knot_runner.engine.examples import ClientData, ImageData, TextData, normalised
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.lean.half import make_half_client
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.native.engine import Native
+from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.models import images as image_models
 from knot_runner.models.network import build_network
 

@@ -18,9 +18,10 @@ from knot_runner.config.settings import CnnSettings, HardwareSettings, MlpSettin
 from knot_runner.config.settings.networks import ConvSettings
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe, Trained
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
+from knot_runner.engine.federated.engine_pool import EnginePool
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.shared.engines import EnginePool
+from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.federated.stacked import engine as stacked
 from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.engine.federated.stacked.memory import client_bytes

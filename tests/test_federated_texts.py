@@ -14,9 +14,10 @@ from knot_runner.cli.main import main
 from knot_runner.config.settings import ModelSettings
 from knot_runner.engine.examples import TextData
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
+from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.engine.objectives import Objective, cross_entropy
 from knot_runner.engine.seeds import generator, keyed

@@ -13,9 +13,9 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import MlpSettings, run_id
 from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.choose import PerNetwork
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.per_network import PerNetwork
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import with_server

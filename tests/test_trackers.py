@@ -13,8 +13,7 @@ import yaml
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.config.settings import TrackerSettings
-from knot_runner.engine.tracker import TRACKERS, TrackedRun, Tracker
-from knot_runner.engine.tracker.mirror import counting_keys, flat, points
+from knot_runner.engine.tracker import TRACKERS, TrackedRun, Tracker, counting_keys, flat, points
 from knot_runner.util.errors import UserError
 from tests.tiny import TINY_IMAGES
 

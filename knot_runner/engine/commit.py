@@ -17,8 +17,7 @@ from typing import Any
 from safetensors.torch import load as load_bytes
 from torch import Tensor
 
-from knot_runner.engine.commit_parts import DoesNotMatch, StateParts
-from knot_runner.engine.tensor_file import tensor_parts
+from knot_runner.engine.tensor_file import DoesNotMatch, StateParts, tensor_parts
 from knot_runner.records import PART_FILES, ROUNDS_FILE, STATE_FILES, clear_states, read_sealed, write_sealed
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import append_synced, digest_of_parts, remove_temporaries, set_aside_files, write_atomic

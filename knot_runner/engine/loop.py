@@ -1,9 +1,13 @@
-"""The plain loop: one model after another, autograd, any model. The reference for faster executors."""
+"""The plain loop: one model after another, autograd, any model. The reference for faster executors.
+
+Executing one request (:func:`run_one`): its result is found in the store, or computed under a lock and stored.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,19 +16,27 @@ import torch
 from torch import Tensor, nn
 
 from knot_runner import metrics
-from knot_runner.engine.epochs import Trainee, copy_weights, make_optimiser, train_epochs
 from knot_runner.engine.examples import ClientExamples, batch_count, stored_data
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
-from knot_runner.engine.requests import Predict, Ref, StoredPart, Train
+from knot_runner.engine.requests import Predict, Ref, StageRequest, StoredPart, Train, request_key, request_title
 from knot_runner.engine.seeds import generator, keyed
-from knot_runner.engine.store import Store
-from knot_runner.engine.training import forward_all, train_batches
+from knot_runner.engine.store import Artefact, Store
+from knot_runner.engine.training import Trainee, copy_weights, forward_all, make_optimiser, train_batches, train_epochs
 from knot_runner.models.network import Network, build_network, feature_reader
 from knot_runner.util.errors import DivergedError
+from knot_runner.util.files import BusyError
 
 #: (finished steps, all steps, short text) -> None
 Report = Callable[[int, int, str], None]
 EVALUATION_BATCH = 256
+#: (title, finished steps, all steps, short text) -> None
+ProgressCallback = Callable[[str, int, int, str], None]
+#: (folder of the store, key): the identity of a request
+StageKey = tuple[str, str]
+#: Seconds between two attempts at a request that another process is computing.
+RETRY = 0.2
+#: Progress text meanwhile.
+BUSY = "another process is at it"
 
 
 @dataclass(frozen=True)
@@ -143,3 +155,59 @@ def _score(request: Train, model: nn.Module, part: _Part, epoch: int) -> float:
         return -float(part.loss(logits, part.rows).double().mean())
     labels = part.examples.labels.cpu().numpy()
     return metrics.macro_f1(metrics.confusion(logits.argmax(1).numpy(), labels, request.network.classes))
+
+
+def key_of(request: StageRequest) -> StageKey:
+    """Where the store keeps this request's result."""
+    return ("predictions" if isinstance(request, Predict) else request.stage), request_key(request)
+
+
+def missing_of(requests: Iterable[StageRequest], store: Store) -> dict[StageKey, StageRequest]:
+    """The requests whose results are not in ``store``, each once, in order."""
+    missing: dict[StageKey, StageRequest] = {}
+    for request in requests:
+        key = key_of(request)
+        if key not in missing and store.find(*key) is None:
+            missing[key] = request
+    return missing
+
+
+def run_one(request: StageRequest, place: Place, watch: ProgressCallback) -> Artefact:
+    """Compute one request under its lock, unless it is finished by now.
+
+    Raises :class:`BusyError` at once when another process (or thread) is computing it.
+    """
+    key, name = key_of(request), request_title(request)
+
+    def report(done: int, total: int, text: str) -> None:
+        watch(name, done, total, text)
+
+    with place.store.lock(*key, wait=False):
+        found = place.store.find(*key)
+        if found is not None:
+            return found
+        if isinstance(request, Train):
+            tensors, facts = train_network(request, place, place.store.folder(*key), report)
+        elif isinstance(request, Predict):
+            tensors, facts = predict_network(request, place, report)
+        else:
+            tensors, facts = request.carry_out(place, place.store.folder(*key), report)
+        watch(name, 1, 1, "done")
+        facts |= {"device": str(place.device), "torch": torch.__version__, "threads": torch.get_num_threads()}
+        return place.store.put(*key, tensors, {"title": name, **facts})
+
+
+def run_each(requests: Iterable[StageRequest], place: Place, watch: ProgressCallback) -> None:
+    """:func:`run_one` of every request in order; those that another process is computing come last."""
+    waiting, busy = deque(requests), 0
+    while waiting:
+        request = waiting.popleft()
+        try:
+            run_one(request, place, watch)
+            busy = 0
+        except BusyError:
+            watch(request_title(request), 0, 1, BUSY)
+            waiting.append(request)
+            busy += 1
+            if busy >= len(waiting):  # all remaining ones
+                time.sleep(RETRY)

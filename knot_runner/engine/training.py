@@ -1,12 +1,22 @@
-"""The training step and the forward pass over many examples, by autograd: any network, any objective."""
+"""Training by autograd, any network and objective: steps, the forward pass over many examples, and epochs.
+
+Training in epochs survives a kill: commits after whole epochs, and selection of the weights to keep.
+"""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from knot_runner.config.settings import StageSettings
+from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.examples import ClientExamples, InputBatch
 from knot_runner.engine.objectives import LossRows, SampleLoss
 
@@ -65,3 +75,112 @@ def forward_all(
     result = torch.empty_like(outputs)
     result[torch.cat(places).to(outputs.device)] = outputs
     return result
+
+
+@dataclass(frozen=True)
+class Trainee:
+    """A training: all state that an epoch changes is in ``module`` and ``optimiser``.
+
+    ``epoch(number)`` trains one, from 1, and returns its mean loss; ``score(number)``: larger is better; ``weights()``:
+    a copy of the weights of ``module`` to be kept. The first two raise
+    :class:`~knot_runner.util.errors.DivergedError` where training diverged.
+    """
+
+    module: nn.Module
+    optimiser: torch.optim.Optimizer
+    epoch: Callable[[int], float]
+    score: Callable[[int], float]
+    weights: Callable[[], dict[str, Tensor]]
+
+
+def make_optimiser(settings: StageSettings, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """The stage's optimiser, fused."""
+    if settings.optimiser == "sgd":
+        return torch.optim.SGD(
+            parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay, fused=True
+        )
+    return torch.optim.AdamW(parameters, lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
+
+
+def set_rate(settings: StageSettings, optimiser: torch.optim.Optimizer, epoch: int) -> None:
+    """The rate of ``epoch`` (from 1): times ``decay`` after each of ``milestones``."""
+    passed = sum(epoch > milestone for milestone in settings.milestones)
+    for group in optimiser.param_groups:
+        group["lr"] = settings.lr * settings.decay**passed
+
+
+def train_epochs(
+    trainee: Trainee, work: Path, settings: StageSettings, select: Literal["f1", "loss"]
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Train in folder ``work``, resuming after the last finished epoch. Returns the weights kept, and facts.
+
+    The commits stay until the result is in the store, so that a kill in between costs nothing.
+
+    The epoch kept is the best on the valid part; with ``select="loss"`` the untrained start (epoch 0) is a candidate
+    too (knot.md 1.5). With ``settings.select="last"`` it is the last.
+    """
+    checkpoint = Checkpoint(work)
+    commit = checkpoint.load()
+    if commit.problem:
+        print(commit.problem, file=sys.stderr, flush=True)
+    best = _restore(commit.tensors, trainee)
+    values = dict(commit.values) or {"best_epoch": -1, "best_score": None, "seconds": 0.0}
+    if commit.step < 0 and select == "loss":
+        values.update(best_epoch=0, best_score=trainee.score(0))
+        best = trainee.weights()
+    for epoch in range(max(commit.step, 0) + 1, settings.epochs + 1):
+        began = time.monotonic()
+        set_rate(settings, trainee.optimiser, epoch)
+        loss = trainee.epoch(epoch)
+        score = trainee.score(epoch)
+        if settings.select == "last" or values["best_score"] is None or score > values["best_score"]:
+            best = trainee.weights()
+            values.update(best_epoch=epoch, best_score=score)
+        values["seconds"] += time.monotonic() - began
+        row = {"epoch": epoch, "loss": loss, "valid": score, "seconds": round(time.monotonic() - began, 3)}
+        checkpoint.save(epoch, _flatten(trainee, best if values["best_epoch"] != epoch else None), values, [row])
+    facts = {
+        "epochs": checkpoint.log(),
+        "seconds": values["seconds"],
+        "select": select,
+        "kept": settings.select,
+    }
+    return best, facts | {"best_epoch": values["best_epoch"], "best_score": values["best_score"]}
+
+
+def copy_weights(module: nn.Module) -> dict[str, Tensor]:
+    """A copy of all tensors of ``module``."""
+    return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+
+
+def _flatten(trainee: Trainee, best: dict[str, Tensor] | None) -> dict[str, Tensor]:
+    """Returns the state to commit. ``best``: None where the current weights are the best."""
+    tensors = {f"model.{name}": tensor for name, tensor in trainee.module.state_dict().items()}
+    kind = _kind(trainee.optimiser)
+    for index, state in trainee.optimiser.state_dict()["state"].items():
+        tensors |= {f"{kind}.{index}.{k}": torch.as_tensor(v) for k, v in state.items() if v is not None}
+    if best is not None:
+        tensors |= {f"best.{name}": tensor for name, tensor in best.items()}
+    return tensors
+
+
+def _restore(tensors: dict[str, Tensor], trainee: Trainee) -> dict[str, Tensor]:
+    """Undo :func:`_flatten`; returns the best weights so far (empty before the first commit)."""
+    if not tensors:
+        return {}
+    kind = _kind(trainee.optimiser)
+    groups: dict[str, dict[str, Tensor]] = {"model": {}, kind: {}, "best": {}}
+    for name, tensor in tensors.items():
+        group, _, rest = name.partition(".")
+        groups[group][rest] = tensor
+    trainee.module.load_state_dict(groups["model"])
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in groups[kind].items():
+        index, _, key = name.partition(".")
+        state.setdefault(int(index), {})[key] = tensor
+    trainee.optimiser.load_state_dict({"state": state, "param_groups": trainee.optimiser.state_dict()["param_groups"]})
+    return groups["best"] or trainee.weights()
+
+
+def _kind(optimiser: torch.optim.Optimizer) -> str:
+    return type(optimiser).__name__.lower()

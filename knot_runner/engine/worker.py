@@ -14,9 +14,8 @@ from multiprocessing.reduction import ForkingPickler
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.hardware import prepare_device
-from knot_runner.engine.loop import Place
+from knot_runner.engine.loop import Place, ProgressCallback, run_one
 from knot_runner.engine.requests import StageRequest
-from knot_runner.engine.stages import ProgressCallback, run_one
 from knot_runner.util.errors import DivergedError, UserError
 from knot_runner.util.files import BusyError
 from knot_runner.util.workers import Handler, Send, WorkerProcess

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Protocol
 
+from knot_runner.engine.loop import BUSY, RETRY, ProgressCallback, StageKey
 from knot_runner.engine.requests import StageRequest, Train, request_title
-from knot_runner.engine.stages import BUSY, RETRY, ProgressCallback, StageKey
 from knot_runner.engine.worker import Event
 from knot_runner.util.files import BusyError
 from knot_runner.util.processes import Ended

@@ -14,8 +14,8 @@ from knot_runner.config.settings import DistilSettings, StageSettings
 from knot_runner.config.strict import digest
 from knot_runner.data.shared import SharedTasks
 from knot_runner.data.tasks import PartyTask
+from knot_runner.engine.loop import key_of
 from knot_runner.engine.requests import Predict, Ref, StageRequest, request_title
-from knot_runner.engine.stages import key_of
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.estimate.child import context_apart
 from knot_runner.estimate.pieces import (

@@ -17,8 +17,9 @@ from torch import Tensor
 from knot_runner.config.settings import FederatedTraining, Labels, TrainingSettings
 from knot_runner.config.strict import digest
 from knot_runner.engine.examples import Augment
-from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining
 from knot_runner.engine.federated.flat import FlatLayout
+from knot_runner.engine.federated.recipe import Recipe
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.requests import StoredPart, Train
 from knot_runner.engine.seeds import generator

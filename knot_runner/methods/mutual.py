@@ -18,12 +18,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from knot_runner.config.settings import MutualSettings, StageSettings, build
-from knot_runner.engine.epochs import Trainee, copy_weights, make_optimiser, train_epochs
 from knot_runner.engine.examples import Augment, InputBatch, batch_count
 from knot_runner.engine.loop import Place, Report, stored_examples, stored_model
 from knot_runner.engine.requests import OwnRequest, Ref, StageRequest, StoredPart, ref_of
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Artefact
+from knot_runner.engine.training import Trainee, copy_weights, make_optimiser, train_epochs
 from knot_runner.methods.contract import Method
 from knot_runner.methods.distil.learner import valid_f1
 from knot_runner.methods.distil.requests import PickStudent
@@ -140,7 +140,7 @@ class TrainParties(OwnRequest):
 
     def carry_out(self, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The weights kept, of the epoch with the highest mean macro-F1 of the parties on their own valid parts (or the
-        last), and the facts of :func:`knot_runner.engine.epochs.train_epochs`. Raises :class:`DivergedError`."""
+        last), and the facts of :func:`knot_runner.engine.training.train_epochs`. Raises :class:`DivergedError`."""
         together = _Together(self, place, report)
         trainee = Trainee(
             together.models,

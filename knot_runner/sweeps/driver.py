@@ -15,9 +15,9 @@ from typing import Any
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.settings import Settings
 from knot_runner.data.shared import SharedTasks
-from knot_runner.engine.federated.shared.engines import EnginePool
+from knot_runner.engine.execute import ExecutorPool
+from knot_runner.engine.federated.engine_pool import EnginePool
 from knot_runner.engine.hardware import choose_device
-from knot_runner.engine.shared_executor import ExecutorPool
 from knot_runner.pipelines.context import Services
 from knot_runner.sweeps.job import carry_out
 from knot_runner.sweeps.plan import Plan, read_plan

@@ -5,9 +5,9 @@ import random
 import pytest
 import torch
 
-from knot_runner.engine import commit_parts
+from knot_runner.engine import tensor_file
 from knot_runner.engine.commit import Checkpoint
-from knot_runner.engine.commit_parts import DoesNotMatch
+from knot_runner.engine.tensor_file import DoesNotMatch
 from knot_runner.records import ROUNDS_FILE, clear_states, write_result
 from knot_runner.sweeps import leftovers
 from tests import test_failing_disk as failing
@@ -20,7 +20,7 @@ TWO = 2 * 4 * SIZE
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    monkeypatch.setattr(commit_parts, "PART_BYTES", TWO)
+    monkeypatch.setattr(tensor_file, "PART_BYTES", TWO)
 
 
 def rounds(checkpoint, state, first, last, written=None, clients=12, drawn=3):
@@ -106,7 +106,7 @@ def test_names_that_are_gone_do_not_come_back(tmp_path):
 
 def test_small_states_and_those_that_do_not_share_have_no_parts(tmp_path, monkeypatch):
     rounds(Checkpoint(tmp_path / "alone"), {}, 0, 6)
-    monkeypatch.setattr(commit_parts, "PART_BYTES", 1 << 23)
+    monkeypatch.setattr(tensor_file, "PART_BYTES", 1 << 23)
     rounds(Checkpoint(tmp_path / "small", share=True), {}, 0, 6)
     for name in ("alone", "small"):
         assert not parts_of(tmp_path / name)
@@ -161,7 +161,7 @@ def test_a_finished_run_keeps_and_seals_no_parts(tmp_path):
 
 def test_another_file_in_place_of_a_part_does_not_match(tmp_path):
     with pytest.raises(DoesNotMatch, match=r"state-part-0.safetensors: is gone"):
-        commit_parts.StateParts(tmp_path).load([{"file": "state-part-0.safetensors", "sha256": "", "names": []}])
+        tensor_file.StateParts(tmp_path).load([{"file": "state-part-0.safetensors", "sha256": "", "names": []}])
 
 
 SCAFFOLD = ("method=scaffold", "training.momentum=0", "training.rounds=2", "training.epochs=1")
@@ -169,9 +169,9 @@ SCAFFOLD = ("method=scaffold", "training.momentum=0", "training.rounds=2", "trai
 
 def test_scaffold_with_parts_comes_out_the_same_whatever_call_fails(tmp_path, monkeypatch):
     """A control variate of each client, which rounds settle: 4.6 kB each."""
-    monkeypatch.setattr(commit_parts, "PART_BYTES", 1 << 62)
+    monkeypatch.setattr(tensor_file, "PART_BYTES", 1 << 62)
     failing.once(tmp_path / "whole", SCAFFOLD)
-    monkeypatch.setattr(commit_parts, "PART_BYTES", 4000)
+    monkeypatch.setattr(tensor_file, "PART_BYTES", 4000)
     disk = Disk(tmp_path / "parts")
     failing.once(tmp_path / "parts", SCAFFOLD, disk)
     wanted = failing.records(tmp_path / "whole")

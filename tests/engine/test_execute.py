@@ -13,8 +13,8 @@ from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine import execute
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.hardware import worker_count
+from knot_runner.engine.loop import key_of, run_one
 from knot_runner.engine.requests import Predict
-from knot_runner.engine.stages import key_of, run_one
 from knot_runner.engine.store import Store
 from knot_runner.engine.worker import Event
 from tests.engine.test_loop import put_texts

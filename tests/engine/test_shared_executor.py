@@ -10,13 +10,11 @@ import torch
 
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings import HardwareSettings, StageSettings
-from knot_runner.engine import shared_executor
-from knot_runner.engine.execute import Executor
-from knot_runner.engine.loop import Place
+from knot_runner.engine import execute
+from knot_runner.engine.execute import Executor, ExecutorPool
+from knot_runner.engine.loop import Place, key_of
 from knot_runner.engine.objectives import cross_entropy
 from knot_runner.engine.requests import Objective, Predict, StoredPart, Train
-from knot_runner.engine.shared_executor import ExecutorPool
-from knot_runner.engine.stages import key_of
 from knot_runner.engine.store import Store
 from knot_runner.models.network import Network
 from knot_runner.util.errors import DivergedError
@@ -192,7 +190,7 @@ def test_on_a_gpu_the_driver_trains_one_request_at_a_time(store, tmp_path, monke
         store.put(*key_of(request), {"w": torch.zeros(1)}, {"title": "", "seconds": 0.0})
         now.pop()
 
-    monkeypatch.setattr(shared_executor, "run_one", run_one)
+    monkeypatch.setattr(execute, "run_one", run_one)
     pool = ExecutorPool()
     gpus = [dataclasses.replace(ONE, name=name) for name in ("first", "second")]
     executors = [pool.executor(store, gpu, None, [], nothing) for gpu in (*gpus, gpus[0])]

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from knot_runner.config.settings import StageSettings
-from knot_runner.engine import loop, stages
+from knot_runner.engine import loop
+from knot_runner.engine.loop import key_of, missing_of, run_each, run_one
 from knot_runner.engine.objectives import cross_entropy
 from knot_runner.engine.requests import Objective, Predict, StoredPart, Train
-from knot_runner.engine.stages import key_of, missing_of, run_each, run_one
 from knot_runner.engine.store import Store
 from knot_runner.models.network import Network
 from knot_runner.util.files import BusyError
@@ -63,7 +63,7 @@ def test_a_busy_one_is_said_so_at_once(place, parties):
 
 
 def test_busy_ones_come_last(place, parties, monkeypatch):
-    monkeypatch.setattr(stages, "RETRY", 0.001)
+    monkeypatch.setattr(loop, "RETRY", 0.001)
     finished, said = [], []
     with contextlib.ExitStack() as held:
         held.enter_context(place.store.lock(*key_of(parties[0])))
@@ -89,8 +89,8 @@ def test_it_waits_where_all_that_is_left_is_busy(place, parties, monkeypatch):
         if request.party != "B" and tries[request.party] <= 3:
             raise BusyError("lock")
 
-    monkeypatch.setattr(stages, "run_one", try_one)
-    monkeypatch.setattr(stages.time, "sleep", lambda seconds: waits.append((seconds, tries["A"], tries["C"])))
+    monkeypatch.setattr(loop, "run_one", try_one)
+    monkeypatch.setattr(loop.time, "sleep", lambda seconds: waits.append((seconds, tries["A"], tries["C"])))
     run_each(parties, place, nothing)
     assert tries == {"A": 4, "B": 1, "C": 4}
-    assert waits == [(stages.RETRY, *tried) for tried in ((2, 1), (2, 2), (3, 2), (3, 3))]
+    assert waits == [(loop.RETRY, *tried) for tried in ((2, 1), (2, 2), (3, 2), (3, 3))]

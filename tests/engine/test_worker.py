@@ -6,8 +6,7 @@ import signal
 import pytest
 import torch
 
-from knot_runner.engine.loop import Place
-from knot_runner.engine.stages import key_of
+from knot_runner.engine.loop import Place, key_of
 from knot_runner.engine.worker import Event, prepare_stages
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import BusyError

@@ -1,4 +1,4 @@
-"""The engine named in ``hardware``, without fallback."""
+"""The engine named in ``hardware``, without fallback; for clients of several architectures one per network."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 
 from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.examples import ClientData
-from knot_runner.engine.federated.cohort import Engine, silent
-from knot_runner.engine.federated.per_network import PerNetwork
+from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained, silent
 from knot_runner.engine.hardware import prepare_device
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
@@ -102,3 +102,37 @@ def _in_process(
     from knot_runner.engine.federated.loop import Loop
 
     return Loop(network, data, test, device, dtype)
+
+
+class PerNetwork:
+    """``engines``, one of each network, in this process; requests of network k go to the k-th. They compute one after
+    another, on one device and the same data. (The lean engine's workers train any network themselves.)"""
+
+    def __init__(self, engines: Sequence[Engine]) -> None:
+        self.name, self.device = engines[0].name, engines[0].device
+        self._engines = engines
+
+    def train(self, cohort: list[LocalTraining]) -> list[Trained]:
+        """See :class:`Engine`."""
+        return self._by_network(cohort, lambda engine, own: engine.train(own))
+
+    def logits(self, requests: list[Inference]) -> list[Tensor]:
+        """See :class:`Engine`."""
+        return self._by_network(requests, lambda engine, own: engine.logits(own))
+
+    def close(self) -> None:
+        """See :class:`Engine`."""
+        for engine in self._engines:
+            engine.close()
+
+    def _by_network(
+        self, requests: list[LocalTraining] | list[Inference], compute: Callable[[Engine, list], list]
+    ) -> list[Trained] | list[Tensor]:
+        """Runs ``compute`` on each engine's requests; returns the results in the order of all requests."""
+        found = [None] * len(requests)
+        for number, engine in enumerate(self._engines):
+            places = [place for place, request in enumerate(requests) if request.network == number]
+            results = compute(engine, [requests[place] for place in places]) if places else []
+            for place, result in zip(places, results, strict=True):
+                found[place] = result
+        return found

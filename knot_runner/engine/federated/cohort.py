@@ -6,15 +6,17 @@ engine: a round has thousands, each is executed once, and none is stored.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from knot_runner.engine.examples import Augment
-from knot_runner.engine.federated.local_program import LocalProgram
-from knot_runner.engine.objectives import Objective
+from knot_runner.engine.examples import ClientExamples, InputBatch
+from knot_runner.engine.federated.flat import FlatLayout
+from knot_runner.engine.federated.recipe import Course, Recipe
+from knot_runner.engine.objectives import LossRows, Objective, SampleLoss
 
 #: Examples per inference request: fixed, so that logits do not depend on the number of workers.
 INFERENCE_ROWS = 512
@@ -35,38 +37,57 @@ class ClientModel:
 
 
 @dataclass(frozen=True)
-class Phase:
-    """A number of epochs over the client's rows that train all parameters, the head alone, or all but the head."""
+class LocalResult:
+    """The result of local training beside the module's weights: mean loss over all steps, optimiser steps, and a
+    program's further results, name -> tensor of any shape."""
 
-    epochs: int
-    trains: Literal["all", "head", "body"] = "all"
+    loss: float
+    steps: int
+    kept: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How a client trains: ``optimiser`` on mean_i loss_i + (proximal / 2) || w - w_start ||^2, by its objective.
+class LocalWork:
+    """Inputs of a program.
 
-    It is what a method makes of settings for one client and one round (a rate from a temperature, phases, a pull to the
-    start) and is kept nowhere. A stage's :class:`~knot_runner.config.settings.StageSettings` are what a user writes, as
-    they stand in the stage's key: the two share optimiser, rate, batch and decay, and nothing around them.
+    ``model``: the module, with the request's weights and buffers; its final state is the client's result. ``examples``:
+    the client's; ``tensors``: the program's, on the module's device.
+    """
 
-    ``cosine``: the rate of step t of T is lr (1 + cos(pi t / T)) / 2, T being the maximum number of steps. ``check``,
-    ``patience``: of a request with held-out rows (:class:`LocalTraining`)."""
+    request: LocalTraining
+    model: nn.Module
+    layout: FlatLayout
+    examples: ClientExamples
+    tensors: dict[str, Tensor]
+    #: rows [n] of the training examples -> these examples
+    select: Callable[[Tensor], ClientExamples]
+    #: the rows and the loss of the request's objective, with ``start_logits`` of the module as it is now
+    objective: Callable[[], tuple[LossRows, SampleLoss]]
+    #: all epochs of the recipe, in the batches that the request has without a program, too
+    batches: Callable[[], Iterator[InputBatch]]
+    #: a fresh optimiser of all parameters of a module, by the recipe
+    optimiser: Callable[[nn.Module], torch.optim.Optimizer]
+    #: put a module into the mode that the recipe trains in
+    train_mode: Callable[[nn.Module], None]
+    #: the schedule of optimisers over the recipe's steps
+    course: Callable[[Iterable[torch.optim.Optimizer]], Course]
+    #: the recipe's steps from what the module holds now, as without a program: (mean loss, steps)
+    train: Callable[[], tuple[float, int]]
 
-    phases: tuple[Phase, ...]
-    batch: int
-    drop_last: bool
-    lr: float
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    decay_biases: bool = True
-    proximal: float = 0.0
-    frozen_statistics: bool = False
-    augment: Augment = "none"
-    optimiser: Literal["sgd", "adamw"] = "sgd"
-    cosine: bool = False
-    check: int = 0
-    patience: int = 0
+
+@dataclass(frozen=True)
+class LocalProgram:
+    """A replacement for the recipe's steps: ``run(settings, work)``.
+
+    ``settings``: plain data; ``tensors``: its inputs beside the request's, name -> tensor of any shape; ``further``:
+    epochs beside those of the recipe, for counting costs. Worker processes find ``run`` by its module and name, so it
+    stands at the top of a module of the package or of a plug-in.
+    """
+
+    run: Callable[[dict[str, Any], LocalWork], LocalResult]
+    settings: dict[str, Any] = field(default_factory=dict)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    further: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,15 @@ from torch import Tensor, nn
 
 from knot_runner.engine.examples import ClientData, ClientExamples, InputBatch
 from knot_runner.engine.federated import flat, local
-from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference, LocalTraining, Recipe, Trained
-from knot_runner.engine.federated.course import Course
-from knot_runner.engine.federated.local_program import LocalResult, LocalWork
+from knot_runner.engine.federated.cohort import (
+    INFERENCE_ROWS,
+    Inference,
+    LocalResult,
+    LocalTraining,
+    LocalWork,
+    Trained,
+)
+from knot_runner.engine.federated.recipe import Course, Recipe
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
 from knot_runner.engine.seeds import keyed, seeded
 from knot_runner.engine.training import cut_rows, forward_all, train_batches

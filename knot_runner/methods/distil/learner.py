@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 from knot_runner import metrics
 from knot_runner.config.settings import build
-from knot_runner.engine.epochs import copy_weights
 from knot_runner.engine.examples import ClientExamples, ImageExamples
 from knot_runner.engine.loop import EVALUATION_BATCH, Place, stored_model
 from knot_runner.engine.requests import Ref
-from knot_runner.engine.training import forward_all
+from knot_runner.engine.training import copy_weights, forward_all
 from knot_runner.methods.distil.term import TERMS, NetworkOutputs, TermBatch, TermInputs, TermLoss
 from knot_runner.models.network import Network
 from knot_runner.models.taps import check_taps, default_taps, read_taps

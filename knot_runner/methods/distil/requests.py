@@ -9,10 +9,10 @@ from typing import Any, Literal
 from torch import Tensor
 
 from knot_runner.config.settings import StageSettings
-from knot_runner.engine.epochs import Trainee, make_optimiser, train_epochs
 from knot_runner.engine.examples import Augment
 from knot_runner.engine.loop import Place, Report
 from knot_runner.engine.requests import OwnRequest, Ref, StoredPart
+from knot_runner.engine.training import Trainee, make_optimiser, train_epochs
 from knot_runner.methods.distil.students import Students
 from knot_runner.models.network import Network
 
@@ -48,7 +48,7 @@ class TrainStudents(OwnRequest):
     start: Ref | None = None
 
     def carry_out(self, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The weights kept, and facts: those of :func:`knot_runner.engine.epochs.train_epochs`, and ``terms``, the
+        """The weights kept, and facts: those of :func:`knot_runner.engine.training.train_epochs`, and ``terms``, the
         weight of each and its first ratio to the cross-entropy. Raises :class:`DivergedError`, and :class:`UserError`
         for terms that do not fit the networks."""
         students = Students(self, place, report)

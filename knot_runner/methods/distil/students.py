@@ -16,10 +16,10 @@ from knot_runner.config.settings.methods.distil import (
     MutualSchedule,
     SnapshotSchedule,
 )
-from knot_runner.engine.epochs import copy_weights
 from knot_runner.engine.examples import InputBatch, batch_count
 from knot_runner.engine.loop import Place, Report, initial_model, stored_examples
 from knot_runner.engine.seeds import generator, keyed
+from knot_runner.engine.training import copy_weights
 from knot_runner.methods.distil.learner import (
     FIRST_BATCHES,
     SHOWN,

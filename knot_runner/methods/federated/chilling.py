@@ -12,7 +12,8 @@ from dataclasses import asdict
 import torch
 
 from knot_runner.config.settings import FederatedSettings, Schedule
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
+from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.federation import Federation

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from knot_runner.config.settings import FederatedSettings
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Trained
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
+from knot_runner.engine.federated.recipe import Phase
 from knot_runner.methods.contract import Exchange, Method
 from knot_runner.methods.federated import averaging, chilling
 from knot_runner.methods.federated.own_models import kept_model, kept_models

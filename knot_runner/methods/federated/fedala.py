@@ -19,8 +19,14 @@ from torch import Tensor
 
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
-from knot_runner.engine.federated.local_program import LocalProgram, LocalResult, LocalWork
+from knot_runner.engine.federated.cohort import (
+    ClientModel,
+    LocalProgram,
+    LocalResult,
+    LocalTraining,
+    LocalWork,
+    Trained,
+)
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.training import cut_rows
 from knot_runner.methods.contract import Method

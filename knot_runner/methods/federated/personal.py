@@ -12,7 +12,8 @@ import dataclasses
 from typing import Any
 
 from knot_runner.config.settings import FederatedSettings
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Trained
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
+from knot_runner.engine.federated.recipe import Phase
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.chilling import local_request

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings import FederatedSettings, ServerDistillation
-from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Phase, Recipe, Trained
+from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained
+from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import Exchange

@@ -20,8 +20,7 @@ from knot_runner.config.settings.methods.terms import require_batch
 from knot_runner.config.settings.tasks.images import UNLABELLED
 from knot_runner.engine.examples import batch_count
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import Trained
-from knot_runner.engine.federated.local_program import LocalProgram, LocalResult, LocalWork
+from knot_runner.engine.federated.cohort import LocalProgram, LocalResult, LocalWork, Trained
 from knot_runner.engine.seeds import generator, seeded
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.distil.learner import (

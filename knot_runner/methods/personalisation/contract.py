@@ -11,7 +11,8 @@ from typing import Any, Literal
 from torch import Tensor
 
 from knot_runner.config.settings import FederatedSettings, LocalSettings
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
+from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import chilling
 from knot_runner.methods.federation import FederatedState, Federation

@@ -15,8 +15,9 @@ from torch.func import functional_call, grad, vmap
 from knot_runner.config.settings import ProbeSettings, Settings
 from knot_runner.engine.examples import ImageData, normalised
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
 from knot_runner.engine.federated.loop import Loop
+from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.models.network import Network, build_network
 from knot_runner.util.errors import UserError
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from knot_runner.engine.loop import key_of
 from knot_runner.engine.requests import Predict, Ref, StageRequest, ref_of, request_title
-from knot_runner.engine.stages import key_of
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import Federation

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from knot_runner.engine.federated.lean.passes.foreground import RARE, Foreground
+from knot_runner.engine.federated.lean.dense import RARE, Foreground
 
 DRAWS = torch.Generator().manual_seed(3)
 

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from knot_runner.config.settings import MlpSettings
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
+from knot_runner.engine.federated.lean import stems
 from knot_runner.engine.federated.lean.client import ManualBackward
-from knot_runner.engine.federated.lean.passes import gram as lean_gram
+from knot_runner.engine.federated.lean.stems import Gram
 from knot_runner.engine.federated.loop import Loop
+from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.objectives import Objective, cross_entropy
 from knot_runner.models.network import Network
 from tests.engine.federated.cases import CLASSES, GREY, images
@@ -51,14 +53,14 @@ def test_in_float32_it_is_as_near_to_float64_as_the_ordinary_way():
 
 
 def test_it_pays_for_several_epochs_over_few_images():
-    assert lean_gram.is_cheaper(220, 784, 200, 10)
-    assert not lean_gram.is_cheaper(220, 784, 200, 1)
-    assert not lean_gram.is_cheaper(2000, 784, 200, 10)
+    assert Gram.is_cheaper(220, 784, 200, 10)
+    assert not Gram.is_cheaper(220, 784, 200, 1)
+    assert not Gram.is_cheaper(2000, 784, 200, 10)
 
 
 def _always(share=float("inf")):
     """A context in which every layer takes this way (or, with ``share`` 0, none)."""
-    return mock.patch.object(lean_gram, "MIN_SAVING", share)
+    return mock.patch.object(stems, "MIN_SAVING", share)
 
 
 def _data():

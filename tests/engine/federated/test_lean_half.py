@@ -15,7 +15,7 @@ from knot_runner.engine.federated import choose
 from knot_runner.engine.federated.cohort import ClientModel, Inference
 from knot_runner.engine.federated.lean import half
 from knot_runner.engine.federated.lean.engine import Lean
-from knot_runner.engine.federated.lean.passes.half import HalfConvs, HalfDense
+from knot_runner.engine.federated.lean.half import HalfConvs, HalfDense
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.util.errors import UserError
 from tests.engine.federated.cases import GREY, LINEAR, MODELS, RECIPES, cohort, images, lean_engine

@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knot_runner.engine.federated.lean.passes.dense import LARGE, Dense, affine, by_onednn
-from knot_runner.engine.federated.lean.passes.stems import Convs
+from knot_runner.engine.federated.lean.dense import LARGE, Dense, affine, by_onednn
+from knot_runner.engine.federated.lean.stems import Convs
 
 
 def assert_gradients_of_autograd(kind, side, kernels, paddings, channels, count):

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knot_runner.engine.federated.cohort import ROWS_OF_MANY
-from knot_runner.engine.federated.lean.memory import SharedData
 from knot_runner.engine.federated.lean.pool import SlotAllocator
-from knot_runner.engine.federated.lean.worker import Slots
+from knot_runner.engine.federated.lean.worker import SharedData, Slots
 from knot_runner.util.shared_memory import ALIGNED
 from tests.engine.federated.cases import CLASSES, GREY, MODELS, images
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from knot_runner.engine.examples import augmented_images, normalised
 from knot_runner.engine.federated import local
-from knot_runner.engine.federated.cohort import ClientModel, Phase
+from knot_runner.engine.federated.cohort import ClientModel
+from knot_runner.engine.federated.recipe import Phase
 from knot_runner.engine.objectives import CrossEntropy, sample_temperatures
 from tests.engine.federated.cases import MODELS, PLAIN, Case, cohort, images
 

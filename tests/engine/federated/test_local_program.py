@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from knot_runner.engine.federated.cohort import Phase
+from knot_runner.engine.federated.cohort import LocalProgram, LocalResult
 from knot_runner.engine.federated.lean.engine import Lean
-from knot_runner.engine.federated.local_program import LocalProgram, LocalResult
 from knot_runner.engine.federated.loop import Loop
+from knot_runner.engine.federated.recipe import Phase
 from knot_runner.engine.federated.stacked.engine import Stacked
 from tests.engine.federated.cases import MODELS, RECIPES, cohort, images
 

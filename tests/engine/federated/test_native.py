@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from knot_runner.config.settings import MlpSettings
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
-from knot_runner.engine.federated.lean.passes.gram import is_cheaper
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
+from knot_runner.engine.federated.lean.stems import Gram
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.native.engine import Native
 from knot_runner.engine.federated.native.stem import PooledConvs
+from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
 from knot_runner.models.network import Network
 from tests.engine.federated.cases import MODELS, RECIPES, cohort, lean_engine
@@ -137,7 +138,7 @@ def test_inner_products_in_place_of_pixels_with_momentum_and_the_proximal_term(m
     """Each kind of phase has a velocity of its own, as separate optimisers have."""
     phases = Phase(3, "body"), Phase(2, "head"), Phase(4), Phase(2, "body")
     recipe = Recipe(phases, 8, False, 0.05, momentum, proximal=proximal)
-    assert is_cheaper(25, 81, 40, 9)
+    assert Gram.is_cheaper(25, 81, 40, 9)
     found, wanted = trained_by_both((9, 9), [40, 20], 5, 25, recipe)
     torch.testing.assert_close(found.weights, wanted.weights, rtol=1e-11, atol=1e-11)
     assert found.loss == pytest.approx(wanted.loss, rel=1e-11)

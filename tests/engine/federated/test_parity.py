@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from knot_runner.engine.federated import flat, local
-from knot_runner.engine.federated.cohort import ClientModel, Inference, Phase
+from knot_runner.engine.federated.cohort import ClientModel, Inference
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.native.engine import Native
+from knot_runner.engine.federated.recipe import Phase
 from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.engine.objectives import CrossEntropy
 from tests.engine.federated.cases import CLASSES, FAMILIES, LINEAR, MODELS, PLAIN, RECIPES, Case, cohort, images

@@ -14,8 +14,8 @@ from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, ClientModel, Inference
+from knot_runner.engine.federated.engine_pool import EnginePool
 from knot_runner.engine.federated.ray_engine import RayEngine
-from knot_runner.engine.federated.shared.engines import EnginePool
 from knot_runner.util.errors import UserError
 from knot_runner.util.processes import Ended
 from knot_runner.util.workers import WorkerDied

@@ -10,7 +10,7 @@ from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import ClientModel, Inference
-from knot_runner.engine.federated.shared.engines import EnginePool
+from knot_runner.engine.federated.engine_pool import EnginePool
 from tests.engine.federated.cases import FAMILIES, GREY, LINEAR, MODELS, RECIPES, cohort, images
 
 #: The largest neither first nor last, and one with running statistics.

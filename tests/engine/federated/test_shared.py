@@ -11,10 +11,11 @@ import torch
 
 from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ClientModel, Inference, Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, Inference
+from knot_runner.engine.federated.engine_pool import EnginePool
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.shared.engines import EnginePool
+from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.objectives import Objective, cross_entropy
 from knot_runner.util.errors import UserError
 from knot_runner.util.processes import Ended

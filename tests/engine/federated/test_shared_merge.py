@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from knot_runner.engine.federated import shared_engine
+from knot_runner.engine.federated.engine_pool import EnginePool
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.shared import batch as shared_batch
-from knot_runner.engine.federated.shared.batch import BatchedEngine, WaitingCohort, in_order
-from knot_runner.engine.federated.shared.engines import EnginePool
+from knot_runner.engine.federated.shared_engine import BatchedEngine, WaitingCohort, in_order
 from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.util.processes import Ended
 from tests.engine.federated.cases import RECIPES, cohort
@@ -36,7 +36,7 @@ def merged_sizes(monkeypatch):
 @pytest.fixture
 def patient(monkeypatch):
     """Runs that wait for all others, however long that takes."""
-    monkeypatch.setattr(shared_batch, "WAIT_SECONDS", (60.0, 60.0))
+    monkeypatch.setattr(shared_engine, "WAIT_SECONDS", (60.0, 60.0))
 
 
 def engines(pool, count, **changes):

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from knot_runner.engine.federated.cohort import Phase
 from knot_runner.engine.federated.loop import Loop
+from knot_runner.engine.federated.recipe import Phase
 from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.engine.federated.stacked.plan import chunks, structure_of
 from knot_runner.engine.objectives import Objective, cross_entropy

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from knot_runner.engine.federated.native.client import WinogradClient
-from knot_runner.engine.federated.native.engine import make_native_client
+from knot_runner.engine.federated.native.engine import WinogradClient, make_native_client
 from knot_runner.engine.federated.native.library import native_library
 from knot_runner.engine.federated.native.winograd import WinogradConv2d, use_winograd
 from tests.engine.federated.cases import FAMILIES, MODELS, images

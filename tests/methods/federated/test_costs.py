@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from knot_runner.config.settings import ApflSettings, FederatedSettings, LabelDistillation
-from knot_runner.engine.federated.cohort import Phase
 from knot_runner.engine.federated.flat import Field, FlatLayout
+from knot_runner.engine.federated.recipe import Phase
 from knot_runner.engine.flops import ExampleFlops
 from knot_runner.methods.contract import METHODS, Method, RoundWork, Traffic
 from knot_runner.methods.federated.costs import round_costs, training_flops

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from knot_runner.config.settings import Stragglers
-from knot_runner.engine.federated.cohort import Phase
+from knot_runner.engine.federated.recipe import Phase
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.chilling import stragglers

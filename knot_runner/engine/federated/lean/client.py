@@ -12,15 +12,13 @@ from torch import Tensor
 from knot_runner.config.settings import CnnSettings, MlpSettings
 from knot_runner.engine.examples import ClientData, ImageData, normalised
 from knot_runner.engine.federated import flat, local
-from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference, LocalTraining, Recipe, Trained
-from knot_runner.engine.federated.lean.passes import gram as lean_gram
-from knot_runner.engine.federated.lean.passes.dense import Dense, LayerPairs, WeightBias, affine, pairs
-from knot_runner.engine.federated.lean.passes.foreground import Foreground
-from knot_runner.engine.federated.lean.passes.loss import AutogradLoss, BatchLoss, TemperedLoss
-from knot_runner.engine.federated.lean.passes.network import LeanNetwork
-from knot_runner.engine.federated.lean.passes.sgd import Sgd
-from knot_runner.engine.federated.lean.passes.stems import Convs, Pixels, Stem
+from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference, LocalTraining, Trained
+from knot_runner.engine.federated.lean.dense import Dense, Foreground, LayerPairs, WeightBias, affine, pairs
+from knot_runner.engine.federated.lean.loss import AutogradLoss, BatchLoss, TemperedLoss
+from knot_runner.engine.federated.lean.network import LeanNetwork, Sgd
+from knot_runner.engine.federated.lean.stems import Convs, Gram, Pixels, Stem
 from knot_runner.engine.federated.loop import Loop
+from knot_runner.engine.federated.recipe import Recipe
 from knot_runner.engine.objectives import ObjectiveInputs, make_loss, tempered
 from knot_runner.models.network import Network
 
@@ -171,7 +169,7 @@ class ManualBackward:
         """The layers, with the stem that suits the recipe."""
         _, layers = pairs(sgd.weights, self._layout)
         stem = self._stem(request.recipe, sgd, images)
-        return LeanNetwork(stem, Dense(layers[1:] if isinstance(stem, lean_gram.Gram) else layers), sgd, self._layout)
+        return LeanNetwork(stem, Dense(layers[1:] if isinstance(stem, Gram) else layers), sgd, self._layout)
 
     def _stem(self, recipe: Recipe, sgd: Sgd, images: Tensor) -> Stem:
         spec, (convs, layers) = self._network.spec, pairs(sgd.weights, self._layout)
@@ -180,8 +178,8 @@ class ManualBackward:
         outputs, pixels = layers[0][0].shape
         epochs = sum(phase.epochs for phase in recipe.phases if phase.trains != "head")
         unchanging = sgd.plain and recipe.augment == "none" and len(layers) > 1
-        if unchanging and lean_gram.is_cheaper(len(images), pixels, outputs, epochs):
-            return lean_gram.Gram(layers[0], images)
+        if unchanging and Gram.is_cheaper(len(images), pixels, outputs, epochs):
+            return Gram(layers[0], images)
         return Pixels(images)
 
     def _convolutions(self, layers: list[WeightBias], paddings: list[int], images: Tensor) -> Stem:

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from knot_runner.engine.examples import ClientData
 from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained, silent
-from knot_runner.engine.federated.dealing import EngineRequest, Result, infer_in_pieces, train_longest_first
 from knot_runner.engine.federated.lean.client import MakeClient, make_client
-from knot_runner.engine.federated.lean.memory import SharedData
 from knot_runner.engine.federated.lean.pool import LeanPool
+from knot_runner.engine.federated.lean.worker import SharedData
+from knot_runner.engine.federated.local import EngineRequest, Result, infer_in_pieces, train_longest_first
 from knot_runner.models.network import Network
 
 

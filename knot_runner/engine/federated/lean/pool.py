@@ -10,10 +10,17 @@ from dataclasses import dataclass, field
 import torch
 
 from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
-from knot_runner.engine.federated.dealing import EngineRequest, Result
 from knot_runner.engine.federated.lean.client import MakeClient
-from knot_runner.engine.federated.lean.memory import SharedData, SlotAllocator, Slots
-from knot_runner.engine.federated.lean.worker import Measures, Order, pack, prepare_client
+from knot_runner.engine.federated.lean.worker import (
+    Measures,
+    Order,
+    SharedData,
+    SlotAllocator,
+    Slots,
+    pack,
+    prepare_client,
+)
+from knot_runner.engine.federated.local import EngineRequest, Result
 from knot_runner.models.network import Network
 from knot_runner.util.processes import Ended
 from knot_runner.util.workers import WorkerDied, WorkerProcess

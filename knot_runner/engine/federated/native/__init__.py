@@ -1,6 +1,6 @@
 """``hardware.engine=native``: the lean engine with passes in C++, compiled once for the machine.
 
-Open ``client.py`` first: which work the compiled passes do. ``perceptron.cpp``: an epoch of an MLP, by ``dense.h``;
+Open ``engine.py`` first: which work the compiled passes do. ``perceptron.cpp``: an epoch of an MLP, by ``dense.h``;
 ``pooled_convolution.cpp``: pooling and the gradients of a CNN's convolutions; ``winograd.cpp``: 3x3 convolutions of
 ResNets, wide ResNets and VGGs; ``library.py`` compiles and loads them.
 """

@@ -1,18 +1,51 @@
-"""``hardware.engine=native``: the lean engine whose clients have compiled passes."""
+"""``hardware.engine=native``: the lean engine, with compiled passes where they do the work of its clients."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from knot_runner.config.settings import CnnSettings, MlpSettings, ResnetSettings, VggSettings, WrnSettings
-from knot_runner.engine.examples import ClientData
-from knot_runner.engine.federated.lean.client import TrainingClient, make_client
+from knot_runner.engine.examples import ClientData, normalised
+from knot_runner.engine.federated.cohort import LocalTraining
+from knot_runner.engine.federated.lean.client import AutogradClient, ManualBackward, TrainingClient, make_client
+from knot_runner.engine.federated.lean.dense import WeightBias
 from knot_runner.engine.federated.lean.engine import Lean
-from knot_runner.engine.federated.native.client import NativeBackward, WinogradClient
+from knot_runner.engine.federated.lean.stems import Stem
 from knot_runner.engine.federated.native.library import native_library
+from knot_runner.engine.federated.native.perceptron import Perceptron
+from knot_runner.engine.federated.native.stem import PooledConvs
+from knot_runner.engine.federated.native.winograd import use_winograd
+from knot_runner.engine.objectives import tempered
 from knot_runner.models.network import Network
+
+
+class NativeBackward(ManualBackward):
+    """Compiled: of a CNN, pooling and the convolutions' gradients, under any objective; of an MLP, whole epochs of
+    cross-entropy at one temperature on logits. Everything else is as in the lean engine."""
+
+    def _train(self, request: LocalTraining, weights: Tensor) -> tuple[float, int]:
+        options = tempered(request.objective)
+        spec = self._network.spec
+        if not isinstance(spec, MlpSettings) or spec.output != "logits":
+            return super()._train(request, weights)
+        if options is None or options.hard_temperature is not None:
+            return super()._train(request, weights)
+        images, labels = normalised(self._data, request.rows, self._dtype), self._data.labels[request.rows]
+        return Perceptron(request, self._layout, weights, images, labels, options.temperature).train()
+
+    def _convolutions(self, layers: list[WeightBias], paddings: list[int], images: Tensor) -> Stem:
+        return PooledConvs(layers, paddings, images)
+
+
+class WinogradClient(AutogradClient):
+    """A client of the plain loop whose 3x3 convolutions are compiled."""
+
+    def __init__(self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> None:
+        super().__init__(network, data, test, dtype)
+        use_winograd(self._loop.model, dtype)
 
 
 class Native(Lean):

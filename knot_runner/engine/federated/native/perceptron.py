@@ -11,9 +11,9 @@ from torch import Tensor
 from knot_runner.engine.examples import augmented_images
 from knot_runner.engine.federated import flat, local
 from knot_runner.engine.federated.cohort import LocalTraining
-from knot_runner.engine.federated.lean.passes import gram
-from knot_runner.engine.federated.lean.passes.dense import WeightBias, pairs
-from knot_runner.engine.federated.lean.passes.sgd import Sgd
+from knot_runner.engine.federated.lean.dense import WeightBias, pairs
+from knot_runner.engine.federated.lean.network import Sgd
+from knot_runner.engine.federated.lean.stems import Gram
 from knot_runner.engine.federated.native.library import OVERREAD, address, native_library
 
 
@@ -56,7 +56,7 @@ class Perceptron:
         self._library = native_library(weights.dtype)
         self._sgd = Sgd(recipe, layout, weights, request.control)
         self._layers = pairs(weights, layout)[1]
-        self._gram = gram.Gram(self._layers[0], images) if self._gram_pays() else None
+        self._gram = Gram(self._layers[0], images) if self._gram_pays() else None
         self._gram_velocities: dict[str, Tensor] = {}
         self._pixels = _with_slack(images) if self._gram is None else images.flatten(1)  # which an epoch does not read
         decay = recipe.weight_decay + recipe.proximal
@@ -78,7 +78,7 @@ class Perceptron:
         return total / max(steps, 1), steps
 
     def _gram_pays(self) -> bool:
-        """Whether the first layer is multiplied by the images' inner products (:mod:`..lean.passes.gram`).
+        """Whether the first layer is multiplied by the images' inner products (:class:`Gram`).
 
         Momentum and the proximal term leave W - W0 in the span of the images; weight decay and control variates do not.
         """
@@ -86,7 +86,7 @@ class Perceptron:
         epochs = sum(phase.epochs for phase in recipe.phases if phase.trains != "head")
         in_span = not recipe.weight_decay and self._request.control is None
         unchanging = in_span and recipe.augment == "none" and len(self._layers) > 1
-        return unchanging and gram.is_cheaper(len(self._images), pixels, outputs, epochs)
+        return unchanging and Gram.is_cheaper(len(self._images), pixels, outputs, epochs)
 
     def _epoch(self, trains: str, order: Tensor, pixels: Tensor, labels: Tensor) -> float:
         """Train on the batches of ``order``; returns the sum of their mean losses."""

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from knot_runner.engine.examples import augmented_images
-from knot_runner.engine.federated.lean.passes.dense import WeightBias
+from knot_runner.engine.federated.lean.dense import WeightBias
 from knot_runner.engine.federated.native.library import OVERREAD, address, native_library
 
 
@@ -42,7 +42,7 @@ class _Buffers:
 
 
 class PooledConvs:
-    """Convolutions, 2x2 max-pooling, ReLU (:class:`~knot_runner.engine.federated.lean.passes.stems.Stem`), channels
+    """Convolutions, 2x2 max-pooling, ReLU (:class:`~knot_runner.engine.federated.lean.stems.Stem`), channels
     last in memory, every input within its padding, so that a filter's row lies in one piece.
 
     ``layers``: (weight [C, I, K, K], bias [C]) of each; ``paddings`` of each; ``images`` [n, C, H, W].

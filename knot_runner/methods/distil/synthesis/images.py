@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from knot_runner.config.settings.methods.distil import GeneratorSynthesis, RecordsSynthesis, StatisticsSynthesis
-from knot_runner.engine.epochs import copy_weights
 from knot_runner.engine.seeds import generator, keyed
+from knot_runner.engine.training import copy_weights
 from knot_runner.methods.distil.learner import OutputReader
 from knot_runner.methods.distil.synthesis.records import LOGITS, sampled_activations, scales_of, tap_names_of
 from knot_runner.methods.distil.term import NetworkOutputs

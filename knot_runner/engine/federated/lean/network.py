@@ -1,16 +1,54 @@
-"""SGD of the lean engine on flat vectors, arranged so that gradients are added where they belong and never stored."""
+"""One training step of the lean engine: forward, backward, and SGD in place on flat vectors."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import Recipe
+from knot_runner.engine.federated.lean.dense import Dense, pairs
+from knot_runner.engine.federated.lean.loss import BatchLoss
+from knot_runner.engine.federated.lean.stems import Stem
+from knot_runner.engine.federated.recipe import Recipe
+
+
+class LeanNetwork:
+    """A stem, the dense layers after it, and the optimiser of their common flat weights."""
+
+    def __init__(self, stem: Stem, dense: Dense, sgd: Sgd, layout: flat.FlatLayout) -> None:
+        self.stem, self._dense, self._sgd, self._layout = stem, dense, sgd, layout
+        self._trains, self._through = "all", stem.learns
+
+    def begin(self, trains: str) -> None:
+        """Train ``all``, the ``head`` or the ``body`` from here on."""
+        self._trains, self._through = trains, self.stem.learns and trains != "head"
+        convs, layers = pairs(self._sgd.target(trains), self._layout)
+        self.stem.set_targets(convs)
+        self._dense.set_targets(layers[-len(self._dense.layers) :], trains)
+
+    def step(self, x: Any, loss: BatchLoss, number: int) -> None:
+        """One step on batch ``number`` of the block that ``loss`` and the stem's ``x`` come from.
+
+        All gradients are computed before any weight changes, as each layer's needs the weights above it.
+        """
+        logits = self._dense.forward(self.stem.forward(x), loss.scale)
+        gradient, factor = loss.gradient(logits, number)
+        features = self._dense.backward(gradient, self._through)
+        if features is not None:
+            self.stem.backward(features)
+        self._sgd.prepare(self._trains)
+        self._dense.accumulate(self._sgd.alpha * factor)
+        if features is not None:
+            self.stem.accumulate(self._sgd.alpha * factor)
+        self._sgd.finish(self._trains)
 
 
 class Sgd:
     """w <- w - lr (g + rate w - pull), rate = weight decay + mu, pull = mu w_start - control; with momentum as torch's.
+
+    Arranged so that gradients are added where they belong and never stored.
 
     A step is :meth:`prepare` (everything but the gradient), ``alpha`` * gradient added to :meth:`target`, and
     :meth:`finish`. Momentum has one velocity per kind of phase, as separate optimisers have.

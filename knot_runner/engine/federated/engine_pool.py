@@ -13,8 +13,7 @@ from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.ray_engine import RayEngine
-from knot_runner.engine.federated.shared.batch import BatchedEngine
-from knot_runner.engine.federated.shared.pool import ExclusiveEngine, PooledEngine, SharedEngine
+from knot_runner.engine.federated.shared_engine import BatchedEngine, ExclusiveEngine, PooledEngine, SharedEngine
 from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.engine.hardware import prepare_device
 from knot_runner.models.network import Network

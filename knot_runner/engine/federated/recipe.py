@@ -1,14 +1,53 @@
-"""Schedule of a training: a cosine learning rate, and early stopping on held-out examples."""
+"""How a client trains: its recipe, and the schedule of a training: a cosine learning rate, early stopping on held-out
+examples.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from knot_runner.engine.federated.cohort import Recipe
+from knot_runner.engine.examples import Augment
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A number of epochs over the client's rows that train all parameters, the head alone, or all but the head."""
+
+    epochs: int
+    trains: Literal["all", "head", "body"] = "all"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a client trains: ``optimiser`` on mean_i loss_i + (proximal / 2) || w - w_start ||^2, by its objective.
+
+    It is what a method makes of settings for one client and one round (a rate from a temperature, phases, a pull to the
+    start) and is kept nowhere. A stage's :class:`~knot_runner.config.settings.StageSettings` are what a user writes, as
+    they stand in the stage's key: the two share optimiser, rate, batch and decay, and nothing around them.
+
+    ``cosine``: the rate of step t of T is lr (1 + cos(pi t / T)) / 2, T being the maximum number of steps. ``check``,
+    ``patience``: of a request with held-out rows (:class:`~knot_runner.engine.federated.cohort.LocalTraining`)."""
+
+    phases: tuple[Phase, ...]
+    batch: int
+    drop_last: bool
+    lr: float
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    decay_biases: bool = True
+    proximal: float = 0.0
+    frozen_statistics: bool = False
+    augment: Augment = "none"
+    optimiser: Literal["sgd", "adamw"] = "sgd"
+    cosine: bool = False
+    check: int = 0
+    patience: int = 0
 
 
 def cosine_rate(lr: float, step: int, steps: int) -> float:

@@ -1,0 +1,181 @@
+"""Trackers mirror a run: Weights & Biases, TensorBoard, MLflow, or one of a plug-in (``TRACKERS["name"] = begin``).
+
+The local records are authoritative, so a failing tracker is reported once and dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from knot_runner.config.settings import TRACKER_EXTRAS, TrackerSettings
+from knot_runner.config.settings.families import load
+from knot_runner.util.errors import UserError, first_line, nearest, require_extra
+from knot_runner.util.processes import on_sigterm
+
+#: Seconds to wait for an online service before the run goes on without it.
+FINISH_SECONDS = 10
+#: What rows are counted by, where they are.
+STEPS = ("round", "iteration", "epoch")
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """Facts of a run, passed to a tracker when it begins.
+
+    ``config``: the whole composed config, plain values with string keys; it holds no API key or password from the
+    environment, which composing refuses. ``family``: the kind of run (federated, distillation, distance, ...).
+    """
+
+    spec: TrackerSettings
+    config: dict[str, Any]
+    folder: Path
+    run_id: str
+    task: str
+    method: str
+    seed: int
+    family: str
+
+    @property
+    def name(self) -> str:
+        """A readable name; the run id is the unique one."""
+        return f"{self.method}-seed{self.seed}"
+
+    @property
+    def group(self) -> str:
+        """The preset, or the user's name for the group; without either, task and method."""
+        return self.spec.group or f"{self.task}/{self.method}"
+
+    @property
+    def tags(self) -> list[str]:
+        """Task and method, and the user's own."""
+        return list(dict.fromkeys([self.task, self.method, *self.spec.tags]))
+
+
+class Mirror(Protocol):
+    """The mirror of one run. An exception of a method is reported once, and the run continues without the mirror."""
+
+    def log(self, row: dict[str, Any], steps: dict[str, str]) -> None:
+        """One ``row`` of values, its keys joined by ``/``. ``steps``: key -> the key of the row that counts it (a
+        round, an iteration or an epoch); keys without such a counter are left out."""
+
+    def summarise(self, values: dict[str, Any]) -> None:
+        """The numbers of the finished run, and its ``status``."""
+
+    def close(self, failed: bool) -> None:
+        """The run ends, for good or, with ``failed``, by an error or a signal."""
+
+
+def flat(values: Mapping[Any, Any], joint: str = "/", prefix: str = "") -> dict[str, Any]:
+    """Nested ``values`` with their keys joined by ``joint``."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, joint, f"{prefix}{name}{joint}")
+        else:
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def counting_keys(row: dict[str, Any]) -> dict[str, str]:
+    """Key of a flat ``row`` -> the key that counts it: the first of :data:`STEPS` beside it, else one of the row."""
+    found = {}
+    for key in row:
+        place = key.rpartition("/")[0]
+        candidates = [f"{place}/{step}" for step in STEPS if place] + list(STEPS)
+        counted = next((one for one in candidates if one in row), None)
+        if counted is not None and counted != key:
+            found[key] = counted
+    return found
+
+
+def points(row: dict[str, Any], steps: dict[str, str], otherwise: int) -> Iterator[tuple[str, float, int]]:
+    """Yields (key, value, step) of every finite number in a flat ``row``, except the steps themselves; ``otherwise``:
+    the step of keys without a counter."""
+    counting = set(steps.values())
+    for key, value in row.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if number and key not in counting and math.isfinite(value):
+            yield key, float(value), int(row[steps[key]]) if key in steps else otherwise
+
+
+#: ``tracker.name`` -> what begins a mirror, or where it is (imported when a run begins one). A plug-in adds its own.
+TRACKERS: dict[str, Callable[[TrackedRun], Mirror] | str] = {
+    "wandb": "knot_runner.engine.tracker_services:begin_wandb",
+    "tensorboard": "knot_runner.engine.tracker_services:TensorBoardMirror",
+    "mlflow": "knot_runner.engine.tracker_services:begin_mlflow",
+}
+
+
+class Tracker:
+    """``none``: does nothing. Another: one mirror per run id, begun with the first logged number, closed on every exit
+    path. Raises :class:`UserError` for an unknown tracker, or one whose package is not installed."""
+
+    def __init__(self, run: TrackedRun, note: Callable[[str], None]) -> None:
+        self._name, self._run, self._note = run.spec.name, run, note
+        self._mirror: Mirror | None = None
+        self._leaving = contextlib.ExitStack()
+        self._waiting = self._name != "none"
+        if self._waiting:
+            _require(self._name)
+
+    def log(self, row: dict[str, Any]) -> None:
+        """Mirror one row of numbers: of a round, an epoch, an iteration, a pair, a temperature."""
+        self._begin_once()
+        values = flat(row)
+        self._attempt(lambda mirror: mirror.log(values, counting_keys(values)))
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Mirrors the numbers of a result as the run's summary: its metrics and other scalars."""
+        numbers = {key: value for key, value in result.items() if isinstance(value, int | float)}
+        status = {"status": result["status"]} if "status" in result else {}
+        measures = flat(result.get("metrics", {})) | flat({"valid": result.get("valid") or {}})
+        self._begin_once()
+        self._attempt(lambda mirror: mirror.summarise(status | numbers | measures))
+
+    def __enter__(self) -> Tracker:
+        self._leaving.enter_context(on_sigterm(lambda: self._close(True)))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leaving.close()
+        self._close(kind is not None)
+
+    def _close(self, failed: bool) -> None:
+        self._attempt(lambda mirror: mirror.close(failed))
+
+    def _attempt(self, call: Callable[[Mirror], Any]) -> None:
+        if self._mirror is None:
+            return
+        try:
+            call(self._mirror)
+        except Exception as problem:  # a failing mirror must never end the run
+            self._mirror = None
+            self._note(f"tracker: {self._name} failed ({first_line(problem)}); the local records go on without it")
+
+    def _begin_once(self) -> None:
+        if not self._waiting:
+            return
+        self._waiting = False
+        begin = TRACKERS[self._name]
+        try:
+            self._mirror = (load(begin) if isinstance(begin, str) else begin)(self._run)
+        except Exception as problem:  # no server, no key, no service: the run itself needs none of them
+            self._note(
+                f"tracker: {self._name} did not start ({first_line(problem)}); the local records go on without it"
+            )
+
+
+def _require(name: str) -> None:
+    if name not in TRACKERS:
+        raise UserError(f"tracker.name: no tracker {name!r}{nearest(name, ['none', *TRACKERS])}")
+    extra = TRACKER_EXTRAS.get(name)
+    if extra:
+        require_extra(f"tracker={name}", extra)

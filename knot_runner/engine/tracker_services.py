@@ -1,0 +1,159 @@
+"""The trackers of the package. Each has one run per run id, so that a resumed run continues it.
+
+``tracker=wandb``: Weights & Biases; ``tracker=tensorboard``: event files in ``tensorboard/`` of the run's folder, for
+``tensorboard --logdir outputs``; ``tracker=mlflow``: MLflow, in the project's experiment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import Any
+
+import yaml
+
+from knot_runner.engine.tracker import FINISH_SECONDS, TrackedRun, flat, points
+
+EVENTS_FOLDER = "tensorboard"
+#: The tag that a resumed run is found by.
+RUN_ID = "knot_runner.run_id"
+#: Parameters of one request, and characters of one, that every version of a server takes.
+BATCH, LONGEST = 100, 500
+_UNUSUAL = re.compile(r"[^\w./ -]")
+
+
+def begin_wandb(run: TrackedRun) -> WandbMirror:
+    """Raises whatever ``wandb.init`` does."""
+    os.environ.setdefault("WANDB_SILENT", "true")
+    import wandb
+
+    began = wandb.init(
+        project=run.spec.project,
+        mode=run.spec.mode,
+        group=run.group,
+        job_type=run.family,
+        tags=run.tags,
+        id=run.run_id,
+        name=run.name,
+        resume="allow",
+        reinit="create_new",  # the jobs of a fused sweep are threads of one process, each with its run
+        dir=str(run.folder),
+        config=run.config,
+        settings=wandb.Settings(init_timeout=FINISH_SECONDS, console="off"),
+    )
+    return WandbMirror(began)
+
+
+class WandbMirror:
+    """See :class:`~knot_runner.engine.tracker.Mirror`. Each key is plotted over its counter."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+        self._defined: set[str] = set()
+
+    def log(self, row: dict[str, Any], steps: dict[str, str]) -> None:
+        for key in [*dict.fromkeys(steps.values()), *steps]:
+            if key not in self._defined:
+                self._defined.add(key)
+                self._run.define_metric(key, **({"step_metric": steps[key]} if key in steps else {}))
+        self._run.log(row)
+
+    def summarise(self, values: dict[str, Any]) -> None:
+        self._run.summary.update(values)
+
+    def close(self, failed: bool) -> None:
+        self._run.finish(exit_code=int(failed))
+
+
+class TensorBoardMirror:
+    """See :class:`~knot_runner.engine.tracker.Mirror`. Values that are not numbers are left out."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        self._run, self._rows, self._writer = run, 0, None
+
+    def _begun(self, first: int | None) -> Any:
+        """Returns the writer; ``first``: the round from which a run resumes; older rows from there on are hidden."""
+        if self._writer is None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writer = SummaryWriter(str(self._run.folder / EVENTS_FOLDER), purge_step=first)
+            text = yaml.safe_dump(self._run.config, sort_keys=False, allow_unicode=True)
+            facts = {"group": self._run.group, "family": self._run.family, "tags": ", ".join(self._run.tags)}
+            self._writer.add_text("config", "".join(f"    {line}\n" for line in text.splitlines()), 0)
+            for name, value in facts.items():
+                self._writer.add_text(name, value, 0)
+        return self._writer
+
+    def log(self, row: dict[str, Any], steps: dict[str, str]) -> None:
+        writer = self._begun(row.get("round") if self._run.family == "federated" else None)
+        for key, value, step in points(row, steps, self._rows):
+            writer.add_scalar(key, value, step)
+        self._rows += 1
+
+    def summarise(self, values: dict[str, Any]) -> None:
+        """As the hyperparameters' measures: the dashboard HPARAMS compares runs by them."""
+        settings = flat(self._run.config, ".")
+        plain = {key: value for key, value in settings.items() if isinstance(value, int | float | str)}
+        measured = {f"final/{key}": value for key, value, _ in points(values, {}, 0)}
+        self._begun(None).add_hparams(plain, measured, run_name=".")
+
+    def close(self, failed: bool) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def begin_mlflow(run: TrackedRun) -> MlflowMirror:
+    """Raises whatever MLflow's client does."""
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(FINISH_SECONDS))
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    from mlflow import MlflowClient
+    from mlflow.entities import Param
+
+    client = MlflowClient(tracking_uri=run.spec.uri)
+    found = client.get_experiment_by_name(run.spec.project)
+    experiment = found.experiment_id if found else client.create_experiment(run.spec.project)
+    earlier = client.search_runs([experiment], f"tags.`{RUN_ID}` = '{run.run_id}'", max_results=1)
+    if earlier:
+        own = earlier[0].info.run_id
+        client.update_run(own, status="RUNNING")
+        return MlflowMirror(client, own)
+    facts = {"group": run.group, "job_type": run.family, "task": run.task, "method": run.method}
+    tags = {RUN_ID: run.run_id, **facts, **{f"tag.{tag}": "true" for tag in run.spec.tags}}
+    own = client.create_run(experiment, run_name=run.name, tags=tags).info.run_id
+    params = [Param(_key(key), str(value)[:LONGEST]) for key, value in flat(run.config, ".").items()]
+    for at in range(0, len(params), BATCH):
+        client.log_batch(own, params=params[at : at + BATCH])
+    return MlflowMirror(client, own)
+
+
+class MlflowMirror:
+    """See :class:`~knot_runner.engine.tracker.Mirror`. Values that are not numbers are left out."""
+
+    def __init__(self, client: Any, run_id: str) -> None:
+        self._client, self._id, self._rows = client, run_id, 0
+
+    def log(self, row: dict[str, Any], steps: dict[str, str]) -> None:
+        self._send(points(row, steps, self._rows))
+        self._rows += 1
+
+    def summarise(self, values: dict[str, Any]) -> None:
+        self._send((f"final/{key}", value, step) for key, value, step in points(values, {}, 0))
+        if "status" in values:
+            self._client.set_tag(self._id, "status", values["status"])
+
+    def close(self, failed: bool) -> None:
+        self._client.set_terminated(self._id, "FAILED" if failed else "FINISHED")
+
+    def _send(self, found: Any) -> None:
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        metrics = [Metric(_key(key), value, now, step) for key, value, step in found]
+        if metrics:
+            self._client.log_batch(self._id, metrics=metrics)
+
+
+def _key(name: str) -> str:
+    """Returns ``name`` with only the characters that MLflow accepts."""
+    return _UNUSUAL.sub("_", name)
