@@ -270,7 +270,7 @@ class _scarce:
 
     def __enter__(self) -> None:
         if self._device.type == "cuda":
-            structure = stacked.chunks([self._request], 0)[0][0]
+            structure = next(iter(stacked.chunks([self._request])))
             each = client_bytes(self._engine.network, self._engine.measuring.data, structure, self._engine.dtype)
             torch.cuda.empty_cache()
             total = torch.cuda.get_device_properties(self._device).total_memory

@@ -24,9 +24,6 @@ from knot_runner.engine.worker import Event, Worker
 from knot_runner.engine.worker_pool import WorkerPool
 from knot_runner.util.processes import Ended
 
-#: (store, digest of hardware, data root, plug-ins): jobs with equal ones share a pool
-ExecutorGroup = tuple[Store, str, Path | None, tuple[str, ...]]
-
 
 class Executor:
     """Executes requests on one machine. A context manager, since it may hold worker processes.
@@ -89,7 +86,8 @@ class ExecutorPool:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pools: dict[ExecutorGroup, WorkerPool] = {}
+        #: by (store, digest of hardware, data root, plug-ins): jobs with equal ones share a pool
+        self._pools: dict[tuple[Store, str, Path | None, tuple[str, ...]], WorkerPool] = {}
         self._closed = False
 
     def executor(

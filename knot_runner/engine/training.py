@@ -20,9 +20,6 @@ from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.examples import ClientExamples, InputBatch
 from knot_runner.engine.objectives import LossRows, SampleLoss
 
-#: Changes the gradients of a step, or reads them, before the optimiser does.
-GradientHook = Callable[[], None]
-
 
 def train_batches(
     model: nn.Module,
@@ -31,10 +28,11 @@ def train_batches(
     rows: LossRows,
     optimiser: torch.optim.Optimizer,
     penalty: Callable[[], Tensor | float] | None = None,
-    before_step: GradientHook | None = None,
+    before_step: Callable[[], None] | None = None,
 ) -> Iterator[tuple[Tensor, int]]:
     """One optimiser step a batch, on the mean of ``loss`` over it plus ``penalty()``; yields the mean (without the
-    penalty, on the device) and the size of each. ``rows``: of all examples that the batches' positions count."""
+    penalty, on the device) and the size of each. ``rows``: of all examples that the batches' positions count.
+    ``before_step``: changes the gradients of a step, or reads them, before the optimiser does."""
     for positions, inputs in batches:
         logits = model(**inputs)
         value = loss(logits, cut_rows(rows, positions, logits.device)).mean()

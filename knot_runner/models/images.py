@@ -21,7 +21,7 @@ from knot_runner.config.settings import (
     WrnSettings,
 )
 from knot_runner.config.settings.networks import WRN_WIDTH
-from knot_runner.models.layers import make_norm, max_pool
+from knot_runner.models.layers import initialise_convolutions, make_norm, max_pool
 from knot_runner.util.errors import UserError
 
 #: (channels, height, width)
@@ -209,12 +209,3 @@ class Vgg(nn.Module):
             if number < self.pools:
                 x = max_pool(x)
         return self.head(x.mean((2, 3)))
-
-
-def initialise_convolutions(model: nn.Module) -> None:
-    """Initial weights of convolutions: He et al.'s normal weights, no bias."""
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)

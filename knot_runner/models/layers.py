@@ -18,6 +18,15 @@ from knot_runner.config.settings import MobilenetSettings, ResnetSettings, VggSe
 MOMENTUM = 0.1
 
 
+def initialise_convolutions(model: nn.Module) -> None:
+    """Initial weights of convolutions: He et al.'s normal weights, no bias."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
 def make_norm(spec: ResnetSettings | WrnSettings | VggSettings | MobilenetSettings, channels: int) -> nn.Module:
     """Returns the layer set by ``model.norm``."""
     if spec.norm == "group":

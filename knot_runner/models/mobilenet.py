@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from knot_runner.config.settings import MobilenetSettings
 from knot_runner.config.settings.networks import MOBILENET_STAGES
-from knot_runner.models.images import initialise_convolutions
-from knot_runner.models.layers import make_norm
+from knot_runner.models.layers import initialise_convolutions, make_norm
 
 #: channels of the first convolution
 STEM = 32

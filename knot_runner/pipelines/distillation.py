@@ -26,9 +26,9 @@ from knot_runner.pipelines.parties.evaluation import evaluate
 from knot_runner.pipelines.parties.finished_teachers import FINISHED_STAGE, check_finished_teachers
 from knot_runner.pipelines.parties.setup import make_federation, model_sources, pretrained_notes
 from knot_runner.pipelines.parties.stage_costs import distillation_costs
-from knot_runner.pipelines.rounds.loop import LogRow, RoundLoop, State, run_rounds
+from knot_runner.pipelines.rounds.loop import RoundLoop, State, run_rounds
 from knot_runner.pipelines.rounds.summary import large_terms
-from knot_runner.pipelines.runs.commits import Commits
+from knot_runner.pipelines.runs.commits import Commits, LogRow
 from knot_runner.records import BOUND_FILE, MODEL_FILE, write_sealed
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import refused, write_atomic

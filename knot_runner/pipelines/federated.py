@@ -21,8 +21,9 @@ from knot_runner.pipelines.clients.setup import Setup, client_counts, make_setup
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import client_rounds
-from knot_runner.pipelines.rounds.loop import LogRow, TrainingResult, run_rounds, scalars
+from knot_runner.pipelines.rounds.loop import TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.rounds.summary import large_terms, summarise
+from knot_runner.pipelines.runs.commits import LogRow
 from knot_runner.results.base import total_costs
 from knot_runner.util.errors import DivergedError, UserError, nearest
 from knot_runner.util.files import write_atomic, write_json

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.examples import ClientData
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained, silent
-from knot_runner.engine.hardware import prepare_device
+from knot_runner.engine.hardware import prepare_device, worker_count
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
@@ -45,14 +44,14 @@ def make_engine(
         raise UserError("hardware.engine: ray trains on the CPUs of a cluster; hydra/launcher=ray gives each job a GPU")
     _check_precision(hardware.precision, name, device)
     dtype = DTYPES[hardware.precision]
-    workers = hardware.workers or os.cpu_count() or 1
+    workers = worker_count(hardware)
     if name == "lean":
         from knot_runner.engine.federated.lean.client import make_client
         from knot_runner.engine.federated.lean.engine import Lean
-        from knot_runner.engine.federated.lean.half import make_half_client
 
-        make = make_half_client if hardware.precision == "bf16" else make_client
-        return Lean(network, data, test, dtype, workers, hardware.threads, shared, note, plugins, others, make)
+        if hardware.precision == "bf16":
+            from knot_runner.engine.federated.lean.half import make_half_client as make_client
+        return Lean(network, data, test, dtype, workers, hardware.threads, shared, note, plugins, others, make_client)
     if name == "native":
         from knot_runner.engine.federated.native.engine import Native, has_passes
 

@@ -3,8 +3,7 @@ models and predictions that a run writes beside its metrics."""
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,35 +12,11 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Engine
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.federation import FederatedState, Federation
-from knot_runner.models.network import Network
+from knot_runner.pipelines.clients.setup import Setup
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.loop import TrainingResult
 from knot_runner.util.files import write_atomic
-
-if TYPE_CHECKING:
-    from knot_runner.pipelines.clients.setup import Setup
-
-
-def dealt_networks(context: RunContext, network: Network) -> list[Network]:
-    """Returns the networks that are assigned to clients in turn; ``[network]`` where ``method.models`` is empty. All
-    take the inputs of ``network``; text models share the vocabulary of ``model``."""
-    models = context.hp.models
-    return [dataclasses.replace(network, spec=spec) for spec in models] if models else [network]
-
-
-def clients_of(federation: Federation, number: int) -> list[int]:
-    """Returns the clients with architecture ``number``."""
-    return [client for client in federation.numbers if federation.network_number(client) == number]
-
-
-def dealt_notes(setup: Setup) -> list[str]:
-    """Returns a note with the number of clients of each architecture, where there are several."""
-    if len(setup.networks) == 1:
-        return []
-    counts = [len(clients_of(setup.federation, number)) for number in range(len(setup.networks))]
-    named = [f"{one.spec.name} at {count} clients" for one, count in zip(setup.networks, counts, strict=True)]
-    return [f"method.models: {', '.join(named)}"]
 
 
 def architecture_facts(setup: Setup, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -54,7 +29,7 @@ def architecture_facts(setup: Setup, rows: list[dict[str, Any]]) -> dict[str, An
     last, found = [row for row in rows if "clients" in row][-1], {}
     accuracy_of = dict(zip(federation.numbers, last["clients"], strict=True))
     for number, architecture in enumerate(federation.architectures):
-        clients = clients_of(federation, number)
+        clients = [client for client in federation.numbers if federation.network_number(client) == number]
         sizes = [len(federation.clients[client].test) for client in clients]
         accuracies = [accuracy_of[client] for client in clients]
         tested = sum(sizes) > 0

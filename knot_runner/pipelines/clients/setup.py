@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +25,6 @@ from knot_runner.engine.flops import ExampleFlops, example_flops
 from knot_runner.methods.federation import Federation, with_server
 from knot_runner.methods.party import Architecture, Party
 from knot_runner.models.network import Network
-from knot_runner.pipelines.clients.architectures import dealt_networks, dealt_notes
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.runs.first_model import first_model
 from knot_runner.pipelines.runs.kept_images import read_images
@@ -73,8 +73,16 @@ class Setup:
     @property
     def notes(self) -> list[str]:
         """Returns notes to the user, made before training. Raises :class:`UserError`."""
-        own = [*check_sizes(self.federation), *dealt_notes(self), *self.counts.warnings()]
+        own = [*check_sizes(self.federation), *self._dealt(), *self.counts.warnings()]
         return [*self.task.notes, *self.partition.notes, *own]
+
+    def _dealt(self) -> list[str]:
+        """A note with the number of clients of each architecture, where there are several."""
+        if len(self.networks) == 1:
+            return []
+        counts = Counter(map(self.federation.network_number, self.federation.numbers))
+        named = [f"{one.spec.name} at {counts[number]} clients" for number, one in enumerate(self.networks)]
+        return [f"method.models: {', '.join(named)}"]
 
 
 def make_setup(context: RunContext) -> Setup:
@@ -105,7 +113,9 @@ def make_setup(context: RunContext) -> Setup:
 
         data, server = server_examples(context, task, labels, data, held_out)
     dtype = DTYPES[settings.hardware.precision]
-    architectures = [_architecture(context, one, dtype) for one in dealt_networks(context, network)]
+    # dealt to the clients in turn; all take the inputs of ``network``, and text models share its vocabulary
+    networks = [dataclasses.replace(network, spec=spec) for spec in context.hp.models or [network.spec]]
+    architectures = [_architecture(context, one, dtype) for one in networks]
     if context.hp.distil is not None and context.hp.distil.terms:
         from knot_runner.methods.federated.server_terms import check_server_terms
 

@@ -15,8 +15,9 @@ from knot_runner import metrics
 from knot_runner.methods.federation import Federation
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds import scores
-from knot_runner.pipelines.rounds.loop import LogRow, scalars
+from knot_runner.pipelines.rounds.loop import scalars
 from knot_runner.pipelines.rounds.summary import fleet_counts
+from knot_runner.pipelines.runs.commits import LogRow
 from knot_runner.records import ROUNDS_FILE
 from knot_runner.results.base import BYTES, FLOPS, has_costs, summed_costs
 from knot_runner.util.files import write_atomic

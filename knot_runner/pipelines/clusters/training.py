@@ -36,7 +36,8 @@ from knot_runner.pipelines.clusters import rows as cluster_rows
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import client_rounds
-from knot_runner.pipelines.rounds.loop import LogRow, run_rounds
+from knot_runner.pipelines.rounds.loop import run_rounds
+from knot_runner.pipelines.runs.commits import LogRow
 from knot_runner.records import ROUNDS_FILE
 
 CLUSTERS_STAGE = "clusters"

@@ -43,9 +43,9 @@ from knot_runner.pipelines.personalisation.client_matrix import (
 )
 from knot_runner.pipelines.personalisation.facts import point_facts, trade_offs
 from knot_runner.pipelines.rounds.client_rounds import check_outcomes
-from knot_runner.pipelines.rounds.loop import LogRow, RoundLoop, TrainingResult, run_rounds, scalars
+from knot_runner.pipelines.rounds.loop import RoundLoop, TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.rounds.scores import TestPredictions
-from knot_runner.pipelines.runs.commits import Commits
+from knot_runner.pipelines.runs.commits import Commits, LogRow
 from knot_runner.records import CLIENTS_FILE
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import write_atomic

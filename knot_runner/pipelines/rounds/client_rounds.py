@@ -16,8 +16,8 @@ from knot_runner.methods.contract import Method, RoundWork
 from knot_runner.methods.federated.server_distillation import SERVER
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.rounds.loop import LogRow, RoundLoop
-from knot_runner.pipelines.runs.commits import Commits
+from knot_runner.pipelines.rounds.loop import RoundLoop
+from knot_runner.pipelines.runs.commits import Commits, LogRow
 from knot_runner.util.errors import DivergedError
 
 #: (round, state after it, what was done in it, trained, whether to measure) -> the round's row

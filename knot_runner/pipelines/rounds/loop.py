@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from knot_runner.methods.contract import Method
-from knot_runner.pipelines.runs.commits import Commits
+from knot_runner.pipelines.runs.commits import Commits, LogRow
 
 if TYPE_CHECKING:
     from knot_runner.pipelines.rounds.scores import TestPredictions
 
-#: One row of a round's log.
-LogRow = dict[str, Any]
 #: What a method carries from round to round: tensors, and plain values such as the names of artefacts.
 State = dict[str, Any]
 #: (round, requests) -> their outcomes, in order

@@ -12,7 +12,7 @@ from knot_runner.config.settings.privacy import UserPrivacySettings, unread_priv
 from knot_runner.methods.federated.accountant import accountant_name, epsilon_after, neighbours, noise_for
 from knot_runner.methods.federated.user_privacy import UserPrivacy
 from knot_runner.methods.federation import Federation
-from knot_runner.pipelines.rounds.loop import LogRow
+from knot_runner.pipelines.runs.commits import LogRow
 from knot_runner.util.errors import UserError
 from knot_runner.util.messages import counted
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from knot_runner import metrics
-from knot_runner.pipelines.rounds.loop import LogRow
+from knot_runner.pipelines.runs.commits import LogRow
 
 #: A loss term's first ratio to the cross-entropy above which a line warns.
 LARGE_RATIO = 10.0

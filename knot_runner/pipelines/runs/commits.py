@@ -17,6 +17,8 @@ from knot_runner.engine.commit import Checkpoint, Commit
 from knot_runner.provenance import code_changes, made_by
 from knot_runner.util.files import append_synced, set_aside_files
 
+#: One row of a round's log.
+LogRow = dict[str, Any]
 #: A commit may take this share of the time since the last one; a kill costs the steps in between, never a number.
 COMMIT_SHARE = 0.1
 #: ... but never more than so many seconds of work.

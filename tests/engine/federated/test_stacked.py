@@ -70,7 +70,7 @@ def test_recipes_that_differ_in_numbers_are_one_program():
         for k, request in enumerate(requests)
     ]
     engine = stacked(network)
-    assert len(list(chunks(mixed, 0))) == 1
+    assert len(chunks(mixed)) == 1
     for request, found in zip(mixed, engine.train(mixed), strict=True):
         assert same_bits(found, engine.train([request])[0])
 
@@ -79,7 +79,7 @@ def test_recipes_that_differ_in_structure_train_group_by_group():
     network = MODELS["mlp"]
     names = ["plain", "head_body", "momentum", "control"]
     mixed = [cohort(network, RECIPES[name])[k] for k, name in enumerate(names)]
-    assert len(list(chunks(mixed, 0))) == 4
+    assert len(chunks(mixed)) == 4
     data, test = images(network.inputs), images(network.inputs, 40, 1)
     expected = Loop(network, data, test, CPU, torch.float64).train(mixed)
     for found, wanted in zip(stacked(network).train(mixed), expected, strict=True):
@@ -89,7 +89,7 @@ def test_recipes_that_differ_in_structure_train_group_by_group():
 def test_clients_with_fewer_epochs_train_beside_the_others():
     network, requests = MODELS["cnn"], cohort(MODELS["cnn"], RECIPES["momentum"])
     mixed = [replace(r, recipe=replace(r.recipe, phases=(Phase(1 + 2 * (r.client % 2)),))) for r in requests]
-    assert len(list(chunks(mixed, 0))) == 1
+    assert len(chunks(mixed)) == 1
     data, test = images(network.inputs), images(network.inputs, 40, 1)
     expected = Loop(network, data, test, CPU, torch.float64).train(mixed)
     for found, wanted in zip(stacked(network).train(mixed), expected, strict=True):

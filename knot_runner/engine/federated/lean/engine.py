@@ -12,8 +12,6 @@ from torch import Tensor
 from knot_runner.engine.examples import ClientData
 from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained, silent
 from knot_runner.engine.federated.lean.client import MakeClient, make_client
-from knot_runner.engine.federated.lean.pool import LeanPool
-from knot_runner.engine.federated.lean.worker import SharedData
 from knot_runner.engine.federated.local import EngineRequest, Result, infer_in_pieces, train_longest_first
 from knot_runner.models.network import Network
 
@@ -46,6 +44,9 @@ class Lean:
         if workers == 1 and not shared:
             self._clients = [make_client(one, data, test, dtype) for one in networks]
         else:
+            from knot_runner.engine.federated.lean.pool import LeanPool
+            from knot_runner.engine.federated.lean.worker import SharedData
+
             self._data = SharedData(data, test)
             max_deaths = 2 if shared else 1
             self._pool = LeanPool(networks, self._data, dtype, workers, threads, max_deaths, note, plugins, make_client)

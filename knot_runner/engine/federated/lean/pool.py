@@ -17,7 +17,7 @@ from knot_runner.engine.federated.lean.worker import (
     SharedData,
     SlotAllocator,
     Slots,
-    pack,
+    packed,
     prepare_client,
 )
 from knot_runner.engine.federated.local import EngineRequest, Result
@@ -210,7 +210,7 @@ class LeanPool:
             except Exception:
                 self._allocator.release(model)
                 raise
-        return pack(request, model, control, result)
+        return Order(packed(request), model, control, result)
 
     def _release(self, task: PoolTask) -> None:
         for slot in (task.order.model, task.order.control):

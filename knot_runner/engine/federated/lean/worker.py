@@ -140,11 +140,6 @@ class Order:
     result: int
 
 
-def pack(request: EngineRequest, model: int, control: int | None, result: int) -> Order:
-    """The order for ``request``, whose vectors are in the slots."""
-    return Order(packed(request), model, control, result)
-
-
 def packed(request: EngineRequest) -> EngineRequest:
     """The request without its vectors (the model's, control), with arrays in the place of other tensors: a tensor would
     be pickled with all of the memory that it is a view of."""

@@ -68,7 +68,7 @@ class Stacked:
             raise UserError("hardware.engine: stacked trains by logits alone; lean or loop would fit this method")
         stacked = [place for place, request in enumerate(cohort) if request.is_plain]
         found: dict[int, Trained] = {}
-        for structure, positions in chunks([cohort[place] for place in stacked], 0):
+        for structure, positions in chunks([cohort[place] for place in stacked]).items():
             places = [stacked[position] for position in positions]
             found.update(zip(places, self._train_alike(structure, [cohort[place] for place in places]), strict=True))
         for place, request in enumerate(cohort):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -78,19 +77,17 @@ def structure_of(request: LocalTraining) -> Structure:
     )
 
 
-def chunks(cohort: list[LocalTraining], stack: int) -> Iterator[tuple[Structure, list[int]]]:
-    """Positions in ``cohort`` of the clients that train together, longest first, at most ``stack`` (0 = no limit).
+def chunks(cohort: list[LocalTraining]) -> dict[Structure, list[int]]:
+    """Positions in ``cohort`` of the clients that train together, longest first, by their structure.
 
     Ties go by client, round and seed, never by position, so that the order of the requests changes nothing.
     """
     groups: dict[Structure, list[int]] = {}
     for position, request in enumerate(cohort):
         groups.setdefault(structure_of(request), []).append(position)
-    for structure, members in groups.items():
+    for members in groups.values():
         members.sort(key=lambda position: _rank(cohort[position]))
-        size = stack or len(members)
-        for at in range(0, len(members), size):
-            yield structure, members[at : at + size]
+    return groups
 
 
 def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: list[Tensor] | None) -> list[PhasePlan]:
