@@ -20,6 +20,7 @@ import copy
 import functools
 import os
 import time
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,9 +62,9 @@ class _PlanLauncher(Launcher):
         found = self._outcomes(jobs, plan)
         return [found[job.run_id] for job in jobs]
 
+    @abstractmethod
     def _outcomes(self, jobs: Sequence[ComposedJob], plan: Plan) -> dict[str, Outcome]:
         """Run all jobs and return their outcomes by run id."""
-        raise NotImplementedError
 
 
 class Fused(_PlanLauncher):
