@@ -53,7 +53,7 @@ class Row:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", default="cuda", help="cuda, cuda:1, ...")
+    parser.add_argument("--device", default="cuda:0", help="cuda:0, cuda:1, ...")
     parser.add_argument("--cpu", action="store_true", help="the same on the CPU, as a trial of the command")
     parser.add_argument("--quick", action="store_true", help="tiny work: does it run?")
     parser.add_argument(
