@@ -24,6 +24,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a look-up would retry for half a
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Tests are about the same engine on every machine; those of hardware=auto ask for it.
 os.environ.setdefault("KNOT_HARDWARE", "cpu")
+# Only tests marked real_data see the real data sets; processes of pytest-xdist inherit the second name.
+os.environ.setdefault("KNOT_TEST_DATA", os.environ.pop("KNOT_DATA", ""))
+os.environ.pop("KNOT_DATA", None)
 # Threads that wait for each other burn most of the time of small arrays: with one, the suite takes half as long. Before
 # torch and numpy are imported, and for the processes that tests start.
 for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -46,10 +49,17 @@ LONG = {"test_federated", "test_resume", "test_coreset_runs", "test_matrix_runs"
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     """Folder of the real data sets: ``KNOT_DATA``, or ``../shared/data`` beside the checkout."""
-    root = Path(os.environ.get("KNOT_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
+    root = Path(os.environ["KNOT_TEST_DATA"] or Path(__file__).resolve().parents[2] / "shared" / "data")
     if not (root / "meld").is_dir():
         pytest.skip("the real data sets are not here; KNOT_DATA=DIR says where they are")
     return root
+
+
+@pytest.fixture(autouse=True)
+def only_real_data_tests_see_it(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set ``KNOT_DATA`` for tests marked ``real_data``, and for no other."""
+    if request.node.get_closest_marker("real_data") and os.environ["KNOT_TEST_DATA"]:
+        monkeypatch.setenv("KNOT_DATA", os.environ["KNOT_TEST_DATA"])
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,6 +10,8 @@ import pytest
 from knot_runner.composing import fitting
 from knot_runner.composing.commands import compose_jobs
 
+pytestmark = pytest.mark.machine
+
 FEDERATED = ["task=femnist", "method=fedavg"]
 
 

@@ -149,7 +149,7 @@ BAD = [
     ([*OTHER, "partition.transfer=0.2"], "partition.transfer: transfer=usps is the transfer set, and no share of the"),
     (["transfer=femnist"], "transfer=femnist: is the data set of task=femnist; partition.transfer=SHARE makes some of"),
     (["transfer=usps", "transfer.limit=5000"], "transfer.limit: 5000 images are asked for, but usps has 1797; at most"),
-    (["transfer=own"], "transfer.local.train: names no file"),
+    (["transfer=own", "paths.data=."], "transfer.local.train: names no file"),
     ([*LOCAL, "paths.data=null"], "paths.data: is not set; transfer.source=local needs paths.data=DIR"),
     ([*OTHER, "transfer.local.format=xml"], "transfer.local.format: 'xml' is not one of leaf, cifar, idx, usps"),
     ([*OTHER, "transfer.shape=[2,16,16]", "transfer.mean=[0,0]", "transfer.std=[1,1]"], "transfer.shape: images of 2"),

@@ -7,7 +7,6 @@ outside ``paths.data`` are refused, the hub is used only if allowed, and tracker
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -22,6 +21,7 @@ from knot_runner.pipelines.context import Note, Progress, run_context
 from knot_runner.pipelines.runs.single_run import complete_run
 from knot_runner.records import ROUNDS_FILE
 from knot_runner.util.errors import UserError
+from knot_runner.util.processes import cores
 
 #: Value by which a setting selects the Hugging Face hub.
 HUB = "hub"
@@ -104,8 +104,7 @@ def _device(hardware: dict[str, Any], place: RerunPlace) -> dict[str, Any]:
     """``hardware`` with the recorded device if available here, else the CPU, and no more processes than cores."""
     recorded, workers = str(hardware.get("device")), hardware.get("workers")
     here = recorded if recorded.startswith("cuda") and place.cuda else "cpu"
-    cores = os.cpu_count() or 1
-    return {"device": here, "workers": min(workers, cores) if isinstance(workers, int) else 1}
+    return {"device": here, "workers": min(workers, cores()) if isinstance(workers, int) else 1}
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:

@@ -31,7 +31,7 @@ from knot_runner.sweeps.task import Outcome
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import locked, require_writable
 from knot_runner.util.messages import LOGGER, messages_to
-from knot_runner.util.processes import begin_server
+from knot_runner.util.processes import begin_server, cores
 
 #: Exit codes of several presets, the worst last: a failed run is worse than a user's mistake.
 WORSE = (0, EXIT_USER_ERROR, EXIT_FAILED)
@@ -129,7 +129,7 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
 def _has_workers(job: ComposedJob) -> bool:
     """Whether the run trains in worker processes."""
     hardware = job.settings.hardware
-    several = (hardware.workers or os.cpu_count() or 1) > 1
+    several = (hardware.workers or cores()) > 1
     return family_of(job.method).fusable and hardware.device == "cpu" and several
 
 

@@ -9,6 +9,7 @@ import torch
 
 from knot_runner.config.settings import HardwareSettings
 from knot_runner.util.errors import UserError
+from knot_runner.util.processes import cores
 
 
 def choose_device(name: str) -> torch.device:
@@ -50,7 +51,7 @@ def prepare_device(hardware: HardwareSettings) -> torch.device:
 
 def worker_count(hardware: HardwareSettings) -> int:
     """``hardware.workers``, or one per core."""
-    return hardware.workers or os.cpu_count() or 1
+    return hardware.workers or cores()
 
 
 def prepare_cpu_device(hardware: HardwareSettings, note: Callable[[str], None]) -> torch.device:

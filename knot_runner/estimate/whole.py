@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from knot_runner.estimate.pieces import (
 from knot_runner.estimate.recorded import recorded_costs
 from knot_runner.estimate.timed import time_piece
 from knot_runner.util.errors import UserError
+from knot_runner.util.processes import cores
 
 #: Seconds below which timing is useless.
 MIN_SECONDS = 2.0
@@ -75,7 +75,7 @@ def estimate_sweep(jobs: list[ComposedJob], done: list[ComposedJob], seconds: fl
     Spends at most about ``seconds`` on timing, in child processes; ``paths.out`` is only read.
     """
     began, made = time.monotonic(), SweepEstimate()
-    recorded = recorded_costs([*jobs, *done], os.cpu_count() or 1)
+    recorded = recorded_costs([*jobs, *done], cores())
     plain = [job for job in jobs if not has_stages(job)]
     made.loads = with_what_is_there(plain_loads(jobs), plain_loads(done))
     questions = _questions(plain, made.loads)
@@ -156,7 +156,7 @@ def _ask_family(
     seen = watch(_plan_and_time, ([job.config for job in jobs], set(known), until), most)
     if seen.problem:
         made.stops(seen.problem)
-    workers = jobs[0].settings.hardware.workers or os.cpu_count() or 1
+    workers = jobs[0].settings.hardware.workers or cores()
     made.costs |= {f"{prefix}{kind}": cost for kind, cost in {**_costs(seen, workers), **known}.items()}
     loads = [
         Load(tuple(_of_family(piece, prefix, task) for piece in pieces), workers)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +30,7 @@ from knot_runner.transport.otdd.matrix import distance_matrix
 from knot_runner.transport.otdd.statistics import LabelledSamples
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import remove_temporaries
+from knot_runner.util.processes import cores
 
 DISTANCES_STAGE = "distances"
 #: Bump when a change of code changes what a distance is: older artefacts are then not found any more. (2: float32 is
@@ -161,7 +161,7 @@ def _measured(
         context.progress(DISTANCES_STAGE, len(log.done), pairs, "")
 
     try:
-        workers = settings.hardware.workers or os.cpu_count() or 1
+        workers = settings.hardware.workers or cores()
         matrix = distance_matrix(sets, otdd, settings.seed, workers, dict(log.done), progress)
     finally:  # finished pairs survive an interrupt
         log.flush()

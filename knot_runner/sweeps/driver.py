@@ -23,7 +23,7 @@ from knot_runner.sweeps.job import carry_out
 from knot_runner.sweeps.plan import Plan, read_plan
 from knot_runner.util.errors import UserError
 from knot_runner.util.messages import LOGGER, messages_to
-from knot_runner.util.processes import begin_child, ended_by_sigterm, redirect_output
+from knot_runner.util.processes import begin_child, cores, ended_by_sigterm, redirect_output
 
 #: Maximum number of concurrent jobs on a GPU: their training is merged into common stacks, but each holds its own
 #: state.
@@ -62,7 +62,7 @@ def window(settings: Settings) -> int:
         device = choose_device(settings.hardware.device)
     except UserError:  # each job reports this error itself
         return 1
-    workers = settings.hardware.workers or os.cpu_count() or 1
+    workers = settings.hardware.workers or cores()
     return workers + 2 if device.type == "cpu" else MAX_TOGETHER
 
 

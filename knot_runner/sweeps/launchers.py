@@ -39,6 +39,7 @@ from knot_runner.sweeps.plan import PATIENT, STOP, Plan, read_plan, write_outcom
 from knot_runner.sweeps.task import JobsProcess, Outcome, cause_of, lost, outcome, run_in_process, run_task
 from knot_runner.util.errors import UserError, first_line
 from knot_runner.util.messages import LOGGER
+from knot_runner.util.processes import cores
 from knot_runner.util.ray_cluster import connected
 
 #: Number of driver deaths during a job after which it runs in a process of its own.
@@ -208,7 +209,7 @@ def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[O
     launcher = _launcher(plan, hydra)
     size = hydra.sweeper.max_batch_size
     if size is None and type(launcher).__module__.endswith("submitit_launcher"):
-        size = os.cpu_count()  # its local executor starts all jobs at once
+        size = cores()  # its local executor starts all jobs at once
     outcomes = _launch(launcher, jobs, 0, size)
     busy = {outcome["run_id"] for outcome in outcomes if outcome["state"] == "busy"}
     if busy:

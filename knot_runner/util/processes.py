@@ -21,6 +21,12 @@ from typing import IO, Any
 from knot_runner.util.streams import is_open
 
 
+def cores() -> int:
+    """Return the number of CPU cores that this process may use: fewer than the machine has in a job of a cluster."""
+    allowed = getattr(os, "sched_getaffinity", None)  # Linux
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
+
+
 def begin_child(environment: dict[str, str] | None = None, cleanup: Callable[[], object] = lambda: None) -> None:
     """Call first in a new process: leaves Ctrl-C to the parent, and ends with the parent, however that died, after
     ``cleanup``, so that a killed run leaves no process behind.

@@ -15,6 +15,7 @@ from knot_runner.bundles.rerun import RerunPlace, job_here
 from knot_runner.cli.main import main
 from knot_runner.records import recorded_config
 from knot_runner.util.errors import UserError
+from knot_runner.util.processes import cores
 from tests.bundled import archive, bundled, members_of, small_run, tampered
 
 
@@ -244,7 +245,7 @@ def test_where_it_runs_is_chosen_here(made, tmp_path):
     assert (
         settings.tracker.name == "none" and settings.paths.out == str(tmp_path / "out") and settings.paths.data is None
     )
-    assert settings.hardware.device == "cpu" and settings.hardware.workers <= (os.cpu_count() or 1)
+    assert settings.hardware.device == "cpu" and settings.hardware.workers <= cores()
     assert settings.hardware.devices == [] and settings.hardware.engine == "lean"
     assert here(made, tmp_path, lambda _: None).run_id == made[0].name
 

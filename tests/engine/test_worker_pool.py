@@ -21,6 +21,8 @@ from knot_runner.util.files import BusyError
 from knot_runner.util.workers import WorkerDied
 from tests.engine.test_loop import SPEC
 
+pytestmark = pytest.mark.machine
+
 NETWORK = Network(SPEC, 500, 3)
 PART = StoredPart(("tokens", "t"))
 

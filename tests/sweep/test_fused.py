@@ -43,7 +43,7 @@ def test_as_many_jobs_at_once_as_suit_the_hardware(tmp_path, monkeypatch):
         return one
 
     assert driver.window(settings(device="cpu", workers=3)) == 5
-    monkeypatch.setattr("os.cpu_count", lambda: 7)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(7)))
     assert driver.window(settings(device="cpu", workers=0)) == 9
     monkeypatch.setattr(driver, "choose_device", lambda name: SimpleNamespace(type="cuda"))
     assert driver.window(settings(device="cuda:0", workers=3)) == driver.MAX_TOGETHER

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -20,6 +19,7 @@ from knot_runner.report.render.text import plain, short_line
 from knot_runner.sweeps.state import JobState, state_of
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.messages import counted
+from knot_runner.util.processes import cores
 
 if TYPE_CHECKING:
     from knot_runner.composing.job import ComposedJob
@@ -224,5 +224,5 @@ def _print_estimate(console: Console, found: SweepEstimate, out: Path) -> None:
         numbers = ("times", "each", "in all")
         console.print(_table(("work to do", *numbers, "from"), kind_rows(found), right=numbers))
     free = shutil.disk_usage(there).free
-    for text in total_lines(found, os.cpu_count() or 1, free_memory(), free):
+    for text in total_lines(found, cores(), free_memory(), free):
         print_line(console, text)

@@ -14,6 +14,8 @@ from knot_runner.util.errors import UserError
 from tests.engine.federated.cases import GREY, LINEAR, MODELS, images
 from tests.models.tapped import NETWORKS
 
+pytestmark = pytest.mark.machine
+
 OWN = NETWORKS["own"]
 
 

@@ -21,6 +21,8 @@ from knot_runner.engine.federated.cohort import INFERENCE_ROWS, ClientModel, Inf
 from knot_runner.util.errors import UserError
 from tests.engine.federated.cases import MODELS, RECIPES, cohort, lean_engine
 
+pytestmark = pytest.mark.machine
+
 ROOT = Path(__file__).resolve().parents[3]
 
 

@@ -21,6 +21,8 @@ from knot_runner.util.errors import UserError
 from tests.engine.federated.cases import GREY, LINEAR, MODELS, RECIPES, cohort, images, lean_engine
 from tests.tiny import TINY_IMAGES
 
+pytestmark = pytest.mark.machine
+
 CPU = torch.device("cpu")
 HALF = partial(Lean, make_client=half.make_half_client)
 

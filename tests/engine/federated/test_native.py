@@ -24,7 +24,7 @@ from tests.engine.federated.native_cases import needs_compiler
 from tests.engine.federated.test_lean import equal
 from tests.engine.federated.test_lean_layers import assert_gradients_of_autograd
 
-pytestmark = needs_compiler
+pytestmark = [pytest.mark.machine, needs_compiler]
 
 
 @settings(max_examples=60, deadline=None)

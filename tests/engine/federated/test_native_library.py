@@ -15,6 +15,8 @@ from knot_runner.util.errors import UserError
 from tests.engine.federated.cases import FAMILIES, GREY, MODELS, images
 from tests.engine.federated.native_cases import needs_compiler
 
+pytestmark = pytest.mark.machine
+
 #: without what the process keeps of its first call
 load = library.native_library.__wrapped__
 

@@ -18,6 +18,8 @@ from knot_runner.engine.objectives import CrossEntropy
 from tests.engine.federated.cases import CLASSES, FAMILIES, LINEAR, MODELS, PLAIN, RECIPES, Case, cohort, images
 from tests.engine.federated.native_cases import needs_compiler
 
+pytestmark = pytest.mark.machine
+
 CPU = torch.device("cpu")
 #: weights after the few steps of these cases in float32, from the loop's (measured: 1.2e-7)
 FLOAT32_BAND = 2e-6

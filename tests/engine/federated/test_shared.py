@@ -21,6 +21,8 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.processes import Ended
 from tests.engine.federated.cases import GREY, MODELS, RECIPES, cohort, images
 
+pytestmark = pytest.mark.machine
+
 MODEL = MODELS["mlp"]
 DATA, TEST = images(GREY), images(GREY, 40, 1)
 SIZES = (23, 5, 40, 16, 9, 30)

@@ -16,7 +16,7 @@ from knot_runner.engine.federated.native.winograd import WinogradConv2d, use_win
 from tests.engine.federated.cases import FAMILIES, MODELS, images
 from tests.engine.federated.native_cases import needs_compiler
 
-pytestmark = needs_compiler
+pytestmark = [pytest.mark.machine, needs_compiler]
 
 
 def both(channels, filters, bias=True, dtype=torch.float64):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -14,6 +13,7 @@ from knot_runner.engine.federated.cohort import Inference, LocalTraining, Traine
 from knot_runner.engine.federated.lean.client import MakeClient, make_client
 from knot_runner.engine.federated.local import EngineRequest, Result, infer_in_pieces, train_longest_first
 from knot_runner.models.network import Network
+from knot_runner.util.processes import cores
 
 
 class Lean:
@@ -38,7 +38,7 @@ class Lean:
         others: Sequence[Network] = (), make_client: MakeClient = make_client,
     ) -> None:  # fmt: skip
         self._threads, self._shared = threads, shared
-        workers = workers or os.cpu_count() or 1
+        workers = workers or cores()
         networks = [network, *others]
         self._pool = self._data = None
         if workers == 1 and not shared:
