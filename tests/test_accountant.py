@@ -96,3 +96,18 @@ def test_the_noise_for_an_epsilon_is_the_least():
     assert round(found, 4) == found
     assert epsilon_after(mechanism(found, 60, 60), 0.01)(40) <= 8.0
     assert epsilon_after(mechanism(found - 0.0003, 60, 60), 0.01)(40) > 8.0
+
+
+@accounted
+def test_fixed_sampling_is_no_worse_than_without_sampling():
+    """3 of 5 clients at z = 0.5 for 4 rounds: the bound of sampling is 63.1; that of the Gaussian mechanism, whose
+    sum changes by 2 C where one client is replaced, is rounds * a / (2 (z / 2)^2) at order a."""
+    delta, rounds, z = 5**-1.1, 4, 0.5
+    spec = mechanism(z, 3, 5, "fixed")
+    unsampled = converted(lambda a: rounds * a / (2 * (z / 2) ** 2), delta)
+    assert epsilon_after(spec, delta)(rounds) == pytest.approx(unsampled, rel=1e-9) == pytest.approx(44.5, abs=0.1)
+    assert neighbours(spec) == "replace"
+    found = noise_for(mechanism(0.0, 3, 5, "fixed"), rounds, 44.55, delta)
+    assert (
+        found == pytest.approx(z, abs=1e-3) and epsilon_after(mechanism(found, 3, 5, "fixed"), delta)(rounds) <= 44.55
+    )

@@ -83,6 +83,20 @@ def test_it_is_clipped(tmp_path, capsys):
     assert main([*arrange(tmp_path), "privacy=user_level", "method.aggregation=uniform"]) == 0, capsys.readouterr().err
 
 
+def test_method_that_does_not_clip_is_refused(tmp_path, capsys):
+    """Registered like FedAvg, it declares that privacy covers its messages, but takes the plain mean of the models."""
+    own = [*arrange(tmp_path), "privacy=user_level", "method.aggregation=uniform"]
+    plugin = tmp_path / "kept_method.py"
+    unclipped = plugin.read_text().replace(
+        "    after, row =", "    federation = replace(federation, privacy=None)\n    after, row ="
+    )
+    plugin.write_text("from dataclasses import replace\n" + unclipped)
+    assert main(own) == 2
+    error = capsys.readouterr().err
+    assert "privacy: method.algorithm=kept clipped 0 of 1 message of a client in a round, so epsilon would be" in error
+    assert not list((tmp_path / "out").glob("femnist/kept/*/result.json"))
+
+
 def test_its_clients_hold_examples_out(tmp_path, capsys):
     own = arrange(tmp_path)
     assert main(own) == 0, capsys.readouterr().err

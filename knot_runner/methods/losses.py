@@ -16,7 +16,7 @@ from torch import Tensor
 
 from knot_runner.config.settings import EntropySettings, SinkhornSettings, build
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss
-from knot_runner.methods.weighting import WEIGHTINGS
+from knot_runner.methods.weighting import WEIGHTINGS, equal_where_zero
 from knot_runner.transport import Solver, ground_cost, transport_loss
 from knot_runner.transport.trees import tree_edges
 from knot_runner.util.errors import UserError, nearest
@@ -76,16 +76,19 @@ def check_loss_and_weighting(loss: dict[str, Any], weighting: str, points: list[
 
 
 def distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Objective of the student, eq. 3: sum_k W_k T(p, q_k), over the sum of weights if ``normalise``.
+    """Objective of the student, eq. 3: sum_k W_k T(p, q_k), over the sum of weights if ``normalise``, where examples
+    whose weights are all 0 count their teachers equally.
 
     ``inputs.tensors[teacher]``: logits [n, C] of each name in ``settings["teachers"]``.
     """
     entry = LOSSES[settings["loss"]["name"]]
     options = build(entry.options, settings["loss"], "method.loss")
     logits = torch.stack([inputs.tensors[name] for name in settings["teachers"]], dim=1)
-    q = torch.softmax(logits.double() / settings["teacher_temperature"], dim=-1).float()
-    biases = torch.tensor(settings["biases"], device=q.device) if settings["biases"] else None
-    weights = WEIGHTINGS[settings["weighting"]](q, torch.tensor(settings["shares"], device=q.device), biases)
+    q = torch.softmax(logits.double() / settings["teacher_temperature"], dim=-1).to(logits.dtype)
+    biases = q.new_tensor(settings["biases"]) if settings["biases"] else None
+    weights = WEIGHTINGS[settings["weighting"]](q, q.new_tensor(settings["shares"]), biases)
+    if settings["normalise"]:
+        weights = equal_where_zero(weights)
     points = torch.tensor(settings["points"], dtype=torch.float64)
 
     def loss(logits: Tensor, rows: LossRows) -> Tensor:

@@ -35,6 +35,12 @@ def from_bias(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
 WEIGHTINGS: dict[str, Weighting] = {"A": equal_weights, "D": data_share, "U": from_uniform, "E": from_bias}
 
 
+def equal_where_zero(weights: Tensor) -> Tensor:
+    """Return ``weights`` [N, K] with 1 for all teachers of an example whose weights are all 0, so that they can be
+    normalized: no teacher departs from its reference there, so none says more than another."""
+    return torch.where(weights.sum(1, keepdim=True) > 0, weights, 1.0)
+
+
 def probability_bias(logits: Tensor) -> list[float]:
     """B_k: share of random examples (``logits`` [N, C] of them) whose argmax is each label, with one pseudo-count per
     class (knot.md 1.4)."""

@@ -136,3 +136,42 @@ def test_gradient_descent_on_the_loss_reaches_a_lone_teacher(loss):
 def test_an_option_of_another_loss_is_refused():
     with pytest.raises(UserError, match=r"method.loss.epsilon: there is no such setting"):
         distillation(settings(loss={"name": "entropy", "form": "kl", "epsilon": 1.0}), teacher_logits())
+
+
+@pytest.mark.parametrize("weighting", ["A", "D", "U", "E"])
+@pytest.mark.parametrize("normalise", [False, True])
+def test_float64_targets_are_not_rounded(weighting, normalise):
+    """Against the formula (eq. 3 with KL) typed in numpy, in the precision of the models."""
+    draws = torch.Generator().manual_seed(4)
+    teachers = {name: torch.randn(6, 3, generator=draws, dtype=torch.float64) for name in "ab"}
+    shares, biases = [1 / 3, 2 / 3], [[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]]
+    settings = {
+        "loss": {"name": "entropy", "form": "kl"}, "weighting": weighting, "normalise": normalise,
+        "teachers": ["a", "b"], "student_temperature": 1.0, "teacher_temperature": 1.7, "shares": shares,
+        "biases": biases, "points": LINE.tolist(),
+    }  # fmt: skip
+    rows, loss = distillation(settings, ObjectiveInputs(torch.zeros(6), teachers, lambda: None))
+    student = torch.randn(6, 3, generator=draws, dtype=torch.float64)
+    q = np.stack([np.exp(own.numpy() / 1.7) for own in teachers.values()], 1)
+    q /= q.sum(2, keepdims=True)
+    log_p = student.numpy() - np.log(np.exp(student.numpy()).sum(1, keepdims=True))
+    reference = {"U": np.full((2, 3), 1 / 3), "E": np.array(biases)}.get(weighting)
+    fixed = {"A": np.ones((6, 2)), "D": np.tile(shares, (6, 1))}.get(weighting)
+    w = np.linalg.norm(q - reference, axis=2) if fixed is None else fixed
+    expected = (w * (q * (np.log(q) - log_p[:, None])).sum(2)).sum(1) / (w.sum(1) if normalise else 1)
+    np.testing.assert_allclose(loss(student, rows).numpy(), expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("weighting", ["U", "E"])
+def test_normalized_weights_of_teachers_at_their_reference_are_equal(weighting):
+    """Both teachers are uniform, which is also their bias: all weights are 0, and the loss is the mean of theirs."""
+    uniform = {name: torch.zeros(2, 3) for name in "ab"}
+    settings = {
+        "loss": {"name": "entropy", "form": "kl"}, "weighting": weighting, "normalise": True, "teachers": ["a", "b"],
+        "student_temperature": 1.0, "teacher_temperature": 1.0, "shares": [0.5, 0.5], "biases": [[1 / 3] * 3] * 2,
+        "points": LINE.tolist(),
+    }  # fmt: skip
+    rows, loss = distillation(settings, ObjectiveInputs(torch.zeros(2), uniform, lambda: None))
+    student = torch.log(torch.tensor([[0.5, 0.25, 0.25], [1 / 3, 1 / 3, 1 / 3]]))
+    by_hand = [math.log(1 / 3) - (math.log(0.5) + 2 * math.log(0.25)) / 3, 0.0]
+    np.testing.assert_allclose(loss(student, rows).numpy(), by_hand, atol=1e-6)

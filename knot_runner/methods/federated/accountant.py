@@ -3,7 +3,8 @@
 The sum of clipped updates with noise is a Gaussian mechanism of a sampled group of clients, once a round:
 ``poisson``: neighbours differ in one client's being there, and the sum in at most C (Mironov et al. 2019);
 ``fixed``: a number of clients drawn without replacement, for which neighbours differ in one client's data, and the sum
-in at most 2 C, so that the mechanism's noise multiplier is z / 2 (Wang et al. 2019, Theorem 27).
+in at most 2 C, so that the mechanism's noise multiplier is z / 2 (Wang et al. 2019, Theorem 27). That bound exceeds the
+one without sampling where much is sampled with little noise; both hold, so the smaller one is taken at each order.
 Clients that send m vectors in a round, each with a bound and noise of its own, send one vector whose noise multiplier
 is z / sqrt(m).
 """
@@ -18,6 +19,8 @@ from collections.abc import Callable
 from importlib import metadata
 from types import ModuleType
 from typing import Any
+
+import numpy as np
 
 from knot_runner.methods.federated.user_privacy import UserPrivacy
 from knot_runner.util.errors import UserError
@@ -46,10 +49,13 @@ def epsilon_after(privacy: UserPrivacy, delta: float) -> Callable[[int], float |
         return lambda rounds: None
     library = _library()
     orders = library.rdp.rdp_privacy_accountant.DEFAULT_RDP_ORDERS
-    accountant = library.rdp.RdpAccountant(orders, _relation(privacy))
-    accountant.compose(_event(privacy, privacy.noise_multiplier))
+    bounds = []
+    for event in _events(privacy, privacy.noise_multiplier):
+        accountant = library.rdp.RdpAccountant(orders, _relation(privacy))
+        accountant.compose(event)
+        bounds.append(accountant._rdp)
     # Renyi divergences add up over rounds; composing afresh takes half a second, which a row of a log must not
-    each = accountant._rdp
+    each = np.minimum.reduce(bounds)
 
     def epsilon(rounds: int) -> float | None:
         found = float(library.rdp.compute_epsilon(orders, rounds * each, delta)[0]) if rounds else 0.0
@@ -62,19 +68,25 @@ def epsilon_after(privacy: UserPrivacy, delta: float) -> Callable[[int], float |
 def noise_for(privacy: UserPrivacy, rounds: int, epsilon: float, delta: float) -> float:
     """The smallest noise multiplier, rounded up, whose epsilon after ``rounds`` is at most ``epsilon``; that of
     ``privacy`` is not read. Raises :class:`UserError` where there is none."""
-    library = _library()
-
-    def event(multiplier: float) -> Any:
-        return library.SelfComposedDpEvent(_event(privacy, multiplier), rounds)
-
     most = epsilon_after(dataclasses.replace(privacy, noise_multiplier=BRACKET[0]), delta)(rounds)
     if most is not None and most <= epsilon:
         raise UserError(
             f"privacy.epsilon: {epsilon:g} is more than the {most:,.0f} of noise multiplier {BRACKET[0]:g} after "
             f"{rounds} rounds; less is right"
         )
+    found = [_calibrated(privacy, bound, rounds, epsilon, delta) for bound in range(len(_events(privacy, 1.0)))]
+    return math.ceil(min(found) * 10**DIGITS) / 10**DIGITS
+
+
+def _calibrated(privacy: UserPrivacy, bound: int, rounds: int, epsilon: float, delta: float) -> float:
+    """Return the noise multiplier whose epsilon, by the bound of that number in :func:`_events`, is ``epsilon``."""
+    library = _library()
+
+    def event(multiplier: float) -> Any:
+        return library.SelfComposedDpEvent(_events(privacy, multiplier)[bound], rounds)
+
     try:
-        found = library.calibrate_dp_mechanism(
+        return library.calibrate_dp_mechanism(
             lambda: library.rdp.RdpAccountant(neighboring_relation=_relation(privacy)),
             event,
             epsilon,
@@ -86,7 +98,6 @@ def noise_for(privacy: UserPrivacy, rounds: int, epsilon: float, delta: float) -
         raise UserError(
             f"privacy.epsilon: no noise gives {epsilon:g} after {rounds} rounds; more is right"
         ) from problem
-    return math.ceil(found * 10**DIGITS) / 10**DIGITS
 
 
 def _without_replacement(privacy: UserPrivacy) -> bool:
@@ -94,13 +105,13 @@ def _without_replacement(privacy: UserPrivacy) -> bool:
     return privacy.sampling == "fixed" and privacy.participants < privacy.clients
 
 
-def _event(privacy: UserPrivacy, multiplier: float) -> Any:
-    """One round, in which each participant's messages are together one vector."""
+def _events(privacy: UserPrivacy, multiplier: float) -> list[Any]:
+    """Return descriptions of one round that each bound its privacy loss; a participant's messages are one vector."""
     library, relative = _library(), multiplier / math.sqrt(privacy.messages)
     if _without_replacement(privacy):
         noise = library.GaussianDpEvent(relative / 2)
-        return library.SampledWithoutReplacementDpEvent(privacy.clients, privacy.participants, noise)
-    return library.PoissonSampledDpEvent(privacy.rate, library.GaussianDpEvent(relative))
+        return [library.SampledWithoutReplacementDpEvent(privacy.clients, privacy.participants, noise), noise]
+    return [library.PoissonSampledDpEvent(privacy.rate, library.GaussianDpEvent(relative))]
 
 
 def _relation(privacy: UserPrivacy) -> Any:

@@ -1,9 +1,11 @@
 """FedPer (Arivazhagan et al. 2019) and FedRep (Collins et al. 2021): a shared body, a personal head for each client.
 
 FedPer trains both together; FedRep first the head, then the body. The head is the last linear layer (FedWaD's public
-code). The server averages whole models, so that a client that was never drawn uses the averaged head, as there.
-A server that distils (FedDF) trains that averaged model on what the clients say with their own heads, which stay as
-they are. State, beyond FedAvg's: ``head/<client>``, the head's parameters of clients that have trained one.
+code). A head never leaves its client: one that has not trained yet uses the global body with its initial head, which is
+that of the first global model for every client, as in PFLlib. With ``method.first_head=averaged`` it uses the mean of
+the trained heads, as in FedWaD's public code. The state has that mean in either case: a server that distils (FedDF)
+trains the averaged model on the outputs of the clients' models, and does not change their heads.
+State, beyond FedAvg's: ``head/<client>``, the head's parameters of clients that have trained one.
 """
 
 from __future__ import annotations
@@ -67,11 +69,13 @@ def fold(
 
 
 def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """The global body with the client's own head; the averaged head while it has none."""
+    """Return the global body with the client's own head, or with its first one (``method.first_head``)."""
     model = averaging.deployed(hp, state, federation, client)
     own = state.get(f"head/{client}")
-    if own is None:
+    if own is None and hp.first_head == "averaged":
         return model
+    if own is None:
+        own = federation.model.weights[federation.layout.mask("head")]
     return ClientModel(federation.layout.with_head(model.weights, own), model.buffers)
 
 

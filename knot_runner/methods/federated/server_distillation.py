@@ -19,7 +19,7 @@ from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import Exchange
 from knot_runner.methods.federation import FederatedState, Federation
-from knot_runner.methods.weighting import WEIGHTINGS, needs_bias, probability_bias
+from knot_runner.methods.weighting import WEIGHTINGS, equal_where_zero, needs_bias, probability_bias
 
 #: The number by which the server's training is known, where clients' have theirs.
 SERVER = -1
@@ -174,9 +174,10 @@ def _examples(spec: ServerDistillation, federation: Federation, round: int) -> T
 def client_weights(
     spec: ServerDistillation, logits: list[Tensor], shares: list[float], biases: list[list[float]] | None
 ) -> Tensor:
-    """W_k [n, K] of the clients by ``weighting`` (paper: A), from their ``logits`` (each [n, C])."""
-    q = torch.softmax(torch.stack(logits, dim=1).double() / spec.teacher_temperature, dim=-1)
-    return WEIGHTINGS[spec.weighting](q, torch.tensor(shares), None if biases is None else torch.tensor(biases))
+    """W_k [n, K] of the clients by ``weighting`` (paper: A), from their ``logits`` (each [n, C]); not all 0."""
+    q, dtype = torch.softmax(torch.stack(logits, dim=1).double() / spec.teacher_temperature, dim=-1), logits[0].dtype
+    references = None if biases is None else torch.tensor(biases, dtype=dtype)
+    return equal_where_zero(WEIGHTINGS[spec.weighting](q, torch.tensor(shares, dtype=dtype), references))
 
 
 def mean_logits(logits: list[Tensor], weights: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -27,6 +27,8 @@ from torch import Tensor
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.federation import Federation
+from knot_runner.util.errors import UserError
+from knot_runner.util.messages import counted
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class UserPrivacy:
     label_scale: float = 1.0
     clip_logits: float = 1.0
     messages: int = 1
+    #: name and size of each sum of clipped messages in the current round, as :func:`private_sum` notes them
+    sums: set[str] = field(default_factory=set, compare=False)
 
     @property
     def rate(self) -> float:
@@ -83,6 +87,7 @@ def private_sum(
     The noise is drawn from (seed, round, ``message``), so that a resumed run adds the same, and another message of the
     round other noise; without participants there is only it.
     """
+    privacy.sums.add(f"{message} {total.numel()}")
     norms = []
     for update in updates:
         norms.append(float(update.norm()))
@@ -91,6 +96,17 @@ def private_sum(
         noise = torch.randn(total.shape, dtype=torch.float64, generator=generator(seed, f"privacy {message}", round))
         total.add_(noise, alpha=privacy.noise_multiplier * privacy.clip_norm)
     return total, norms
+
+
+def check_sums(privacy: UserPrivacy, algorithm: str) -> None:
+    """Raise :class:`UserError` unless each message of a round's clients was clipped and noised, as epsilon assumes."""
+    clipped, sent = len(privacy.sums), privacy.messages
+    if clipped != sent:
+        raise UserError(
+            f"privacy: method.algorithm={algorithm} clipped {clipped} of {counted(sent, 'message')} of a client in a "
+            "round, so epsilon would be wrong. Take the mean of its clients' updates by user_privacy.private_mean, or "
+            "remove privacy"
+        )
 
 
 def norms_row(privacy: UserPrivacy, norms: list[float]) -> dict[str, list[float] | float]:

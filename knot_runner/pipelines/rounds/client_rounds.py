@@ -14,6 +14,7 @@ from knot_runner.config.settings import FederatedTraining
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
 from knot_runner.methods.contract import Method, RoundWork
 from knot_runner.methods.federated.server_distillation import SERVER
+from knot_runner.methods.federated.user_privacy import check_sums
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds.loop import RoundLoop
@@ -35,11 +36,13 @@ def client_rounds(
     ``data``: digest of the inputs that a commit must match; ``measure``: makes a round's log row, with metrics every
     ``training.evaluate_every`` rounds and in the last.
     """
-    training = context.settings.training
+    training, private = context.settings.training, federation.privacy
 
     def execute(round: int, requests: list[LocalTraining]) -> list[Trained]:
         trained = engine.train(requests) if requests else []
         check_outcomes(round, trained, federation)
+        if private is not None:
+            private.sums.clear()
         return trained
 
     def exchange(round: int, state: FederatedState, trained: list[Trained]) -> tuple[FederatedState, LogRow]:
@@ -51,6 +54,8 @@ def client_rounds(
         after.update(inferences=inferences, distillation=distillation, classes=classes)
 
     def observe(round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
+        if private is not None and trained and round < training.rounds:  # a last round of heads alone sends nothing
+            check_sums(private, context.hp.algorithm)
         row = measure(round, state, RoundWork(requests, **after), trained, training.measures(round))
         after.clear()  # requests hold models
         if "accuracy" in row:

@@ -1,8 +1,11 @@
 """FedPer and FedRep: whose head is whose, and what trains when."""
 
+import copy
+
 import pytest
 import torch
 
+from knot_runner.engine.federated import flat
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.server_distillation import ENSEMBLE
 from knot_runner.methods.federation import with_server
@@ -23,11 +26,13 @@ def play(world, hp, rounds):
     return state, seen
 
 
+@pytest.mark.parametrize("first_head", ["own", "averaged"])
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
-def test_clients_keep_their_heads_and_share_the_body(deep, algorithm):
-    hp, federation = settings(algorithm, aggregation="uniform"), deep.federation
+def test_clients_keep_their_heads_and_share_the_body(deep, algorithm, first_head):
+    hp, federation = settings(algorithm, aggregation="uniform", first_head=first_head), deep.federation
     state, seen = play(deep, hp, 3)
     head = federation.layout.mask("head")
+    first = {"own": federation.model.weights[head], "averaged": state["weights"][head]}
     newest = {}
     for _, _, trained in seen:
         newest |= {result.client: result.weights[head] for result in trained}
@@ -35,7 +40,7 @@ def test_clients_keep_their_heads_and_share_the_body(deep, algorithm):
     for client in range(len(federation)):
         model = METHODS[algorithm].deployed(hp, state, federation, client).weights
         assert torch.equal(model[~head], state["weights"][~head])
-        assert torch.equal(model[head], newest.get(client, state["weights"][head]))
+        assert torch.equal(model[head], newest.get(client, first[first_head]))
     mean = sum(result.weights for result in seen[-1][2]) / 3
     torch.testing.assert_close(state["weights"], mean, rtol=1e-13, atol=1e-15)
 
@@ -49,7 +54,8 @@ def test_a_client_goes_on_from_its_own_head_and_the_shared_body(deep, algorithm)
     for state, requests, trained in seen:
         for request in requests:
             assert torch.equal(request.start.weights[~head], state["weights"][~head])
-            assert torch.equal(request.start.weights[head], newest.get(request.client, state["weights"][head]))
+            first = federation.model.weights[head]
+            assert torch.equal(request.start.weights[head], newest.get(request.client, first))
             own += request.client in newest
         newest |= {result.client: result.weights[head] for result in trained}
     assert own > 3  # of 12 requests: clients that had a head of their own, which is not the averaged one
@@ -127,3 +133,36 @@ def test_a_round_of_heads_alone_is_not_distilled(deep):
     state, _ = method.fold(hp, state, federation, 4, requests, trained)
     after, row = run_exchange(method, hp, federation, deep.engine, 4, state, trained)
     assert row == {} and torch.equal(after["weights"], state["weights"])
+
+
+@pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
+def test_personal_heads_equal_a_loop_that_exchanges_bodies(deep, algorithm):
+    """As PFLlib: each client has a whole model from the start, of which the server only ever reads and writes the body.
+    Batches are whole, so that their order does not matter."""
+    world = deep.with_training(batch=24, drop_last=False, epochs=3)
+    epochs = {"head_epochs": 2} if algorithm == "fedrep" else {}
+    hp, federation = settings(algorithm, aggregation="uniform", **epochs), world.federation
+    state, _ = play(world, hp, 3)
+    pixels, labels = world.engine.data.pixels, world.engine.data.labels
+    models = [copy.deepcopy(world.engine.model) for _ in federation.clients]
+    for model in models:
+        flat.load_flat(model, federation.layout, federation.model.weights, federation.model.buffers)
+    for round in range(3):
+        drawn = federation.drawn(round)
+        for client in drawn:
+            head = set(models[client].head.parameters())
+            body = set(models[client].parameters()) - head
+            phases = [head, head, body] if algorithm == "fedrep" else [head | body] * 3
+            rows = federation.clients[client].train
+            for trained in phases:
+                loss = torch.nn.functional.cross_entropy(models[client](pixels[rows]), labels[rows])
+                for parameter, gradient in zip(trained, torch.autograd.grad(loss, list(trained)), strict=True):
+                    parameter.data -= federation.training.lr * gradient
+        names = [name for name, _ in models[0].named_parameters() if not name.startswith("head.")]
+        bodies = {name: sum(models[client].get_parameter(name).data for client in drawn) / len(drawn) for name in names}
+        for model in models:
+            for name, mean in bodies.items():
+                model.get_parameter(name).data = mean.clone()
+    for client, model in enumerate(models):
+        found = METHODS[algorithm].deployed(hp, state, federation, client).weights
+        torch.testing.assert_close(found, flat.flat_vectors(model)[0], rtol=1e-12, atol=1e-13)

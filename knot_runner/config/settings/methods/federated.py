@@ -149,6 +149,9 @@ class FederatedSettings:
     head_epochs: Annotated[int, AtMost(10**6)] | None = None
     #: last round with all clients: epochs of the head alone; 0 = none (FedWaD's protocol: 10)
     final_head_epochs: StepsOrNone = 0
+    #: fedrep, fedper: the head of a client that has not trained yet: its own initial head, as in the papers, or the
+    #: mean of the trained heads, as in FedWaD's code
+    first_head: Literal["own", "averaged"] = "own"
     #: clients are grouped by the distance of their data first, and each group learns by itself; null = all together
     clustering: ClusteringSettings | None = None
     #: the server distils the averaged model from the round's clients on unlabelled examples; null = it only averages
@@ -188,6 +191,7 @@ class FederatedSettings:
         if algorithm.keeps != "head":
             owners = " and ".join(algorithms_where(lambda other: other.keeps == "head"))
             require(self.final_head_epochs == 0, "final_head_epochs", f"is of {owners} alone")
+            require(self.first_head == "own", "first_head", f"is of {owners} alone")
 
     def _check_options(self, algorithm: FederatedAlgorithm) -> None:
         """Build the options, of an algorithm that declares a dataclass for them."""
