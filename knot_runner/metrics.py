@@ -9,10 +9,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+
+from knot_runner.config.plugins import Table, checked, expect
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,19 @@ def _of_clients(title: str, better: Literal["higher", "lower"] = "higher") -> Me
     return Metric(title, better, unit="points", scale=100.0, unit_digits=2, top=1.0)
 
 
+def _accepted(where: str, metric: Metric) -> Metric:
+    expect(where, metric, Metric)
+    return metric if metric.function is None else replace(metric, function=checked(where, metric.function, _problem))
+
+
+def _problem(value: object, test: TestSet) -> str:
+    if value is None or (isinstance(value, float | int | np.number) and math.isfinite(value)):
+        return ""
+    return f"{value!r:.40} instead of a finite number or None"
+
+
 #: Key in ``metrics`` of ``result.json`` -> metric, in display order.
-METRICS: dict[str, Metric] = {
+METRICS: Table[Metric] = Table("METRICS", {
     "f1": Metric("macro F1", "higher", lambda test: macro_f1(test.confusion), "F1", top=1.0, resampled=True),
     "accuracy": Metric(
         "accuracy", "higher", lambda test: accuracy(test.confusion), "points", 100.0, unit_digits=2, top=1.0,
@@ -137,7 +150,7 @@ METRICS: dict[str, Metric] = {
     "unseen_accuracy": _of_clients("ID accuracy of unseen clients"),
     "id_loss": Metric("ID loss", "lower", unit="nats"),
     "ood_loss": Metric("OOD loss", "lower", unit="nats"),
-}  # fmt: skip
+}, _accepted)  # fmt: skip
 
 
 #: Maximum of other numbers of a result, by the last part of their key; the minimum is 0.

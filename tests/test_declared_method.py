@@ -51,8 +51,8 @@ def tables_as_they_were():
     before = dict(METHODS), dict(FEDERATED_ALGORITHMS)
     yield
     for table, entries in zip((METHODS, FEDERATED_ALGORITHMS), before, strict=True):
-        table.clear()
-        table.update(entries)
+        table.data.clear()
+        table.data.update(entries)
     for name in ("kept_method", "silent_method"):
         sys.modules.pop(name, None)
 

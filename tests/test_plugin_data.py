@@ -27,11 +27,11 @@ NPZ = [*SMALL, "partition=iid", "partition.clients=5", "task.source=local", "tas
 def forgotten():
     """What a plug-in adds is gone with its test, so that the next one loads it anew."""
     tables = (PARTITION_SETTINGS, IMAGE_READERS, TEXT_READERS, PARTITIONS)
-    before = [dict(table) for table in tables]
+    before = [dict(table.data) for table in tables]
     yield
     for table, entries in zip(tables, before, strict=True):
-        table.clear()
-        table.update(entries)
+        table.data.clear()
+        table.data.update(entries)
     for name in ("own_reader", "own_text_reader", "own_partition"):
         sys.modules.pop(name, None)
 

@@ -18,10 +18,10 @@ EXAMPLES = Path(__file__).parent / "plugins"
 @pytest.fixture(autouse=True)
 def figures_as_they_were():
     """The plug-in of one test is not that of the next."""
-    before = dict(FIGURES)
+    before = dict(FIGURES.data)
     yield
-    FIGURES.clear()
-    FIGURES.update(before)
+    FIGURES.data.clear()
+    FIGURES.data.update(before)
     sys.modules.pop("own_figure", None)
 
 

@@ -24,11 +24,11 @@ CONF = f"--config-dir={EXAMPLES / 'conf'}"
 def tables_as_they_were():
     """Plug-ins of one test are not those of the next."""
     tables = (TABLE_KINDS, CLAIM_MEASURES, WEIGHTINGS)
-    before = [dict(table) for table in tables]
+    before = [dict(table.data) for table in tables]
     yield
     for table, entries in zip(tables, before, strict=True):
-        table.clear()
-        table.update(entries)
+        table.data.clear()
+        table.data.update(entries)
     for path in EXAMPLES.glob("*.py"):
         sys.modules.pop(path.stem, None)
 
@@ -87,7 +87,7 @@ def test_a_damaged_record_is_no_effect_and_a_number_that_runs_lack_is_refused(fi
     shown = " ".join(capsys.readouterr().out.split())
     assert "1 of 2 effects left out" in shown and "rounds.jsonl" in shown
     load_plugins([str(EXAMPLES / "own_claim.py")])
-    CLAIM_MEASURES["client_spread"] = type(CLAIM_MEASURES["gap"])("points", 2, read=lambda run: None)
+    CLAIM_MEASURES.data["client_spread"] = type(CLAIM_MEASURES["gap"])("points", 2, read=lambda run: None)
     assert main(["claims", "own_table", *own]) == 2
     assert "its runs have no client_spread" in capsys.readouterr().err
 

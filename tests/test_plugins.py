@@ -32,11 +32,11 @@ TABLES = (
 @pytest.fixture(autouse=True)
 def tables_as_they_were():
     """Plug-ins of one test are not those of the next."""
-    before = [dict(table) for table in TABLES]
+    before = [dict(table.data) for table in TABLES]
     yield
     for table, entries in zip(TABLES, before, strict=True):
-        table.clear()
-        table.update(entries)
+        table.data.clear()
+        table.data.update(entries)
     for path in EXAMPLES.glob("*.py"):
         sys.modules.pop(path.stem, None)
 

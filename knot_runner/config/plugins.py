@@ -1,22 +1,119 @@
-"""Plug-ins: Python files or modules of the user's own that add to our tables.
+"""Plug-ins: Python files or modules of the user's own that add to our tables (:class:`Table`).
 
 A file's path is relative to the YAML file that names it, or, on a command line, to the current folder.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib
 import importlib.util
+import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections import UserDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
 
 from knot_runner.util.errors import UserError
+
+Entry = TypeVar("Entry")
 
 #: Stands between the folder of the YAML file that names a plug-in and the path that is written there.
 BESIDE = "/./"
 _ONE_AT_A_TIME = threading.RLock()
+_EXIT_NOW = os._exit
+#: Name of the plug-in that is being loaded; "" for none.
+_loading = ""
+
+
+class Table(UserDict[str, Entry]):
+    """Name -> entry; a plug-in adds an entry by ``TABLE["name"] = entry``, and can replace only its own.
+
+    Args:
+        name: Name of the table in messages.
+        entries: The entries of the package, which are not checked.
+        accept: (name of the entry in messages, entry) -> the entry to store, whose functions check what they return
+            (:func:`checked`). Raises :class:`UserError` for an entry that does not fit.
+    """
+
+    def __init__(
+        self, name: str, entries: Mapping[str, Entry], accept: Callable[[str, Entry], Entry] = lambda _, entry: entry
+    ) -> None:
+        super().__init__()
+        self.name, self._accept = name, accept
+        self.data.update(entries)
+        self._owners = dict.fromkeys(entries, "knot_runner")
+
+    def __setitem__(self, key: str, entry: Entry) -> None:
+        where = f"{self.name}[{key!r}]"
+        if key in self.data and self._owners.get(key, "") != _loading:
+            raise UserError(f"{where} already exists. Register the new entry under another name")
+        self.data[key] = self._accept(where, entry)
+        self._owners[key] = _loading
+
+
+def expect(where: str, entry: Any, kind: type) -> None:
+    """Raise :class:`UserError` unless ``entry`` is an instance of ``kind``."""
+    if not isinstance(entry, kind):
+        raise UserError(f"{where} is {_described(entry)}. Register a {kind.__name__}")
+
+
+def checked(where: str, function: Callable[..., Any], problem: Callable[..., str]) -> Callable[..., Any]:
+    """Return ``function`` with its result checked.
+
+    Args:
+        where: Name of the table's entry in messages.
+        function: A plug-in's function.
+        problem: (result, *arguments of the call) -> what is wrong with the result, "" if nothing is.
+    """
+    if not callable(function):
+        raise UserError(f"{where}: {_described(function)} is not a function")
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        result = function(*arguments, **options)
+        found = problem(result, *arguments)
+        if found:
+            raise UserError(f"{where}: {getattr(function, '__name__', 'the function')} returned {found}")
+        return result
+
+    return call
+
+
+def unlike(result: Any, kind: type | tuple[type, ...], wanted: str) -> str:
+    """Return what is wrong with a ``result`` that is no instance of ``kind``, ``wanted`` in words; "" if it is one."""
+    return "" if isinstance(result, kind) else f"{_described(result)} instead of {wanted}"
+
+
+def _described(value: Any) -> str:
+    return "None" if value is None else f"{type(value).__name__} {value!r:.40}"
+
+
+@contextlib.contextmanager
+def no_exit(plugins: Sequence[str]) -> Iterator[None]:
+    """Raise :class:`UserError` where the code of ``plugins`` ends this process, which would look like success."""
+    if not plugins:
+        yield
+        return
+    process = os.getpid()
+
+    def exit_now(status: int) -> None:
+        if status == 0 and os.getpid() == process:  # forked workers end by os._exit
+            raise SystemExit(status)
+        _EXIT_NOW(status)
+
+    os._exit = exit_now
+    try:
+        yield
+    except SystemExit as stop:
+        names = ", ".join(as_written(plugin) for plugin in plugins)
+        raise UserError(f"plugins: {names}: the code called exit({stop.code}). Raise an exception instead") from None
+    finally:
+        os._exit = _EXIT_NOW
 
 
 def load_plugins(plugins: Sequence[str]) -> None:
@@ -24,9 +121,14 @@ def load_plugins(plugins: Sequence[str]) -> None:
 
     Raises :class:`UserError` naming the plug-in, and where it was looked for.
     """
+    global _loading
     with _ONE_AT_A_TIME:  # a run in a thread of a sweep must not find a plug-in that another thread is still importing
         for plugin in plugins:
-            _load(plugin)
+            outer, _loading = _loading, Path(plugin).stem
+            try:
+                _load(plugin)
+            finally:
+                _loading = outer
 
 
 def found_from(folder: Path, plugin: str) -> str:
@@ -43,19 +145,35 @@ def as_written(plugin: str) -> str:
 def _load(plugin: str) -> None:
     path = Path(plugin).resolve()
     name = path.stem if plugin.endswith(".py") else plugin
-    if name in sys.modules:
-        return
     if plugin.endswith(".py") and not path.is_file():
         where = f"; it was looked for as {path}" if as_written(plugin) != str(path) else ""
         raise UserError(f"plugins: {as_written(plugin)}: is not there{where}")
-    try:
+    if name in sys.modules:
         if plugin.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(name, path)
-            sys.modules[name] = module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-        else:
-            importlib.import_module(plugin)
+            _check_same(plugin, path, sys.modules[name])
+        return
+    try:
+        with no_exit([plugin]):
+            if plugin.endswith(".py"):
+                spec = importlib.util.spec_from_file_location(name, path)
+                sys.modules[name] = module = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(module)
+            else:
+                importlib.import_module(plugin)
+    except UserError as problem:
+        sys.modules.pop(name, None)
+        where = f"plugins: {as_written(plugin)}: "
+        raise UserError(where + str(problem).removeprefix(where)) from None
     except (ImportError, OSError, SyntaxError) as problem:
         sys.modules.pop(name, None)
         where = "" if plugin.endswith(".py") else "; modules are looked for on Python's path, and a file ends in .py"
         raise UserError(f"plugins: {plugin}: cannot be imported ({problem}){where}") from None
+
+
+def _check_same(plugin: str, path: Path, loaded: ModuleType) -> None:
+    """Raise :class:`UserError` unless ``loaded``, which has the name of the file ``path``, is that file or a copy."""
+    other = Path(getattr(loaded, "__file__", None) or "built-in")
+    if not (other.is_file() and other.read_bytes() == path.read_bytes()):
+        raise UserError(
+            f"plugins: {as_written(plugin)}: another module is named {loaded.__name__} ({other}). Rename the file"
+        )

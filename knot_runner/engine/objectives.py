@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from knot_runner.util.errors import UserError
+
 #: A row per example: name -> tensor [n, ...].
 LossRows = dict[str, Tensor]
 #: (logits [B, C], the batch's rows) -> loss per sample [B]
@@ -82,8 +84,25 @@ class Objective:
 
 
 def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """The rows and the loss of ``objective`` on these inputs."""
-    return objective.make(objective.settings, inputs)
+    """Return the rows and the loss of ``objective`` on these inputs. The loss raises :class:`UserError` unless it gives
+    a value per sample."""
+    made = objective.make(objective.settings, inputs)
+    if objective.make is cross_entropy:
+        return made
+    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], dict) and callable(made[1])):
+        raise UserError(f"objective {objective.name} returned {type(made).__name__} instead of (rows, loss function)")
+    rows, loss = made
+
+    def checked(logits: Tensor, batch: LossRows) -> Tensor:
+        values = loss(logits, batch)
+        if not isinstance(values, Tensor) or values.shape != logits.shape[:1]:
+            found = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            raise UserError(
+                f"objective {objective.name}: the loss is {found} instead of [{len(logits)}], one per sample"
+            )
+        return values
+
+    return rows, checked
 
 
 def tempered(objective: Objective) -> CrossEntropy | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
+from knot_runner.config.plugins import Table
 from knot_runner.config.settings import TRACKER_EXTRAS, TrackerSettings
 from knot_runner.config.settings.families import load
 from knot_runner.util.errors import UserError, first_line, nearest, require_extra
@@ -105,11 +106,14 @@ def points(row: dict[str, Any], steps: dict[str, str], otherwise: int) -> Iterat
 
 
 #: ``tracker.name`` -> what begins a mirror, or where it is (imported when a run begins one). A plug-in adds its own.
-TRACKERS: dict[str, Callable[[TrackedRun], Mirror] | str] = {
-    "wandb": "knot_runner.engine.tracker_services:begin_wandb",
-    "tensorboard": "knot_runner.engine.tracker_services:TensorBoardMirror",
-    "mlflow": "knot_runner.engine.tracker_services:begin_mlflow",
-}
+TRACKERS: Table[Callable[[TrackedRun], Mirror] | str] = Table(
+    "TRACKERS",
+    {
+        "wandb": "knot_runner.engine.tracker_services:begin_wandb",
+        "tensorboard": "knot_runner.engine.tracker_services:TensorBoardMirror",
+        "mlflow": "knot_runner.engine.tracker_services:begin_mlflow",
+    },
+)
 
 
 class Tracker:

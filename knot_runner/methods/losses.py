@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from knot_runner.config.plugins import Table, checked, expect, unlike
 from knot_runner.config.settings import EntropySettings, SinkhornSettings, build
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss
 from knot_runner.methods.weighting import WEIGHTINGS, equal_where_zero
@@ -54,10 +55,23 @@ def sinkhorn(options: SinkhornSettings, log_p: Tensor, q: Tensor, points: Tensor
     return transport_loss(log_p.exp(), q, points, solver).to(log_p.dtype)
 
 
-LOSSES: dict[str, Loss] = {
-    "entropy": Loss(EntropySettings, entropy),
-    "sinkhorn": Loss(SinkhornSettings, sinkhorn),
-}
+def _accepted(where: str, loss: Loss) -> Loss:
+    expect(where, loss, Loss)
+    return replace(loss, function=checked(where, loss.function, _problem))
+
+
+def _problem(values: object, options: Any, log_p: Tensor, q: Tensor, points: Tensor) -> str:
+    """What is wrong with ``values`` that should be [B, K] of ``q`` [B, K, C]."""
+    if not isinstance(values, Tensor):
+        return unlike(values, Tensor, "a tensor")
+    if values.shape != q.shape[:2]:
+        return f"losses {list(values.shape)} instead of {list(q.shape[:2])} (batch, teachers)"
+    return ""
+
+
+LOSSES: Table[Loss] = Table(
+    "LOSSES", {"entropy": Loss(EntropySettings, entropy), "sinkhorn": Loss(SinkhornSettings, sinkhorn)}, _accepted
+)
 
 
 def check_loss_and_weighting(loss: dict[str, Any], weighting: str, points: list[list[float]], where: str) -> None:

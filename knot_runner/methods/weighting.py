@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from knot_runner.config.plugins import Table, checked, unlike
+
 #: (teachers' output q [N, K, C], shares of the data [K], probability biases B [K, C] or None) -> weights [N, K]
 Weighting = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
@@ -32,7 +34,20 @@ def from_bias(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
     return (q - biases).norm(dim=2)
 
 
-WEIGHTINGS: dict[str, Weighting] = {"A": equal_weights, "D": data_share, "U": from_uniform, "E": from_bias}
+def _problem(weights: object, q: Tensor, shares: Tensor, biases: Tensor | None) -> str:
+    """What is wrong with ``weights`` that should be [N, K] of ``q`` [N, K, C]."""
+    if not isinstance(weights, Tensor):
+        return unlike(weights, Tensor, "a tensor")
+    if weights.shape != q.shape[:2]:
+        return f"weights {list(weights.shape)} instead of {list(q.shape[:2])} (examples, teachers)"
+    return "" if (weights >= 0).all() and weights.isfinite().all() else "a weight that is negative or not finite"
+
+
+WEIGHTINGS: Table[Weighting] = Table(
+    "WEIGHTINGS",
+    {"A": equal_weights, "D": data_share, "U": from_uniform, "E": from_bias},
+    lambda where, function: checked(where, function, _problem),
+)
 
 
 def equal_where_zero(weights: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from knot_runner.config.plugins import Table
 from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
 from knot_runner.config.settings.methods.distil import DistilSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings
@@ -67,13 +68,13 @@ class Family:
     libraries: tuple[str, ...] = ()
 
 
-FAMILIES: dict[str, Family] = {}
+FAMILIES: Table[Family] = Table("FAMILIES", {})
 #: ``method.algorithm`` -> dataclass of its settings, of all families.
-METHOD_SETTINGS: dict[str, type] = {}
+METHOD_SETTINGS: Table[type] = Table("METHOD_SETTINGS", {})
 
 
 def register(family: Family) -> Family:
-    """Add ``family``; one of the same name, and its algorithms, are replaced."""
+    """Add ``family`` and the settings of its algorithms. Raises :class:`UserError` for a name that is taken."""
     FAMILIES[family.name] = family
     METHOD_SETTINGS.update(family.settings)
     return family

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from knot_runner.config.plugins import Table
 from knot_runner.config.settings.methods.algorithms import federated_algorithm
 from knot_runner.config.settings.sizes import AT_LEAST_ONE, NOT_NEGATIVE, Fraction, Items, ItemsOrNone, Parties
 from knot_runner.config.strict import AtMost, Holds, require, without
@@ -205,13 +206,16 @@ def has_transfer_set(task: dict[str, Any]) -> bool:
 
 
 #: ``partition.kind`` -> its settings.
-PARTITION_SETTINGS: dict[str, type] = {
-    "natural": Natural,
-    "iid": Iid,
-    "dirichlet": Dirichlet,
-    "dirichlet_clients": DirichletClients,
-    "shards": Shards,
-    "pairs": Pairs,
-    "manual": Manual,
-    "centralised": Centralised,
-}
+PARTITION_SETTINGS: Table[type] = Table(
+    "PARTITION_SETTINGS",
+    {
+        "natural": Natural,
+        "iid": Iid,
+        "dirichlet": Dirichlet,
+        "dirichlet_clients": DirichletClients,
+        "shards": Shards,
+        "pairs": Pairs,
+        "manual": Manual,
+        "centralised": Centralised,
+    },
+)

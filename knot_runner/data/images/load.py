@@ -11,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
+from knot_runner.config.plugins import Table, checked, unlike
 from knot_runner.config.settings import ImageTaskSettings, Labels
 from knot_runner.config.settings.families import call
 from knot_runner.config.strict import by_key
 from knot_runner.data.checksums import ALONE, DataFolder, FileReaders, open_folder
-from knot_runner.data.images.checks import ImageReader, by_part
+from knot_runner.data.images.checks import ImageReader, by_part, images_problem
 from knot_runner.data.images.digits import EMBEDDED_DIGITS, read_digits
 from knot_runner.data.splits import hold_out, limited
 from knot_runner.data.tasks import ImageParts, Images, ImageTask
@@ -85,15 +86,26 @@ def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) ->
     return np.hstack([own, shared]).tolist()
 
 
+def _problem(parts: object, folder: DataFolder, settings: ImageTaskSettings) -> str:
+    """What is wrong with the ``parts`` that a plug-in read."""
+    if not isinstance(parts, ImageParts):
+        return unlike(parts, ImageParts, "ImageParts")
+    if parts.train is None:
+        return "no training images"
+    named = (("train", parts.train), ("test", parts.test))
+    problems = [(name, images_problem(images, settings)) for name, images in named if images is not None]
+    return next((f"{problem} ({name})" for name, problem in problems if problem), "")
+
+
 #: ``task.local.format`` -> its reader, imported on first use. Plug-ins may add theirs.
-IMAGE_READERS: dict[str, ImageReader] = {
+IMAGE_READERS: Table[ImageReader] = Table("IMAGE_READERS", {
     "cifar": partial(call, "knot_runner.data.images.cifar:read_cifar"),
     "leaf": partial(call, "knot_runner.data.images.leaf:read_leaf"),
     "idx": by_part(partial(call, "knot_runner.data.images.idx:read_idx")),
     "usps": by_part(partial(call, "knot_runner.data.images.idx:read_usps")),
     "folders": by_part(partial(call, "knot_runner.data.images.folders:read_folders")),
     "gld23k": partial(call, "knot_runner.data.images.gld23k:read_gld23k"),
-}
+}, lambda where, reader: checked(where, reader, _problem))  # fmt: skip
 
 
 def load_images(settings: ImageTaskSettings, data_root: Path | None, readers: FileReaders = ALONE) -> ImageTask:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from knot_runner.config.plugins import Table, checked, unlike
 from knot_runner.config.settings import Centralised, Dirichlet, DirichletClients, Iid, Manual, Natural, Pairs, Shards
 from knot_runner.data.images.owners import (
     NOBODY,
@@ -192,9 +193,26 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
     return natural(settings, task, lambda: _dirichlet(instead, task, rng), rng)
 
 
+def _problem(partition: object, settings: Any, task: ImageTask, rng: np.random.Generator) -> str:
+    """What is wrong with a ``partition`` of ``task``: its type, its number of clients, rows that no example has."""
+    if not isinstance(partition, Partition):
+        return unlike(partition, Partition, "a Partition")
+    clients = len(partition.names)
+    for name, rows, count in (("train", partition.train, len(task.train)), ("test", partition.test, len(task.test))):
+        if len(rows) != clients:
+            return f"{name} rows of {len(rows)} clients for {clients} names"
+        for client, own in enumerate(rows):
+            own = np.asarray(own)
+            if own.ndim != 1 or (len(own) and not np.issubdtype(own.dtype, np.integer)):
+                return f"{name} rows of client {client} that are no list of integers"
+            if len(own) and not (own.min() >= 0 and own.max() < count):
+                return f"{name} rows of client {client} outside 0 to {count - 1}"
+    return ""
+
+
 #: ``partition.kind`` -> (settings, task, random numbers) -> partition. Plug-ins may add theirs, and their settings to
 #: ``PARTITION_SETTINGS``.
-PARTITIONS: dict[str, Callable[[Any, ImageTask, np.random.Generator], Partition]] = {
+PARTITIONS: Table[Callable[[Any, ImageTask, np.random.Generator], Partition]] = Table("PARTITIONS", {
     "natural": _natural,
     "iid": _iid,
     "dirichlet": _dirichlet,
@@ -203,4 +221,4 @@ PARTITIONS: dict[str, Callable[[Any, ImageTask, np.random.Generator], Partition]
     "pairs": _pairs,
     "manual": manual,
     "centralised": _centralised,
-}
+}, lambda where, function: checked(where, function, _problem))  # fmt: skip

@@ -25,6 +25,7 @@ from knot_runner.engine.seeds import keyed, seeded
 from knot_runner.engine.training import cut_rows, forward_all, train_batches
 from knot_runner.models.layers import BatchNorm
 from knot_runner.models.network import Network, build_network
+from knot_runner.util.errors import UserError
 
 
 class Loop:
@@ -87,7 +88,10 @@ class Loop:
             course=functools.partial(Course, model, recipe, steps=local.steps(recipe, len(examples))),
             train=functools.partial(self._train, request, examples, held_out),
         )
-        return program.run(program.settings, work)
+        result = program.run(program.settings, work)
+        if not isinstance(result, LocalResult):
+            raise UserError(f"program {program.run.__name__} returned {type(result).__name__} instead of a LocalResult")
+        return result
 
     def _objective(
         self, request: LocalTraining, examples: ClientExamples, held_out: ClientExamples

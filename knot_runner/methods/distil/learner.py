@@ -115,8 +115,11 @@ class WeightedTerms(nn.Module):
         for spec in self.specs:
             factor = share if spec.needs_teacher else 1.0
             if factor and self.weights[spec.name]:
-                value = self.losses[spec.name](student, teachers, batch).mean()
-                total = total + factor * self.weights[spec.name] * value
+                value = self.losses[spec.name](student, teachers, batch)
+                if not isinstance(value, Tensor) or value.shape not in ((), batch.labels.shape):
+                    found = f"{list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+                    raise UserError(f"TERMS[{spec.name!r}]: the loss is {found} instead of [] or [batch]")
+                total = total + factor * self.weights[spec.name] * value.mean()
         return total
 
     @torch.no_grad()

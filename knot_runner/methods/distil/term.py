@@ -9,12 +9,13 @@ the means over teachers and the checks of settings below.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from knot_runner.config.plugins import Table, checked, expect
 from knot_runner.config.settings.methods.terms import require_batch
 from knot_runner.util.errors import UserError, nearest
 
@@ -84,8 +85,17 @@ class Term:
     reads_labels: bool = False
 
 
+def _accepted(where: str, term: Term) -> Term:
+    expect(where, term, Term)
+    return replace(term, make=checked(where, term.make, _problem))
+
+
+def _problem(loss: object, options: Any, inputs: TermInputs) -> str:
+    return "" if callable(loss) else f"{type(loss).__name__} instead of a loss function"
+
+
 #: Name of a term, as in ``method.terms`` -> what it is.
-TERMS: dict[str, Term] = {}
+TERMS: Table[Term] = Table("TERMS", {}, _accepted)
 
 
 #: Of each teacher, the (student's tap, teacher's tap) to be compared.

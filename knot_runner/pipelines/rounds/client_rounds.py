@@ -19,7 +19,7 @@ from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds.loop import RoundLoop
 from knot_runner.pipelines.runs.commits import Commits, LogRow
-from knot_runner.util.errors import DivergedError
+from knot_runner.util.errors import DivergedError, UserError
 
 #: (round, state after it, what was done in it, trained, whether to measure) -> the round's row
 MeasureRound = Callable[[int, FederatedState, RoundWork, list[Trained], bool], LogRow]
@@ -39,6 +39,9 @@ def client_rounds(
     training, private = context.settings.training, federation.privacy
 
     def execute(round: int, requests: list[LocalTraining]) -> list[Trained]:
+        wrong = next((request for request in requests if not isinstance(request, LocalTraining)), None)
+        if wrong is not None:
+            raise UserError(f"METHODS: plan returned a list with {type(wrong).__name__} instead of LocalTraining")
         trained = engine.train(requests) if requests else []
         check_outcomes(round, trained, federation)
         if private is not None:

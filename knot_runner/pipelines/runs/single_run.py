@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from knot_runner import provenance
-from knot_runner.config.plugins import load_plugins
+from knot_runner.config.plugins import load_plugins, no_exit
 from knot_runner.config.settings.families import family_of, load
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.tracker import TrackedRun, Tracker
@@ -69,7 +69,12 @@ def _carry_out(context: RunContext) -> dict[str, Any]:
     Pipelines log rows through ``context.log``; the result is sent to the tracker here, for all of them.
     """
     with Tracker(_tracked(context), context.note) as tracker:
-        result = pipeline_function("run", context.hp)(replace(context, log=tracker.log))
+        with no_exit(context.settings.plugins):
+            result = pipeline_function("run", context.hp)(replace(context, log=tracker.log))
+        if not isinstance(result, dict):
+            raise UserError(
+                f"method.algorithm={context.hp.algorithm} returned {type(result).__name__} instead of a result"
+            )
         if context.services.concurrent:  # its seconds are wall time, including waits for other jobs
             result["beside"] = context.services.concurrent
         tracker.finish(result)

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from knot_runner.config.plugins import Table, checked, expect
 from knot_runner.metrics import METRICS, computed_metrics, top_of
 from knot_runner.report.claims.pairs import ModelSide, settings_of
 from knot_runner.report.claims.spec import BEFORE, TARGET_MEASURES, Claim
@@ -44,7 +45,7 @@ def claim_measures() -> dict[str, ClaimMeasure]:
     """Name in claims -> measure: every metric and :data:`CLAIM_MEASURES`; in addition ``result.a.b`` names a number of
     ``result.json``. A claim's ``loss`` is that of logits / T, ``plain_loss`` that at T=1."""
     metrics = {name: _of_metric(name) for name in METRICS}
-    return metrics | {"loss": _of_metric("tempered_loss"), "plain_loss": _of_metric("loss")} | CLAIM_MEASURES
+    return metrics | {"loss": _of_metric("tempered_loss"), "plain_loss": _of_metric("loss"), **CLAIM_MEASURES}
 
 
 def _agreement(run: Run) -> float | str | None:
@@ -62,14 +63,24 @@ def _gap(run: Run) -> float | str | None:
     return abs(value / exact - 1) if exact else "the exact distance is 0"
 
 
+def _accepted(where: str, measure: ClaimMeasure) -> ClaimMeasure:
+    expect(where, measure, ClaimMeasure)
+    return measure if measure.read is None else replace(measure, read=checked(where, measure.read, _problem))
+
+
+def _problem(found: object, run: Run) -> str:
+    number = isinstance(found, int | float) and math.isfinite(found)
+    return "" if found is None or number or isinstance(found, str) else f"{found!r:.40} instead of a finite number"
+
+
 #: Measures of claims beside the metrics; a plug-in adds its own.
-CLAIM_MEASURES: dict[str, ClaimMeasure] = {
+CLAIM_MEASURES: Table[ClaimMeasure] = Table("CLAIM_MEASURES", {
     "rounds": ClaimMeasure("rounds", 2, tested=True),
     "time": ClaimMeasure("virtual s", 2, tested=True),
     "bytes": ClaimMeasure("MB", 2, tested=True),
     "ari": ClaimMeasure("ARI", 3, read=_agreement),
     "gap": ClaimMeasure("%", 3, 100.0, read=_gap),
-}
+}, _accepted)  # fmt: skip
 
 #: How clients are averaged; see ``clustered_grid.ACCURACY_WEIGHTINGS``.
 OVER = ("clusters", "weighted", "unweighted")

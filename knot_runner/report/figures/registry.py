@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from knot_runner.config.plugins import Table, checked, unlike
 from knot_runner.report.figures.bias import bias_figure, probe_figure
 from knot_runner.report.figures.bound import bound_figure
 from knot_runner.report.figures.client_models import id_ood_figure, landscape_figure, transfer_figure
@@ -30,7 +31,7 @@ from knot_runner.util.errors import UserError, nearest
 
 #: Name -> function(jobs, path, notes=(), command="") -> lines, as ``style.figure_of`` makes it. A plug-in adds
 #: its own: ``FIGURES["name"] = function``, which ``report.kind`` and ``report.figures`` of a preset then know.
-FIGURES: dict[str, Callable[..., list[str]]] = {
+FIGURES: Table[Callable[..., list[str]]] = Table("FIGURES", {
     "expected_label": expected_label,
     "confidence": confidence,
     "tsne": vector_figure,
@@ -53,7 +54,7 @@ FIGURES: dict[str, Callable[..., list[str]]] = {
     "transfer_matrix": transfer_figure,
     "id_ood": id_ood_figure,
     "landscape": landscape_figure,
-}
+}, lambda where, figure: checked(where, figure, lambda lines, *_: unlike(lines, list, "a list of lines")))  # fmt: skip
 
 
 #: Kind of table -> figures that the same runs can be drawn as; ``figures:`` in a preset's ``report:`` replaces them.

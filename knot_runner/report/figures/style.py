@@ -78,6 +78,8 @@ def figure_of(
             status.append(f"{embedded(runs)}.")
         with figure_settings():
             drawing = function(runs, command)
+            if not isinstance(drawing, Drawing):
+                raise UserError(f"figure {function.__name__} returned {type(drawing).__name__} instead of a Drawing")
             save(drawing, path, [*notes, *status])
         return [*drawing.lines, *status]
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from knot_runner.config.plugins import Table, checked, expect, unlike
 from knot_runner.metrics import METRICS, computed_metrics
 from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import ResultTable
@@ -19,8 +21,21 @@ from knot_runner.report.tables.methods import grid_table, local_models, methods_
 from knot_runner.report.tables.temperatures import temperatures_table, trace
 from knot_runner.util.errors import UserError, nearest
 
+
+def _accepted(where: str, kind: TableKind) -> TableKind:
+    expect(where, kind, TableKind)
+    return replace(kind, make=checked(where, kind.make, _problem))
+
+
+def _problem(parts: object, request: TableRequest) -> str:
+    problem = unlike(parts, tuple, "(rows, heads, column groups, footnotes)")
+    if problem or len(parts) == 4:
+        return problem
+    return f"a tuple of {len(parts)} instead of (rows, heads, column groups, footnotes)"
+
+
 #: Every kind of table by name: ``report.kind`` of a preset. A plug-in adds its own.
-TABLE_KINDS: dict[str, TableKind] = {
+TABLE_KINDS: Table[TableKind] = Table("TABLE_KINDS", {
     "methods": TableKind(methods_table, computed_metrics, printed="methods"),
     "grid": TableKind(grid_table, METRICS.keys, printed="methods"),
     "gains": TableKind(gains_table, computed_metrics, printed="methods"),
@@ -29,7 +44,7 @@ TABLE_KINDS: dict[str, TableKind] = {
     "temperatures": TableKind(temperatures_table, CHILLING_COLUMNS.keys, printed="temperatures"),
     "trace": TableKind(trace, printed="trace", needs="chill_mnist_notebook"),
     "clustered": TableKind(clustered, ACCURACY_WEIGHTINGS.keys, printed="clustered"),
-}
+}, _accepted)  # fmt: skip
 
 
 def preset_table(jobs: Sequence[Job], spec: Mapping[str, Any], command: str) -> ResultTable:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from knot_runner.config.plugins import Table, expect
 from knot_runner.config.strict import by_key
 
 
@@ -81,8 +82,13 @@ def _ours(place: str, *keys: OwnKey, **facts: Any) -> FederatedAlgorithm:
     )
 
 
+def _accepted(where: str, algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
+    expect(where, algorithm, FederatedAlgorithm)
+    return algorithm
+
+
 #: ``method.algorithm`` -> what it is.
-FEDERATED_ALGORITHMS: dict[str, FederatedAlgorithm] = {
+FEDERATED_ALGORITHMS: Table[FederatedAlgorithm] = Table("FEDERATED_ALGORITHMS", {
     "fedavg": _ours("averaging:FEDAVG"),
     "fedprox": _ours("averaging:FEDAVG", OwnKey("mu", _has_weight, "is not a weight of 0 or more")),
     "scaffold": _ours(
@@ -125,7 +131,7 @@ FEDERATED_ALGORITHMS: dict[str, FederatedAlgorithm] = {
         selects=True,
         by_all_rounds="begins to mix models after a share of all rounds (method.fedsoup.start)",
     ),
-}
+}, _accepted)  # fmt: skip
 #: Of a plug-in that declares nothing.
 UNDECLARED = FederatedAlgorithm()
 
