@@ -103,7 +103,10 @@ def _images(
     pixels = np.empty((len(rows), *shape), np.uint8)
     labels = np.empty(len(rows), np.int64)
     users = np.empty(len(rows), np.int64)
-    for at, row in enumerate(rows.select_columns(columns)):
+    rows = rows.select_columns(columns)
+    if hasattr(rows.features[source.image], "decode"):  # our decoder is the one of all readers
+        rows = rows.cast_column(source.image, type(rows.features[source.image])(decode=False))
+    for at, row in enumerate(rows):
         here = f"{where}: image {at + 1}"
         pixels[at] = decode_column(here, row[source.image], shape)
         labels[at] = _label(here, row[source.label])
