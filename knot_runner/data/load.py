@@ -13,7 +13,7 @@ from knot_runner.data.checksums import DataFolder, check_left_out, open_folder
 from knot_runner.data.embedded import generate
 from knot_runner.data.hub import read_hub_texts
 from knot_runner.data.readers import TEXT_READERS, emotion_file
-from knot_runner.data.rows import TextTable, check_raw_labels, dropped_notes, read_table, to_examples
+from knot_runner.data.rows import TextTable, check_raw_labels, read_table, table_notes, to_examples
 from knot_runner.data.tasks import Dataset, Examples, PartyTask, repeated_note
 from knot_runner.util.errors import UserError, nearest
 
@@ -87,7 +87,7 @@ def _read(settings: TaskSettings, name: str, folder: DataFolder | None, seen: _S
     for split, own in tables.items():
         seen.rows |= {folder.short(Path(table.source)) if folder else table.source: table.read for table in own}
         parts[split] = to_examples(own, name, data, settings.labels, settings.context)
-    seen.notes.extend(dropped_notes(name, [table for own in tables.values() for table in own]))
+    seen.notes.extend(table_notes(name, [table for own in tables.values() for table in own]))
     return splits.complete_splits(name, parts, data.role, settings.split, seen.notes)
 
 

@@ -116,7 +116,5 @@ def test_a_column_that_is_in_no_file_names_nobody():
         parts = made.datasets[name].splits
         for split in ("train", "test"):
             parts[split] = dataclasses.replace(parts[split], clients={"speaker": [None] * len(parts[split])})
-    with pytest.raises(
-        UserError, match=r"partition\.by=speaker: demo \(local\) names no speakers, which"
-    ):
+    with pytest.raises(UserError, match=r"partition\.by=speaker: demo \(local\) names no speakers, which"):
         make_partition(by("speaker"), pool_texts(made, "speaker"), 0)
