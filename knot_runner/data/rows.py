@@ -30,10 +30,14 @@ class TextRow:
     text: str
     pair: str | None
     label: str | None
-    #: unique in its file; None where the record has no id
-    dialogue: str | None
-    #: by the names of ``columns.clients``; None where the record has none
+    #: by the names of ``columns.clients``, and ``dialogue`` (unique in its file) if ``columns.dialogue`` is set; None
+    #: if the record has none
     clients: dict[str, str | None]
+
+    @property
+    def dialogue(self) -> str | None:
+        """The row's dialogue, if it has one."""
+        return self.clients.get("dialogue")
 
 
 @dataclass
@@ -100,15 +104,17 @@ def _name_dialogues(rows: list[TextRow]) -> int:
     before = name = None
     restarts = 0
     for row in rows:
+        if row.dialogue is None:
+            before = None
+            continue
         if row.dialogue != before:
             before = name = row.dialogue
             while name in names:
                 times[before] += 1
                 name = f"{before} #{times[before] + 1}"
-            if name is not None:
-                names.add(name)
-                restarts += name != before
-        row.dialogue = name
+            names.add(name)
+            restarts += name != before
+        row.clients["dialogue"] = name
     return restarts
 
 
@@ -148,18 +154,19 @@ def _row(source: str, line: int, record: dict[str, Any], columns: TextColumns) -
     if text is None or (columns.pair and pair is None):
         return None
     label = raw_label(record.get(columns.label)) if columns.label else None
-    dialogue = _identity_of(record, columns.dialogue)
     clients = {name: _identity_of(record, column) for name, column in columns.clients.items()}
-    return TextRow(line, text, pair, label, dialogue, clients)
+    if columns.dialogue is not None:
+        clients["dialogue"] = _identity_of(record, columns.dialogue)
+    return TextRow(line, text, pair, label, clients)
 
 
-def _identity_of(record: dict[str, Any], column: str | list[str] | None) -> str | None:
+def _identity_of(record: dict[str, Any], column: str | list[str]) -> str | None:
     """Return the identity in one column or several; None if the record lacks one of them.
 
     A slash within a value is doubled between several, so that no two identities are joined to the same text.
     """
     values = [identity(record.get(name)) for name in listed(column)]
-    if not values or None in values:
+    if None in values:
         return None
     return values[0] if len(values) == 1 else " / ".join(value.replace("/", "//") for value in values)
 
@@ -234,9 +241,9 @@ def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, label
 
 def _clients_of(row: TextRow, place: int) -> dict[str, str | None]:
     """Returns kind of client -> the row's client. Dialogue ids restart in every file, here the one at ``place``."""
-    if row.dialogue is None:
+    if row.dialogue is None or place == 0:
         return row.clients
-    return {**row.clients, "dialogue": row.dialogue if place == 0 else f"{row.dialogue} of file {place + 1}"}
+    return {**row.clients, "dialogue": f"{row.dialogue} of file {place + 1}"}
 
 
 def _label_number(table: TextTable, row: TextRow, name: str, data: DatasetSettings, labels: Labels) -> int:
@@ -261,11 +268,14 @@ def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
 
 
 def table_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:
-    """Yield a line if data set ``name`` lost rows without text, and one if it repeats dialogue ids. A file that is read
-    twice counts once."""
+    """Yield a line each if data set ``name`` lost rows without text, lacks dialogue ids or repeats them. A file that is
+    read twice counts once."""
     files = {table.source: table for table in tables}.values()
     if dropped := sum(table.dropped for table in files):
         yield f"{name}: {counted(dropped, 'row')} without text left out"
+    without = sum("dialogue" in row.clients and row.dialogue is None for table in files for row in table.rows)
+    if without:
+        yield f"{name}: {counted(without, 'row')} without a dialogue id, which have no context"
     if restarts := sum(table.restarts for table in files):
         yield (
             f"{name}: {counted(restarts, 'dialogue')} repeat the id of an earlier one and count as dialogues of their "

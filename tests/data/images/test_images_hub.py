@@ -69,6 +69,19 @@ def test_without_writers(load, calls) -> None:
     assert task.train.users is None and task.user_names is None
 
 
+def test_writers_are_the_same_in_both_splits_however_numbers_are_stored(load, monkeypatch) -> None:
+    """A split with a missing writer stores whole numbers as floats."""
+    writers = {"train": [7.0, 8.0, None] * 5, "test": [7, 8, 9, 7, 8]}
+
+    def load_dataset(*_: Any, split: str, **__: Any) -> datasets.Dataset:
+        return rows(slice(15, 20) if split == "test" else slice(0, 15), writer_id=writers[split])
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    task = load()
+    assert task.user_names == ["7", "8", "9"]
+    assert task.train.users.tolist() == [0, 1, -1] * 5 and task.test.users.tolist() == [0, 1, 2, 0, 1]
+
+
 def test_one_split_is_cut_by_writer(load, calls) -> None:
     task = load(splits={"train": "train"})
     assert sorted(task.test.users.tolist()) == [0, 1, 2, 3] and len(task.train) == 11
