@@ -127,9 +127,8 @@ def _refuse_none(
 ) -> NoReturn:
     for column, values in allowed.items():
         if not dropped and not values & seen[column]:
-            value = min(map(str, values))[:80]
-            known = nearest(value, {str(one)[:80] for one in seen[column]})
-            raise UserError(f"{source}: no row has {column}={value}{known}")
+            value = min(map(str, values))
+            raise UserError(f"{source}: no row has {column}={value}{nearest(value, map(str, seen[column]))}")
     raise UserError(f"{source}: none of its {read} rows " + ("has a text" if dropped else "fits 'where'"))
 
 
@@ -275,10 +274,10 @@ def table_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:
         yield f"{name}: {counted(dropped, 'row')} without text left out"
     without = sum("dialogue" in row.clients and row.dialogue is None for table in files for row in table.rows)
     if without:
-        yield f"{name}: {counted(without, 'row')} without a dialogue id, which have no context"
+        yield f"{name}: {counted(without, 'row')} without a dialogue id, used without context"
     if restarts := sum(table.restarts for table in files):
         yield (
-            f"{name}: {counted(restarts, 'dialogue')} repeat the id of an earlier one and count as dialogues of their "
-            "own. If ids restart, add the columns that tell them apart to columns.dialogue; if rows of a dialogue are "
-            "apart in the file, sort it"
+            f"{name}: {counted(restarts, 'dialogue')} with the id of an earlier one, counted as separate dialogues. If "
+            "ids restart, add the columns that tell them apart to columns.dialogue. If rows of a dialogue are apart in "
+            "the file, sort it"
         )

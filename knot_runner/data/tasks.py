@@ -99,7 +99,8 @@ class PartyTask:
 class Images:
     """``pixels`` [N, C, H, W]: uint8 (in units of 1/255) or float32 (0..1); ``labels`` [N] int64.
 
-    ``users`` and ``files``: for each image the number of its writer and of its file, or None where the source has none;
+    ``users`` and ``files``: for each image the number of its writer (-1: nobody) and of its file, or None where the
+    source has none;
     the task's ``user_names`` and ``file_names`` give these numbers their names (shared by train and test).
     """
 

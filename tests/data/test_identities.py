@@ -67,7 +67,7 @@ def test_dialogue_is_the_same_for_contexts_and_clients(task_dict, make, write_js
     assert lengths == [numbers[:i].count(own) if own >= 0 else 0 for i, own in enumerate(numbers)]
     without = sum(number < 0 for number in numbers)
     counts = {0: [], 1: ["A: 3 rows"], 2: ["A: 6 rows"]}[without]
-    assert task.notes == [f"{count} without a dialogue id, which have no context" for count in counts]
+    assert task.notes == [f"{count} without a dialogue id, used without context" for count in counts]
 
 
 @pytest.mark.parametrize(("column", "dialogues", "repeated"), [(["one", "two"], 520, 0), ("two", 520, 465)])
@@ -80,7 +80,7 @@ def test_dialogue_numbers_that_restart_are_told_apart(
     pool, texts = pool_texts(task, "dialogue"), task.datasets["A"].splits["train"].texts
     assert len(set(pool.train.users[: len(rows)])) == sum("[SEP]" not in text for text in texts) == dialogues
     assert len(set(pool.user_names)) == len(pool.user_names)
-    notes = [note for note in task.notes if "repeat the id of an earlier one" in note]
+    notes = [note for note in task.notes if "with the id of an earlier one" in note]
     assert [note.split()[:2] for note in notes] == ([["A:", str(3 * repeated)]] if repeated else [])
 
 
