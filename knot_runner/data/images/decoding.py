@@ -47,7 +47,11 @@ def decode_column(where: str, image: Any, shape: list[int]) -> np.ndarray:
     if isinstance(content.get("bytes"), bytes):
         return decode(where, content["bytes"], shape)
     if isinstance(content.get("path"), str):
-        return decode(where, Path(content["path"]).read_bytes(), shape)
+        try:
+            data = Path(content["path"]).read_bytes()
+        except OSError as problem:
+            raise UserError(f"{where}: {content['path']}: cannot be read: {problem.strerror}") from None
+        return decode(where, data, shape)
     raise UserError(f"{where}: is a {type(image).__name__}, not an image; task.hub.image names the column")
 
 

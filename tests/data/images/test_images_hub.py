@@ -102,6 +102,7 @@ def test_undecoded_images(load, write, monkeypatch) -> None:
         ({"character": [-1] * 15}, {}, "some/digits train: image 1 has label -1"),
         ({"image": ["x"] * 15}, {}, "some/digits train: image 1: is a str, not an image; task.hub.image names"),
         ({"image": [{"bytes": b"x"}] * 15}, {}, "some/digits train: image 1: is no readable PNG or JPEG image"),
+        ({"image": [{"bytes": None, "path": "/gone.png"}] * 15}, {}, "image 1: /gone.png: cannot be read: No such"),
         ({"image": [Image.new("L", (9, 28))] * 15}, {}, "image 1: its images are 1x28x9, but task.shape is 1x28x28"),
         ({}, {"label": "charakter"}, r"some/digits train: has no column 'charakter' \(did you mean 'character'\?\)"),
         ({}, {"user": "writer"}, "some/digits train: has no column 'writer'"),
