@@ -141,7 +141,6 @@ BAD = [
     (["partition.kind=dirichlt"], "partition.kind: no partition 'dirichlt' (did you mean 'dirichlet'?)"),
     (["partition=iid", "partition.clients=400"], "partition.clients: 400 are more than the 300 training examples"),
     (["partition=dirichlet"], "partition.floor: 10 examples for each of 50 clients"),
-    (["partition.without_users=stop"], "partition"),
     (["hardware.precision=bf16", "hardware.engine=loop"], "hardware.precision: bf16 is for engine=stacked on CUDA"),
     (["hardware.engine=leen"], "hardware.engine: 'leen' is not one of"),
     (["training.target=2"], "training.target: 2.0 is not in (0, 1]"),
