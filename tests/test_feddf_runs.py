@@ -212,7 +212,7 @@ GOOD = {"distil_loss": 0.5, "distil_steps": 3, "distil_tested": 9, "distil_befor
     {"distil_tested": 0},
 ])  # fmt: skip
 def test_a_row_that_cannot_be_is_found(broken):
-    plain = {"round": 0, "participants": [0], "before": [0.5], "after": [None]}
+    plain = {"round": 1, "participants": [0], "before": [0.5], "after": [None]}
     assert is_round(plain | GOOD, 0) and is_round(plain | {"distil_loss": -1e-9, "distil_steps": 3}, 0)
     assert not is_round(plain | GOOD | broken, 0)
     for key in GOOD:

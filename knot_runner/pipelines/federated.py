@@ -124,7 +124,7 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
         except DivergedError as problem:
             context.note(str(problem))
             facts = {"diverged": problem.where, "metrics": {}, "notes": [*notes, str(problem)], "seconds": {}}
-            done = problem.where.get("round", -1) + 1  # the round that diverged counts: its model may have been seen
+            done = problem.where.get("round", 0)  # the round that diverged counts: its model may have been seen
             return {**head, "status": "diverged", **facts, **_privacy(settings, setup, done, [])}
         summary = summarise(outcome.rows, settings.training.target) | architecture_facts(setup, outcome.rows)
         terms = summary.get("distilled", {}).get("terms")

@@ -56,7 +56,7 @@ def test_rows_of_an_earlier_version_have_no_total():
     {"client_flops": True},
 ])  # fmt: skip
 def test_a_row_whose_costs_cannot_be_is_found(broken):
-    plain = {"round": 0, "participants": [0], "before": [0.5], "after": [None]}
+    plain = {"round": 1, "participants": [0], "before": [0.5], "after": [None]}
     assert is_round(plain, 0) and is_round(plain | COSTS, 0)
     assert not is_round(plain | COSTS | broken, 0)
     for key in COSTS:

@@ -23,7 +23,7 @@ def clocked(federated, temperature, accuracies, seconds, seed=0, every=1):
     clock = seconds * len(accuracies)
     federated.write(job, accuracies, every, fleet={**FACTS, "clock": clock})
     rows = [json.loads(line) for line in (job.folder / "rounds.jsonl").read_text().splitlines()]
-    rows = [{**row, **OF_ROW, "clock": seconds * (row["round"] + 1)} for row in rows]
+    rows = [{**row, **OF_ROW, "clock": seconds * row["round"]} for row in rows]
     (job.folder / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return job
 

@@ -37,9 +37,9 @@ class TestPredictions:
 
 #: Values of clients' own models that are held at a time, by at least so many models: each worker has some.
 VALUES_AT_ONCE, FEWEST_AT_ONCE = 2**24, 8
-#: What is said of a round in which nobody trained.
+#: Facts of a round in which nobody trained: no mean over participants.
 NO_WORK: dict[str, Any] = {
-    "participants": [], "before": [], "after": [], "train_loss": 0.0, "temperature": 0.0, "steps": 0
+    "participants": [], "before": [], "after": [], "train_loss": None, "train_temperature": None, "steps": 0
 }  # fmt: skip
 
 
@@ -88,14 +88,15 @@ def score(
     predictions: TestPredictions, federation: Federation, temperature: float, coordinates: list[list[float]] | None
 ) -> dict[str, Any]:
     """Returns every metric of the table (semantic distance where classes have coordinates), loss at T=1 and at
-    ``temperature``, and the clients' accuracies: over all test images (weighted), over clients (unweighted), and of
-    each."""
+    ``temperature`` (recorded as ``test_temperature``), and the clients' accuracies: over all test images (weighted),
+    over clients (unweighted), and of each."""
     logits, labels = predictions.logits.double().numpy(), predictions.labels.numpy()
     points = None if coordinates is None else np.asarray(coordinates, dtype=np.float64)
     row: dict[str, Any] = {
         **metrics.measured(metrics.TestSet(logits, metrics.softmax(logits), labels, points)),
         "loss": metrics.mean_cross_entropy(logits, labels, 1.0),
         "tempered_loss": metrics.mean_cross_entropy(logits, labels, temperature),
+        "test_temperature": temperature,
     }
     sizes = [len(federation.clients[client].test) for client in federation.numbers]
     row["client_accuracy"] = over_clients(predictions.clients, sizes)
@@ -142,7 +143,8 @@ def measure_valid(
 def check_logits(predictions: TestPredictions, round: int) -> None:
     """Raises :class:`DivergedError` for logits that are not finite."""
     if not bool(torch.isfinite(predictions.logits).all()):
-        raise DivergedError(f"diverged in round {round}: the averaged model's logits are not finite", round=round)
+        number = round + 1
+        raise DivergedError(f"diverged in round {number}: the averaged model's logits are not finite", round=number)
 
 
 def evaluation_temperature(hp: Any, round: int) -> float:
@@ -151,7 +153,8 @@ def evaluation_temperature(hp: Any, round: int) -> float:
 
 
 def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> dict[str, Any]:
-    """Returns facts of the participants' training: accuracy on own test images before and after, losses, steps.
+    """Returns facts of the participants' training: accuracy on own test images before and after, steps, and the mean
+    loss and temperature that they trained at.
 
     For a client that trains several models in a round, these describe the first, which it sends; steps count all.
     """
@@ -161,11 +164,12 @@ def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> dict[s
     for result, request in zip(trained, requests, strict=True):
         first.setdefault(result.client, (result, len(request.test_rows)))
     pairs = list(first.values())
+    temperatures = [request.objective.settings.get("temperature", 1.0) for request in requests]
     return {
         "participants": list(first),
         "before": [result.before / size if size else None for result, size in pairs],
         "after": [result.after / size if size else None for result, size in pairs],
         "train_loss": float(np.mean([result.loss for result, _ in pairs])),
-        "temperature": float(np.mean([request.objective.settings.get("temperature", 1.0) for request in requests])),
+        "train_temperature": float(np.mean(temperatures)),
         "steps": sum(result.steps for result in trained),
     }

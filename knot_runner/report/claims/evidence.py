@@ -93,12 +93,12 @@ def _evidence(
     claim: Claim, effects: Sequence[Effect], bank: Mapping[Want, np.ndarray], problems: Problems, seeds: int
 ) -> Evidence:
     """Evidence from all ``effects`` of a claim, including those without a value; ``problems``: of runs without recorded
-    test items; ``seeds``: planned number of seeds."""
+    test items, and of measures that cannot be resampled; ``seeds``: planned number of seeds."""
     reasons = Counter(effect.why for effect in effects if effect.why)
     lost, found = {effect.unit.seed for effect in effects if effect.lost}, []
     for effect in effects:
         wants = _wants(claim, effect.unit)
-        if not effect.why and all(want in bank for want in wants):
+        if not effect.why and all(want in bank or want in problems for want in wants):
             found.append(effect)
         elif not effect.why:
             reasons[next(problems[want.run_id] for want in wants if want.run_id in problems)] += 1
@@ -119,16 +119,21 @@ def _evidence(
     statuses = [{part.run.status for part in effect.unit.parts} for effect in effects]
     # a diverged run reaches no target, which is reported elsewhere
     apart = claim.measure not in TARGET_MEASURES and any({"diverged", "done"} <= own for own in statuses)
-    made, basis = _over_seeds(claim, cells, bank)
+    fixed = {problems[want] for effect in cells for want in _wants(claim, effect.unit) if want in problems}
+    notes += [f"the test items are not resampled: {why}" for why in sorted(fixed)]
+    made, basis = _over_seeds(claim, cells, bank if not fixed else None)
     return Evidence(made, runs, whole, look, tuple(notes), bounds[-1], bounds[1], apart, basis)
 
 
-def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Mapping[Want, np.ndarray]) -> tuple[EffectEstimate, Basis]:
-    """Return (estimate from each seed's mean effect, what varies in it: its basis)."""
+def _over_seeds(
+    claim: Claim, cells: Sequence[Effect], bank: Mapping[Want, np.ndarray] | None
+) -> tuple[EffectEstimate, Basis]:
+    """Return (estimate from each seed's mean effect, what varies in it: its basis); ``bank``: None where test items
+    cannot be resampled."""
     seeds = sorted({effect.unit.seed for effect in cells})
     by_seed = [[effect for effect in cells if effect.unit.seed == seed] for seed in seeds]
     made = [math.fsum(effect.value for effect in own) / len(own) for own in by_seed]
-    if not measure_of(claim).items:
+    if bank is None or not measure_of(claim).items:
         alone: Basis = "seeds, not the test items that they share" if measure_of(claim).tested else "seeds"
         return estimate_effect(made, None), alone
     again = np.stack([_again(claim, own, bank) for own in by_seed], axis=1)

@@ -37,7 +37,8 @@ class ClaimMeasure:
 def _of_metric(name: str) -> ClaimMeasure:
     metric = METRICS[name]
     top = metric.top * metric.scale if math.isfinite(metric.top) else None
-    return ClaimMeasure(metric.unit, metric.unit_digits, metric.scale, name, metric.resampled, tested=True, top=top)
+    items = metric.function is not None
+    return ClaimMeasure(metric.unit, metric.unit_digits, metric.scale, name, items, tested=True, top=top)
 
 
 def claim_measures() -> dict[str, ClaimMeasure]:

@@ -126,11 +126,11 @@ def others_change(rows: RoundRows) -> Series:
 
 def _mean_change(row: dict[str, Any], pairs: Iterable[tuple[float | None, float | None]]) -> Series:
     changes = [100 * (new - old) for new, old in pairs if new is not None and old is not None]
-    return {row["round"] + 1: float(np.mean(changes))} if changes else {}
+    return {row["round"]: float(np.mean(changes))} if changes else {}
 
 
 def _of_row(measure: str, scale: float) -> Callable[[RoundRows], Series]:
-    return lambda rows: {row["round"] + 1: scale * row[measure] for row in rows if measure in row}
+    return lambda rows: {row["round"]: scale * row[measure] for row in rows if measure in row}
 
 
 def _bands(

@@ -10,7 +10,6 @@ from rich.text import Text
 from knot_runner.config.settings.families import family_of_result, load
 from knot_runner.metrics import METRICS
 from knot_runner.report.records.run_view import SummaryRow, bold, cost_lines, dim_lines, run_view
-from knot_runner.report.records.schema import rounds_trained
 from knot_runner.report.render.table_model import display
 from knot_runner.report.render.terminal import DIM, text_line
 from knot_runner.report.render.text import number, plain
@@ -21,7 +20,6 @@ from knot_runner.util.messages import counted
 def summary_table(result: dict[str, Any]) -> Group:
     """Summary of a run: measures per data set before and after distillation; a federated run's measures and rounds; a
     probe's temperatures."""
-    result = rounds_trained(result)
     name = f"{result['task']} · {display(result['method'])} · seed {result['seed']}"
     if result["status"] == "diverged":
         return Group(text_line(f"{name}: diverged, so there are no numbers", "bold"), *dim_lines([], result))

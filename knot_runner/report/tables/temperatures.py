@@ -148,4 +148,4 @@ def _trace_cells(
 def _at(own: chilling.LearningCurve | None, measure: str, number: int, scale: float) -> float | None:
     """``measure`` after round ``number``, from 1; None if that round was not run or not evaluated."""
     rows = own.rows if own else ()
-    return next((row[measure] * scale for row in rows if row["round"] == number - 1), None)
+    return next((row[measure] * scale for row in rows if row["round"] == number), None)
