@@ -189,7 +189,7 @@ def computed_metrics() -> list[str]:
 def measured(test: TestSet) -> dict[str, float]:
     """Name -> value of every metric that is defined on ``test``."""
     values = {name: metric.function(test) for name, metric in METRICS.items() if metric.function}
-    return {name: value for name, value in values.items() if value is not None}
+    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 def rounds_to_target(accuracies: list[tuple[int, float]], target: float | None) -> int | None:

@@ -68,7 +68,7 @@ def test_a_clustered_run_and_what_it_leaves(once):
     assert clusters["ari"] == pytest.approx(adjusted_rand_score(groups, clusters["labels"]))
     assert clusters["ari"] == 1.0 and len(clusters["eigenvalues"]) == 10
     assert not kind_problem(result) and result["kind"] == "federated"
-    assert [is_round(row, number) for number, row in enumerate(rows)] == [True] * 3
+    assert [is_round(row, number) for number, row in enumerate(rows, 1)] == [True] * 3
     assert all(len(row["participants"]) == 5 for row in rows)  # one of every cluster
     assert [sorted({clusters["labels"][c] for c in row["participants"]}) for row in rows] == [[0, 1, 2, 3, 4]] * 3
     assert not (once / "training").exists() and not list(once.rglob("*.tmp"))

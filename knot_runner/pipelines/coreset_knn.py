@@ -49,9 +49,10 @@ def run_coreset_knn(context: RunContext) -> dict[str, Any]:
     clients = Clients(space.points(task.train), partition.train)
     points, rows = _coresets(context, clients, whole.digest)
     labels, owners = _labelled(points, clients, task.train.labels)
-    facts = _classify(context, np.concatenate(points), labels, space.points(task.test), task, partition)
+    facts, predictions = _classify(np.concatenate(points), labels, space.points(task.test), task, partition)
     more = {"labels": torch.from_numpy(labels), "clients": torch.from_numpy(owners)}
     keep(context, space, np.concatenate(points), more)
+    write_atomic(context.folder / "predictions.safetensors", tensor_parts(predictions))
     return {
         **describe_coresets(context, seen, space),
         "kind": "knn",
@@ -152,15 +153,10 @@ def _labelled(points: list[np.ndarray], clients: Clients, labels: np.ndarray) ->
 
 
 def _classify(
-    context: RunContext,
-    points: np.ndarray,
-    labels: np.ndarray,
-    test: np.ndarray,
-    task: ImageTask | TextPool,
-    partition: Partition,
-) -> dict[str, Any]:
-    """Writes the predictions of 1-nearest-neighbour classification of ``test`` [T, d] by ``points`` [M, d], one
-    classifier for all; returns their metrics."""
+    points: np.ndarray, labels: np.ndarray, test: np.ndarray, task: ImageTask | TextPool, partition: Partition
+) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Returns metrics and predictions of 1-nearest-neighbour classification of ``test`` [T, d] by ``points`` [M, d]:
+    one classifier for all."""
     predicted = KNeighborsClassifier(1, algorithm="brute").fit(points, labels).predict(test)
     truth = task.test.labels
     votes = np.eye(len(task.classes))[predicted]
@@ -170,5 +166,4 @@ def _classify(
     clients = {"weighted": measured["accuracy"], "unweighted": float(np.mean(shares))}
     scores = {name: {"ALL": value} for name, value in measured.items()} | {"client_accuracy": clients}
     arrays = {"test.probabilities": torch.from_numpy(votes).float(), "test.labels": torch.from_numpy(truth)}
-    write_atomic(context.folder / "predictions.safetensors", tensor_parts(arrays))
-    return {"metrics": scores}
+    return {"evaluated": "global", "metrics": scores}, arrays

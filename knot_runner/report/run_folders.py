@@ -27,6 +27,8 @@ Status = Literal["done", "diverged", "missing", "corrupt", "other data"]
 UNUSED = {"corrupt": "damaged", "other data": "other data"}
 PREDICTIONS, VECTORS = "predictions.safetensors", "vectors.safetensors"
 PROBE = "probe.json"
+#: Tolerance for metrics recomputed from stored predictions: they are in float32, so ties may be broken differently.
+RECOMPUTED_TOLERANCE = 2e-3
 #: Maximum bytes of a result, which usually has some kilobytes.
 LONGEST_RESULT = 10_000_000
 

@@ -124,6 +124,6 @@ def test_an_unsound_result_is_refused(federated, changes, reason):
 )  # fmt: skip
 def test_rows_of_a_fleet(federated, changes, right):
     (row,) = federated.rows(federated.job(), [0.1])
-    assert is_round(row, 0)
-    assert is_round({**row, "clock": 3.5, **OF_ROW, **changes}, 0) is right
-    assert not is_round({**row, "late": 1}, 0)
+    assert is_round(row, 1)
+    assert is_round({**row, "clock": 3.5, **OF_ROW, **changes}, 1) is right
+    assert not is_round({**row, "late": 1}, 1)

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from knot_runner import metrics
-from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import ClientModel, Engine, Inference, LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.chilling import scheduled
 from knot_runner.methods.federation import FederatedState, Federation
-from knot_runner.util.errors import DivergedError
+from knot_runner.util.errors import DivergedError, UserError
 
 if TYPE_CHECKING:
     from knot_runner.pipelines.clients.setup import Setup
@@ -54,6 +54,8 @@ def predict_test(
     own, seen = [federation.clients[client].test for client in clients], len(federation)
     if one_model(method, hp):
         model = method.deployed(hp, state, federation, 0)
+        for client in clients:
+            _check_same(model, method.deployed(hp, state, federation, client), hp)
         logits = engine.logits([Inference(model, torch.arange(len(labels)))])[0]
         right = logits.argmax(1) == labels
         hits = [right[rows] for rows in own]
@@ -65,6 +67,15 @@ def predict_test(
         logits, labels = torch.cat(parts[:seen]), labels[torch.cat(own[:seen])]
     accuracies = [float(hit.double().mean()) if len(hit) else None for hit in hits]
     return TestPredictions(logits, labels, accuracies[:seen], accuracies[seen:])
+
+
+def _check_same(model: ClientModel, other: ClientModel, hp: Any) -> None:
+    """Raises :class:`UserError` for two models of a method that declares one: which accuracy it is would be wrong."""
+    if model.weights is not other.weights and not torch.equal(model.weights, other.weights):
+        raise UserError(
+            f"method.algorithm={hp.algorithm}: its clients use different models, but it is registered with "
+            "one_model=True. Register it with one_model=False"
+        )
 
 
 def _own_logits(

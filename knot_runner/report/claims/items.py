@@ -23,15 +23,22 @@ from knot_runner.metrics import METRICS, ClassSums, TestSet
 from knot_runner.records import has_record, is_sealed
 from knot_runner.report.claims.pairs import ModelSide
 from knot_runner.report.records.schema import is_count
-from knot_runner.report.run_folders import PREDICTIONS, Run, demand, kept_file, predictions, refuse_damage, rounds
+from knot_runner.report.run_folders import (
+    PREDICTIONS,
+    RECOMPUTED_TOLERANCE,
+    Run,
+    demand,
+    kept_file,
+    predictions,
+    refuse_damage,
+    rounds,
+)
 from knot_runner.report.statistics.intervals import RESAMPLES, item_draws, resampled_sums
 from knot_runner.util.errors import UserError
 
 PARTITION = "partition.json"
 #: Maximum number of columns summed at once.
 WIDEST = 2000
-#: Difference from the recorded value, relative to values above 1, that rounding of predictions to float32 explains.
-TOLERANCE = 2e-3
 
 
 @dataclass(frozen=True)
@@ -107,7 +114,7 @@ def _of_examples(want: Want, run: Run, command: str) -> np.ndarray:
     coordinates = None if points is None else np.asarray(points, dtype=np.float64)
     whole = _value(want, parts, coordinates)
     recorded = run.result[block][want.measure][want.on]
-    if abs(whole - recorded) > TOLERANCE * max(1.0, abs(recorded)):
+    if abs(whole - recorded) > RECOMPUTED_TOLERANCE * max(1.0, abs(recorded)):
         raise _CannotResample(
             f"{METRICS[want.measure].title} of the stored predictions is {whole:.6g}, but {recorded:.6g} is recorded"
         )
