@@ -40,8 +40,20 @@ class Metric:
     over: Literal["pooled", "mean"] = "pooled"
     #: title in narrow columns
     short: str = ""
-    #: whether it can be recomputed on resampled test examples (``report/claims/items.py`` has its sums)
-    resampled: bool = False
+    #: the values [B] of ``function`` on B resamples of one data set, from their sums; None: claims call ``function``
+    #: on every resample, which is slower
+    of_sums: Callable[[ClassSums], np.ndarray] | None = None
+
+
+@dataclass(frozen=True)
+class ClassSums:
+    """Sums over the examples of each of B resamples, by class: ``hits``, ``predicted``, ``truth`` [B, C], and
+    distances ``far`` [B, C] from the class's coordinates, None without coordinates."""
+
+    hits: np.ndarray
+    predicted: np.ndarray
+    truth: np.ndarray
+    far: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -95,6 +107,23 @@ def _semantic_distance(test: TestSet) -> float | None:
     return semantic_distance(test.probabilities, test.labels, test.coordinates)
 
 
+def _accuracy_of_sums(sums: ClassSums) -> np.ndarray:
+    return sums.hits.sum(1) / sums.truth.sum(1)
+
+
+def _f1_of_sums(sums: ClassSums) -> np.ndarray:
+    either = sums.predicted + sums.truth
+    shares = np.divide(2 * sums.hits, either, out=np.zeros_like(either), where=either > 0)
+    return shares.sum(1) / (either > 0).sum(1)
+
+
+def _sd_of_sums(sums: ClassSums) -> np.ndarray:
+    assert sums.far is not None
+    present = sums.truth > 0
+    means = np.divide(sums.far, sums.truth, out=np.zeros_like(sums.far), where=present)
+    return means.sum(1) / present.sum(1)
+
+
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Probabilities [N, C] of ``logits`` [N, C]."""
     raised = np.exp(logits - logits.max(1, keepdims=True))
@@ -127,13 +156,13 @@ def _problem(value: object, test: TestSet) -> str:
 
 #: Key in ``metrics`` of ``result.json`` -> metric, in display order.
 METRICS: Table[Metric] = Table("METRICS", {
-    "f1": Metric("macro F1", "higher", lambda test: macro_f1(test.confusion), "F1", top=1.0, resampled=True),
+    "f1": Metric("macro F1", "higher", lambda test: macro_f1(test.confusion), "F1", top=1.0, of_sums=_f1_of_sums),
     "accuracy": Metric(
         "accuracy", "higher", lambda test: accuracy(test.confusion), "points", 100.0, unit_digits=2, top=1.0,
-        resampled=True,
+        of_sums=_accuracy_of_sums,
     ),
     "sd": Metric(
-        "semantic distance", "lower", _semantic_distance, "SD", over="mean", short="SD", resampled=True
+        "semantic distance", "lower", _semantic_distance, "SD", over="mean", short="SD", of_sums=_sd_of_sums
     ),
     "loss": Metric("loss", "lower", unit="nats"),
     "tempered_loss": Metric("loss of logits / T", "lower", unit="nats"),
@@ -173,17 +202,12 @@ def computed_metrics() -> list[str]:
 def measured(test: TestSet) -> dict[str, float]:
     """Name -> value of every metric that is defined on ``test``."""
     values = {name: metric.function(test) for name, metric in METRICS.items() if metric.function}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-#: ``rounds_count`` of federated results: how they count rounds; earlier versions lack the key and count from 0.
-ROUNDS_COUNT = "rounds trained"
+    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 def rounds_to_target(accuracies: list[tuple[int, float]], target: float | None) -> int | None:
-    """Rounds trained until the first (round from 0, accuracy) with accuracy >= ``target``: its round + 1; None if
-    never."""
-    reached = [round + 1 for round, value in accuracies if target is not None and value >= target]
+    """Rounds trained until the first (round, accuracy) with accuracy >= ``target``; None if never."""
+    reached = [round for round, value in accuracies if target is not None and value >= target]
     return min(reached, default=None)
 
 

@@ -68,7 +68,7 @@ def test_a_clustered_run_and_what_it_leaves(once):
     assert clusters["ari"] == pytest.approx(adjusted_rand_score(groups, clusters["labels"]))
     assert clusters["ari"] == 1.0 and len(clusters["eigenvalues"]) == 10
     assert not kind_problem(result) and result["kind"] == "federated"
-    assert [is_round(row, number) for number, row in enumerate(rows)] == [True] * 3
+    assert [is_round(row, number) for number, row in enumerate(rows, 1)] == [True] * 3
     assert all(len(row["participants"]) == 5 for row in rows)  # one of every cluster
     assert [sorted({clusters["labels"][c] for c in row["participants"]}) for row in rows] == [[0, 1, 2, 3, 4]] * 3
     assert not (once / "training").exists() and not list(once.rglob("*.tmp"))
@@ -117,7 +117,7 @@ def test_one_cluster_of_all_is_the_method_without_clusters(tmp_path):
 def test_every_method_runs_in_clusters_chilled_too(out, method):
     folder = run(out, *of(method), "method.temperature=0.5", "training.rounds=2", "training.evaluate_every=2")
     result, rows = records(folder)
-    assert result["status"] == "done" and rows[0]["temperature"] == 0.5
+    assert result["status"] == "done" and rows[0]["train_temperature"] == 0.5
     final = method in ("fedrep", "fedper")
     assert [("accuracy" in row) for row in rows] == [False, True] + [True] * final
     if final:  # the heads of all clients, in one more round
@@ -198,7 +198,7 @@ def test_a_diverged_cluster_is_a_diverged_run(tmp_path, capsys):
     assert main([*SMALL, "training.lr=1e30", f"paths.out={tmp_path}"]) == 1
     (path,) = tmp_path.glob("*/*/*/result.json")
     result = json.loads(path.read_text())
-    assert result["status"] == "diverged" and result["diverged"]["round"] == 0
+    assert result["status"] == "diverged" and result["diverged"]["round"] == 1
     assert not list((tmp_path / "artefacts").glob("clusters/*/info.json"))
 
 
@@ -248,7 +248,7 @@ def test_merged_measures_are_those_of_all_images_at_once(coordinates):
     for number, cluster in enumerate(clusters):
         row = cluster_rows.measured_row(found, everyone, cluster, 0.5, coordinates)
         work = {"participants": members[number][:1], "before": [0.5], "after": [None], "steps": 3, "seconds": 1.0}
-        logs.append([{**row, **work, "train_loss": 1.0 + number, "temperature": 0.5}] * (2 - number))
+        logs.append([{**row, **work, "train_loss": 1.0 + number, "train_temperature": 0.5}] * (2 - number))
     first, second = cluster_rows.merged(logs, clusters)  # the second cluster is through after one round
     expected = scores.score(found, everyone, 0.5, coordinates)
     by_cluster = expected["client_accuracy"] | {"clusters": first["client_accuracy"]["clusters"]}
@@ -256,7 +256,7 @@ def test_merged_measures_are_those_of_all_images_at_once(coordinates):
         assert first[key] == pytest.approx(value) and second[key] == pytest.approx(value)
     assert first["participants"] == [0, 1] and first["train_loss"] == 1.5 and first["steps"] == 6
     assert second["participants"] == [0] and second["train_loss"] == 1.0 and second["seconds"] == 1.0
-    assert is_round(first, 0) and is_round(second, 1)
+    assert is_round(first, 1) and is_round(second, 2)
 
 
 def test_a_cluster_without_test_images_counts_for_nothing():

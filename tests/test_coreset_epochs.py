@@ -41,7 +41,7 @@ def test_an_epoch_is_a_step_against_the_gradients_of_those_who_take_part(aggrega
     parts = [descent.exact_gradient(begun().points, POINTS[CLIENTS.rows[client]]) for client in (first, second)]
     together = (parts[0][1] + parts[1][1]) / (2 if aggregation == "mean" else 1)
     np.testing.assert_allclose(state.points, begun().points - 0.5 * together, rtol=1e-12)
-    assert row["loss"] == pytest.approx((parts[0][0] + parts[1][0]) / 2) and row["epoch"] == 0
+    assert row["loss"] == pytest.approx((parts[0][0] + parts[1][0]) / 2) and row["epoch"] == 1
     assert parts[0][0] == pytest.approx(w2(begun().points, POINTS[CLIENTS.rows[first]]))
 
 
@@ -119,11 +119,11 @@ def test_a_point_has_the_label_of_its_own_clients_nearest_sample():
 
 def test_accuracy_over_images_and_over_clients():
     test = SimpleNamespace(labels=np.array([0, 1, 1, 2, 0]))
-    task = SimpleNamespace(test=test, classes=["a", "b", "c"])
+    task = SimpleNamespace(test=test, classes=["a", "b", "c"], coordinates=None)
     partition = SimpleNamespace(test=[np.array([0, 1, 2]), np.array([3]), np.array([4]), np.array([], int)])
     points = np.array([[0.0], [10.0], [20.0]])
     images = np.array([[1.0], [9.0], [1.0], [19.0], [18.0]])  # said to be 0, 1, 0, 2, 2
-    found = coreset_knn._classify(points, np.arange(3), images, task, partition)
+    found, _ = coreset_knn._classify(points, np.arange(3), images, task, partition)
     assert found["metrics"]["client_accuracy"] == {"weighted": 0.6, "unweighted": pytest.approx((2 / 3 + 1 + 0) / 3)}
     assert found["metrics"]["accuracy"]["ALL"] == 0.6
     assert found["metrics"]["f1"]["ALL"] == pytest.approx((1 / 2 + 2 / 3 + 2 / 3) / 3)

@@ -76,7 +76,7 @@ def test_a_coreset_run_and_what_it_leaves(tmp_path, distance, capsys):
     np.testing.assert_allclose(kept["points"], back, atol=1e-6)
     assert result["classes_covered"] == len(np.unique(kept["labels"]))
     rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
-    assert [row["epoch"] for row in rows] == list(range(12))
+    assert [row["epoch"] for row in rows] == list(range(1, 13))
     assert all(len(set(row["participants"])) == 3 and set(row["participants"]) <= set(range(6)) for row in rows)
     assert not (folder / "commit.json").exists() and "distance to all" in capsys.readouterr().out
 

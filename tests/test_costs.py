@@ -97,7 +97,7 @@ def test_clusters_cost_the_sum_and_say_that_distances_are_left_out(tmp_path):
 
 
 def test_a_cluster_that_is_finished_costs_nothing_and_one_of_an_earlier_version_leaves_none():
-    plain = {"round": 0, **NO_WORK, "seconds": 1.0}
+    plain = {"round": 1, **NO_WORK, "seconds": 1.0}
     costs = {"bytes_down": 1, "bytes_up": 2, "client_flops": 3, "server_flops": None}
     first, second = [plain | costs, plain | costs], [plain | costs | {"server_flops": 5}]
     rows = merged([first, second], [])

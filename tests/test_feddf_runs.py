@@ -87,7 +87,9 @@ def test_engines_agree_and_seeds_decide(tmp_path, capsys):
     lean = run(tmp_path / "lean", *exact, "hardware.engine=lean")
     assert "distilled in 3 rounds: accuracy " in capsys.readouterr().out
     result, rows, weights = lean
-    assert all(is_round(row, number) for number, row in enumerate(rows)) and all("distil_after" in row for row in rows)
+    assert all(is_round(row, number) for number, row in enumerate(rows, 1)) and all(
+        "distil_after" in row for row in rows
+    )
     assert all(row["distil_after"] == pytest.approx(row["accuracy"]) for row in rows)
     gains = [row["distil_after"] - row["distil_before"] for row in rows]
     assert result["distilled"] == {
@@ -143,7 +145,7 @@ def test_clusters_distil_each_on_their_own_clients(tmp_path):
     assert all(torch.equal(one[2][f"cluster/0/{name}"], value) for name, value in alone[2].items())
     _, rows, _ = run(tmp_path / "two", *clustered, "method.clustering.clusters=2", "training.evaluate_every=2")
     assert ["distil_after" in row for row in rows] == [False, True, True]
-    assert all(is_round(row, number) for number, row in enumerate(rows)) and len(rows) == 3
+    assert all(is_round(row, number) for number, row in enumerate(rows, 1)) and len(rows) == 3
     assert rows[2]["distil_steps"] == 2 * one[1][2]["distil_steps"]
     assert rows[2]["distil_after"] == pytest.approx(rows[2]["accuracy"])
 
@@ -162,7 +164,7 @@ def test_kill_9_and_the_same_command_again(tmp_path):
 
 def test_a_server_that_diverges_is_named(tmp_path, capsys):
     assert main([*TINY_FEDDF, "method.distil.optimiser=sgd", "method.distil.lr=1e30", f"paths.out={tmp_path}"]) == 1
-    assert "diverged in round 0 at the server: its weights are not finite; a smaller method.distil.lr would" in (
+    assert "diverged in round 1 at the server: its weights are not finite; a smaller method.distil.lr would" in (
         " ".join(capsys.readouterr().err.split())
     )
 
@@ -212,11 +214,11 @@ GOOD = {"distil_loss": 0.5, "distil_steps": 3, "distil_tested": 9, "distil_befor
     {"distil_tested": 0},
 ])  # fmt: skip
 def test_a_row_that_cannot_be_is_found(broken):
-    plain = {"round": 0, "participants": [0], "before": [0.5], "after": [None]}
-    assert is_round(plain | GOOD, 0) and is_round(plain | {"distil_loss": -1e-9, "distil_steps": 3}, 0)
-    assert not is_round(plain | GOOD | broken, 0)
+    plain = {"round": 1, "participants": [0], "before": [0.5], "after": [None]}
+    assert is_round(plain | GOOD, 1) and is_round(plain | {"distil_loss": -1e-9, "distil_steps": 3}, 1)
+    assert not is_round(plain | GOOD | broken, 1)
     for key in GOOD:
-        assert not is_round(plain | {name: value for name, value in GOOD.items() if name != key}, 0)
+        assert not is_round(plain | {name: value for name, value in GOOD.items() if name != key}, 1)
 
 
 @pytest.mark.thorough

@@ -146,7 +146,7 @@ RUNS = {
 def test_engines_agree(name, tmp_path):
     words = [*RUNS[name], "hardware.precision=float64"]
     _, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
-    assert all(is_round(row, number) for number, row in enumerate(rows))
+    assert all(is_round(row, number) for number, row in enumerate(rows, 1))
     assert all(key.startswith("client/") for key in weights) and len({key.split("/")[1] for key in weights}) > 3
     for engine in ("loop", "stacked"):
         _, other, found = run(tmp_path / engine, *words, f"hardware.engine={engine}")
@@ -170,7 +170,7 @@ def test_kill_9_and_the_same_command_again(tmp_path):
 @pytest.mark.parametrize("name", RUNS)
 def test_texts(name, tmp_path):
     _, rows, _ = run(tmp_path, *TINY_TEXTS, f"method={name}")
-    assert len(rows) == 2 and all(is_round(row, number) for number, row in enumerate(rows))
+    assert len(rows) == 2 and all(is_round(row, number) for number, row in enumerate(rows, 1))
     assert json.dumps(records(tmp_path)[0]["metrics"])
 
 

@@ -133,7 +133,7 @@ def test_image_engines_say_what_would_fit(tmp_path, capsys):
     (["method=scaffold"], "training.optimiser: scaffold's control variates are defined for plain SGD"),
     (["method=sinkhorn_e"], "training=texts: is not for method=sinkhorn_e; training=small would fit"),
     (["method=fedavg", "training.momentum=0.9"], "training.momentum: 0.9 is of sgd; adamw has none"),
-    (["method=fedavg", "partition.by=file", "partition.without_users=stop"], "erc (embedded) knows no files"),
+    (["method=fedavg", "partition.by=file"], "partition.by: erc (embedded) has no 'file' (there is: user)"),
     (["method=fedavg", "partition.by=dialogue"], "partition.by: erc (embedded) has no 'dialogue'"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_named(tmp_path, capsys, overrides, message):

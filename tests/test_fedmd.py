@@ -144,7 +144,7 @@ def test_engines_agree_and_what_the_records_hold(tmp_path, capsys):
     assert (
         "accuracy by architecture: cnn_4 (2 clients) 0." in said and "cnn_4, wide, flat, up to 1,674 parameters" in said
     )
-    assert all(is_round(row, number) for number, row in enumerate(rows))
+    assert all(is_round(row, number) for number, row in enumerate(rows, 1))
     assert not result_problem(result, "femnist", "fedmd", 0) and result["model"] == "cnn_4, wide, flat"
     shapes = {name.split("/")[2] for name in weights if name.startswith("client/1/")}
     assert shapes == {"layers.0.weight", "layers.0.bias", "head.weight", "head.bias"}

@@ -29,7 +29,7 @@ def test_a_run_and_the_models_that_it_leaves(tmp_path, method, capsys):
     assert main([*TAUGHT, f"method={method}", *own, f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err
     result, rows, _ = records(tmp_path)
     assert all(len(row["participants"]) == len(set(row["participants"])) == len(row["after"]) == 3 for row in rows)
-    assert rows[-1]["temperature"] == 0.5
+    assert rows[-1]["train_temperature"] == 0.5
     said = {"ditto": {"own_loss"}, "apfl": {"own_loss", "alpha"}, "fedala": {"mix", "mix_passes"}}[method]
     assert said <= set(rows[-1])
     examples = json.loads((folder_of(tmp_path) / "partition.json").read_text())["train"]

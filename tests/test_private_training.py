@@ -43,7 +43,7 @@ def test_a_private_run_says_what_it_spent(tmp_path, capsys):
     assert facts["clipped"] == pytest.approx(sum(norm > 0.2 for norm in norms) / len(norms))
     assert norms[0] <= facts["median_norm"] <= norms[-1]
     assert facts["accountant"].startswith("dp-accounting ") and facts["rate"] == 0.5 and facts["rounds"] == 3
-    assert all(is_round(row, number) for number, row in enumerate(rows))
+    assert all(is_round(row, number) for number, row in enumerate(rows, 1))
     assert main(["compare", f"paths.out={tmp_path}", "--measure=privacy.epsilon"]) == 0
     assert "epsilon" in capsys.readouterr().out and direction("privacy.epsilon") == "lower"
 
@@ -79,7 +79,7 @@ EMPTY = replaced(CLIPPED, "training.participants=1", "training.rounds=8", "seed=
 def test_engines_agree_and_rounds_may_be_empty(method, tmp_path):
     words = [*EMPTY, f"method={method}", "hardware.precision=float64"]
     _, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
-    assert len(rows) == 8 and all(is_round(row, number) for number, row in enumerate(rows))
+    assert len(rows) == 8 and all(is_round(row, number) for number, row in enumerate(rows, 1))
     empty = [row for row in rows if not row["participants"]]
     assert empty and all(row["update_norms"] == [] and row["steps"] == 0 and "clipped" not in row for row in empty)
     for engine in ("loop", "stacked"):
@@ -139,7 +139,7 @@ def test_a_run_that_diverges_has_spent_its_rounds(tmp_path):
     words = replaced(PRIVATE, "training.lr=1e25", "privacy.clip_norm=1e6")
     assert main([*words, f"paths.out={tmp_path}"]) in (0, 1)
     (result,) = [json.loads(path.read_text()) for path in tmp_path.glob("*/*/*/result.json")]
-    assert result["status"] == "diverged" and result["privacy"]["rounds"] == result["diverged"]["round"] + 1
+    assert result["status"] == "diverged" and result["privacy"]["rounds"] == result["diverged"]["round"]
     assert result["privacy"]["epsilon"] > 0 and result["privacy"]["clipped"] is None
 
 
@@ -189,9 +189,9 @@ def test_a_fixed_number_goes_with_clients_that_send_no_memory(method, tmp_path):
     ids=str,
 )  # fmt: skip
 def test_rows_that_cannot_be(change, right):
-    row = {"round": 0, "participants": [0, 1], "before": [0.5, 0.5], "after": [1.0, 1.0], "clipped": 0.5,
+    row = {"round": 1, "participants": [0, 1], "before": [0.5, 0.5], "after": [1.0, 1.0], "clipped": 0.5,
            "update_norms": [0.3, 0.1], "epsilon": 2.0}  # fmt: skip
-    assert is_round({**row, **change}, 0) == right
+    assert is_round({**row, **change}, 1) == right
 
 
 def test_results_that_cannot_be(tmp_path):

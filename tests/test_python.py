@@ -29,7 +29,7 @@ def test_a_run_has_its_result_rounds_and_folder(out, caplog):
     (job,) = kr.compose([*TINY_IMAGES, "method=fedavg", f"paths.out={out}"])
     found = kr.run(job)
     assert found.folder == job.folder and found.result["run_id"] == job.run_id
-    assert [row["round"] for row in found.rounds] == [0, 1, 2]
+    assert [row["round"] for row in found.rounds] == [1, 2, 3]
     assert found.rounds[-1]["accuracy"] == found.result["metrics"]["accuracy"]["ALL"]
 
 

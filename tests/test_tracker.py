@@ -51,7 +51,7 @@ def test_a_mirror_that_fails_is_said_once_and_left_behind(tmp_path, monkeypatch,
     monkeypatch.setattr(wandb, "init", lambda **settings: fake)
     assert main([*TINY, f"paths.out={tmp_path}", "tracker=wandb"]) == 0
     assert capsys.readouterr().err.count("wandb failed (service is gone)") == 1
-    assert fake.rows[0]["round"] == 0
+    assert fake.rows[0]["round"] == 1
 
 
 def test_a_mirror_that_does_not_start(tmp_path, monkeypatch, capsys):

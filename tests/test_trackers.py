@@ -115,7 +115,7 @@ def test_a_tracker_of_ones_own_is_told_of_the_whole_run(tmp_path, own_tracker, c
     lines = (folder / "lines.txt").read_text().splitlines()
     assert lines[0] == f"begin {folder.name} federated femnist/fedavg femnist fedavg mine 7"
     rounds = [line.split() for line in lines if line.startswith("round ") and " accuracy " in line]
-    assert [row[1] for row in rounds] == ["0", "1", "2"]
+    assert [row[1] for row in rounds] == ["1", "2", "3"]
     assert lines[-2] == f"end done {rounds[-1][3]}" and lines[-1] == "closed"
     del TRACKERS["lines"], sys.modules["own_tracker"]
     assert main(["ls", *own_tracker[1:2]]) == 0 and "tracker.name=lines" in capsys.readouterr().out

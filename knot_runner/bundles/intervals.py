@@ -1,4 +1,4 @@
-"""95% intervals of a recorded run's macro F1 and semantic distance over its test examples, from its predictions.
+"""95% intervals of a recorded run's metrics but accuracy over its test examples, from its predictions.
 
 Examples are resampled as for claims (``report/claims/items.py``); accuracy has Wilson's interval, which needs no
 predictions.
@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from knot_runner.bundles.compare import judged_names
+from knot_runner.metrics import computed_metrics
 from knot_runner.report.claims.items import Want, replicates
 from knot_runner.report.run_folders import PREDICTIONS, Job, Run
 from knot_runner.report.statistics.intervals import shifted_percentiles
 
-#: Metrics recomputed on resampled examples.
-RESAMPLED_METRICS = ("f1", "sd")
 #: Limit on classes, above that of any task, which bounds memory.
 MAX_CLASSES = 1000
 
@@ -31,7 +30,8 @@ def resampled_intervals(folder: Path, result: dict[str, Any]) -> dict[tuple[str,
     run = Run(Job(folder.name, folder, result["task"], result["method"], result["seed"]), "done", result=result)
     wanted = [
         Want(folder.name, "after", metric, name)
-        for metric in RESAMPLED_METRICS
+        for metric in computed_metrics()
+        if metric != "accuracy"
         for name in judged_names(scores.get(metric, {}))
     ]
     try:

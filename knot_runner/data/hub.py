@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from knot_runner.config.settings import HubSource, ImageHub, ImageTaskSettings
+from knot_runner.data.images.owners import NOBODY
 from knot_runner.data.readers import FileRecord
-from knot_runner.data.rows import TextTable, read_table
+from knot_runner.data.rows import TextTable, identity, listed, read_table
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError, nearest
 
@@ -63,8 +64,9 @@ def _table(name: str, source: HubSource, split: str, notes: list[str]) -> TextTa
 
 def _records(rows: Any, source: HubSource) -> Iterator[FileRecord]:
     columns = source.columns
-    needed = {columns.text, columns.pair, columns.label, columns.dialogue, *source.where}
-    kept = [column for column in rows.column_names if column in needed | set(columns.clients.values())]
+    needed = {columns.text, columns.pair, columns.label, *listed(columns.dialogue), *source.where}
+    clients = {name for column in columns.clients.values() for name in listed(column)}
+    kept = [column for column in rows.column_names if column in needed | clients]
     if not needed - {None} <= set(kept):  # let the error name the nearest of all columns
         kept = rows.column_names
     return enumerate(rows.select_columns(kept), 1)
@@ -102,15 +104,20 @@ def _images(
         raise UserError(f"{where}: there is no image")
     pixels = np.empty((len(rows), *shape), np.uint8)
     labels = np.empty(len(rows), np.int64)
-    users = np.empty(len(rows), np.int64)
-    for at, row in enumerate(rows.select_columns(columns)):
+    users = np.full(len(rows), NOBODY, np.int64)
+    rows = rows.select_columns(columns)
+    if hasattr(rows.features[source.image], "decode"):  # our decoder is the one of all readers
+        rows = rows.cast_column(source.image, type(rows.features[source.image])(decode=False))
+    for at, row in enumerate(rows):
         here = f"{where}: image {at + 1}"
         pixels[at] = decode_column(here, row[source.image], shape)
         labels[at] = _label(here, row[source.label])
         if source.user is not None:
-            users[at] = numbers.setdefault(str(row[source.user]), len(numbers))
+            writer = identity(row[source.user])
+            if writer is not None:
+                users[at] = numbers.setdefault(writer, len(numbers))
     check_image_labels(where, labels, len(classes))
-    return Images(pixels, labels, users if source.user is not None else None)
+    return Images(pixels, labels, users if (users != NOBODY).any() else None)
 
 
 def _label(where: str, label: Any) -> int:

@@ -13,8 +13,8 @@ from knot_runner.data.checksums import DataFolder, check_left_out, open_folder
 from knot_runner.data.embedded import generate
 from knot_runner.data.hub import read_hub_texts
 from knot_runner.data.readers import TEXT_READERS, emotion_file
-from knot_runner.data.rows import TextTable, check_raw_labels, dropped_notes, read_table, to_examples
-from knot_runner.data.tasks import Dataset, Examples, PartyTask
+from knot_runner.data.rows import TextTable, check_raw_labels, read_table, table_notes, to_examples
+from knot_runner.data.tasks import Dataset, Examples, PartyTask, repeated_note
 from knot_runner.util.errors import UserError, nearest
 
 
@@ -43,7 +43,9 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
         parts = generate(settings, name, data) if embedded else _read(settings, name, folder, seen)
         if parts is not None:
             datasets[name] = Dataset(name, data.role, _finish(settings, name, data, parts))
-            seen.notes.extend(_repeated_note(datasets[name]))
+            splits_read = datasets[name].splits
+            if "test" in splits_read:
+                seen.notes.extend(repeated_note(name, splits_read["train"], splits_read["test"]))
     if not any(data.role == "local" for data in datasets.values()):
         raise UserError(f"task.datasets: no local data set of {settings.name} is left; its files are missing")
     files = folder.files if folder else []
@@ -58,23 +60,6 @@ def check_text_files(settings: TaskSettings, folder: DataFolder | None) -> None:
         source = _checked_source(settings, name, data)
         if isinstance(source, LocalSource):
             _files_there(settings, name, source, folder)
-
-
-def _repeated_note(dataset: Dataset) -> list[str]:
-    """Returns a note when most test texts are also in train, which rewards memorising. Some short utterances always
-    repeat."""
-    if "test" not in dataset.splits:
-        return []
-    train, test = _inputs(dataset.splits["train"]), _inputs(dataset.splits["test"])
-    known = set(train)
-    share = sum(text in known for text in test) / max(len(test), 1)
-    if share <= 0.5:
-        return []
-    return [f"{dataset.name}: {share:.0%} of the test texts stand in train too; its score is memory"]
-
-
-def _inputs(part: Examples) -> list[tuple[str, str]]:
-    return list(zip(part.texts, part.pairs or [""] * len(part), strict=True))
 
 
 def _lacking_notes(lacking: dict[str, list[str]]) -> list[str]:
@@ -102,7 +87,7 @@ def _read(settings: TaskSettings, name: str, folder: DataFolder | None, seen: _S
     for split, own in tables.items():
         seen.rows |= {folder.short(Path(table.source)) if folder else table.source: table.read for table in own}
         parts[split] = to_examples(own, name, data, settings.labels, settings.context)
-    seen.notes.extend(dropped_notes(name, [table for own in tables.values() for table in own]))
+    seen.notes.extend(table_notes(name, [table for own in tables.values() for table in own]))
     return splits.complete_splits(name, parts, data.role, settings.split, seen.notes)
 
 

@@ -13,7 +13,7 @@ from knot_runner.data.tasks import Examples, PartyTask
 from knot_runner.provenance.fingerprints import Opened
 
 #: ``partition.by`` -> what a client is called, singular and plural, whatever the texts
-CALLED = {"user": ("data set", "data sets"), "file": ("file", "files")}
+CALLED = {"user": ("data set", "data sets")}
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,20 +30,26 @@ class TextRow:
     text: str
     pair: str | None
     label: str | None
-    dialogue: str | None
-    #: by the names of ``columns.clients``; None where the record has none
+    #: by the names of ``columns.clients``, and ``dialogue`` (unique in its file) if ``columns.dialogue`` is set; None
+    #: if the record has none
     clients: dict[str, str | None]
+
+    @property
+    def dialogue(self) -> str | None:
+        """The row's dialogue, if it has one."""
+        return self.clients.get("dialogue")
 
 
 @dataclass
 class TextTable:
     """Rows of one file (or hub split), in order. ``dropped``: rows without text, left out; ``read``: all rows of the
-    file, also those that ``where`` filters out."""
+    file, also those that ``where`` filters out; ``restarts``: dialogues whose id an earlier one has."""
 
     source: str
     rows: list[TextRow]
     dropped: int
     read: int
+    restarts: int
 
 
 def read_table(
@@ -53,9 +59,10 @@ def read_table(
 
     Raises :class:`UserError` for a column that no record has, when no row is left, and unless ``expected`` are read.
     """
-    needed = {name for name in (columns.text, columns.pair, columns.label, columns.dialogue, *where) if name}
+    needed = {name for name in (columns.text, columns.pair, columns.label, *where) if name}
+    needed.update(listed(columns.dialogue))
     allowed = {column: _allowed(values) for column, values in where.items()}
-    seen: dict[str, set[str]] = {column: set() for column in where}
+    seen: dict[str, set[str | None]] = {column: set() for column in where}
     unseen, known = set(needed), set()
     rows, read, dropped = [], 0, 0
     for line, record in records:
@@ -79,27 +86,60 @@ def read_table(
         raise UserError(f"{source}: has no column '{column}'{nearest(column, known)}")
     if not rows:
         _refuse_none(source, read, dropped, allowed, seen)
-    return TextTable(source, rows, dropped, read)
+    return TextTable(source, rows, dropped, read, _name_dialogues(rows))
+
+
+def listed(column: str | list[str] | None) -> list[str]:
+    """Return the columns that a setting of one column, several or none names."""
+    if column is None:
+        return []
+    return column if isinstance(column, list) else [column]
+
+
+def _name_dialogues(rows: list[TextRow]) -> int:
+    """Replace the ids in ``rows`` by a unique name for each dialogue, which is consecutive rows with one id: that id,
+    or ``id #2`` and so on where it is repeated. Return the number of repetitions."""
+    names: set[str] = set()
+    times: Counter[str] = Counter()
+    before = name = None
+    restarts = 0
+    for row in rows:
+        if row.dialogue is None:
+            before = None
+            continue
+        if row.dialogue != before:
+            before = name = row.dialogue
+            while name in names:
+                times[before] += 1
+                name = f"{before} #{times[before] + 1}"
+            names.add(name)
+            restarts += name != before
+        row.clients["dialogue"] = name
+    return restarts
 
 
 def _refuse_none(
-    source: str, read: int, dropped: int, allowed: dict[str, set[str]], seen: dict[str, set[str]]
+    source: str,
+    read: int,
+    dropped: int,
+    allowed: dict[str, set[str | None]],
+    seen: dict[str, set[str | None]],
 ) -> NoReturn:
     for column, values in allowed.items():
         if not dropped and not values & seen[column]:
-            value = min(values)
-            raise UserError(f"{source}: no row has {column}={value}{nearest(value, seen[column])}")
+            value = min(map(str, values))
+            raise UserError(f"{source}: no row has {column}={value}{nearest(value, map(str, seen[column]))}")
     raise UserError(f"{source}: none of its {read} rows " + ("has a text" if dropped else "fits 'where'"))
 
 
-def _allowed(values: Any) -> set[str]:
-    return {raw_label(value) for value in (values if isinstance(values, list) else [values])}
+def _allowed(values: Any) -> set[str | None]:
+    return {identity(value) for value in (values if isinstance(values, list) else [values])}
 
 
-def _matches(record: dict[str, Any], allowed: dict[str, set[str]], seen: dict[str, set[str]]) -> bool:
+def _matches(record: dict[str, Any], allowed: dict[str, set[str | None]], seen: dict[str, set[str | None]]) -> bool:
     matches = True
     for column, values in allowed.items():
-        value = raw_label(record.get(column))
+        value = identity(record.get(column))
         if value not in values:
             matches = False
         if len(seen[column]) < 100:  # enough to name the nearest one in a message
@@ -113,13 +153,26 @@ def _row(source: str, line: int, record: dict[str, Any], columns: TextColumns) -
     if text is None or (columns.pair and pair is None):
         return None
     label = raw_label(record.get(columns.label)) if columns.label else None
-    dialogue = raw_label(record.get(columns.dialogue)) if columns.dialogue else None
-    clients = {name: _client(record.get(column)) for name, column in columns.clients.items()}
-    return TextRow(line, text, pair, label, dialogue, clients)
+    clients = {name: _identity_of(record, column) for name, column in columns.clients.items()}
+    if columns.dialogue is not None:
+        clients["dialogue"] = _identity_of(record, columns.dialogue)
+    return TextRow(line, text, pair, label, clients)
 
 
-def _client(value: Any) -> str | None:
-    """The name of a client; None for a blank, and where the file has no such column: only ``partition.by`` asks."""
+def _identity_of(record: dict[str, Any], column: str | list[str]) -> str | None:
+    """Return the identity in one column or several; None if the record lacks one of them.
+
+    A slash within a value is doubled between several, so that no two identities are joined to the same text.
+    """
+    values = [identity(record.get(name)) for name in listed(column)]
+    if None in values:
+        return None
+    return values[0] if len(values) == 1 else " / ".join(value.replace("/", "//") for value in values)
+
+
+def identity(value: Any) -> str | None:
+    """Return what a dialogue, a speaker or a filter is compared by: the whole value, as :func:`raw_label` writes it.
+    None for a missing one: null, NaN or a blank."""
     missing = value is None or (isinstance(value, float) and math.isnan(value))
     return None if missing else raw_label(value) or None
 
@@ -135,21 +188,26 @@ def _text(source: str, line: int, record: dict[str, Any], column: str) -> str | 
 
 
 def raw_label(value: Any) -> str:
-    """Returns a raw label in the form used by settings: 5.0 and "5.0" -> "5", null -> "None", blanks around it
-    removed."""
-    text = str(value).strip()[:80]
-    return re.sub(r"(?<=\d)\.0+$", "", text)
+    """Return a raw label in the form used by settings: blanks around it removed, null -> "None".
+
+    A whole number is one value however it is written, since pandas writes 5 as 5.0 in a column with missing values:
+    5.0 and "5.0" -> "5". Other texts stay whole: "v5.0", "gpt-4.0".
+    """
+    if isinstance(value, float) and value.is_integer():  # also 1e16, which str would not write in digits
+        value = int(value)
+    text = str(value).strip()
+    return re.sub(r"\.0+$", "", text) if re.fullmatch(r"[+-]?\d+\.0+", text) else text
 
 
 def with_context(rows: list[TextRow], previous: int) -> list[str]:
     """Each row's text, then up to ``previous`` earlier texts of its dialogue, newest first, with [SEP] between.
 
-    A dialogue is a run of rows with one dialogue id, since ids restart in every file (knot.md 1.6).
+    A row without a dialogue id has no context.
     """
     texts: list[str] = []
     earlier: deque[str] = deque(maxlen=previous)
     for i, row in enumerate(rows):
-        if i == 0 or row.dialogue != rows[i - 1].dialogue:
+        if i == 0 or row.dialogue is None or row.dialogue != rows[i - 1].dialogue:
             earlier.clear()
         texts.append(CONTEXT_MARK.join([row.text, *earlier]))
         earlier.appendleft(row.text)
@@ -182,9 +240,9 @@ def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, label
 
 def _clients_of(row: TextRow, place: int) -> dict[str, str | None]:
     """Returns kind of client -> the row's client. Dialogue ids restart in every file, here the one at ``place``."""
-    if row.dialogue is None:
+    if row.dialogue is None or place == 0:
         return row.clients
-    return {**row.clients, "dialogue": row.dialogue if place == 0 else f"{row.dialogue} of file {place + 1}"}
+    return {**row.clients, "dialogue": f"{row.dialogue} of file {place + 1}"}
 
 
 def _label_number(table: TextTable, row: TextRow, name: str, data: DatasetSettings, labels: Labels) -> int:
@@ -192,7 +250,7 @@ def _label_number(table: TextTable, row: TextRow, name: str, data: DatasetSettin
         return UNLABELLED
     if row.label not in data.labels:
         raise UserError(
-            f"{table.source}: line {row.line}: label {row.label!r} is in neither labels nor drop of "
+            f"{table.source}: line {row.line}: label {row.label!r:.80} is in neither labels nor drop of "
             f"task.datasets.{name}{nearest(row.label, data.labels)}"
         )
     return labels.names.index(data.labels[row.label])
@@ -208,8 +266,18 @@ def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
             raise UserError(f"{where}.drop: '{raw}' is in labels too; one of the two is right")
 
 
-def dropped_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:
-    """A line when data set ``name`` lost rows without text. A file that is read twice counts once."""
-    counts = Counter({table.source: table.dropped for table in tables if table.dropped})
-    if total := counts.total():
-        yield f"{name}: {counted(total, 'row')} without text left out"
+def table_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:
+    """Yield a line each if data set ``name`` lost rows without text, lacks dialogue ids or repeats them. A file that is
+    read twice counts once."""
+    files = {table.source: table for table in tables}.values()
+    if dropped := sum(table.dropped for table in files):
+        yield f"{name}: {counted(dropped, 'row')} without text left out"
+    without = sum("dialogue" in row.clients and row.dialogue is None for table in files for row in table.rows)
+    if without:
+        yield f"{name}: {counted(without, 'row')} without a dialogue id, used without context"
+    if restarts := sum(table.restarts for table in files):
+        yield (
+            f"{name}: {counted(restarts, 'dialogue')} with the id of an earlier one, counted as separate dialogues. If "
+            "ids restart, add the columns that tell them apart to columns.dialogue. If rows of a dialogue are apart in "
+            "the file, sort it"
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -99,7 +99,8 @@ class PartyTask:
 class Images:
     """``pixels`` [N, C, H, W]: uint8 (in units of 1/255) or float32 (0..1); ``labels`` [N] int64.
 
-    ``users`` and ``files``: for each image the number of its writer and of its file, or None where the source has none;
+    ``users`` and ``files``: for each image the number of its writer (-1: nobody) and of its file, or None where the
+    source has none;
     the task's ``user_names`` and ``file_names`` give these numbers their names (shared by train and test).
     """
 
@@ -217,3 +218,21 @@ def seen_rows(tests: Examples | Images, learnt: set[str], repeated: set[str]) ->
     training and the test part of one task (short texts, say) is no evidence of a leak between two tasks."""
     found = [row for row, one in enumerate(example_digests(tests)) if one in learnt and one not in repeated]
     return np.array(found, dtype=np.int64)
+
+
+def repeated_note(name: str, train: Examples | Images, test: Examples | Images) -> list[str]:
+    """Return a note if most examples of ``test`` are also in ``train``, which rewards memorizing. Some short utterances
+    always repeat."""
+    known = set(_content_hashes(train))
+    share = sum(one in known for one in _content_hashes(test)) / max(len(test), 1)
+    if share <= 0.5:
+        return []
+    kind = "images" if isinstance(test, Images) else "texts"
+    return [f"{name}: {share:.0%} of the test {kind} stand in train too; its score is memory"]
+
+
+def _content_hashes(part: Examples | Images) -> Iterator[int]:
+    """Yield a hash of each example without its label, valid in this process."""
+    if isinstance(part, Images):
+        return (hash(image.tobytes()) for image in part.pixels)
+    return map(hash, zip(part.texts, part.pairs or [""] * len(part), strict=True))

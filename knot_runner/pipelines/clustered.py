@@ -15,7 +15,7 @@ from knot_runner.methods.federated.per_cluster import joint_state, per_cluster
 from knot_runner.pipelines import matrix
 from knot_runner.pipelines.clients.setup import Setup
 from knot_runner.pipelines.clusters.rows import merged, write_rows
-from knot_runner.pipelines.clusters.training import ClusterWork, train_clusters
+from knot_runner.pipelines.clusters.training import ClusterWork, measure_unmerged, train_clusters, unmerged_metrics
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds.loop import TrainingResult
 from knot_runner.util.errors import UserError
@@ -53,7 +53,8 @@ def group_clients(context: RunContext, setup: Setup) -> Grouping:
         "ari": planted,
         "eigenvalues": found.eigenvalues,
     }
-    return Grouping(found, facts, [*notes, *found.notes, *_few(context, sizes)], seconds)
+    later = [f"{name}: of clusters, measured after the last round only" for name in unmerged_metrics()]
+    return Grouping(found, facts, [*notes, *found.notes, *_few(context, sizes), *later], seconds)
 
 
 def learn(
@@ -65,12 +66,14 @@ def learn(
 ) -> TrainingResult:
     """Trains each cluster separately; returns the merged rows, state and models."""
     clusters = [setup.federation.cluster(members) for members in grouping.clusters.members]
-    finished = train_clusters(ClusterWork(context, setup, method, engine), clusters)
+    work = ClusterWork(context, setup, method, engine)
+    finished = train_clusters(work, clusters)
     rows = merged([one.rows for one in finished], clusters)
+    joint, states = per_cluster(method, clusters), joint_state([one.state for one in finished])
+    measure_unmerged(work, joint, states, rows)
     write_rows(context, rows)
     facts = {"clusters": grouping.facts | {"artefacts": [one.key for one in finished]}}
-    states = joint_state([one.state for one in finished])
-    return TrainingResult(per_cluster(method, clusters), states, rows, facts, grouping.seconds)
+    return TrainingResult(joint, states, rows, facts, grouping.seconds)
 
 
 def _check(context: RunContext, setup: Setup) -> None:

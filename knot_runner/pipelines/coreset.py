@@ -104,7 +104,7 @@ class _Course:
             began = time.monotonic()
             state, row = advance_epoch(hp, seed, state, self.clients, epoch)
             self.rows.append(row | {"seconds": time.monotonic() - began})
-            self.context.log({"epoch": epoch, "loss": row["loss"]})
+            self.context.log({"epoch": epoch + 1, "loss": row["loss"]})
             self.context.progress("epochs", epoch + 1, hp.epochs, f"distance {row['loss']:.3f}")
             if epoch + 1 == hp.epochs or self.commits.due():
                 self.commits.save(epoch, as_tensors(state), self.rows)
@@ -126,8 +126,8 @@ def advance_epoch(
     loss = float(np.mean([distance for distance, _ in found]))
     gradient = descent.aggregated([gradient for _, gradient in found], hp.aggregation)
     state = descent.descent_step(state, gradient, hp.optimiser, hp.lr)
-    check_points(state.points, hp.lr, f"epoch {epoch}")
-    return state, {"epoch": epoch, "loss": loss, "participants": chosen}
+    check_points(state.points, hp.lr, f"epoch {epoch + 1}")
+    return state, {"epoch": epoch + 1, "loss": loss, "participants": chosen}
 
 
 # ----------------------------------------------------------------------------------- shared with coreset_knn

@@ -17,6 +17,7 @@ from knot_runner.data.counts import of_images
 from knot_runner.data.images import ImageTask, Partition
 from knot_runner.data.pools import TextPool
 from knot_runner.engine.hardware import prepare_cpu_device
+from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.coreset import (
     Clients,
@@ -33,6 +34,7 @@ from knot_runner.pipelines.features.encoding import client_partition, feature_sp
 from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.transport import coreset as descent
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import write_atomic
 
 
 def run_coreset_knn(context: RunContext) -> dict[str, Any]:
@@ -47,9 +49,10 @@ def run_coreset_knn(context: RunContext) -> dict[str, Any]:
     clients = Clients(space.points(task.train), partition.train)
     points, rows = _coresets(context, clients, whole.digest)
     labels, owners = _labelled(points, clients, task.train.labels)
-    facts = _classify(np.concatenate(points), labels, space.points(task.test), task, partition)
+    facts, predictions = _classify(np.concatenate(points), labels, space.points(task.test), task, partition)
     more = {"labels": torch.from_numpy(labels), "clients": torch.from_numpy(owners)}
     keep(context, space, np.concatenate(points), more)
+    write_atomic(context.folder / "predictions.safetensors", tensor_parts(predictions))
     return {
         **describe_coresets(context, seen, space),
         "kind": "knn",
@@ -136,7 +139,7 @@ def own_coreset(hp: CoresetKnnSettings, seed: int, clients: Clients, client: int
         own = functools.partial(coreset_draws, seed, "coreset_knn", "fedwad", client, epoch)
         loss, gradient = pull(hp, state.points, clients.points[rows], own)
         state = descent.descent_step(state, gradient, hp.optimiser, hp.lr)
-        check_points(state.points, hp.lr, f"epoch {epoch} of client {client}")
+        check_points(state.points, hp.lr, f"epoch {epoch + 1} of client {client}")
     return state.points, loss
 
 
@@ -151,18 +154,16 @@ def _labelled(points: list[np.ndarray], clients: Clients, labels: np.ndarray) ->
 
 def _classify(
     points: np.ndarray, labels: np.ndarray, test: np.ndarray, task: ImageTask | TextPool, partition: Partition
-) -> dict[str, Any]:
-    """Returns metrics of 1-nearest-neighbour classification of ``test`` [T, d] by ``points`` [M, d]: one classifier for
-    all."""
+) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Returns metrics and predictions of 1-nearest-neighbour classification of ``test`` [T, d] by ``points`` [M, d]:
+    one classifier for all."""
     predicted = KNeighborsClassifier(1, algorithm="brute").fit(points, labels).predict(test)
     truth = task.test.labels
-    table = metrics.confusion(predicted, truth, len(task.classes))
+    votes = np.eye(len(task.classes))[predicted]
+    coordinates = None if task.coordinates is None else np.asarray(task.coordinates, dtype=np.float64)
+    measured = metrics.measured(metrics.TestSet(votes, votes, truth, coordinates))
     shares = [float((predicted == truth)[rows].mean()) for rows in partition.test if len(rows)]
-    accuracy = metrics.accuracy(table)
-    return {
-        "metrics": {
-            "accuracy": {"ALL": accuracy},
-            "f1": {"ALL": metrics.macro_f1(table)},
-            "client_accuracy": {"weighted": accuracy, "unweighted": float(np.mean(shares))},
-        }
-    }
+    clients = {"weighted": measured["accuracy"], "unweighted": float(np.mean(shares))}
+    scores = {name: {"ALL": value} for name, value in measured.items()} | {"client_accuracy": clients}
+    arrays = {"test.probabilities": torch.from_numpy(votes).float(), "test.labels": torch.from_numpy(truth)}
+    return {"evaluated": "global", "metrics": scores}, arrays

@@ -24,7 +24,7 @@ from knot_runner.pipelines.rounds.client_rounds import client_rounds
 from knot_runner.pipelines.rounds.loop import TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.rounds.summary import large_terms, summarise
 from knot_runner.pipelines.runs.commits import LogRow
-from knot_runner.results.base import total_costs
+from knot_runner.results.base import Evaluated, total_costs
 from knot_runner.util.errors import DivergedError, UserError, nearest
 from knot_runner.util.files import write_atomic, write_json
 
@@ -124,13 +124,14 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
         except DivergedError as problem:
             context.note(str(problem))
             facts = {"diverged": problem.where, "metrics": {}, "notes": [*notes, str(problem)], "seconds": {}}
-            done = problem.where.get("round", -1) + 1  # the round that diverged counts: its model may have been seen
+            done = problem.where.get("round", 0)  # the round that diverged counts: its model may have been seen
             return {**head, "status": "diverged", **facts, **_privacy(settings, setup, done, [])}
         summary = summarise(outcome.rows, settings.training.target) | architecture_facts(setup, outcome.rows)
         terms = summary.get("distilled", {}).get("terms")
         for line in large_terms(terms, "method.distil.terms", "a smaller weight would be the first to try"):
             notes.append(line)
             context.note(line)
+        summary["evaluated"] = _evaluated(context, method, outcome)
         summary |= _costs(context, setup, method, outcome, summary["rounds_to_target"])
         summary["metrics"] |= _own_models(context, setup, outcome, engine)
         keep_models(context, setup, outcome, engine)
@@ -141,6 +142,13 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
     seconds = {"rounds": round(sum(row["seconds"] for row in outcome.rows), 2), **outcome.seconds}
     private = _privacy(settings, setup, len(outcome.rows), outcome.rows)
     return {**head, "status": "done", **summary, **outcome.facts, **private, "notes": notes, "seconds": seconds}
+
+
+def _evaluated(context: RunContext, method: Method, outcome: TrainingResult) -> Evaluated:
+    """Returns the models whose predictions were measured; ``method``: that of all clients, or of each cluster."""
+    if outcome.found is not None or not scores.one_model(method, context.hp):
+        return "personalized"
+    return "clusters" if outcome.facts.get("clusters", {}).get("count", 1) > 1 else "global"
 
 
 def _privacy(settings: Settings, setup: Setup, rounds: int, rows: list[LogRow]) -> dict[str, Any]:

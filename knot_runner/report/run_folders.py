@@ -19,7 +19,6 @@ import numpy as np
 from knot_runner import provenance
 from knot_runner.records import ROUNDS_FILE, has_record, problem_of, read_record
 from knot_runner.report.records import schema as sound
-from knot_runner.report.records.schema import rounds_trained
 from knot_runner.report.render.text import first_few
 from knot_runner.util.errors import UserError
 
@@ -28,6 +27,8 @@ Status = Literal["done", "diverged", "missing", "corrupt", "other data"]
 UNUSED = {"corrupt": "damaged", "other data": "other data"}
 PREDICTIONS, VECTORS = "predictions.safetensors", "vectors.safetensors"
 PROBE = "probe.json"
+#: Tolerance for metrics recomputed from stored predictions: they are in float32, so ties may be broken differently.
+RECOMPUTED_TOLERANCE = 2e-3
 #: Maximum bytes of a result, which usually has some kilobytes.
 LONGEST_RESULT = 10_000_000
 
@@ -136,7 +137,7 @@ def cls_vectors(run: Run, command: str = "") -> tuple[np.ndarray, np.ndarray]:
 
 
 def rounds(run: Run, command: str = "") -> list[dict[str, Any]]:
-    """The log rows of ``rounds.jsonl`` of a federated run, one per round from 0; rows of rounds without evaluation have
+    """The log rows of ``rounds.jsonl`` of a federated run, one per round from 1; rows of rounds without evaluation have
     no accuracy.
 
     Raises :class:`UserError` naming the file when it is absent, truncated or damaged.
@@ -145,7 +146,7 @@ def rounds(run: Run, command: str = "") -> list[dict[str, Any]]:
         *lines, rest = kept_file(run, ROUNDS_FILE, command).decode().split("\n")
         rows = [_parsed(line) for line in lines]
         demand(not rest and len(rows) == run.result.get("rounds", len(rows)) > 0)
-        demand(all(sound.is_round(row, i) for i, row in enumerate(rows)) and "accuracy" in rows[-1])
+        demand(all(sound.is_round(row, i) for i, row in enumerate(rows, 1)) and "accuracy" in rows[-1])
     return rows
 
 
@@ -173,8 +174,7 @@ def _load(job: Job) -> Run:
         return Run(job, "missing", "not run yet")
     except (ValueError, OSError, RecursionError) as problem:
         return Run(job, "corrupt", f"{path} cannot be read ({type(problem).__name__})")
-    counted = rounds_trained(result)
-    wrong = sound.result_problem(counted, job.task, job.method, job.seed)
+    wrong = sound.result_problem(result, job.task, job.method, job.seed)
     wrong = wrong or problem_of(result, job.folder)
     if wrong:
         return Run(job, "corrupt", f"{path} {wrong}")
@@ -183,7 +183,7 @@ def _load(job: Job) -> Run:
         return Run(job, "corrupt", f"{job.folder}/{changes[0].removeprefix(provenance.FILE_CHANGE)}")
     if changes:
         return Run(job, "other data", f"{path} is of other data than paths.data has ({first_few(changes, 1)})")
-    return Run(job, result["status"], "diverged" if result["status"] == "diverged" else "", counted)
+    return Run(job, result["status"], "diverged" if result["status"] == "diverged" else "", result)
 
 
 def _parsed(text: str) -> Any:

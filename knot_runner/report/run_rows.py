@@ -7,8 +7,10 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from knot_runner.metrics import METRICS
 from knot_runner.report.render.text import label_settings
 from knot_runner.report.run_folders import Job, Run
+from knot_runner.results.base import EVALUATED
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ def one_per_seed(rows: pd.DataFrame, place: Sequence[str], named: Callable[[Any]
 
 #: Settings that a row describes by itself.
 SHOWN_KEYS = ("method.temperature", "method.lr_control")
+#: The metric by which cases are told apart.
+ACCURACY = "metrics.accuracy.ALL"
 #: Case -> dotted setting -> its value, or a list of them.
 Cases = Mapping[str, Mapping[str, Any]]
 
@@ -75,11 +79,17 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
     """``runs`` as in :func:`run_rows` plus their ``case`` and row (``key``, a :class:`RowSetting`), one row per seed,
     in the order of ``cases`` (others after them, as requested) and of :func:`hottest_first`.
 
-    A rate control at T=1 is the T=1 run itself, so it counts once. Raises :class:`UserError` for runs that are not
-    federated, ValueError for two different runs of one cell.
+    A case whose runs measure several kinds of models (:func:`variant`) is split by them. A rate control at T=1 is the
+    T=1 run itself, so it counts once. Raises :class:`UserError` for runs that are not federated, ValueError for two
+    different runs of one cell.
     """
     rows = run_rows(runs)
     rows["case"] = [case_of(run.job, cases) for run in runs]
+    for case, own in rows.groupby("case", sort=False):
+        shown = variants(ACCURACY, own["run"])
+        for i, run in zip(own.index, own["run"], strict=True):
+            if run.status == "done" and variant(ACCURACY, run.result) != shown[0]:
+                rows.loc[i, "case"] = f"{case}, {variant(ACCURACY, run.result)}"
     for _, own in rows.groupby("case", sort=False):
         jobs = [run.job for run in own["run"]]
         for i, job, other in zip(own.index, jobs, others(jobs, SHOWN_KEYS), strict=True):
@@ -137,6 +147,37 @@ def lookup(config: Mapping[str, Any], key: str) -> Any:
     for part in key.split("."):
         node = node.get(part) if isinstance(node, Mapping) else None
     return node
+
+
+#: ``evaluated`` of a result -> how columns are told apart that hold one kind of models each.
+MODELS = {"global": "one model", "clusters": "cluster models", "personalized": "own models"}
+
+
+def variant(key: str, result: Mapping[str, Any]) -> str:
+    """What a column of the dotted ``key`` of results must not mix, as text; "" if nothing: the models whose predictions
+    a metric, or a target, is of; the neighboring relation and delta of an epsilon."""
+    group, *parts = key.split(".")
+    privacy = result.get("privacy")
+    if "epsilon" in parts and isinstance(privacy, Mapping):
+        return f"{privacy['neighbours']}, delta {privacy['delta']:g}"
+    metric = METRICS.get(parts[0]) if parts else None
+    computed = metric is None or metric.function is not None or parts[0] in ("loss", "tempered_loss")
+    of_predictions = (group == "metrics" and computed) or group in ("best", "valid")
+    if not of_predictions and not key.endswith("_to_target"):
+        return ""
+    return MODELS.get(str(result.get("evaluated")), "")
+
+
+def variants(key: str, runs: Iterable[Run]) -> list[str]:
+    """The distinct :func:`variant` of the finished ``runs``, in order; [""] if there are none."""
+    return list(dict.fromkeys(variant(key, run.result) for run in runs if run.status == "done")) or [""]
+
+
+def measured_line(runs: Iterable[Run]) -> list[str]:
+    """A line on the models that the finished ``runs`` are measured by."""
+    found = dict.fromkeys(str(run.result.get("evaluated")) for run in runs if run.status == "done")
+    words = [EVALUATED[name] for name in found if name in EVALUATED]
+    return [f"Measured: {'; '.join(words)}."] if words else []
 
 
 def runs_with(runs: Iterable[Run], key: str, otherwise: str) -> list[Run]:

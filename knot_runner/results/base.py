@@ -21,6 +21,16 @@ Number = Annotated[int, Between(1, math.inf)]
 Scores = dict[str, dict[str, Any]]
 
 
+#: Models whose predictions are measured.
+Evaluated = Literal["global", "clusters", "personalized"]
+#: These, in words.
+EVALUATED: dict[str, str] = {
+    "global": "one model for all, on all test examples",
+    "clusters": "cluster models, each on its clients' test examples",
+    "personalized": "own models, each on its own test examples",
+}
+
+
 @dataclass(kw_only=True)
 class RunResult:
     """Fields of every result, for any kind of run; a missing field was not recorded by the version that wrote it."""
@@ -30,6 +40,8 @@ class RunResult:
     method: str
     seed: int
     kind: str = "distillation"
+    #: models whose predictions ``metrics``, ``best`` and ``rounds_to_target`` are of; None: diverged, or no predictions
+    evaluated: Evaluated | None = None
     source: str = ""
     data: Any = None
     device: str = ""

@@ -174,7 +174,7 @@ class FleetFacts:
     late: Count
     partial: Count
     empty: Count
-    staleness: Amount
+    staleness: Amount | None
 
 
 @dataclass(kw_only=True)
@@ -217,7 +217,6 @@ class FederatedResult(RunResult):
     best: BestRound
     target: Share | None = None
     rounds_to_target: Number | None = None
-    rounds_count: Any = None
     clusters: ClusterFacts | None = None
     distilled: ServerDistilled | None = None
     fleet: FleetFacts | None = None

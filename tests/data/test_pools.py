@@ -49,7 +49,7 @@ def test_pairs_stay_with_their_texts():
 
 
 def by(kind, least=1):
-    return Natural("natural", kind, least, None, "stop", 0.5, 2)
+    return Natural("natural", kind, least, None, 0.5, 2)
 
 
 def named():
@@ -103,7 +103,7 @@ def test_who_has_a_text_changes_the_digest_only_where_it_is_asked():
 
 @pytest.mark.parametrize(("kind", "message"), [
     ("speakr", r"partition\.by: demo \(local\) has no 'speakr' \(did you mean 'speaker'\?\)"),
-    ("genre", r"partition\.by: demo \(local\) has no 'genre' \(there is: dialogue, file, speaker, user\)"),
+    ("genre", r"partition\.by: demo \(local\) has no 'genre' \(there is: dialogue, speaker, user\)"),
 ])  # fmt: skip
 def test_a_client_that_no_column_names_is_refused(kind, message):
     with pytest.raises(UserError, match=message):
@@ -116,5 +116,5 @@ def test_a_column_that_is_in_no_file_names_nobody():
         parts = made.datasets[name].splits
         for split in ("train", "test"):
             parts[split] = dataclasses.replace(parts[split], clients={"speaker": [None] * len(parts[split])})
-    with pytest.raises(UserError, match=r"demo \(local\) knows no speakers; partition=dirichlet would fit"):
+    with pytest.raises(UserError, match=r"partition\.by=speaker: demo \(local\) names no speakers, which"):
         make_partition(by("speaker"), pool_texts(made, "speaker"), 0)

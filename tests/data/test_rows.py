@@ -7,7 +7,7 @@ import pytest
 
 from knot_runner.config.settings import DatasetSettings, Labels, TextColumns
 from knot_runner.config.strict import build
-from knot_runner.data.rows import check_raw_labels, dropped_notes, raw_label, read_table, to_examples, with_context
+from knot_runner.data.rows import check_raw_labels, raw_label, read_table, table_notes, to_examples, with_context
 from knot_runner.util.errors import UserError
 
 LABELS = Labels(["sad", "calm", "glad"], [[-1.0], [0.0], [1.0]], "semantic")
@@ -91,8 +91,8 @@ def test_rows_without_text_are_left_out_and_counted() -> None:
         "x.csv", records(("a", "s", 0), ("  ", "s", 0), (None, "s", 0), (float("nan"), "s", 0)), TALK, {}
     )
     assert [row.text for row in table.rows] == ["a"]
-    assert list(dropped_notes("A", [table])) == ["A: 3 rows without text left out"]
-    assert list(dropped_notes("A", [read_table("x.csv", records(("a", "s", 0)), TALK, {})])) == []
+    assert list(table_notes("A", [table])) == ["A: 3 rows without text left out"]
+    assert list(table_notes("A", [read_table("x.csv", records(("a", "s", 0)), TALK, {})])) == []
 
 
 def test_the_number_of_rows_is_checked_where_it_is_known() -> None:

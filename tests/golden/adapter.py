@@ -141,7 +141,8 @@ SETTINGS: dict[str, str | list[str]] = {
     "precision": "hardware.precision",
 }
 
-#: Setting -> neutral word of a value -> today's; other values are alike.
+#: Setting -> neutral word of a value -> today's. Other methods have their names in lower case with underscores; other
+#: values are the same.
 VALUES = {
     "task": {
         "handwritten characters": "femnist",
@@ -154,62 +155,27 @@ VALUES = {
         "inference": "nli",
     },
     "method": {
-        "FedAvg": "fedavg",
-        "FedProx": "fedprox",
-        "SCAFFOLD": "scaffold",
         "logit chilling": "fedavg_chill",
-        "FedRep": "fedrep",
-        "FedPer": "fedper",
         "FedPer with final head epochs": "fedper_final",
-        "Ditto": "ditto",
-        "APFL": "apfl",
-        "FedALA": "fedala",
-        "FedSoup": "fedsoup",
         "local training": "local",
         "proximal fine-tuning": "finetune_near",
-        "soup": "soup",
         "label similarity": "cossim",
-        "transfer matrix": "transfer_matrix",
         "loss landscape": "landscape",
-        "FedDF": "feddf",
         "FedDF with Sinkhorn-E": "feddf_sinkhorn_e",
         "FedDF with RKD": "feddf_rkd",
-        "FedMD": "fedmd",
         "FedMD with several architectures": "fedmd_three",
         "FD": "feddistill",
-        "FedGen": "fedgen",
-        "clustered FedAvg": "clustered_fedavg",
-        "clustered FedPer": "clustered_fedper",
-        "Entropy-A": "entropy_a",
-        "Entropy-D": "entropy_d",
-        "Entropy-E": "entropy_e",
-        "Sinkhorn-A": "sinkhorn_a",
-        "Sinkhorn-E": "sinkhorn_e",
-        "Sinkhorn-U": "sinkhorn_u",
-        "teachers": "teachers",
         "mutual learning of parties": "dml_parties",
-        "KD": "kd",
         "FitNets in two stages": "fitnets_two_stage",
-        "AT": "at",
-        "RKD": "rkd",
-        "SP": "sp",
-        "PKT": "pkt",
-        "CRD": "crd",
-        "DKD": "dkd",
         "triplets": "multi_triplet",
         "KD by optimal transport": "kd_sinkhorn",
-        "label smoothing": "label_smoothing",
-        "DML": "dml",
         "born-again network": "born_again",
         "average of own weights": "self_average",
         "cross-modal distillation": "cross_modal",
         "data-free, generator": "data_free_generator",
         "data-free, batch statistics": "data_free_statistics",
         "data-free, records": "data_free_records",
-        "temperature probe": "temperature_probe",
-        "federated distance": "federated_distance",
         "data set distance": "dataset_distance",
-        "coreset": "coreset",
         "nearest neighbor in coresets": "coreset_knn",
     },
     "fleet": {"partial work": "phones_partial", "asynchronous": "phones_async"},
@@ -302,7 +268,9 @@ def _value(word: str, value: Any) -> str:
         return "[" + ",".join(_value("", item) for item in value) + "]"
     if isinstance(value, bool):
         return str(value).lower()
-    return str(VALUES.get(word, {}).get(value, value))
+    if value in VALUES.get(word, {}):
+        return VALUES[word][value]
+    return value.lower().replace(" ", "_").replace("-", "_") if word == "method" else str(value)
 
 
 def _found(result: Any, place: list[str]) -> Any:

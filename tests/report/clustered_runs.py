@@ -63,7 +63,7 @@ def write(
         "status": "done", "notes": [], "rounds": 10, "clients": clients,
         "metrics": {**{m: {"ALL": 0.5} for m in ("accuracy", "f1", "loss", "tempered_loss")}, "client_accuracy": means},
         "best": {"accuracy": 0.5, "round": 9}, "target": None, "rounds_to_target": None, "model": "mlp_fedrep",
-        "rounds_count": "rounds trained", "datasets": {"train": train, "test": 10_000},
+        "datasets": {"train": train, "test": 10_000},
         "labels": {"names": list("0123456789"), "coordinates": None},
         "seconds": {"total": 1.0},
         "clusters": {

@@ -68,7 +68,7 @@ def made(root: Path, accuracy: float, told: dict[str, Any] | None = None, **chan
         "metrics": {**{key: {"ALL": value} for key, value in metrics.items()}, "client_accuracy": clients},
         "datasets": {"train": 100, "test": 40}, "labels": {"names": ["0", "1"], "coordinates": None},
         "rounds": 3, "clients": 4, "best": {"accuracy": accuracy, "round": 2}, "target": None,
-        "rounds_to_target": None, "rounds_count": "rounds trained", "notes": [],
+        "rounds_to_target": None, "notes": [],
         "seconds": {"total": 10.0 + own["seed"]},
     }  # fmt: skip
     write_result(folder, result | (told or {}))

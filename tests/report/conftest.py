@@ -160,9 +160,9 @@ class FederatedFactory:
         rows = []
         for i, accuracy in enumerate(accuracies):
             row = {
-                "round": i, "participants": [i % clients, (i + 1) % clients], "before": [accuracy, accuracy],
-                "after": [round(min(accuracy + 0.1, 1), 6)] * 2, "train_loss": 1.0, "temperature": 1.0, "steps": 10,
-                "seconds": 0.5,
+                "round": i + 1, "participants": [i % clients, (i + 1) % clients], "before": [accuracy, accuracy],
+                "after": [round(min(accuracy + 0.1, 1), 6)] * 2, "train_loss": 1.0, "train_temperature": 1.0,
+                "steps": 10, "seconds": 0.5,
             }  # fmt: skip
             if (i + 1) % every == 0 or i == len(accuracies) - 1:
                 row |= {
@@ -180,9 +180,8 @@ class FederatedFactory:
         made = {
             "kind": "federated", "task": job.task, "source": "local", "method": job.method, "seed": job.seed,
             "status": "done", "metrics": {**metrics, "client_accuracy": last["client_accuracy"]},
-            "best": {"accuracy": best["accuracy"], "round": best["round"] + 1}, "target": None,
+            "best": {"accuracy": best["accuracy"], "round": best["round"]}, "target": None,
             "rounds_to_target": None, "rounds": len(rows), "clients": 4, "engine": "lean",
-            "rounds_count": "rounds trained",
             "model": job.config["model"]["name"], "parameters": 574_142,
             "datasets": {"train": 150_000, "test": 200},
             "labels": {"names": [str(i) for i in range(classes)], "coordinates": None}, "notes": [],
@@ -200,7 +199,7 @@ class FederatedFactory:
         return job
 
     def made(self, temperature: float, accuracies: list[float], **of_job: Any) -> Job:
-        """A finished run whose global model had ``accuracies`` after rounds 0, 1, ..."""
+        """A finished run whose global model had ``accuracies`` after rounds 1, 2, ..."""
         return self.write(self.job(temperature, **of_job), accuracies)
 
 

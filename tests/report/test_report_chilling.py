@@ -96,7 +96,7 @@ def test_a_target_met_in_the_first_round_takes_one_round(federated: Any) -> None
 
 @pytest.mark.parametrize(("accuracy", "rounds"), [(0.4, 1), (0.3999, 3), (0.4001, 1)])
 def test_a_target_met_exactly_counts(accuracy: float, rounds: int) -> None:
-    assert rounds_to_target([(0, accuracy), (1, 0.1), (2, 0.9)], 0.4) == rounds
+    assert rounds_to_target([(1, accuracy), (2, 0.1), (3, 0.9)], 0.4) == rounds
 
 
 def test_without_its_t4_run_a_seed_has_no_target(federated: Any, trio: list[Any]) -> None:

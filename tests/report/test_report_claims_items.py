@@ -106,7 +106,7 @@ def over_clients(tmp_path, sizes=SIZES):
     }
     clustered_runs.write(job, 0.5, rounds=1, clusters=clusters)
     row = {
-        "round": 0, "participants": [], "before": [], "after": [], "accuracy": 0.7, "f1": 0.7, "loss": 1.0,
+        "round": 1, "participants": [], "before": [], "after": [], "accuracy": 0.7, "f1": 0.7, "loss": 1.0,
         "tempered_loss": 1.0, "clients": CLIENTS,
     }  # fmt: skip
     (job.folder / "rounds.jsonl").write_text(json.dumps(row) + "\n")

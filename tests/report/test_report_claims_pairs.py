@@ -55,7 +55,7 @@ def with_clients(jobs):
     for job in jobs:
         result = json.loads((job.folder / "result.json").read_text())
         share = result["metrics"]["client_accuracy"]["clusters"]
-        row = {"round": 0, "participants": [], "before": [], "after": [], "accuracy": share, "f1": share, "loss": 1.0,
+        row = {"round": 1, "participants": [], "before": [], "after": [], "accuracy": share, "f1": share, "loss": 1.0,
                "tempered_loss": 1.0, "clients": [share] * result["clients"]}  # fmt: skip
         rewrite(job.folder, rounds=1)
         (job.folder / "rounds.jsonl").write_text(json.dumps(row) + "\n")

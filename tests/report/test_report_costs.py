@@ -56,11 +56,11 @@ def test_rows_of_an_earlier_version_have_no_total():
     {"client_flops": True},
 ])  # fmt: skip
 def test_a_row_whose_costs_cannot_be_is_found(broken):
-    plain = {"round": 0, "participants": [0], "before": [0.5], "after": [None]}
-    assert is_round(plain, 0) and is_round(plain | COSTS, 0)
-    assert not is_round(plain | COSTS | broken, 0)
+    plain = {"round": 1, "participants": [0], "before": [0.5], "after": [None]}
+    assert is_round(plain, 1) and is_round(plain | COSTS, 1)
+    assert not is_round(plain | COSTS | broken, 1)
     for key in COSTS:
-        assert not is_round(plain | {name: value for name, value in COSTS.items() if name != key}, 0)
+        assert not is_round(plain | {name: value for name, value in COSTS.items() if name != key}, 1)
 
 
 @pytest.mark.parametrize(

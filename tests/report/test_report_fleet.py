@@ -23,7 +23,7 @@ def clocked(federated, temperature, accuracies, seconds, seed=0, every=1):
     clock = seconds * len(accuracies)
     federated.write(job, accuracies, every, fleet={**FACTS, "clock": clock})
     rows = [json.loads(line) for line in (job.folder / "rounds.jsonl").read_text().splitlines()]
-    rows = [{**row, **OF_ROW, "clock": seconds * (row["round"] + 1)} for row in rows]
+    rows = [{**row, **OF_ROW, "clock": seconds * row["round"]} for row in rows]
     (job.folder / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return job
 
@@ -124,6 +124,6 @@ def test_an_unsound_result_is_refused(federated, changes, reason):
 )  # fmt: skip
 def test_rows_of_a_fleet(federated, changes, right):
     (row,) = federated.rows(federated.job(), [0.1])
-    assert is_round(row, 0)
-    assert is_round({**row, "clock": 3.5, **OF_ROW, **changes}, 0) is right
-    assert not is_round({**row, "late": 1}, 0)
+    assert is_round(row, 1)
+    assert is_round({**row, "clock": 3.5, **OF_ROW, **changes}, 1) is right
+    assert not is_round({**row, "late": 1}, 1)

@@ -122,7 +122,7 @@ def test_reads_a_federated_run_and_its_rounds(federated: Any) -> None:
     (run,) = load_runs([federated.made(0.5, [0.1, 0.2, 0.4])])
     assert run.status == "done" and run.metric("tempered_loss", "ALL") == 2.6
     rows = rounds(run)
-    assert [row["round"] for row in rows] == [0, 1, 2] and rows[1]["accuracy"] == 0.2
+    assert [row["round"] for row in rows] == [1, 2, 3] and rows[1]["accuracy"] == 0.2
     (sparse,) = load_runs([federated.write(federated.job(seed=1), [0.1, 0.2, 0.3], every=2)])
     assert ["accuracy" in row for row in rounds(sparse)] == [False, True, True]
 

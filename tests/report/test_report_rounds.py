@@ -122,10 +122,10 @@ def test_nothing_there_and_damage_are_said(federated: Any, tmp_path: Path, name:
 
 def test_change_at_aggregation_by_hand() -> None:
     rows = [
-        {"round": 0, "participants": [0, 1], "after": [0.9, 0.7], "clients": [0.6, 0.5, 0.4, None]},
-        {"round": 1, "participants": [2, 0], "after": [0.8, None], "clients": [0.7, 0.6, 0.5, None]},
-        {"round": 2, "participants": [1, 2], "after": [0.8, 0.8]},
-        {"round": 3, "participants": [1, 2], "after": [0.8, 0.8], "clients": [0.1, 0.9, 0.9, None]},
+        {"round": 1, "participants": [0, 1], "after": [0.9, 0.7], "clients": [0.6, 0.5, 0.4, None]},
+        {"round": 2, "participants": [2, 0], "after": [0.8, None], "clients": [0.7, 0.6, 0.5, None]},
+        {"round": 3, "participants": [1, 2], "after": [0.8, 0.8]},
+        {"round": 4, "participants": [1, 2], "after": [0.8, 0.8], "clients": [0.1, 0.9, 0.9, None]},
     ]
     # round 0: (.6 - .9 + .5 - .7) / 2; round 1: .5 - .8, client 0 has no test images; round 2 was not measured
     assert participants_change(rows) == pytest.approx({1: -25, 2: -30, 4: 10})  # by rounds trained

@@ -87,7 +87,7 @@ def test_fail_fast_begins_no_more_jobs(tmp_path):
 def test_a_run_that_diverges_is_no_failure_of_the_others(tmp_path):
     grid = faulty("none", "diverge")
     code, said = sweep(tmp_path, *grid)
-    assert code == 1 and "1 done, 0 failed, 1 diverged" in said and "seed 1: diverged in round 0 at client" in said
+    assert code == 1 and "1 done, 0 failed, 1 diverged" in said and "seed 1: diverged in round 1 at client" in said
     code, said = sweep(tmp_path, *grid)
     assert code == 1 and "1 done, 0 failed, 1 diverged (1 were there)" in said
 
@@ -133,5 +133,5 @@ def test_what_sets_jobs_apart_is_said_and_each_cause_is_kept(tmp_path):
     code, said = sweep(tmp_path, "seed=0", "training.lr=1e30,0.01", "training.batch=8,99999")
     assert code == 1 and "1 done, 2 failed, 1 diverged" in said, said
     assert "femnist fedavg seed 0 training.lr=0.01 training.batch=8: done" in said
-    assert "femnist fedavg seed 0 training.lr=1e+30 training.batch=8: diverged in round 0" in said
+    assert "femnist fedavg seed 0 training.lr=1e+30 training.batch=8: diverged in round 1" in said
     assert said.count("training.batch: 99999 is more than") == 2  # as it happened, and in the summary

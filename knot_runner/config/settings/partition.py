@@ -20,17 +20,15 @@ class Natural:
     of texts, its dialogues and what else ``columns.clients`` of the task names (speakers, reviewers, genres)."""
 
     kind: Literal["natural"]
-    #: user (of texts: data set), file, or of texts dialogue and what ``columns.clients`` of the task names
+    #: user (of texts: data set), file (of images), or of texts dialogue and what ``columns.clients`` of the task names
     by: str
     #: clients with fewer training images are left out, and that is said
     least: Items
     #: the first so many clients (drawn by the seed); null = all
     clients: Parties | None
-    #: what to do where the source knows no writers: stop, or deal by Dirichlet shares and say so
-    without_users: Literal["stop", "dirichlet"]
-    #: for without_users=dirichlet: of the Dirichlet shares
+    #: of the embedded digits, which stand in for images with writers: of the Dirichlet shares
     alpha: Alpha
-    #: for without_users=dirichlet: clients
+    #: of the embedded digits: clients
     count: Parties
 
 

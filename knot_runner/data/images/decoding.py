@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,29 +16,47 @@ from knot_runner.util.processes import warnings_apart
 
 #: task.shape's channels -> Pillow's mode of such an image
 MODES = {1: "L", 3: "RGB"}
+#: Pillow's modes that hold 8 bits per channel or fewer. Of 16-bit gray, Pillow would keep 256 of 65,536 levels.
+READABLE = ("1", "L", "P", "RGB", "LA", "PA", "RGBA", "CMYK")
 
 
 def decode(where: str, data: bytes, shape: list[int]) -> np.ndarray:
-    """The PNG or JPEG file ``data`` as uint8 [C, H, W].
+    """Return the PNG or JPEG file ``data`` as uint8 [C, H, W], gray or RGB as ``shape`` says; nothing is scaled.
 
-    Its size is compared with ``shape`` before any pixel is decoded, so that no small file unfolds to a huge image.
+    The size is compared with ``shape``, in either orientation, before any pixel is decoded, so that no small file
+    unfolds to a huge image.
     """
-    return _to_array(where, _open(where, data), shape)
+    image = _open(where, data)
+    if sorted(image.size) != sorted(shape[1:]):
+        check_shape(where, (shape[0], image.height, image.width), shape)
+    flat = _flat(where, image, shape)
+    check_shape(where, (shape[0], flat.height, flat.width), shape)
+    return _pixels(flat, shape)
 
 
 def decode_fitted(where: str, data: bytes, shape: list[int]) -> np.ndarray:
-    """The PNG or JPEG file ``data``, of any size below Pillow's limit for decompression bombs, as uint8 [C, H, W]: the
-    largest centred part of the sides' ratio, scaled bilinearly."""
-    mode, image = _mode(shape), _open(where, data)
-    try:
-        fitted = ImageOps.fit(image.convert(mode), (shape[2], shape[1]), Image.Resampling.BILINEAR)
-    except Exception as problem:
-        raise _broken(where, problem) from None
-    return np.asarray(fitted).reshape(*shape[1:], -1).transpose(2, 0, 1)
+    """Return the PNG or JPEG file ``data``, of any size below Pillow's limit for decompression bombs, as uint8
+    [C, H, W]: the largest centered part of the aspect ratio of ``shape``, scaled bilinearly."""
+    image = _flat(where, _open(where, data), shape)
+    return _pixels(ImageOps.fit(image, (shape[2], shape[1]), Image.Resampling.BILINEAR), shape)
+
+
+def decode_column(where: str, image: Any, shape: list[int]) -> np.ndarray:
+    """Return an image of a hub data set, which is a dict of its file's bytes or path, as uint8 [C, H, W]."""
+    content = image if isinstance(image, dict) else {}
+    if isinstance(content.get("bytes"), bytes):
+        return decode(where, content["bytes"], shape)
+    if isinstance(content.get("path"), str):
+        try:
+            data = Path(content["path"]).read_bytes()
+        except OSError as problem:
+            raise UserError(f"{where}: {content['path']}: cannot be read: {problem.strerror}") from None
+        return decode(where, data, shape)
+    raise UserError(f"{where}: is a {type(image).__name__}, not an image; task.hub.image names the column")
 
 
 def _open(where: str, data: bytes) -> Image.Image:
-    """The image of ``data``, of which no pixel is decoded yet."""
+    """Return the image in ``data``, of which no pixel is decoded yet."""
     try:
         with warnings_apart("error", Image.DecompressionBombWarning):
             return Image.open(io.BytesIO(data), formats=("PNG", "JPEG"))
@@ -44,33 +64,45 @@ def _open(where: str, data: bytes) -> Image.Image:
         raise _broken(where, problem) from None
 
 
-def decode_column(where: str, image: Any, shape: list[int]) -> np.ndarray:
-    """An image of a hub data set, decoded or not, as uint8 [C, H, W]."""
-    if isinstance(image, Image.Image):
-        return _to_array(where, image, shape)
-    if isinstance(image, dict) and isinstance(image.get("bytes"), bytes):
-        return decode(where, image["bytes"], shape)
-    raise UserError(f"{where}: is a {type(image).__name__}, not an image; task.hub.image names the column")
+def _flat(where: str, image: Image.Image, shape: list[int]) -> Image.Image:
+    """Return ``image`` as viewers show it on a white page, gray or RGB as ``shape`` says.
 
-
-def _to_array(where: str, image: Image.Image, shape: list[int]) -> np.ndarray:
-    """``image`` as uint8 [C, H, W], grey or RGB as ``shape`` says; nothing is scaled."""
-    mode = _mode(shape)
-    check_shape(where, (shape[0], image.height, image.width), shape)
-    if image.mode not in ("1", "L", "P", "RGB"):
-        raise UserError(f"{where}: is of kind {image.mode}; grey, palette and RGB images of 8 bits can be read")
-    try:
-        pixels = np.asarray(image.convert(mode))
-    except Exception as problem:
-        raise _broken(where, problem) from None
-    return pixels.reshape(*shape[1:], -1).transpose(2, 0, 1)
-
-
-def _mode(shape: list[int]) -> str:
+    It is turned as its EXIF orientation says, and transparent pixels show white. Every reader decodes with this.
+    """
     mode = MODES.get(shape[0])
     if mode is None:
         raise UserError(f"task.shape: {shape[0]} channels; images in files have 1 (grey) or 3 (colour)")
-    return mode
+    if image.mode not in READABLE:
+        raise UserError(
+            f"{where}: image mode {image.mode} is not supported. Save it with 8 bits per channel, as grayscale or RGB"
+        )
+    try:
+        image.load()
+        with contextlib.suppress(Exception):  # EXIF data that cannot be read give no orientation
+            image = ImageOps.exif_transpose(image)
+        if not image.has_transparency_data:
+            return image.convert(mode)
+        layered = image.convert("RGBA")
+    except Exception as problem:
+        raise _broken(where, problem) from None
+    page = Image.new("RGBA", layered.size, "white")
+    page.alpha_composite(layered)
+    if _is_uniform(page) and not _is_uniform(layered):
+        raise UserError(
+            f"{where}: nothing is visible on a white page, where its transparent pixels show white. Save it with an "
+            "opaque background"
+        )
+    return page.convert(mode)
+
+
+def _is_uniform(image: Image.Image) -> bool:
+    """Return whether all pixels of an RGBA image are equal."""
+    return all(least == largest for least, largest in image.getextrema())
+
+
+def _pixels(image: Image.Image, shape: list[int]) -> np.ndarray:
+    """Return the pixels of ``image`` as uint8 [C, H, W]."""
+    return np.asarray(image).reshape(*shape[1:], -1).transpose(2, 0, 1)
 
 
 def _broken(where: str, problem: Exception) -> UserError:

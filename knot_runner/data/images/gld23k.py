@@ -15,6 +15,7 @@ import numpy as np
 from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.data.checksums import DataFolder
 from knot_runner.data.images.decoding import decode_fitted
+from knot_runner.data.images.folders import check_image_file
 from knot_runner.data.readers import read_csv
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError
@@ -84,7 +85,7 @@ def _decode(folder: DataFolder, paths: list[Path], shape: list[int]) -> np.ndarr
     pixels = np.empty((len(paths), *shape), np.uint8)
     place = {path: row for row, path in enumerate(paths)}
     for images in dict.fromkeys(path.parent for path in paths):
-        for path, data in folder.contents(images, "*.jpg", lambda _: None):
+        for path, data in folder.contents(images, "*.jpg", check_image_file):
             if path in place:
                 pixels[place[path]] = decode_fitted(str(path), data, shape)
     return pixels

@@ -19,7 +19,7 @@ from knot_runner.data.checksums import ALONE, DataFolder, FileReaders, open_fold
 from knot_runner.data.images.checks import ImageReader, by_part, images_problem
 from knot_runner.data.images.digits import EMBEDDED_DIGITS, read_digits
 from knot_runner.data.splits import hold_out, limited
-from knot_runner.data.tasks import ImageParts, Images, ImageTask
+from knot_runner.data.tasks import ImageParts, Images, ImageTask, repeated_note
 from knot_runner.util.errors import UserError, nearest
 
 #: Of superclasses: distance between two classes of one of them, and of two.
@@ -136,6 +136,7 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None, readers: Fi
     if present < len(classes):
         notes.append(f"{settings.name}: the training images are of {present} of the {len(classes)} classes")
     images, names = same_dtype(train, test), (parts.user_names, parts.file_names)
+    notes += repeated_note(settings.name, *images)
     files = folder.files if folder else []
     return ImageTask(
         settings.name, classes, coordinates, *images, settings.mean, settings.std, settings.source, *names, notes, files

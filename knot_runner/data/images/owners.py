@@ -74,10 +74,11 @@ def client_rows(owner: np.ndarray, clients: int) -> list[np.ndarray]:
 def natural(
     settings: Natural, task: ImageTask, otherwise: Callable[[], Partition], rng: np.random.Generator
 ) -> Partition:
-    """One client per writer or file; the partition ``otherwise()`` where the source knows none.
+    """Return one client per writer, file, or what else ``settings.by`` names; of the embedded digits, which have no
+    writers, the partition ``otherwise()``, with a note.
 
-    Clients with fewer than ``least`` training images are left out, with a note. Raises :class:`UserError` where no
-    client is left, with without_users=stop, and where there are fewer than ``clients``.
+    Clients with fewer than ``least`` training images are left out, with a note. Raises :class:`UserError` where other
+    data name no client, where no client is left, and where there are fewer than ``clients``.
     """
     if settings.by not in task.called:
         known = nearest(settings.by, task.called)
@@ -85,15 +86,15 @@ def natural(
     many = task.called[settings.by][1]
     if _numbers(settings, task.train) is not None:
         return _select(settings, _by_source(settings, task, rng), many, rng)
-    if settings.without_users == "stop":
+    if task.source != "embedded":
         raise UserError(
-            f"partition.by: {task.name} ({task.source}) knows no {many}; partition=dirichlet would fit, "
-            "or partition.without_users=dirichlet"
+            f"partition.by={settings.by}: {task.name} ({task.source}) names no {many}, which partition=natural needs. "
+            "Choose partition=iid, partition=dirichlet or partition=shards"
         )
     other = otherwise()
     note = (
         f"partition: {task.name} ({task.source}) knows no {many}, so {settings.count} clients are dealt by "
-        f"Dirichlet({settings.alpha:g}) shares (partition.without_users=dirichlet)"
+        f"Dirichlet({settings.alpha:g}) shares"
     )
     return _select(settings, Partition(other.names, other.train, other.test, [note, *other.notes]), "clients", rng)
 

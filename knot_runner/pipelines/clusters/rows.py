@@ -22,6 +22,9 @@ from knot_runner.records import ROUNDS_FILE
 from knot_runner.results.base import BYTES, FLOPS, has_costs, summed_costs
 from knot_runner.util.files import write_atomic
 
+#: Metrics of predictions that can be merged from clusters' rows: they are sums over classes.
+MERGED = ("accuracy", "f1", "sd")
+
 
 def measured_row(
     found: scores.TestPredictions,
@@ -40,6 +43,7 @@ def measured_row(
         "confusion": metrics.confusion(logits.argmax(1), labels, classes).tolist(),
         "loss": losses[0],
         "tempered_loss": losses[1],
+        "test_temperature": temperature,
         "clients": own.clients,
     }
     if coordinates is not None:
@@ -60,7 +64,7 @@ def merged(logs: list[list[LogRow]], clusters: list[Federation]) -> list[LogRow]
     rows = []
     for round in range(max(map(len, logs))):
         parts = [log[round] if round < len(log) else _idle(log[-1]) for log in logs]
-        row = {"round": round, **_work(parts), **on_clock(parts), **_costs(parts), **_distilled(parts)}
+        row = {"round": round + 1, **_work(parts), **on_clock(parts), **_costs(parts), **_distilled(parts)}
         if all("confusion" in part for part in parts):
             row |= _measures(parts, clusters)
         rows.append(row | {"seconds": sum(part["seconds"] for part in parts)})
@@ -89,7 +93,7 @@ def _work(parts: list[LogRow]) -> LogRow:
     work = [zip(part["participants"], part["before"], part["after"], strict=True) for part in parts]
     takers = sorted((taker for own in work for taker in own), key=lambda taker: taker[0])
     counts = [len(part["participants"]) for part in parts]
-    means = {key: _mean([part[key] for part in parts], counts) for key in ("train_loss", "temperature")}
+    means = {key: _mean([part[key] for part in parts], counts) for key in ("train_loss", "train_temperature")}
     columns = {key: [taker[i] for taker in takers] for i, key in enumerate(("participants", "before", "after"))}
     return {**columns, **means, "steps": sum(part["steps"] for part in parts)}
 
@@ -140,6 +144,7 @@ def _measures(parts: list[LogRow], clusters: list[Federation]) -> dict[str, Any]
     images, table = [int(own.sum()) for own in tables], sum(tables)
     row: LogRow = {"accuracy": metrics.accuracy(table), "f1": metrics.macro_f1(table)}
     row |= {key: _mean([part[key] for part in parts], images) for key in ("loss", "tempered_loss")}
+    row["test_temperature"] = parts[0]["test_temperature"]
     if all("sd" in part for part in parts):
         row["sd"] = _semantic_distance(tables, [part["sd"] for part in parts])
     return row | _accuracies(parts, clusters)
@@ -168,5 +173,9 @@ def _accuracies(parts: list[LogRow], clusters: list[Federation]) -> LogRow:
     return {"client_accuracy": over | {"clusters": float(np.mean(by_cluster))}, "clients": clients}
 
 
-def _mean(values: list[float], weights: list[int]) -> float:
-    return float(np.average(values, weights=weights)) if sum(weights) else 0.0
+def _mean(values: list[float | None], weights: list[int]) -> float | None:
+    """Returns the weighted mean of ``values``, those of weight 0 being perhaps None; None without any weight."""
+    if not sum(weights):
+        return None
+    known = [value if weight else 0.0 for value, weight in zip(values, weights, strict=True)]
+    return float(np.average(known, weights=weights))

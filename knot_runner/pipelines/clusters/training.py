@@ -42,7 +42,7 @@ from knot_runner.records import ROUNDS_FILE
 
 CLUSTERS_STAGE = "clusters"
 #: Bump when a change of code changes what a cluster learns: older artefacts are then not found any more.
-CLUSTERS_FORMAT = 1
+CLUSTERS_FORMAT = 2
 #: Keys of algorithms that keys of clusters have had from the start; others count where they are set.
 FIRST_KEYS = ("mu", "head_epochs")
 #: Settings of training and method that decide nothing of a cluster's rounds.
@@ -99,6 +99,23 @@ def train_clusters(work: ClusterWork, clusters: list[Federation]) -> list[Finish
             _train_missing(work, missing)
     shutil.rmtree(work.folder, ignore_errors=True)
     return [_read(store.get(CLUSTERS_STAGE, key)) for key in by_key]
+
+
+def measure_unmerged(work: ClusterWork, method: Method, state: FederatedState, rows: list[LogRow]) -> None:
+    """Adds to the last of the merged ``rows`` every metric that cannot be merged from clusters' rows, on the test
+    examples of all clients; ``method`` and ``state``: of all clusters."""
+    if not unmerged_metrics():
+        return
+    context, setup = work.context, work.setup
+    found = scores.predict_test(method, context.hp, state, setup.federation, setup.test.labels, work.engine)
+    temperature = scores.evaluation_temperature(context.hp, rows[-1]["round"] - 1)
+    measured = scores.score(found, setup.federation, temperature, setup.task.coordinates)
+    rows[-1] |= {name: measured[name] for name in unmerged_metrics() if name in measured}
+
+
+def unmerged_metrics() -> list[str]:
+    """Returns the metrics of predictions that clusters' rows do not hold: those of plug-ins."""
+    return [name for name in metrics.computed_metrics() if name not in cluster_rows.MERGED]
 
 
 def cluster_key(work: ClusterWork, cluster: Federation) -> str:

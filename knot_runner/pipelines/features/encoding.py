@@ -29,7 +29,7 @@ from knot_runner.util.errors import UserError
 #: What has an ``encoder`` of images and ``features`` of texts.
 Described = OtddSettings | CoresetSettings | CoresetKnnSettings
 #: Parties of texts that no partition deals out: the data sets that are there.
-DATA_SETS = Natural("natural", by="user", least=1, clients=None, without_users="stop", alpha=1.0, count=1)
+DATA_SETS = Natural("natural", by="user", least=1, clients=None, alpha=1.0, count=1)
 
 
 def read_examples(context: RunContext, described: Described) -> ImageTask | TextPool:

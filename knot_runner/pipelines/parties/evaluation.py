@@ -44,14 +44,14 @@ def evaluate(
     coordinates = np.asarray(task.labels.coordinates, dtype=np.float64)
     student, before, teachers = trained_models(federation, state)
     tests = {party.name: party.test for party in federation.teachers if "test" in party.examples}
-    after_p = _on_tests(student, tests, executor)
+    after_p, evaluated = _on_tests(student, tests, executor), "global"
     before_p = _on_tests(before, tests, executor) if before else {}
     own = _on_own_tests(teachers, tests, executor)
     if "selected_epoch" not in state:  # nothing was distilled: the teachers' own scores are the result
-        after_p = own
+        after_p, evaluated = own, "personalized"
     parties = parties_after(federation, state)
     if parties:  # each party keeps its own model
-        after_p = _on_own_tests(parties, tests, executor)
+        after_p, evaluated = _on_own_tests(parties, tests, executor), "personalized"
         before_p = own
     arrays = {}
     for prefix, predictions in (("", after_p), ("before/", before_p)):
@@ -63,6 +63,7 @@ def evaluate(
     if not context.settings.on_images and context.settings.task.probe:
         write_probe(context, task, federation, state, executor)
     return {
+        "evaluated": evaluated,
         "metrics": metrics.measure_all(after_p, coordinates),
         **({"parties": list(parties)} if parties else {}),
         **({"before": metrics.measure_all(before_p, coordinates)} if before_p else {}),

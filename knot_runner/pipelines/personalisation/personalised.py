@@ -32,7 +32,7 @@ from knot_runner.methods.personalisation.contract import (
 )
 from knot_runner.pipelines.clients.setup import Setup
 from knot_runner.pipelines.clusters.rows import merged, write_rows
-from knot_runner.pipelines.clusters.training import ClusterWork, train_clusters
+from knot_runner.pipelines.clusters.training import ClusterWork, measure_unmerged, train_clusters
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.personalisation.client_matrix import (
     ClientMatrix,
@@ -58,10 +58,12 @@ PERSONAL_COMMITS = "personalisation"
 def shared_rounds(context: RunContext, setup: Setup, method: Method, engine: Engine) -> TrainingResult:
     """Trains all clients together, once for every run with the same rounds."""
     federation = setup.federation
-    (finished,) = train_clusters(ClusterWork(context, setup, method, engine), [federation])
+    work = ClusterWork(context, setup, method, engine)
+    (finished,) = train_clusters(work, [federation])
     rows = merged([finished.rows], [federation])
     for row in rows:
         row.get("client_accuracy", {}).pop("clusters", None)
+    measure_unmerged(work, method, finished.state, rows)
     write_rows(context, rows)
     return TrainingResult(method, finished.state, rows, {"artefact": finished.key})
 

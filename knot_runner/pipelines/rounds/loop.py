@@ -86,7 +86,7 @@ def run_rounds(loop: RoundLoop, start: State | None = None) -> tuple[State, list
         outcomes = loop.execute(round, requests)
         state, folded = method.fold(hp, state, federation, round, requests, outcomes)
         state, exchanged = loop.exchange(round, state, outcomes)
-        row = {"round": round, **folded, **exchanged, **loop.observe(round, state, requests, outcomes)}
+        row = {"round": round + 1, **folded, **exchanged, **loop.observe(round, state, requests, outcomes)}
         rows.append(row | {"seconds": time.monotonic() - began} if loop.timed else row)
         loop.log(row)
         if loop.commits.due():

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from knot_runner import metrics
-from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import ClientModel, Engine, Inference, LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.chilling import scheduled
 from knot_runner.methods.federation import FederatedState, Federation
-from knot_runner.util.errors import DivergedError
+from knot_runner.util.errors import DivergedError, UserError
 
 if TYPE_CHECKING:
     from knot_runner.pipelines.clients.setup import Setup
@@ -37,9 +37,9 @@ class TestPredictions:
 
 #: Values of clients' own models that are held at a time, by at least so many models: each worker has some.
 VALUES_AT_ONCE, FEWEST_AT_ONCE = 2**24, 8
-#: What is said of a round in which nobody trained.
+#: Facts of a round in which nobody trained: no mean over participants.
 NO_WORK: dict[str, Any] = {
-    "participants": [], "before": [], "after": [], "train_loss": 0.0, "temperature": 0.0, "steps": 0
+    "participants": [], "before": [], "after": [], "train_loss": None, "train_temperature": None, "steps": 0
 }  # fmt: skip
 
 
@@ -54,6 +54,8 @@ def predict_test(
     own, seen = [federation.clients[client].test for client in clients], len(federation)
     if one_model(method, hp):
         model = method.deployed(hp, state, federation, 0)
+        for client in clients:
+            _check_same(model, method.deployed(hp, state, federation, client), hp)
         logits = engine.logits([Inference(model, torch.arange(len(labels)))])[0]
         right = logits.argmax(1) == labels
         hits = [right[rows] for rows in own]
@@ -65,6 +67,15 @@ def predict_test(
         logits, labels = torch.cat(parts[:seen]), labels[torch.cat(own[:seen])]
     accuracies = [float(hit.double().mean()) if len(hit) else None for hit in hits]
     return TestPredictions(logits, labels, accuracies[:seen], accuracies[seen:])
+
+
+def _check_same(model: ClientModel, other: ClientModel, hp: Any) -> None:
+    """Raises :class:`UserError` for two models of a method that declares one: which accuracy it is would be wrong."""
+    if model.weights is not other.weights and not torch.equal(model.weights, other.weights):
+        raise UserError(
+            f"method.algorithm={hp.algorithm}: its clients use different models, but it is registered with "
+            "one_model=True. Register it with one_model=False"
+        )
 
 
 def _own_logits(
@@ -88,14 +99,15 @@ def score(
     predictions: TestPredictions, federation: Federation, temperature: float, coordinates: list[list[float]] | None
 ) -> dict[str, Any]:
     """Returns every metric of the table (semantic distance where classes have coordinates), loss at T=1 and at
-    ``temperature``, and the clients' accuracies: over all test images (weighted), over clients (unweighted), and of
-    each."""
+    ``temperature`` (recorded as ``test_temperature``), and the clients' accuracies: over all test images (weighted),
+    over clients (unweighted), and of each."""
     logits, labels = predictions.logits.double().numpy(), predictions.labels.numpy()
     points = None if coordinates is None else np.asarray(coordinates, dtype=np.float64)
     row: dict[str, Any] = {
         **metrics.measured(metrics.TestSet(logits, metrics.softmax(logits), labels, points)),
         "loss": metrics.mean_cross_entropy(logits, labels, 1.0),
         "tempered_loss": metrics.mean_cross_entropy(logits, labels, temperature),
+        "test_temperature": temperature,
     }
     sizes = [len(federation.clients[client].test) for client in federation.numbers]
     row["client_accuracy"] = over_clients(predictions.clients, sizes)
@@ -142,7 +154,8 @@ def measure_valid(
 def check_logits(predictions: TestPredictions, round: int) -> None:
     """Raises :class:`DivergedError` for logits that are not finite."""
     if not bool(torch.isfinite(predictions.logits).all()):
-        raise DivergedError(f"diverged in round {round}: the averaged model's logits are not finite", round=round)
+        number = round + 1
+        raise DivergedError(f"diverged in round {number}: the averaged model's logits are not finite", round=number)
 
 
 def evaluation_temperature(hp: Any, round: int) -> float:
@@ -151,7 +164,8 @@ def evaluation_temperature(hp: Any, round: int) -> float:
 
 
 def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> dict[str, Any]:
-    """Returns facts of the participants' training: accuracy on own test images before and after, losses, steps.
+    """Returns facts of the participants' training: accuracy on own test images before and after, steps, and the mean
+    loss and temperature that they trained at.
 
     For a client that trains several models in a round, these describe the first, which it sends; steps count all.
     """
@@ -161,11 +175,12 @@ def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> dict[s
     for result, request in zip(trained, requests, strict=True):
         first.setdefault(result.client, (result, len(request.test_rows)))
     pairs = list(first.values())
+    temperatures = [request.objective.settings.get("temperature", 1.0) for request in requests]
     return {
         "participants": list(first),
         "before": [result.before / size if size else None for result, size in pairs],
         "after": [result.after / size if size else None for result, size in pairs],
         "train_loss": float(np.mean([result.loss for result, _ in pairs])),
-        "temperature": float(np.mean([request.objective.settings.get("temperature", 1.0) for request in requests])),
+        "train_temperature": float(np.mean(temperatures)),
         "steps": sum(result.steps for result in trained),
     }

@@ -25,7 +25,6 @@ def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any
         "target": target,
         "rounds_to_target": metrics.rounds_to_target(curve, target),
         "rounds": len(rows),
-        "rounds_count": metrics.ROUNDS_COUNT,
         **_distilled(rows),
         **_fleet(rows, target),
     }
@@ -62,13 +61,13 @@ def _fleet(rows: list[LogRow], target: float | None) -> dict[str, Any]:
     if not rows or "clock" not in rows[-1]:
         return {}
     arrived = [len(row["participants"]) for row in rows]
-    stale = sum(row["staleness"] * count for row, count in zip(rows, arrived, strict=True))
+    stale = sum(row["staleness"] * count for row, count in zip(rows, arrived, strict=True) if count)
     facts = {
         "clock": rows[-1]["clock"],
         "arrived": sum(arrived),
         **fleet_counts(rows),
         "empty": arrived.count(0),
-        "staleness": stale / max(sum(arrived), 1),
+        "staleness": stale / sum(arrived) if sum(arrived) else None,
     }
     curve = [(row["clock"], row["accuracy"]) for row in rows if "accuracy" in row]
     return {"fleet": facts, "time_to_target": metrics.time_to_target(curve, target)}

@@ -29,7 +29,7 @@ from knot_runner.provenance.fingerprints import Now, Opened
 
 STAGE = "images_read"
 #: Bump when a change of a reader changes what it finds.
-READ_FORMAT = 1
+READ_FORMAT = 2
 #: Images that took so many seconds to read are kept.
 SLOW = 3.0
 #: What of a task is no array, and of a part is one.

@@ -12,10 +12,11 @@ from typing import Any, Literal
 import numpy as np
 
 from knot_runner.report.claims.items import Problems, Want, replicates
-from knot_runner.report.claims.measures import MISSING, TargetRounds, measure_of, read_measure, rounds_of
+from knot_runner.report.claims.measures import MISSING, RESULT, TargetRounds, measure_of, read_measure, rounds_of
 from knot_runner.report.claims.pairs import Unit, units
 from knot_runner.report.claims.spec import TARGET_MEASURES, Claim, planned_seeds
 from knot_runner.report.run_folders import Run
+from knot_runner.report.run_rows import variants
 from knot_runner.report.statistics.effects import EffectEstimate, estimate_effect
 from knot_runner.report.statistics.error_control import Look, last_look, looks
 
@@ -93,12 +94,12 @@ def _evidence(
     claim: Claim, effects: Sequence[Effect], bank: Mapping[Want, np.ndarray], problems: Problems, seeds: int
 ) -> Evidence:
     """Evidence from all ``effects`` of a claim, including those without a value; ``problems``: of runs without recorded
-    test items; ``seeds``: planned number of seeds."""
+    test items, and of measures that cannot be resampled; ``seeds``: planned number of seeds."""
     reasons = Counter(effect.why for effect in effects if effect.why)
     lost, found = {effect.unit.seed for effect in effects if effect.lost}, []
     for effect in effects:
         wants = _wants(claim, effect.unit)
-        if not effect.why and all(want in bank for want in wants):
+        if not effect.why and all(want in bank or want in problems for want in wants):
             found.append(effect)
         elif not effect.why:
             reasons[next(problems[want.run_id] for want in wants if want.run_id in problems)] += 1
@@ -119,16 +120,34 @@ def _evidence(
     statuses = [{part.run.status for part in effect.unit.parts} for effect in effects]
     # a diverged run reaches no target, which is reported elsewhere
     apart = claim.measure not in TARGET_MEASURES and any({"diverged", "done"} <= own for own in statuses)
-    made, basis = _over_seeds(claim, cells, bank)
+    parts = [part.run for effect in cells for part in effect.unit.parts]
+    kinds = [kind for kind in variants(_key(claim), parts) if kind]
+    notes += [f"its runs are not measured alike ({'; '.join(kinds)})"] if len(kinds) > 1 else []
+    fixed = {problems[want] for effect in cells for want in _wants(claim, effect.unit) if want in problems}
+    notes += [f"the test items are not resampled: {why}" for why in sorted(fixed)]
+    made, basis = _over_seeds(claim, cells, bank if not fixed else None)
     return Evidence(made, runs, whole, look, tuple(notes), bounds[-1], bounds[1], apart, basis)
 
 
-def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Mapping[Want, np.ndarray]) -> tuple[EffectEstimate, Basis]:
-    """Return (estimate from each seed's mean effect, what varies in it: its basis)."""
+def _key(claim: Claim) -> str:
+    """The dotted key of results that decides what the claim's measure is of; "" if it is nothing special."""
+    if claim.measure in TARGET_MEASURES:
+        return "rounds_to_target"
+    if claim.measure.startswith(RESULT):
+        return claim.measure.removeprefix(RESULT)
+    name = measure_of(claim).key
+    return f"metrics.{name}.ALL" if name and not claim.over else ""
+
+
+def _over_seeds(
+    claim: Claim, cells: Sequence[Effect], bank: Mapping[Want, np.ndarray] | None
+) -> tuple[EffectEstimate, Basis]:
+    """Return (estimate from each seed's mean effect, what varies in it: its basis); ``bank``: None where test items
+    cannot be resampled."""
     seeds = sorted({effect.unit.seed for effect in cells})
     by_seed = [[effect for effect in cells if effect.unit.seed == seed] for seed in seeds]
     made = [math.fsum(effect.value for effect in own) / len(own) for own in by_seed]
-    if not measure_of(claim).items:
+    if bank is None or not measure_of(claim).items:
         alone: Basis = "seeds, not the test items that they share" if measure_of(claim).tested else "seeds"
         return estimate_effect(made, None), alone
     again = np.stack([_again(claim, own, bank) for own in by_seed], axis=1)

@@ -1,4 +1,5 @@
-"""Measures of a run on resampled test items, from its stored predictions, as defined in ``metrics.py``.
+"""Metrics of a run on resampled test items, from its stored predictions, by the entry of each in ``metrics.py``: from
+sums over items where it has ``of_sums``, else by its function on each resample.
 
 All runs with the same test labels in the same order get the same items in each resample: both runs of a pair, and all
 seeds. Data sets are resampled separately. For accuracy over clients there are no predictions in the clients' order:
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,14 +19,23 @@ from typing import Any
 
 import numpy as np
 
+from knot_runner.metrics import METRICS, ClassSums, TestSet
+from knot_runner.records import has_record, is_sealed
 from knot_runner.report.claims.pairs import ModelSide
 from knot_runner.report.records.schema import is_count
-from knot_runner.report.run_folders import Run, demand, kept_file, predictions, refuse_damage, rounds
-from knot_runner.report.statistics.intervals import RESAMPLES, resampled_sums
+from knot_runner.report.run_folders import (
+    PREDICTIONS,
+    RECOMPUTED_TOLERANCE,
+    Run,
+    demand,
+    kept_file,
+    predictions,
+    refuse_damage,
+    rounds,
+)
+from knot_runner.report.statistics.intervals import RESAMPLES, item_draws, resampled_sums
 from knot_runner.util.errors import UserError
 
-#: Run id -> error in its records.
-Problems = dict[str, str]
 PARTITION = "partition.json"
 #: Maximum number of columns summed at once.
 WIDEST = 2000
@@ -32,7 +43,8 @@ WIDEST = 2000
 
 @dataclass(frozen=True)
 class Want:
-    """A requested measure of a run: accuracy, f1 or sd ``on`` a data set or ALL, or accuracy ``over`` its clients."""
+    """A requested measure of a run: a metric of predictions ``on`` a data set or ALL, or accuracy ``over`` its
+    clients."""
 
     run_id: str
     side: ModelSide
@@ -41,54 +53,100 @@ class Want:
     over: str | None = None
 
 
-@dataclass(frozen=True)
-class _Sums:
-    """Sums of one model on one data set, per resample and class: ``hits``, ``predicted``, labels ``truth`` [B, C], and
-    distances ``far`` [B, C] from the class's coordinates, None without coordinates."""
-
-    hits: np.ndarray
-    predicted: np.ndarray
-    truth: np.ndarray
-    far: np.ndarray | None = None
+#: Errors in the records of a run, by its id; why there are no resamples of a measure, by the measure.
+Problems = dict[str | Want, str]
 
 
 def replicates(
     wanted: Iterable[Want], runs: Mapping[str, Run], command: str
 ) -> tuple[dict[Want, np.ndarray], Problems]:
-    """Return (``wanted`` -> its values on ``RESAMPLES`` resamples [B], fractions for accuracy; errors of damaged
-    records, whose runs are left out). ``runs``: finished runs by run id."""
+    """Return (``wanted`` -> its values on ``RESAMPLES`` resamples [B], fractions for accuracy; problems of the others:
+    damaged records, whose runs are left out, and measures that cannot be resampled). ``runs``: finished runs by run
+    id."""
     unique_wants = list(dict.fromkeys(wanted))
     problems: Problems = {}
-    sums = _sums([want for want in unique_wants if want.over is None], runs, command, problems)
-    found = {}
     for want in unique_wants:
+        result, folder = runs[want.run_id].result, runs[want.run_id].job.folder
+        if want.over is None and is_sealed(result) and not has_record(folder, result, PREDICTIONS):
+            problems[want] = f"runs of kind {result.get('kind', 'distillation')} keep no predictions"
+    pending = [want for want in unique_wants if want not in problems]
+    summed = [want for want in pending if want.over is None and METRICS[want.measure].of_sums]
+    sums = _sums(summed, runs, command, problems)
+    found = {}
+    for want in pending:
         try:
             if want.over:
                 found[want] = _over_clients(want, runs[want.run_id], command)
-            elif want.run_id not in problems:
-                found[want] = _measure(want.measure, want.on, sums[want.run_id, want.side])
+            elif want.run_id in problems:
+                continue
+            elif want in summed:
+                found[want] = _of_sums(want, sums[want.run_id, want.side])
+            else:
+                found[want] = _of_examples(want, runs[want.run_id], command)
+        except _CannotResample as problem:
+            problems[want] = str(problem)
         except UserError as problem:
             problems[want.run_id] = str(problem)
     return found, problems
 
 
-def _measure(measure: str, on: str, by_data: Mapping[str, _Sums]) -> np.ndarray:
-    parts = list(by_data.values()) if on == "ALL" else [by_data[on]]
-    if measure == "sd":
-        return np.mean([_semantic_distance(part) for part in parts], axis=0)
-    hits, predicted, truth = (sum(getattr(part, name) for part in parts) for name in ("hits", "predicted", "truth"))
-    if measure == "accuracy":
-        return hits.sum(1) / truth.sum(1)
-    either = predicted + truth
-    shares = np.divide(2 * hits, either, out=np.zeros_like(either), where=either > 0)
-    return shares.sum(1) / (either > 0).sum(1)
+class _CannotResample(Exception):
+    """A metric that has no value on a resample, or another one than recorded on all test examples."""
 
 
-def _semantic_distance(part: _Sums) -> np.ndarray:
-    assert part.far is not None
-    present = part.truth > 0
-    means = np.divide(part.far, part.truth, out=np.zeros_like(part.far), where=present)
-    return means.sum(1) / present.sum(1)
+def _of_sums(want: Want, by_data: Mapping[str, ClassSums]) -> np.ndarray:
+    metric, parts = METRICS[want.measure], list(by_data.values()) if want.on == "ALL" else [by_data[want.on]]
+    assert metric.of_sums is not None
+    if metric.over == "mean":
+        return np.mean([metric.of_sums(part) for part in parts], axis=0)
+    far = [part.far for part in parts if part.far is not None]
+    pooled = [sum(getattr(part, name) for part in parts) for name in ("hits", "predicted", "truth")]
+    return metric.of_sums(ClassSums(*pooled, sum(far) if len(far) == len(parts) else None))
+
+
+def _of_examples(want: Want, run: Run, command: str) -> np.ndarray:
+    """The metric's function on each resample."""
+    prefix, block = ("before/", "before") if want.side == "before" else ("", "metrics")
+    kept = predictions(run, command)
+    stored = {key: pair for key, pair in kept.items() if key.startswith("before/") == bool(prefix)}
+    parts = list(stored.values()) if want.on == "ALL" else [stored[prefix + want.on]]
+    points = run.result["labels"].get("coordinates")
+    coordinates = None if points is None else np.asarray(points, dtype=np.float64)
+    whole = _value(want, parts, coordinates)
+    recorded = run.result[block][want.measure][want.on]
+    if abs(whole - recorded) > RECOMPUTED_TOLERANCE * max(1.0, abs(recorded)):
+        raise _CannotResample(
+            f"{METRICS[want.measure].title} of the stored predictions is {whole:.6g}, but {recorded:.6g} is recorded"
+        )
+    draws = [_places(labels) for _, labels in parts]
+    found = []
+    for places in zip(*draws, strict=True):
+        drawn = [(shares[own], labels[own]) for (shares, labels), own in zip(parts, places, strict=True)]
+        found.append(_value(want, drawn, coordinates))
+    return np.array(found)
+
+
+def _places(labels: np.ndarray) -> Iterator[np.ndarray]:
+    for block in item_draws(len(labels), int.from_bytes(_digest(labels)[:8], "big")):
+        yield from block
+
+
+def _value(want: Want, parts: Sequence[tuple[np.ndarray, np.ndarray]], coordinates: np.ndarray | None) -> float:
+    """The metric on data sets with probabilities [N, C] and labels [N], pooled or averaged as its entry says."""
+    metric = METRICS[want.measure]
+    assert metric.function is not None
+    if metric.over == "pooled":
+        parts = [(np.concatenate([shares for shares, _ in parts]), np.concatenate([labels for _, labels in parts]))]
+    values = []
+    for shares, labels in parts:
+        try:
+            value = metric.function(TestSet(shares, shares.astype(np.float64), labels, coordinates))
+        except Exception as problem:  # a plug-in's function may raise anything
+            raise _CannotResample(f"{metric.title} fails on resampled test examples ({problem!r})") from problem
+        if value is None or not math.isfinite(value):
+            raise _CannotResample(f"{metric.title} is undefined on some resample of the test examples")
+        values.append(value)
+    return float(np.mean(values))
 
 
 #: A model: run id and side.
@@ -97,7 +155,7 @@ PredictionModel = tuple[str, ModelSide]
 
 def _sums(
     wanted: Sequence[Want], runs: Mapping[str, Run], command: str, problems: Problems
-) -> dict[PredictionModel, dict[str, _Sums]]:
+) -> dict[PredictionModel, dict[str, ClassSums]]:
     """Model -> data set -> sums, for every wanted model; adds damaged records to ``problems``."""
     measures: dict[str, set[str]] = defaultdict(set)
     for want in wanted:
@@ -114,14 +172,18 @@ def _sums(
         for key, (probabilities, labels) in stored.items():
             model: PredictionModel = (run_id, "before" if key.startswith("before/") else "after")
             if model in models:
-                test = (key.removeprefix("before/"), hashlib.sha256(labels.tobytes()).digest())
-                points = runs[run_id].result["labels"].get("coordinates") if "sd" in wanted_measures else None
+                test = (key.removeprefix("before/"), _digest(labels))
+                points = runs[run_id].result["labels"].get("coordinates")
                 tests[test].append((model, _columns(probabilities, labels, points, wanted_measures == {"accuracy"})))
-    found: dict[PredictionModel, dict[str, _Sums]] = defaultdict(dict)
+    found: dict[PredictionModel, dict[str, ClassSums]] = defaultdict(dict)
     for (name, digest), columns in tests.items():
         for model, sums in _of_test(columns, int.from_bytes(digest[:8], "big")):
             found[model][name] = sums
     return found
+
+
+def _digest(labels: np.ndarray) -> bytes:
+    return hashlib.sha256(labels.tobytes()).digest()
 
 
 def _columns(probabilities: np.ndarray, labels: np.ndarray, coordinates: Any, pooled: bool) -> np.ndarray:
@@ -140,7 +202,9 @@ def _columns(probabilities: np.ndarray, labels: np.ndarray, coordinates: Any, po
     return np.stack(kept, axis=1)
 
 
-def _of_test(models: list[tuple[PredictionModel, np.ndarray]], seed: int) -> Iterator[tuple[PredictionModel, _Sums]]:
+def _of_test(
+    models: list[tuple[PredictionModel, np.ndarray]], seed: int
+) -> Iterator[tuple[PredictionModel, ClassSums]]:
     """Yield the sums of all ``models`` on one test set; their columns are concatenated, so that items are drawn few
     times."""
     flat = [(model, columns.shape[1:], columns.reshape(len(columns), -1)) for model, columns in models]
@@ -150,7 +214,7 @@ def _of_test(models: list[tuple[PredictionModel, np.ndarray]], seed: int) -> Ite
         sums = resampled_sums(np.concatenate([columns for _, _, columns in block], axis=1), seed)
         ends = np.cumsum([columns.shape[1] for _, _, columns in block])[:-1]
         for (model, shape, _), own in zip(block, np.split(sums, ends, axis=1), strict=True):
-            yield model, _Sums(*own.reshape(-1, *shape).swapaxes(0, 1))
+            yield model, ClassSums(*own.reshape(-1, *shape).swapaxes(0, 1))
 
 
 def _over_clients(want: Want, run: Run, command: str) -> np.ndarray:

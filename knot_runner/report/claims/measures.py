@@ -38,12 +38,18 @@ class ClaimMeasure:
 def _of_metric(name: str) -> ClaimMeasure:
     metric = METRICS[name]
     top = metric.top * metric.scale if math.isfinite(metric.top) else None
-    return ClaimMeasure(metric.unit, metric.unit_digits, metric.scale, name, metric.resampled, tested=True, top=top)
+    items = metric.function is not None
+    return ClaimMeasure(metric.unit, metric.unit_digits, metric.scale, name, items, tested=True, top=top)
 
 
 def claim_measures() -> dict[str, ClaimMeasure]:
     """Name in claims -> measure: every metric and :data:`CLAIM_MEASURES`; in addition ``result.a.b`` names a number of
     ``result.json``. A claim's ``loss`` is that of logits / T, ``plain_loss`` that at T=1."""
+    clash = METRICS.keys() & {"plain_loss", *CLAIM_MEASURES}
+    if clash:
+        raise UserError(
+            f"plugins: METRICS[{min(clash)!r}] has the name of another measure of claims. Rename the metric"
+        )
     metrics = {name: _of_metric(name) for name in METRICS}
     return metrics | {"loss": _of_metric("tempered_loss"), "plain_loss": _of_metric("loss"), **CLAIM_MEASURES}
 

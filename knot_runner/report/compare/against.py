@@ -46,6 +46,8 @@ def in_order_of(sheet: Sheet, axis: Axis) -> Sheet:
     on the Pareto front of every other measure. Raises :class:`UserError` for a setting that the rows of a choice
     lack."""
     column = next((column for column in sheet.columns if column.name == axis.key), None)
+    if any(one.name.startswith(f"{axis.key} (") for one in sheet.columns):
+        raise UserError(f"--x={axis.key}: the runs have several kinds of it. Filter them, as in method.name=NAME")
     if column is None:
         raise UserError(f"--x={axis.key}: is not shown; with --best it goes into --by, too")
     ordered = sorted_rows(sheet, column)
@@ -79,7 +81,7 @@ def _front_line(sheet: Sheet, x: Column, y: Column) -> list[str]:
         return []
     front = [number for number, own in points.items() if not any(_beats(other, own) for other in points.values())]
     named = [_row_name(sheet, number) for number in front]
-    titles = f"{measure_title(y.name)} against {measure_title(x.name)}"
+    titles = f"{y.head} against {x.head}"
     return [f"{titles}: not beaten in both, by the means: {first_few(named, MAX_ROWS, '; ')}."]
 
 

@@ -33,6 +33,7 @@ from knot_runner.report.compare.measures import (
 from knot_runner.report.compare.notes import doubtful, lines_on
 from knot_runner.report.compare.settings import SEED, Filter, resolve_key, row_numbers, select_runs, short_names
 from knot_runner.report.frame import RunSet, read_runs
+from knot_runner.report.run_rows import variant
 from knot_runner.report.statistics.intervals import mean_estimate
 from knot_runner.util.errors import UserError, nearest
 
@@ -112,8 +113,11 @@ def _of_runs(runs: RunSet, keys: Keys, measures: Sequence[str]) -> Sheet:
     keys = (*(key for key in keys if key != SEED), SEED)
     heads = _key_columns(dict.fromkeys(["run_id", *keys, "status"]))
     cells = runs.settings[[head.name for head in heads]]
-    found = {key: runs.values(key) for key in measures}
-    columns = [_number_column(key, "value", list(own)) for key, own in found.items()]
+    found, columns = {}, []
+    for key in measures:
+        for (name, head), values in _by_variant(runs, key).items():
+            columns.append(replace(_number_column(key, "value", list(values)), name=name, head=head))
+            found[name] = values
     order = row_numbers(runs.settings, keys).sort_values(kind="stable").index
     return Sheet("", (*heads, *columns), cells.assign(**found).loc[order], ())
 
@@ -130,9 +134,10 @@ def _of_choices(runs: RunSet, question: Question, keys: Keys, over: Keys) -> She
     measures = list(dict.fromkeys([rule.measure, *measures_of(choices.reported if half else runs, question.measures)]))
     columns, means = _means(choices.reported, choices.row, measures)
     if half:
-        name = f"{rule.measure}.selecting_half"
-        means[name] = _means(choices.selected, choices.row, [rule.measure])[1]
-        columns.append(replace(columns[0], name=name, head="selected by"))
+        for column, selecting in _means(choices.selected, choices.row, [rule.measure])[1].items():
+            name = f"{column}.selecting_half"
+            means[name] = selecting
+            columns.append(replace(columns[0], name=name, head="selected by"))
     counts = choices.counts[["n", "settings"]]
     cells = [_values(runs, keys, row), _values(runs, over, choices.row), counts, means]
     heads = [*_key_columns((*keys, *over)), Column("n", "n", "count"), Column("settings", "of", "count")]
@@ -148,16 +153,31 @@ def _values(runs: RunSet, keys: Keys, row: pd.Series) -> pd.DataFrame:
 
 
 def _means(runs: RunSet, row: pd.Series, measures: Sequence[str]) -> tuple[list[Column], pd.DataFrame]:
-    """Return (columns of ``measures``, their estimates by row, each over the finished runs that have the measure)."""
+    """Return (columns of ``measures``, several of one that must not be mixed; their estimates by row, each over the
+    finished runs that have the measure)."""
     import pandas as pd
 
     columns, estimates = [], {}
     for key in measures:
         top = 1.0 if is_share(key) else None
-        own = {number: mean_estimate(values.tolist(), top) for number, values in runs.values(key).groupby(row)}
-        estimates[key] = pd.Series(own, dtype=object)
-        columns.append(_number_column(key, "measure", [one.mean for one in own.values()]))
+        for (name, head), numbers in _by_variant(runs, key).items():
+            own = {number: mean_estimate(values.tolist(), top) for number, values in numbers.groupby(row)}
+            column = _number_column(key, "measure", [one.mean for one in own.values()])
+            columns.append(replace(column, name=name, head=head))
+            estimates[name] = pd.Series(own, dtype=object)
     return columns, pd.DataFrame(estimates, dtype=object)
+
+
+def _by_variant(runs: RunSet, key: str) -> dict[tuple[str, str], pd.Series]:
+    """(Name of a column of ``key``, its head) -> its values: a column for each :func:`variant`."""
+    values, title = runs.values(key), measure_title(key)
+    kinds = runs.runs["record"][values.index].map(lambda run: variant(key, run.result))
+    found = list(dict.fromkeys(kinds))
+    if len(found) < 2:
+        shown = f"{title} ({found[0]})" if found and found[0] and "epsilon" in key else title
+        return {(key, shown): values}
+    apart = {kind: f" ({kind})" if kind else "" for kind in found}
+    return {(f"{key}{apart[kind]}", f"{title}{apart[kind]}"): values[kinds == kind] for kind in found}
 
 
 def _number_column(key: str, kind: Literal["measure", "value"], values: Sequence[float]) -> Column:
@@ -176,6 +196,6 @@ def _sorted(sheet: Sheet, by: str) -> Sheet:
     if not by:
         return sheet
     for column in sheet.columns:
-        if by in (column.name, column.head, column.name.removesuffix(".name")):
+        if by in (column.name, column.head, column.name.removesuffix(".name"), measure_title(column.name)):
             return sorted_rows(sheet, column, 1 if direction(column.name) == "lower" else -1)
     raise UserError(f"--sort={by}: is not shown{nearest(by, [column.head for column in sheet.columns])}")

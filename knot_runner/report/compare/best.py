@@ -14,7 +14,8 @@ from knot_runner.metrics import METRICS, measure_all
 from knot_runner.report.compare.measures import Direction, direction, measure_title, resolve_measure
 from knot_runner.report.compare.settings import SEED, row_numbers, telling
 from knot_runner.report.frame import RunSet
-from knot_runner.report.run_folders import PREDICTIONS, Run, predictions
+from knot_runner.report.run_folders import PREDICTIONS, RECOMPUTED_TOLERANCE, Run, predictions
+from knot_runner.report.run_rows import variant
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 HalfSelection = Literal["test", "half"]
 Keys = tuple[str, ...]
-#: Tolerance for recomputed measures: predictions are stored in float32, so ties may be broken differently.
-TOLERANCE = 2e-3
 StoredPredictions = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
@@ -112,6 +111,7 @@ def choose(runs: RunSet, row: pd.Series, rule: Rule) -> Choices:
     compared = seeds.groupby("row").agg(_most_common)
     fit = seeds[[own >= compared[number] for (number, _), own in seeds.items()]]
     at = [seed in compared[number] for seed, number in zip(measured["seed"], measured["row"], strict=True)]
+    _check_one_kind(runs, row, rule)
     means = measured.loc[at].groupby(["row", "candidate"])["value"].agg(lambda own: sum(own) / len(own)).loc[fit.index]
     if rule.better == "lower":
         means = -means
@@ -123,6 +123,17 @@ def choose(runs: RunSet, row: pd.Series, rule: Rule) -> Choices:
     counts = table.groupby("row").agg(settings=("candidate", "nunique"))
     counts = counts.assign(n=row[chosen].value_counts(), fit=fit.groupby("row").size()).fillna(0).astype("int64")
     return Choices(selecting.only(chosen), reporting.only(chosen), row[chosen], counts)
+
+
+def _check_one_kind(runs: RunSet, row: pd.Series, rule: Rule) -> None:
+    """Raises :class:`UserError` where a row would select among numbers of several kinds."""
+    kinds = runs.finished.runs["record"].map(lambda run: variant(rule.measure, run.result))
+    for own in kinds.groupby(row).unique():
+        if len(own) > 1:
+            measure, apart = measure_title(rule.measure), "; ".join(own)
+            raise UserError(
+                f"--best={measure}: a row has several kinds of it ({apart}). Filter the runs, as in method.name=NAME"
+            )
 
 
 def _most_common(seeds: pd.Series) -> frozenset[int]:
@@ -209,7 +220,7 @@ def halve(run: Run) -> HalfMeasures:
     coordinates = _coordinates(run)
     whole = _flat(measure_all(kept, coordinates))
     stored = {key: value for key in whole if (value := run.metric(*key.split(".", 2)[1:])) is not None}
-    off = [key for key, value in stored.items() if abs(whole[key] - value) > TOLERANCE]
+    off = [key for key, value in stored.items() if abs(whole[key] - value) > RECOMPUTED_TOLERANCE]
     if off or not stored:
         path = run.job.folder / PREDICTIONS
         raise UserError(f"{path}: does not give the result's {min(off, default='measures')}; --select=half needs it")

@@ -124,7 +124,8 @@ def _shown(sheet: Sheet) -> list[_Shown]:
     texts = [[plain(text) for text in row] for row in printed_rows(sheet)]
     shown = []
     for i, column in enumerate(sheet.columns):
-        cells, head = [row[i] for row in texts], plain(column.printed_head).replace(".", "\n")
+        cells, (name, space, rest) = [row[i] for row in texts], plain(column.printed_head).partition(" (")
+        head = name.replace(".", "\n") + space + rest
         right = column.kind != "key" or all(as_number(text) is not None for text in cells if text)
         shown.append(_Shown(head, cells, right, column.kind in ("measure", "value")))
     return shown

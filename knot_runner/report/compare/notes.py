@@ -13,6 +13,7 @@ from knot_runner.report.compare.settings import SEED, row_numbers, sorted_texts,
 from knot_runner.report.frame import MADE_WITH, RunSet, name_few
 from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import Run
+from knot_runner.report.run_rows import measured_line, variant
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +35,7 @@ def lines_on(runs: RunSet, row: pd.Series, rows: int, keys: Sequence[str], measu
         *_confounded(runs, row, {*keys, *mixed.columns[mixed.any()]}, keys),
         *_seeds(runs.runs["seed"].groupby(row), rows),
         *_unmeasured(runs, measures),
+        *_models(runs, measures),
     ]
 
 
@@ -104,6 +106,12 @@ def _unmeasured(runs: RunSet, measures: Sequence[str]) -> list[str]:
             rest += ", those that reached it, so it is too low" if why and rest else ""
             lines.append(f"{measure_title(key)}: {without} of {finished} finished runs have none{why}{rest}.")
     return lines
+
+
+def _models(runs: RunSet, measures: Sequence[str]) -> list[str]:
+    """A line on the models that the runs are measured by, if a measure depends on them."""
+    records = [record for record in runs.runs["record"] if any(variant(key, record.result) for key in measures)]
+    return measured_line(records)
 
 
 def _settings(values: dict[str, pd.Series]) -> str:

@@ -15,7 +15,7 @@ from knot_runner.report import paper_tables, run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Job, Run
-from knot_runner.report.run_rows import Cases, RowSetting, case_of, case_rows, lookup
+from knot_runner.report.run_rows import Cases, RowSetting, case_of, case_rows, lookup, measured_line
 from knot_runner.report.series import Band, Numbers, band, band_numbers, smoothed
 
 #: A value per round of one run, where there is one; by how many rounds were trained.
@@ -36,8 +36,8 @@ ONLY_PARTICIPANTS_NOTE = (
 
 @style.figure_of(one_task=False, reads=(ROUNDS_FILE,))
 def curves(runs: list[Run], command: str) -> style.Drawing:
-    """Accuracy of the global model on the test set, and its loss at T, after each round (Fig. 4, 5); macro F1 in the
-    place of accuracy where all tasks are scored by it.
+    """Accuracy on the test examples, and loss at T, after each round (Fig. 4, 5); macro F1 in the place of accuracy
+    where all tasks are scored by it.
 
     Lines are means over seeds, bands are 95% t intervals; dashed: T=1 at rate lr/T. The numbers
     go into a CSV beside the PNG; the last round's come back as lines.
@@ -63,8 +63,8 @@ def curves(runs: list[Run], command: str) -> style.Drawing:
             shown = f"{one.mean[-1]:.3f}" if by_f1 else f"{one.mean[-1]:.2f}%"
             last = f"{score} {shown}, loss at T {found[name, key, 'loss at T'].mean[-1]:.3f}"
             lines.append(f"{name}, {key.name}: after {one.places[-1]} rounds {last}")
-    title = "Global model after each round, by training temperature"
-    return style.Drawing(made, title, [_band_note(runs, found)], lines, _numbers(found))
+    notes = [_band_note(runs, found), *measured_line(runs)]
+    return style.Drawing(made, "Accuracy after each round, by training temperature", notes, lines, _numbers(found))
 
 
 @style.figure_of(one_task=False, reads=(ROUNDS_FILE,))
@@ -126,11 +126,11 @@ def others_change(rows: RoundRows) -> Series:
 
 def _mean_change(row: dict[str, Any], pairs: Iterable[tuple[float | None, float | None]]) -> Series:
     changes = [100 * (new - old) for new, old in pairs if new is not None and old is not None]
-    return {row["round"] + 1: float(np.mean(changes))} if changes else {}
+    return {row["round"]: float(np.mean(changes))} if changes else {}
 
 
 def _of_row(measure: str, scale: float) -> Callable[[RoundRows], Series]:
-    return lambda rows: {row["round"] + 1: scale * row[measure] for row in rows if measure in row}
+    return lambda rows: {row["round"]: scale * row[measure] for row in rows if measure in row}
 
 
 def _bands(

@@ -10,18 +10,18 @@ from rich.text import Text
 from knot_runner.config.settings.families import family_of_result, load
 from knot_runner.metrics import METRICS
 from knot_runner.report.records.run_view import SummaryRow, bold, cost_lines, dim_lines, run_view
-from knot_runner.report.records.schema import rounds_trained
 from knot_runner.report.render.table_model import display
 from knot_runner.report.render.terminal import DIM, text_line
 from knot_runner.report.render.text import number, plain
+from knot_runner.report.run_rows import MODELS
 from knot_runner.report.tables.footnotes import kept_epochs as kept_of
+from knot_runner.results.base import EVALUATED
 from knot_runner.util.messages import counted
 
 
 def summary_table(result: dict[str, Any]) -> Group:
     """Summary of a run: measures per data set before and after distillation; a federated run's measures and rounds; a
     probe's temperatures."""
-    result = rounds_trained(result)
     name = f"{result['task']} · {display(result['method'])} · seed {result['seed']}"
     if result["status"] == "diverged":
         return Group(text_line(f"{name}: diverged, so there are no numbers", "bold"), *dim_lines([], result))
@@ -102,8 +102,7 @@ def federated_summary(name: str, result: dict[str, Any]) -> Group:
         f"in {result['seconds']['total']:,.0f} s{beside(result)}",
         *cost_lines(result),
     ]
-    what = "clients' own models" if result.get("personalisation") else "after the last round, all test examples"
-    return run_view(name, result, (what, ""), rows, lines)
+    return run_view(name, result, (EVALUATED.get(result.get("evaluated"), "after the last round"), ""), rows, lines)
 
 
 def cluster_lines(result: dict[str, Any]) -> list[str]:
@@ -151,7 +150,8 @@ def _reached(result: dict[str, Any]) -> list[str]:
         return ["rounds to target: none is set; training.target=0.8 counts those to 80% accuracy"]
     first, trained = result.get("rounds_to_target"), counted(result["rounds"], "round")
     end = f"reached after {counted(first, 'round')}" if first is not None else f"not reached in {trained}"
-    return [f"target {number(result['target'], 3)} {end}"]
+    which = MODELS.get(result.get("evaluated"))
+    return [f"target {number(result['target'], 3)}{f' (accuracy of {which})' if which else ''} {end}"]
 
 
 def _privacy_lines(result: dict[str, Any]) -> list[str]:
@@ -165,6 +165,7 @@ def _privacy_lines(result: dict[str, Any]) -> list[str]:
     after = counted(rounds, "round")
     by = f" ({facts['accountant']}, simulated)" if facts["accountant"] else " (without noise)"
     lines = [f"(epsilon, delta) = ({shown}, {facts['delta']:.2g}) at user level after {after}{by}"]
+    lines.append(f"neighboring relation of epsilon: {facts['neighbours']} one client")
     if facts["clipped"] is not None:
         clip = "nothing is clipped" if facts["clip_norm"] is None else f"{facts['clipped']:.0%} of updates clipped"
         lines.append(f"{clip}, median norm {number(facts['median_norm'], 3)}")

@@ -1,5 +1,5 @@
 """Validates records: a ``result.json`` must be of the run in its folder, and every number in it and in the rows of
-``rounds.jsonl`` must be possible. Converts results of earlier versions to the current form."""
+``rounds.jsonl`` must be possible."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from knot_runner.config.settings.families import family_of_result
-from knot_runner.metrics import METRICS, ROUNDS_COUNT
+from knot_runner.metrics import METRICS
 from knot_runner.results import kind_problem
 from knot_runner.results.base import BYTES, FLOPS
 
@@ -80,6 +80,10 @@ def _share(value: Any) -> bool:
     return value is None or is_number(value, 1.0)
 
 
+def _number_or_none(value: Any) -> bool:
+    return value is None or is_number(value)
+
+
 def _finite(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -95,21 +99,6 @@ TOGETHER: tuple[Mapping[str, Callable[[Any], bool]], ...] = (
     {"distil_loss": _finite, "distil_steps": partial(is_count, least=1)},
     {"distil_tested": partial(is_count, least=1)}
     | dict.fromkeys(("distil_before", "distil_after"), partial(is_number, top=1.0)),
-    {"clock": is_number, "staleness": is_number, "dropped": is_count, "late": is_count, "partial": is_count},
+    {"clock": is_number, "staleness": _number_or_none, "dropped": is_count, "late": is_count, "partial": is_count},
     {**dict.fromkeys(BYTES, is_count), **dict.fromkeys(FLOPS, lambda flops: flops is None or is_count(flops))},
 )
-
-
-def rounds_trained(result: Any) -> Any:
-    """``result`` with ``rounds_to_target`` and ``best.round`` as rounds trained, also if it is a federated one of an
-    earlier version, which counts from 0 (without ``rounds_count``). Invalid results are unchanged and fail their check
-    later."""
-    if not isinstance(result, dict) or result.get("kind") != "federated" or "rounds_count" in result:
-        return result
-    made = {**result, "rounds_count": ROUNDS_COUNT}
-    if is_count(result.get("rounds_to_target")):
-        made["rounds_to_target"] += 1
-    best = result.get("best")
-    if isinstance(best, dict) and is_count(best.get("round")):
-        made["best"] = {**best, "round": best["round"] + 1}
-    return made

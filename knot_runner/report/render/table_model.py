@@ -48,7 +48,8 @@ class ColumnGroup:
 
     ``metric``: metric of the cells, if ``key`` is not its name. ``block``: the grid it belongs to, in tables of kind
     temperatures or clustered. ``head``: heading of the columns instead of their names, or ``heads``: one per column.
-    ``signed``: positive numbers have a plus sign.
+    ``signed``: positive numbers have a plus sign. ``variant``: of several groups of one metric, which runs are in this
+    one (:func:`run_rows.variant`).
     """
 
     key: str
@@ -62,6 +63,12 @@ class ColumnGroup:
     paper_digits: int = 2
     heads: tuple[str, ...] = ()
     of_global: tuple[str, ...] = ()
+    variant: str | None = None
+
+    @property
+    def metric_name(self) -> str:
+        """The metric of the cells in tables of methods."""
+        return self.key.partition(": ")[0]
 
     def heading(self, column: int) -> str:
         """Name of a column; if ALL is the only one, the name of the metric."""

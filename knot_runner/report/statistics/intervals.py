@@ -4,7 +4,7 @@ its draws of test items, the same for all runs of a test set (Efron 1979)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -99,11 +99,20 @@ def resampled_sums(columns: np.ndarray, seed: int, resamples: int = RESAMPLES) -
     """
     import numpy as np
 
-    rng, items = np.random.default_rng(seed), len(columns)
-    values, found = columns.astype(np.float32), []
-    for first in range(0, resamples, max(1, DRAWS // items)):
-        rows = min(max(1, DRAWS // items), resamples - first)
-        draws = rng.integers(0, items, (rows, items)) + np.arange(rows)[:, None] * items
+    items, values, found = len(columns), columns.astype(np.float32), []
+    for drawn in item_draws(items, seed, resamples):
+        rows = len(drawn)
+        draws = drawn + np.arange(rows)[:, None] * items
         weights = np.bincount(draws.ravel(), minlength=rows * items).reshape(rows, items)
         found.append(weights.astype(np.float32) @ values)
     return np.concatenate(found).astype(np.float64)
+
+
+def item_draws(items: int, seed: int, resamples: int = RESAMPLES) -> Iterator[np.ndarray]:
+    """Yield the places [rows, items] of ``items`` test items drawn with replacement, some of the resamples at a
+    time."""
+    import numpy as np
+
+    rng, step = np.random.default_rng(seed), max(1, DRAWS // items)
+    for first in range(0, resamples, step):
+        yield rng.integers(0, items, (min(step, resamples - first), items))

@@ -157,9 +157,9 @@ class ChillingColumn:
 SHOWN_MEASURES = {"accuracy": "accuracy", "f1": "f1", "loss": "tempered_loss", "plain_loss": "loss"}
 #: Column -> its description. Losses at T cannot be ranked over temperatures: each T has a different loss.
 CHILLING_COLUMNS = {
-    "accuracy": ChillingColumn("accuracy", "of the global model, in percent", 2, 2, unit="percent", top=100.0),
+    "accuracy": ChillingColumn("accuracy", "in percent", 2, 2, unit="percent", top=100.0),
     "delta": ChillingColumn("vs T=1", "accuracy less that of T=1 at the same seed, in points", 2, 2, True, "points"),
-    "f1": ChillingColumn("macro F1", "of the global model", 3, 3, top=1.0),
+    "f1": ChillingColumn("macro F1", "unweighted mean over classes", 3, 3, top=1.0),
     "loss": ChillingColumn("loss at T", "test loss of logits / T, not comparable over T", 3, 3),
     "plain_loss": ChillingColumn("loss", "of the logits as they are", 3, 3),
     "rounds": ChillingColumn("rounds", "rounds trained until the target is met", 1, 0),

@@ -118,7 +118,7 @@ def nearness(groups: Iterable[ColumnGroup], rows: list[TableRow]) -> list[str]:
         gaps = [cell.gap for row in rows for cell in row.cells[group.key] if cell.gap is not None]
         if gaps:
             near = sum(abs(gap) <= BAND + 1e-9 for gap in gaps)
-            name = METRICS[group.key].title
+            name = METRICS[group.metric_name].title
             lines.append(f"{name}: {near} of {len(gaps)} means lie within {BAND} of the paper's.")
     return lines
 

@@ -15,7 +15,15 @@ from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import METHOD_NAMES, ColumnGroup, Parts, TableCell, TableRow, display
 from knot_runner.report.render.text import spelled_labels
 from knot_runner.report.run_folders import Run
-from knot_runner.report.run_rows import one_per_seed, ranks, run_rows
+from knot_runner.report.run_rows import (
+    MODELS,
+    measured_line,
+    one_per_seed,
+    ranks,
+    run_rows,
+    variant,
+    variants,
+)
 from knot_runner.report.tables.footnotes import (
     absences,
     cited,
@@ -56,7 +64,7 @@ class MethodsTable:
         heads = ("method", "settings") if len(self.rows[0].keys) > 1 else ("method",)
         if not request.options.get("baselines"):
             return self.rows, heads, self.groups, self.lines
-        shown = [group for group in self.groups if group.key in request.metrics]
+        shown = [group for group in self.groups if group.metric_name in request.metrics]
         extra = baseline_rows(finished(request.runs), shown, len(heads) > 1)
         return [*self.rows, *extra], heads, self.groups, self.lines
 
@@ -82,25 +90,27 @@ def methods_by_data(request: TableRequest, columns: tuple[str, ...]) -> MethodsT
     measured = [frozenset(run.result["metrics"].get(request.metrics[0], {})) - {"ALL"} for run in there]
     all_alike = like and table is not None and all(names == set(table["columns"]) - {"ALL"} for names in measured)
     of_global = _global_sets(there)
-    groups = tuple(_group(metric, columns, of_global) for metric in request.metrics)
+    groups = tuple(group for metric in request.metrics for group in _groups(metric, columns, of_global, there))
     found = _rows_of_methods(runs)
     labelled, shown = found["label"].any(), spelled_labels(found["label"])
     members, rows = [], []
     for (method, label), own in found.groupby(["method", "label"], sort=False):
         cells: dict[str, tuple[TableCell, ...]] = {}
-        for metric in request.metrics:
+        for group in groups:
+            metric = group.metric_name
+            elsewhere = group.variant not in (None, *variants(f"metrics.{metric}.ALL", own["run"]))
             made = []
-            for column in columns:
+            for column in columns if not elsewhere else ():
                 theirs = paper_tables.printed_value(table, metric, method, column) if table else None
-                ours = [run.metric(metric, column) for run in own["run"]]
+                ours = [_in_group(run, group, column) for run in own["run"]]
                 made.append(aggregate(ours, own, theirs, all_alike if column == "ALL" else like, top_of(metric)))
-            cells[metric] = tuple(made)
+            cells[group.key] = tuple(made) or (TableCell(),) * len(columns)
         keys, heads = (method, label), (display(method), shown[label])
         rows.append(TableRow(keys, heads, cells) if labelled else TableRow(keys[:1], heads[:1], cells))
         members.append(own)
     named = found["method"].map(display) + found["label"].map(lambda label: label and f" {shown[label]}")
     lines = [*absences(found, named), *sources(runs), *protocol(runs), *missing_columns(columns, measured, table)]
-    lines += nearness(groups, rows) + cited(table)
+    lines += nearness(groups, rows) + measured_line(there) + cited(table)
     if request.options.get("baselines") and any("baselines" in run.result for run in there):
         lines.append(BASELINES_LINE)
     return MethodsTable(members, rows, groups, lines)
@@ -140,9 +150,28 @@ def _global_sets(there: Sequence[Run]) -> set[str]:
     return {name for name, role in roles.items() if role == "global"}
 
 
-def _group(metric: str, columns: tuple[str, ...], of_global: set[str]) -> ColumnGroup:
-    title = f"{METRICS[metric].title} ({METRICS[metric].better} is better)"
-    return ColumnGroup(metric, title, columns, of_global=tuple(c for c in columns if c in of_global))
+def _groups(metric: str, columns: tuple[str, ...], of_global: set[str], there: Sequence[Run]) -> list[ColumnGroup]:
+    """A group per kind of number that a column must not mix; epsilon always names its relation and delta."""
+    found = variants(f"metrics.{metric}.ALL", [run for run in there if metric in run.result["metrics"]])
+    marked = tuple(column for column in columns if column in of_global)
+    groups = []
+    for kind in found:
+        name, key, csv_name, only = METRICS[metric].title, metric, "", None
+        if kind and (len(found) > 1 or metric == "epsilon"):
+            name = f"{name} ({kind})"
+        if len(found) > 1:
+            key, csv_name, only = f"{metric}: {kind}", f"{metric} ({kind})", kind
+        title = f"{name} ({METRICS[metric].better} is better)"
+        head = name if columns == ("ALL",) else ""
+        groups.append(ColumnGroup(key, title, columns, metric=csv_name, head=head, of_global=marked, variant=only))
+    return groups
+
+
+def _in_group(run: Run, group: ColumnGroup, column: str) -> float | None:
+    """The run's value in ``column``, if it belongs into ``group``."""
+    if group.variant not in (None, variant(f"metrics.{group.metric_name}.ALL", run.result)):
+        return None
+    return run.metric(group.metric_name, column)
 
 
 BASELINES = ("Before", "Best teacher", "Ensemble")
@@ -163,9 +192,10 @@ def baseline_rows(there: Sequence[Run], groups: Sequence[ColumnGroup], labelled:
         for group in groups:
             made = []
             for column in group.columns:
-                ours = [_baselines(run.result, group.key, column)[name] for run in members["run"]]
-                made.append(aggregate(ours, members, top=top_of(group.key)))
-            cells[group.key] = tuple(made)
+                ours = [_baselines(run.result, group.metric_name, column)[name] for run in members["run"]]
+                made.append(aggregate(ours, members, top=top_of(group.metric_name)))
+            own = group.variant in (None, MODELS["global"])  # baselines are of global models
+            cells[group.key] = tuple(made) if own else (TableCell(),) * len(made)
         heads = (name, "") if labelled else (name,)
         rows.append(TableRow(heads, heads, cells))
     return rows

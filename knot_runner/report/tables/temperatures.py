@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
-from knot_runner.report.run_rows import RowSetting, case_rows, hottest_first, preset_cases, row_heads
+from knot_runner.report.run_rows import RowSetting, case_rows, hottest_first, measured_line, preset_cases, row_heads
 from knot_runner.report.tables import chilling
 from knot_runner.report.tables import paper_comparison as printed
 from knot_runner.report.tables.footnotes import cited, comparable
@@ -48,11 +48,12 @@ def temperatures_table(request: TableRequest) -> Parts:
     columns = [chilling.CHILLING_COLUMNS[name] for name in names]
     lines = ["; ".join(f"{column.head}: {column.title}" for column in columns) + "."]
     lines.append("Shown: the last round." if select == "final" else "Shown: the round of best accuracy.")
+    lines += measured_line(runs)
     aimed = bool(chilling.OF_TARGET & set(names))
     if aimed:
         best = "the best accuracy of the T=4 run of the same seed"
         goal = best if target == "best_of_T4" else f"accuracy {100 * float(target):g}%"
-        lines[-1] += f" Target: {goal}."
+        lines.append(f"Target: {goal}.")
     for case, own in frame.groupby("case", sort=False) if aimed else ():
         lines += printed.controlled(case, own) + printed.unreached(case, own, curves)
     lines += printed.paper_lines(frame, runs, table)
@@ -117,13 +118,14 @@ def trace(request: TableRequest) -> Parts:
     for key, own in rows.groupby("key", sort=False):
         cells = _trace_cells(own, curves, table, key)
         made.append(_row(key, keys, {"accuracy": cells[:split], "loss": cells[split:]}))
-    return made, row_heads(keys), _trace_groups(table), printed.paper_lines(rows, runs, table) + cited(table)
+    lines = [*measured_line(runs), *printed.paper_lines(rows, runs, table), *cited(table)]
+    return made, row_heads(keys), _trace_groups(table), lines
 
 
 def _trace_groups(table: dict[str, Any]) -> tuple[ColumnGroup, ...]:
     acc = tuple(f"acc r{number}" for number in table["accuracy_rounds"])
     loss = tuple(f"loss r{number}" for number in table["loss_rounds"])
-    title = "accuracy (%) of the global model after round r, from 1"
+    title = "accuracy (%) after round r, from 1"
     return (
         ColumnGroup("accuracy", title, acc, 2, "accuracy_percent"),
         ColumnGroup("loss", "test loss of logits / T", loss, 4, paper_digits=4),
@@ -148,4 +150,4 @@ def _trace_cells(
 def _at(own: chilling.LearningCurve | None, measure: str, number: int, scale: float) -> float | None:
     """``measure`` after round ``number``, from 1; None if that round was not run or not evaluated."""
     rows = own.rows if own else ()
-    return next((row[measure] * scale for row in rows if row["round"] == number - 1), None)
+    return next((row[measure] * scale for row in rows if row["round"] == number), None)

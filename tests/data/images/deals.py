@@ -33,7 +33,7 @@ def counts(part: list[np.ndarray], labels: np.ndarray, classes: int = 10) -> np.
 
 
 def natural(**changes: Any) -> Natural:
-    return replace(Natural("natural", "user", 1, None, "stop", 0.5, 4), **changes)
+    return replace(Natural("natural", "user", 1, None, 0.5, 4), **changes)
 
 
 def same(one: Partition, other: Partition) -> bool:

@@ -69,6 +69,19 @@ def test_without_writers(load, calls) -> None:
     assert task.train.users is None and task.user_names is None
 
 
+def test_writers_are_the_same_in_both_splits_however_numbers_are_stored(load, monkeypatch) -> None:
+    """A split with a missing writer stores whole numbers as floats."""
+    writers = {"train": [7.0, 8.0, None] * 5, "test": [7, 8, 9, 7, 8]}
+
+    def load_dataset(*_: Any, split: str, **__: Any) -> datasets.Dataset:
+        return rows(slice(15, 20) if split == "test" else slice(0, 15), writer_id=writers[split])
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    task = load()
+    assert task.user_names == ["7", "8", "9"]
+    assert task.train.users.tolist() == [0, 1, -1] * 5 and task.test.users.tolist() == [0, 1, 2, 0, 1]
+
+
 def test_one_split_is_cut_by_writer(load, calls) -> None:
     task = load(splits={"train": "train"})
     assert sorted(task.test.users.tolist()) == [0, 1, 2, 3] and len(task.train) == 11
@@ -89,6 +102,7 @@ def test_undecoded_images(load, write, monkeypatch) -> None:
         ({"character": [-1] * 15}, {}, "some/digits train: image 1 has label -1"),
         ({"image": ["x"] * 15}, {}, "some/digits train: image 1: is a str, not an image; task.hub.image names"),
         ({"image": [{"bytes": b"x"}] * 15}, {}, "some/digits train: image 1: is no readable PNG or JPEG image"),
+        ({"image": [{"bytes": None, "path": "/gone.png"}] * 15}, {}, "image 1: /gone.png: cannot be read: No such"),
         ({"image": [Image.new("L", (9, 28))] * 15}, {}, "image 1: its images are 1x28x9, but task.shape is 1x28x28"),
         ({}, {"label": "charakter"}, r"some/digits train: has no column 'charakter' \(did you mean 'character'\?\)"),
         ({}, {"user": "writer"}, "some/digits train: has no column 'writer'"),

@@ -125,3 +125,23 @@ def test_checksums_of_trees_and_zips(image_task, write, tmp_path: Path, entry: s
     (tmp_path / "SHA256SUMS").write_text(f"{'0' * 64}  {file}\n")
     with pytest.raises(UserError, match=f"{file}: is cut short or changed"):
         load_images(spec, tmp_path)
+
+
+@pytest.mark.parametrize("layout", ["folders", "leaf", "idx"])
+@pytest.mark.parametrize(("copied", "note"), [(10, "100%"), (6, "60%"), (5, None), (0, None)])
+def test_test_images_in_train_are_reported(image_task, write, tmp_path, layout: str, copied: int, note) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 4, 4), dtype=np.uint8)
+    parts = {"train": pixels[:10], "test": np.concatenate([pixels[:copied], pixels[10 : 20 - copied]])}
+    entries = {"train": ["train"], "test": ["test"]}
+    for name, part in parts.items():
+        if layout == "folders":
+            write.tree(tmp_path / name, {f"{'ab'[i % 2]}/{i}.png": write.png(image) for i, image in enumerate(part)})
+        elif layout == "leaf":
+            write.leaf(tmp_path / name, {"f1": ((part.reshape(10, 16) / 255).tolist(), [i % 2 for i in range(10)])})
+        else:
+            entries[name] = [f"{name}-images", f"{name}-labels"]
+            write.idx(tmp_path / f"{name}-images", part)
+            write.idx(tmp_path / f"{name}-labels", np.arange(10, dtype=np.uint8) % 2)
+    spec = image_task("mnist", local={"format": layout} | entries, classes=["a", "b"], shape=[1, 4, 4])
+    line = f"mnist: {note} of the test images stand in train too; its score is memory"
+    assert load_images(spec, tmp_path).notes == ([line] if note else [])

@@ -35,7 +35,7 @@ from tests.data.images.deals import CONF, balanced, counts, images, own_keys, sa
 CLASSES = 5
 SETTINGS = st.one_of(
     st.builds(Natural, st.just("natural"), st.sampled_from(["user", "file"]), st.integers(1, 4), st.none(),
-              st.just("dirichlet"), st.floats(0.01, 50), st.integers(1, 6)),
+              st.floats(0.01, 50), st.integers(1, 6)),
     st.builds(Iid, st.just("iid"), st.integers(1, 12)),
     st.builds(Dirichlet, st.just("dirichlet"), st.integers(1, 8), st.floats(0.01, 100), st.integers(0, 2)),
     st.builds(DirichletClients, st.just("dirichlet_clients"), st.integers(1, 12), st.floats(0.001, 100)),
@@ -113,7 +113,8 @@ def test_every_kind_has_its_yaml(kind: str) -> None:
     assert lines[0].startswith("# knot-runner ") and lines[1].startswith("# ")
     config = own_keys(kind)
     assert config["kind"] == kind
-    partition = make_partition(build(PARTITION_SETTINGS[kind], config, "partition"), balanced(1000, 100), 0)
+    made = replace(balanced(1000, 100), source="embedded")
+    partition = make_partition(build(PARTITION_SETTINGS[kind], config, "partition"), made, 0)
     assert len(partition.train) == config.get("clients") or config.get("count", 1)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -192,12 +194,11 @@ def test_natural_without_writers_in_test_follows_train() -> None:
     ]
 
 
-def test_natural_deals_by_dirichlet_where_asked_to() -> None:
-    partition = make_partition(natural(without_users="dirichlet"), balanced(60, 6), 0)
+def test_natural_partition_of_stand_in_digits_is_dirichlet() -> None:
+    partition = make_partition(natural(), dataclasses.replace(balanced(60, 6), source="embedded"), 0)
     assert len(partition.train) == 4
     assert partition.notes == [
-        "partition: t (local) knows no writers, so 4 clients are dealt by Dirichlet(0.5) shares "
-        "(partition.without_users=dirichlet)"
+        "partition: t (embedded) knows no writers, so 4 clients are dealt by Dirichlet(0.5) shares"
     ]
 
 

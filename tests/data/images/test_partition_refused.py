@@ -66,8 +66,8 @@ REFUSED = [
     (Pairs("pairs", 4, [[0], [10]]), balanced(10, 1), r"partition\.groups: there is no class 10; t has 0\.\.9"),
     (Pairs("pairs", 9, [[0], [1]]), balanced(2, 1), r"partition\.clients: client \d+ of 9 .* groups of classes"),
     (Manual("manual", 4, 11, 1.0, 1.0, 1), balanced(10, 1), r"partition\.classes_per_client: 11 is more than the 10"),
-    (natural(), balanced(10, 1), r"partition\.by: t \(local\) knows no writers; partition=dirichlet would fit"),
-    (natural(by="file"), balanced(10, 1), r"partition\.by: t \(local\) knows no files"),
+    (natural(), balanced(10, 1), r"partition\.by=user: t \(local\) names no writers, which .* Choose partition=iid"),
+    (natural(by="file"), balanced(10, 1), r"partition\.by=file: t \(local\) names no files"),
 ]
 WRITERS = task(images([0, 1, 1], np.array([0, 0, 1])), images([0, 1], np.array([0, 1])))
 REFUSED += [

@@ -104,7 +104,7 @@ def test_wrong_trees(write, load, tmp_path: Path, files: dict[str, bytes]) -> No
         "z.png": (files["train/wolf/a.png"][:60], "is no readable PNG or JPEG image"),
         "z.jpg": (b"GIF89a", "is no readable PNG or JPEG image"),
         "y.png": (write.png(COLOUR[0, :2]), "its images are 3x2x5, but task.shape is 3x4x5"),
-        "x.png": (write.png(COLOUR[0], "RGBA"), "is of kind RGBA"),
+        "x.png": (write.png(COLOUR[0, :, :, 0].astype(np.uint16)), "image mode I;16 is not supported"),
         "w.png": (huge_png(), "is no readable PNG or JPEG image|but task.shape is 3x4x5"),
     }
     for name, (data, message) in broken.items():

@@ -59,7 +59,7 @@ class FederatedTraining:
     drop_last: bool
     #: a client smaller than a batch: stop, or train it on one smaller batch and say so
     small_clients: Literal["stop", "allow"]
-    #: accuracy of the global model that counts as reached (rounds-to-target); null = none
+    #: accuracy that counts as reached (rounds-to-target), of the models in the result's ``evaluated``; null = none
     target: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")] | None
     #: end the run in the round that reaches ``target``
     stop_at_target: bool

@@ -87,12 +87,16 @@ class TextColumns:
     label: str | None = None
     #: second sentence of a pair (NLI)
     pair: str | None = None
-    #: dialogue id; rows of one dialogue, in file order, give each other context (ERC)
-    dialogue: str | None = None
-    #: what else a client may be, by the name that ``partition.by`` gives it -> its column: {speaker: Speaker}
-    clients: dict[str, str] = field(default_factory=dict)
+    #: dialogue id, of one column or several ([Season, Episode, Dialogue_ID]); consecutive rows with one id are a
+    #: dialogue, for contexts (ERC) and for ``partition.by=dialogue``
+    dialogue: str | list[str] | None = None
+    #: what else a client may be, by the name that ``partition.by`` gives it -> its columns: {speaker: Speaker}
+    clients: dict[str, str | list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        require(self.dialogue != [], "dialogue", "names no column. Use null if the data have no dialogues")
+        for name, column in self.clients.items():
+            require(column != [], f"clients.{name}", "names no column. Remove it")
         for name in sorted({"user", "file", "dialogue"} & set(self.clients)):
             require(False, f"clients.{name}", "is a name that partition.by knows already; another one is right")
 

@@ -16,7 +16,7 @@ def on_fleet(method: Method, federation: Federation, fleet: FleetSettings) -> tu
 
     State, beyond the method's: ``fleet/clock`` [1], float64, virtual seconds since the start; more with mode=async.
     Rows, beyond the method's: ``clock`` at the end of the round, how many clients ``dropped`` out, came ``late`` and
-    gave ``partial`` work, and the mean ``staleness`` of what was aggregated.
+    gave ``partial`` work, and the mean ``staleness`` of what was aggregated (None: nothing).
     """
     mode = asynchronous if fleet.mode == "async" else synchronous
     bound = {

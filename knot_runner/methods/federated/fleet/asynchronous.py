@@ -96,7 +96,7 @@ def fold(
     kept = {name: tensor for name, tensor in after.items() if not name.startswith("fleet/")}
     for version in {flight.version for flight in step.flying}:
         kept |= version_entries(hp, state, version, round)
-    mean = sum(staleness.values()) / max(len(staleness), 1)
+    mean = sum(staleness.values()) / len(staleness) if staleness else None
     facts = {"clock": step.clock, "dropped": step.dropped, "late": 0, "partial": 0, "staleness": mean}
     return {**kept, **_in_flight(step.flying, step.clock)}, {**row, **facts}
 

@@ -75,7 +75,8 @@ def fold(
     if requests:
         state, row = method.fold(hp, state, federation, round, requests, trained)
     facts = {"clock": found.clock, "dropped": found.dropped, "late": found.late, "partial": found.partial}
-    return {**state, CLOCK: torch.tensor([found.clock], dtype=torch.float64)}, {**row, **facts, "staleness": 0.0}
+    stale = {"staleness": 0.0 if requests else None}
+    return {**state, CLOCK: torch.tensor([found.clock], dtype=torch.float64)}, {**row, **facts, **stale}
 
 
 def is_finished(

@@ -1,0 +1,165 @@
+"""What is seen in a PNG or JPEG file does not depend on the reader: transparency, orientation, kinds of pixels."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+from PIL import Image
+
+from knot_runner.composing.commands import compose_jobs
+from knot_runner.data.images import load_images
+from knot_runner.data.images.unlabelled import load_unlabelled
+from knot_runner.util.errors import UserError
+
+HEIGHT, WIDTH = 6, 4
+#: blocks of 2x2, which JPEG keeps nearly as they are
+COLORS = np.kron(np.random.default_rng(0).integers(40, 216, (3, 2, 3)), np.ones((2, 2, 1))).astype(np.uint8)
+GRAY = COLORS[..., 0]
+ALPHA = np.where(np.arange(HEIGHT)[:, None] < 2, 0, np.where(np.arange(WIDTH) < 2, 255, 128)).astype(np.uint8)
+WHITE = np.full_like(COLORS, 255)
+
+
+def save(pixels: np.ndarray, mode: str | None = None, kind: str = "PNG", **options: object) -> bytes:
+    image, file = Image.fromarray(pixels), io.BytesIO()
+    (image.convert(mode) if mode else image).save(file, kind, **options)
+    return file.getvalue()
+
+
+def palette(pixels: np.ndarray, transparent: int) -> bytes:
+    """``pixels`` (palette numbers) as a PNG of palette color k = (k, k, k), one number of which is transparent."""
+    image, file = Image.fromarray(pixels), io.BytesIO()
+    image = image.convert("P")
+    image.putdata(pixels.ravel().tolist())
+    image.putpalette(np.repeat(np.arange(256, dtype=np.uint8), 3).tobytes())
+    image.save(file, "PNG", transparency=transparent)
+    return file.getvalue()
+
+
+def turned(orientation: int, turns: int, flip: bool, kind: str = "PNG") -> bytes:
+    """COLORS as a camera stores them: a file whose EXIF orientation asks for ``turns`` quarters after a flip."""
+    stored = np.rot90(COLORS, -turns)
+    stored = stored[:, ::-1] if flip else stored
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return save(np.ascontiguousarray(stored), kind=kind, exif=exif, **({"quality": 100} if kind == "JPEG" else {}))
+
+
+def over_white(pixels: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+    share = alpha[..., None] / 255
+    return share * pixels + (1 - share) * 255
+
+
+def gray(pixels: np.ndarray) -> np.ndarray:
+    return np.repeat(pixels[..., None], 3, axis=2)
+
+
+#: name -> file, what is seen in it [H, W, 3], and how far rounding (or JPEG) may be from that
+SEEN = {
+    "colors": (save(COLORS), COLORS, 0),
+    "gray": (save(GRAY), gray(GRAY), 0),
+    "bits": (save(GRAY > 128), gray((GRAY > 128) * 255), 0),
+    "alpha": (save(np.dstack([COLORS, ALPHA])), over_white(COLORS, ALPHA), 1),
+    "gray and alpha": (save(np.dstack([GRAY, ALPHA])), over_white(gray(GRAY), ALPHA), 1),
+    "black on transparent": (save(np.dstack([0 * COLORS, ALPHA])), over_white(0 * COLORS, ALPHA), 1),
+    "opaque alpha": (save(np.dstack([COLORS, 0 * ALPHA + 255])), COLORS, 0),
+    "transparent gray": (save(GRAY, transparency=int(GRAY[0, 0])), gray(np.where(GRAY[0, 0] == GRAY, 255, GRAY)), 0),
+    "transparent palette color": (palette(GRAY, int(GRAY[0, 0])), gray(np.where(GRAY[0, 0] == GRAY, 255, GRAY)), 0),
+    "transparent color": (
+        save(COLORS, transparency=tuple(COLORS[0, 0].tolist())),
+        np.where((COLORS[0, 0] == COLORS).all(2, keepdims=True), WHITE, COLORS),
+        0,
+    ),
+    "all transparent": (save(np.zeros((HEIGHT, WIDTH, 4), np.uint8)), WHITE, 0),
+    "CMYK": (save(COLORS, "CMYK", "JPEG", quality=100, subsampling=0), COLORS, 6),
+    "unreadable EXIF": (save(COLORS, exif=b"Exif\x00\x00no such header"), COLORS, 0),
+    "flipped": (turned(2, 0, True), COLORS, 0),
+    "upside down": (turned(3, 2, False), COLORS, 0),
+    "left": (turned(6, -1, False), COLORS, 0),
+    "right": (turned(8, 1, False), COLORS, 0),
+    "right, JPEG": (turned(8, 1, False, "JPEG"), COLORS, 40),
+}
+DEEP = GRAY.astype(np.uint16) * 257
+#: name -> file, and how every reader refuses it
+REFUSED = {
+    "16 bits": (save(DEEP), "image mode I;16 is not supported. Save it with 8 bits per channel, as grayscale or RGB"),
+    "white on transparent": (save(np.dstack([WHITE, ALPHA])), "nothing is visible on a white page"),
+    "hidden": (save(np.dstack([COLORS, 0 * ALPHA])), "nothing is visible on a white page"),
+    "another kind": (save(COLORS, kind="GIF"), "is no readable PNG or JPEG image"),
+}
+OPAQUE = save(COLORS)
+READERS = ["class folders", "zip", "own folder", "gld23k", "hub bytes", "hub paths", "hub decoded"]
+
+
+@pytest.fixture
+def readers(image_task, write, tmp_path: Path, monkeypatch) -> dict[str, Callable[[bytes], np.ndarray]]:
+    """Name of a reader -> what it makes of a file, uint8 [3, H, W]."""
+    shape = {"shape": [3, HEIGHT, WIDTH], "classes": ["a", "b"]}
+
+    def folders(entry: str) -> np.ndarray:
+        local = {"format": "folders", "train": [entry], "test": ["test"]}
+        write.tree(tmp_path, {f"test/{name}/x.png": OPAQUE for name in "ab"})
+        return load_images(image_task("cifar10", local=local, **shape), tmp_path).train.pixels[0]
+
+    def tree(data: bytes) -> np.ndarray:
+        write.tree(tmp_path, {"train/a/x.png": data, "train/b/x.png": OPAQUE})
+        return folders("train")
+
+    def archive(data: bytes) -> np.ndarray:
+        write.zip(tmp_path / "set.zip", {"a/x.png": data, "b/x.png": OPAQUE})
+        return folders("set.zip")
+
+    def own(data: bytes) -> np.ndarray:
+        write.tree(tmp_path, {"own/x.png": data})
+        words = ["task=cifar10", "method=entropy_a", "partition=small", "transfer=own", "transfer.local.train=[own]"]
+        (job,) = compose_jobs([*words, f"transfer.shape=[3,{HEIGHT},{WIDTH}]"], None)
+        return load_unlabelled(job.settings.transfer, tmp_path).images.pixels[0]
+
+    def gld23k(data: bytes) -> np.ndarray:
+        table = b"user_id,image_id,class\n1,x,0\n1,y,1\n"
+        write.tree(tmp_path, {"gld/users/train.csv": table, "gld/images/x.jpg": data, "gld/images/y.jpg": OPAQUE})
+        write.tree(tmp_path, {"gld/users/test.csv": b"image_id,class\nz,0\n", "gld/images/z.jpg": OPAQUE})
+        local = {"format": "gld23k", "train": ["gld/users/train.csv"], "test": ["gld/users/test.csv"]}
+        return load_images(image_task("cifar10", local=local, **shape), tmp_path).train.pixels[0]
+
+    def hub(kind: str) -> Callable[[bytes], np.ndarray]:
+        def read(data: bytes) -> np.ndarray:
+            write.tree(tmp_path, {"hub/0": data, "hub/1": OPAQUE})
+            paths = [tmp_path / "hub" / name for name in "01"]
+            images = [{"bytes": path.read_bytes(), "path": None} for path in paths]
+            if kind == "paths":
+                images = [{"bytes": None, "path": str(path)} for path in paths]
+            rows = datasets.Dataset.from_dict({"image": images, "label": [0, 1]})
+            if kind == "decoded":
+                rows = rows.cast_column("image", datasets.Image())
+            monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: rows)
+            source = {"id": "some/set", "revision": "abc", "splits": {"train": "train", "test": "test"}}
+            columns = {"image": "image", "label": "label", "user": None}
+            return load_images(image_task("cifar10", source="hub", hub=source | columns, **shape), None).train.pixels[0]
+
+        return read
+
+    hubs = {f"hub {kind}": hub(kind) for kind in ("bytes", "paths", "decoded")}
+    return {"class folders": tree, "zip": archive, "own folder": own, "gld23k": gld23k} | hubs
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("name", SEEN)
+def test_decoding_keeps_what_is_seen(readers, reader: str, name: str) -> None:
+    data, seen, tolerance = SEEN[name]
+    found = readers[reader](data)
+    assert found.shape == (3, HEIGHT, WIDTH) and found.dtype == np.uint8
+    assert np.abs(found.transpose(1, 2, 0).astype(float) - seen).max() <= tolerance
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("name", REFUSED)
+def test_decoding_refuses_content_it_would_lose(readers, reader: str, name: str) -> None:
+    data, message = REFUSED[name]
+    with pytest.raises(UserError, match=message) as caught:
+        readers[reader](data)
+    assert "\n" not in str(caught.value)
