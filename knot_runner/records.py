@@ -145,6 +145,20 @@ def read_record(folder: Path, result: dict[str, Any], name: str) -> bytes:
     return content
 
 
+def changed_files(folder: Path, result: dict[str, Any]) -> dict[str, str]:
+    """Return what is wrong with each file of a finished run: name -> text to follow it. Every file is read whole."""
+    found = {}
+    for name, checksum in result["digest"].items() if is_sealed(result) else ():
+        if name == RESULT_FILE:
+            continue
+        try:
+            if sha256(folder / name) != checksum:
+                found[name] = f"does not match its checksum in {RESULT_FILE}"
+        except OSError:
+            found[name] = "file not found" if not (folder / name).exists() else "cannot be read"
+    return found
+
+
 def recorded_config(folder: Path) -> dict[str, Any]:
     """The settings of the run in ``folder``. Raises :class:`UserError`."""
     try:

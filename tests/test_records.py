@@ -1,10 +1,13 @@
 """A result is believed only as it was written: one flipped bit anywhere makes it a run to be made again."""
 
+import itertools
+import json
 import random
 from pathlib import Path
 
 import pytest
 
+from knot_runner.cli.main import main
 from knot_runner.records import (
     RESULT_FILE,
     STATE_FILES,
@@ -15,6 +18,7 @@ from knot_runner.records import (
     write_result,
 )
 from knot_runner.util.errors import UserError
+from tests.tiny import TINY_IMAGES
 
 RESULT = {
     "task": "sa",
@@ -114,3 +118,48 @@ def test_the_record_goes_before_the_states_that_it_names(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "unlink", unlink)
     clear_states(tmp_path)
     assert sorted(gone) == sorted(STATE_FILES) and gone[0] == "commit.json" and not list(tmp_path.iterdir())
+
+
+DAMAGES = {
+    "altered": lambda path: path.write_bytes(path.read_bytes()[:-1] + b"x"),
+    "zeroed": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+    "deleted": lambda path: path.unlink(),
+}
+
+
+def test_finished_run_with_damaged_files_is_not_done(tmp_path, capsys):
+    """By the same command, a sweep and ``check``, for every file of a run; missing weights are only reported."""
+    run = [*TINY_IMAGES, "training.rounds=1", "evaluate.matrix=end", f"paths.out={tmp_path}"]
+    assert main(run) == 0
+    (folder,) = tmp_path.glob("femnist/*/*")
+    names = {path.name for path in folder.iterdir()} - {"result.json"}
+    assert names == {"clients.safetensors", "config.yaml", "model.safetensors", "partition.json",
+                     "predictions.safetensors", "rounds.jsonl"}  # fmt: skip
+    commands = {"run": run, "sweep": ["-m", *run], "check": ["check", *run, "--no-estimate"]}
+    for name, (how, damage) in itertools.product(sorted(names), DAMAGES.items()):
+        content = (folder / name).read_bytes()
+        damage(folder / name)
+        is_weight_removed = (name, how) == ("model.safetensors", "deleted")
+        for command, words in commands.items():
+            capsys.readouterr()
+            assert main(words) == (0 if is_weight_removed else 2), (name, how, command)
+            shown = " ".join("".join(capsys.readouterr()).split())
+            problem = "file not found" if how == "deleted" else "does not match its checksum in result.json"
+            assert (f"{name}: {problem}" in shown) != (is_weight_removed and command == "check"), (name, how, command)
+            assert ("--stale=rerun" in shown) != (is_weight_removed and command == "check")
+        assert not (tmp_path / ".stale").exists()
+        (folder / name).write_bytes(content)
+    assert main(run) == 0
+
+
+def test_damaged_run_is_recreated_on_request(tmp_path, capsys):
+    run = [*TINY_IMAGES, "training.rounds=1", f"paths.out={tmp_path}"]
+    assert main(run) == 0
+    (folder,) = tmp_path.glob("femnist/*/*")
+    content = (folder / "rounds.jsonl").read_text()
+    (folder / "rounds.jsonl").write_text("{}\n")
+    assert main([*run, "--stale=keep"]) == 0 and (folder / "rounds.jsonl").read_text() == "{}\n"
+    assert main([*run, "--stale=rerun"]) == 0
+    assert len((folder / "rounds.jsonl").read_text()) == pytest.approx(len(content), abs=9)
+    (folder / "result.json").write_text("{}")  # a damaged result is recreated unasked
+    assert main(run) == 0 and json.loads((folder / "result.json").read_text())["status"] == "done"

@@ -31,7 +31,7 @@ def data(tmp_path: Path) -> tuple[Path, fingerprints.Opened]:
 
 
 def test_same_code_and_files(data, tmp_path: Path) -> None:
-    assert provenance.reasons(result(data[1]), settings(tmp_path)) == []
+    assert provenance.reasons(Path(), result(data[1]), settings(tmp_path)) == []
 
 
 def test_a_changed_byte(data, tmp_path: Path) -> None:
@@ -39,38 +39,38 @@ def test_a_changed_byte(data, tmp_path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(content[:50] + b"X" + content[51:])
     touch(path)
-    assert provenance.reasons(result(was), settings(tmp_path)) == ["data: meld/train.csv changed"]
+    assert provenance.reasons(Path(), result(was), settings(tmp_path)) == ["data: meld/train.csv changed"]
     path.write_bytes(content)  # as it was, at another time
-    assert provenance.reasons(result(was), settings(tmp_path)) == []
+    assert provenance.reasons(Path(), result(was), settings(tmp_path)) == []
 
 
 def test_another_length_is_seen_without_reading(data, tmp_path: Path, monkeypatch) -> None:
     path, was = data
     path.write_bytes(path.read_bytes() + b"\n")
     monkeypatch.setattr(fingerprints, "sha256", None)
-    assert provenance.reasons(result(was), settings(tmp_path)) == ["data: meld/train.csv changed"]
+    assert provenance.reasons(Path(), result(was), settings(tmp_path)) == ["data: meld/train.csv changed"]
 
 
 def test_a_touched_or_copied_file_is_the_same(data, tmp_path: Path) -> None:
     path, was = data
     touch(path)
-    assert provenance.reasons(result(was), settings(tmp_path)) == []
+    assert provenance.reasons(Path(), result(was), settings(tmp_path)) == []
     moved = tmp_path / "elsewhere" / "meld" / "train.csv"
     moved.parent.mkdir(parents=True)
     shutil.copyfile(path, moved)
-    assert provenance.reasons(result(was), settings(tmp_path / "elsewhere")) == []
+    assert provenance.reasons(Path(), result(was), settings(tmp_path / "elsewhere")) == []
 
 
 def test_gone_and_there_now(data, tmp_path: Path) -> None:
     path, was = data
     other = fingerprints.absent("iemocap/all.csv")
-    assert provenance.reasons(result(was, other), settings(tmp_path)) == []
+    assert provenance.reasons(Path(), result(was, other), settings(tmp_path)) == []
     path.unlink()
     (tmp_path / "iemocap").mkdir()
     (tmp_path / "iemocap/all.csv").write_text("x\n")
-    found = provenance.reasons(result(was, other), settings(tmp_path))
+    found = provenance.reasons(Path(), result(was, other), settings(tmp_path))
     assert found == ["data: meld/train.csv is gone", "data: iemocap/all.csv is there now"]
-    assert provenance.reasons(result(was), settings(None)) == []  # without a root nothing can be compared
+    assert provenance.reasons(Path(), result(was), settings(None)) == []  # without a root nothing can be compared
 
 
 def test_a_file_that_may_not_be_read(data, tmp_path: Path, monkeypatch) -> None:
@@ -81,7 +81,7 @@ def test_a_file_that_may_not_be_read(data, tmp_path: Path, monkeypatch) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(fingerprints, "sha256", refuse)
-    assert provenance.reasons(result(was), settings(tmp_path)) == ["data: meld/train.csv cannot be read"]
+    assert provenance.reasons(Path(), result(was), settings(tmp_path)) == ["data: meld/train.csv cannot be read"]
     with pytest.raises(UserError, match="train.csv: cannot be read: Permission denied"):
         fingerprints.fingerprint(path, "x")
 
@@ -113,15 +113,15 @@ def tree(tmp_path: Path) -> tuple[Path, fingerprints.Opened]:
 def test_folders(change, is_stale: bool, tree, tmp_path: Path) -> None:
     folder, was = tree
     change(folder)
-    assert provenance.reasons(result(was), settings(tmp_path)) == (["data: train changed"] if is_stale else [])
+    assert provenance.reasons(Path(), result(was), settings(tmp_path)) == (["data: train changed"] if is_stale else [])
 
 
 def test_a_folder_that_is_gone_or_a_file(tree, tmp_path: Path) -> None:
     folder, was = tree
     shutil.rmtree(folder)
-    assert provenance.reasons(result(was), settings(tmp_path)) == ["data: train is gone"]
+    assert provenance.reasons(Path(), result(was), settings(tmp_path)) == ["data: train is gone"]
     folder.write_text("x")
-    assert provenance.reasons(result(was), settings(tmp_path)) == ["data: train is gone"]
+    assert provenance.reasons(Path(), result(was), settings(tmp_path)) == ["data: train is gone"]
 
 
 @given(
@@ -150,7 +150,7 @@ def test_a_thousand_runs_read_a_touched_file_once(data, tree, tmp_path: Path, mo
     now = provenance.Now()
     for number in range(1000):  # recorded at different times
         earlier = dataclasses.replace(was, mtime_ns=was.mtime_ns - number % 3)
-        assert provenance.reasons(result(earlier, tree[1]), settings(tmp_path), now) == []
+        assert provenance.reasons(Path(), result(earlier, tree[1]), settings(tmp_path), now) == []
     assert sorted(read) == sorted([path, *tree[0].glob("*/*")])
 
 

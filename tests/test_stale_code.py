@@ -86,27 +86,30 @@ def test_other_code(package: Path) -> None:
     was = result()
     old = version()
     (package / "metrics.py").write_text("")
-    assert provenance.reasons(was, settings(None)) == [] and version() != old  # cached until the process ends
-    assert provenance.reasons(was, settings(None)) == [f"code {old}, now {version()}"]
+    assert provenance.reasons(Path(), was, settings(None)) == [] and version() != old  # cached until the process ends
+    assert provenance.reasons(Path(), was, settings(None)) == [f"code {old}, now {version()}"]
 
 
 def test_other_torch() -> None:
     import torch
 
     assert staleness.torch_version() == torch.__version__.partition("+")[0]
-    assert provenance.reasons(result(versions={"torch": f"{staleness.torch_version()}+cu130"}), settings(None)) == []
-    found = provenance.reasons(result(versions={"torch": "1.0.0+cpu"}), settings(None))
+    assert (
+        provenance.reasons(Path(), result(versions={"torch": f"{staleness.torch_version()}+cu130"}), settings(None))
+        == []
+    )
+    found = provenance.reasons(Path(), result(versions={"torch": "1.0.0+cpu"}), settings(None))
     assert found == [f"torch 1.0.0, now {staleness.torch_version()}"]
 
 
 def test_records_from_before() -> None:
     old = {"status": "done", "versions": {"torch": staleness.torch_version()}}
-    assert provenance.reasons(old, settings(Path("/"))) == ["made before code versions were recorded"]
+    assert provenance.reasons(Path(), old, settings(Path("/"))) == ["made before code versions were recorded"]
 
 
 def test_records_that_say_it_otherwise(tmp_path: Path) -> None:
     found = provenance.reasons(
-        result(files=[{"path": "x", "weight": 3}], plugins=[], versions=None), settings(tmp_path)
+        Path(), result(files=[{"path": "x", "weight": 3}], plugins=[], versions=None), settings(tmp_path)
     )
     assert found == ["data: another version of knot_runner recorded what was read"]
     assert provenance.code_changes({"code": "\x1b[31m0.0\n"}) == [f"code ?[31m0.0?, now {provenance.code_version()}"]

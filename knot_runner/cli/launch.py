@@ -191,13 +191,13 @@ def _stale_flag(arguments: list[str]) -> tuple[str, list[str]]:
 
 
 def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
-    """Report finished runs made with other code or data; with ``stale`` "rerun", set them aside so that they are rerun.
-    Raises :class:`UserError` for other data if ``stale`` is empty: their numbers are not those of the current data."""
+    """Report finished runs made with other code or data, or whose files changed; with ``stale`` "rerun", set them aside
+    so that they are rerun. Raises :class:`UserError` for other data and changed files if ``stale`` is empty."""
     now = provenance.Now()
     unlike = {job.run_id: job for job in jobs}.values()
-    results = [(job, result) for job in unlike if (result := read_result(job.folder))]
-    found = [(job, reasons) for job, result in results if (reasons := provenance.reasons(result, job.settings, now))]
-    changed = [(job.title, job.folder, own) for job, reasons in found if (own := provenance.on_data(reasons))]
+    results = [job for job in unlike if read_result(job.folder)]
+    found = [(job, reasons) for job in results if (reasons := _reasons(job, now))]
+    changed = [(job.title, job.folder, own) for job, reasons in found if (own := provenance.blocking(reasons))]
     if changed and not stale:
         raise UserError(provenance.refusal(changed, len(results)))
     rerun = stale == "rerun"
@@ -212,4 +212,4 @@ def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
 
 def _reasons(job: ComposedJob, now: provenance.Now) -> list[str]:
     result = read_result(job.folder)
-    return provenance.reasons(result, job.settings, now) if result else []
+    return provenance.reasons(job.folder, result, job.settings, now) if result else []

@@ -7,12 +7,13 @@ the result records them (:func:`made_by`, and the ``files`` of its task), and :f
 from knot_runner.provenance.fingerprints import Now, Opened
 from knot_runner.provenance.staleness import (
     DATA_CHANGE,
+    FILE_CHANGE,
     CurrentData,
+    blocking,
     code_changes,
     code_version,
     data_changes,
     made_by,
-    on_data,
     reasons,
     refusal,
     set_aside,

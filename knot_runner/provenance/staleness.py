@@ -16,7 +16,9 @@ import knot_runner
 from knot_runner.config.settings import Settings
 from knot_runner.config.strict import build
 from knot_runner.provenance.fingerprints import Now, Opened
+from knot_runner.records import MODEL_FILE, changed_files
 from knot_runner.util.errors import UserError
+from knot_runner.util.messages import counted
 
 PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 #: Parts of the package that cannot change a number: those that compose, start and report runs. Settings are in the run
@@ -122,19 +124,26 @@ def version_text(text: str) -> str:
 
 
 #: prefix of a reason about files
-DATA_CHANGE = "data: "
+DATA_CHANGE, FILE_CHANGE = "data: ", "files: "
 #: maximum number of lines with reasons in a summary
 MAX_REASONS = 4
 
 
-def reasons(result: dict[str, Any], settings: Settings, now: Now | None = None) -> list[str]:
-    """Reasons, one line each, why a finished run (its ``result.json``) is stale; [] if it is not."""
-    return code_changes(result) + data_changes(result, settings.paths.data, now)
+def reasons(folder: Path, result: dict[str, Any], settings: Settings, now: Now | None = None) -> list[str]:
+    """Return why a finished run in ``folder`` (its ``result.json``) is stale, one line each; [] if it is not."""
+    return code_changes(result) + data_changes(result, settings.paths.data, now) + file_changes(folder, result)
 
 
-def on_data(found: Sequence[str]) -> list[str]:
-    """Those of :func:`reasons` that are about data files (:func:`data_changes`)."""
-    return [reason for reason in found if reason.startswith(DATA_CHANGE)]
+def file_changes(folder: Path, result: dict[str, Any]) -> list[str]:
+    """Return one line per file of a finished run that is missing or changed since its result was written."""
+    return [f"{FILE_CHANGE}{name}: {problem}" for name, problem in changed_files(folder, result).items()]
+
+
+def blocking(found: Sequence[str]) -> list[str]:
+    """Return those of :func:`reasons` for which a run does not count as done: other data, and files that are changed or
+    missing. Missing weights are only reported: who removes them to save space must not pay with a retraining."""
+    changed = [reason for reason in found if reason.startswith((DATA_CHANGE, FILE_CHANGE))]
+    return [reason for reason in changed if reason != f"{FILE_CHANGE}{MODEL_FILE}: file not found"]
 
 
 def data_changes(result: dict[str, Any], data: str | None, now: Now | None = None) -> list[str]:
@@ -165,15 +174,22 @@ class CurrentData:
     data: str | None
     now: Now = field(default_factory=Now)
 
-    def changes(self, result: dict[str, Any]) -> list[str]:
-        """:func:`data_changes` of a finished run."""
-        return data_changes(result, self.data, self.now)
+    def changes(self, folder: Path, result: dict[str, Any]) -> list[str]:
+        """Return why a finished run does not count as done (:func:`blocking`)."""
+        return blocking(data_changes(result, self.data, self.now) + file_changes(folder, result))
 
 
 def refusal(changed: Sequence[tuple[str, Path, list[str]]], finished: int) -> str:
     """The error line for runs (title, folder, changes), out of ``finished`` ones, whose data differ from the current
     ``paths.data``: their numbers are not those of the requested data."""
     title, folder, changes = changed[0]
+    if changes[0].startswith(FILE_CHANGE):
+        others = f" ({counted(len(changes) - 1, 'more file')} of this run)" if len(changes) > 1 else ""
+        runs = f"; {len(changed)} of {finished} finished runs are damaged" if len(changed) > 1 else ""
+        return (
+            f"{folder}/{changes[0].removeprefix(FILE_CHANGE)}{others}{runs}. --stale=rerun recreates damaged runs, "
+            "--stale=keep shows them as they are"
+        )
     more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
     some = f"{len(changed)} of {finished} finished runs were made from other data, the first " * (finished > 1)
     them, they, are = ("it", "it", "is") if len(changed) == 1 else ("them", "they", "are")

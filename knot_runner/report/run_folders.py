@@ -178,7 +178,9 @@ def _load(job: Job) -> Run:
     wrong = wrong or problem_of(result, job.folder)
     if wrong:
         return Run(job, "corrupt", f"{path} {wrong}")
-    changes = job.data.changes(result) if job.data else []
+    changes = job.data.changes(job.folder, result) if job.data else []
+    if changes and changes[0].startswith(provenance.FILE_CHANGE):
+        return Run(job, "corrupt", f"{job.folder}/{changes[0].removeprefix(provenance.FILE_CHANGE)}")
     if changes:
         return Run(job, "other data", f"{path} is of other data than paths.data has ({first_few(changes, 1)})")
     return Run(job, result["status"], "diverged" if result["status"] == "diverged" else "", result)

@@ -135,7 +135,7 @@ def _read(kind: type[Any], path: Path) -> Any | None:
 class JobState:
     """A job's state and a short explanation."""
 
-    standing: Literal["done", "diverged", "other data", "running", "failed", "stopped", "to do"]
+    standing: Literal["done", "diverged", "other data", "damaged", "running", "failed", "stopped", "to do"]
     text: str
 
 
@@ -144,7 +144,9 @@ def state_of(job: ComposedJob, data: provenance.CurrentData | None = None) -> Jo
     jobs."""
     result = read_result(job.folder)
     if result is not None:
-        changes = (data or provenance.CurrentData(job.settings.paths.data)).changes(result)
+        changes = (data or provenance.CurrentData(job.settings.paths.data)).changes(job.folder, result)
+        if changes and changes[0].startswith(provenance.FILE_CHANGE):
+            return JobState("damaged", f"damaged: {changes[0].removeprefix(provenance.FILE_CHANGE)}")
         if changes:
             return JobState("other data", f"made from other data: {changes[0].removeprefix(provenance.DATA_CHANGE)}")
         return JobState("diverged", "diverged") if result["status"] == "diverged" else JobState("done", "done")

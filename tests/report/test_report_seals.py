@@ -85,7 +85,7 @@ def test_a_changed_config_is_left_out_of_compare_and_said(tmp_path: Path) -> Non
     path = folders[1] / "config.yaml"
     path.write_text(path.read_text() + "\n")
     lines = " ".join(compare_runs(Question(out=tmp_path)).lines)
-    assert "Left out: 1 damaged results" in lines and "config.yaml: does not match its digest" in lines
+    assert "Left out: 1 damaged results" in lines and "config.yaml: does not match its checksum" in lines
 
 
 def test_swapped_results_are_of_another_run(tmp_path: Path) -> None:

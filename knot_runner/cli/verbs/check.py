@@ -75,9 +75,9 @@ def check_command(arguments: list[str]) -> int:
     shown = jobs if len(jobs) <= MAX_JOBS_LISTED or options.all else []
     console.print(_listed(shown, states) if shown else _grouped(jobs, states))
     console.print(_summary(states), highlight=False)
-    refused = any(state.standing == "other data" for state in states)
+    refused = any(state.standing in ("other data", "damaged") for state in states)
     if refused:
-        choices = "--stale=rerun makes those of other data anew, --stale=keep shows them as they are"
+        choices = "--stale=rerun recreates runs that are damaged or of other data, --stale=keep shows them as they are"
         print_line(console, f"a command with these jobs would stop; {choices}")
     left = {job.run_id: job for job, state in zip(jobs, states, strict=True) if state.standing not in DONE}
     done = [job for job, state in zip(jobs, states, strict=True) if state.standing == "done"]
@@ -86,7 +86,7 @@ def check_command(arguments: list[str]) -> int:
 
 
 #: States of jobs that a sweep leaves unchanged.
-DONE = ("done", "diverged", "other data")
+DONE = ("done", "diverged", "other data", "damaged")
 
 
 def parse_check(arguments: list[str]) -> Options:
@@ -159,7 +159,8 @@ def _summary(states: list[JobState]) -> str:
     left = len(states) - sum(count[name] for name in DONE)
     parts = [f"{counted(len(states), 'job')}, {count['done']} done"]
     parts += [f"{count['diverged']} diverged"] * (count["diverged"] > 0)
-    parts += [f"{count['other data']} of other data"] * (count["other data"] > 0) + [f"{left} to do"]
+    parts += [f"{count['other data']} of other data"] * (count["other data"] > 0)
+    parts += [f"{count['damaged']} damaged"] * (count["damaged"] > 0) + [f"{left} to do"]
     begun = [f"{count[name]} {name}" for name in ("running", "failed", "stopped") if count[name]]
     return ", ".join(parts) + (f" ({', '.join(begun)})" if begun else "")
 

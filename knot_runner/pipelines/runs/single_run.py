@@ -57,7 +57,9 @@ def finished_result(context: RunContext) -> dict[str, Any] | None:
     shown.
     """
     result = read_result(context.folder)
-    changes = provenance.data_changes(result, context.settings.paths.data) if result and not context.keep else []
+    changes = []
+    if result and not context.keep:
+        changes = provenance.CurrentData(context.settings.paths.data).changes(context.folder, result)
     if changes:
         raise UserError(provenance.refusal([(context.run_id, context.folder, changes)], 1))
     return result

@@ -142,7 +142,8 @@ def _value(want: Want, parts: Sequence[tuple[np.ndarray, np.ndarray]], coordinat
         try:
             value = metric.function(TestSet(shares, shares.astype(np.float64), labels, coordinates))
         except Exception as problem:  # a plug-in's function may raise anything
-            raise _CannotResample(f"{metric.title} fails on resampled test examples ({problem!r})") from problem
+            why = str(problem) if isinstance(problem, UserError) else repr(problem)
+            raise _CannotResample(f"{metric.title} fails on resampled test examples ({why})") from problem
         if value is None or not math.isfinite(value):
             raise _CannotResample(f"{metric.title} is undefined on some resample of the test examples")
         values.append(value)
