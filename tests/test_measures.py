@@ -58,10 +58,10 @@ def test_softmax_rows_are_probabilities_also_of_large_logits():
 
 
 @pytest.mark.parametrize(
-    ("target", "expected"), [(0.5, 4), (0.4999, 4), (0.1, 2), (0.51, 10), (0.9, None), (None, None)]
+    ("target", "expected"), [(0.5, 3), (0.4999, 3), (0.1, 1), (0.51, 9), (0.9, None), (None, None)]
 )
 def test_a_target_met_exactly_counts_and_the_first_round_at_it_is_the_one(target, expected):
-    """In rounds trained: the round numbered 3 is the fourth."""
+    """Rounds count from 1, so that a round's number is that of the rounds trained."""
     curve = [(1, 0.1), (3, 0.5), (5, 0.5), (9, 0.51)]
     assert metrics.rounds_to_target(curve, target) == expected
 

@@ -37,7 +37,7 @@ def test_what_participants_say_of_their_training():
         "before": [0.5, None],
         "after": [0.8, None],
         "train_loss": 1.5,
-        "temperature": 0.75,
+        "train_temperature": 0.75,
         "steps": 7,
     }
 

@@ -49,6 +49,17 @@ def prepare_device(hardware: HardwareSettings) -> torch.device:
     return device
 
 
+def machine() -> str:
+    """Return what of this machine and process decides a run's bits, beyond its settings: CPU instructions, threads,
+    torch and GPU."""
+    threads = torch.get_num_threads()
+    parts = [torch.backends.cpu.get_cpu_capability(), f"{threads} thread{'s' if threads > 1 else ''}"]
+    parts.append(f"torch {torch.__version__}")
+    if torch.cuda.is_initialized():
+        parts.append(torch.cuda.get_device_name())
+    return ", ".join(parts)
+
+
 def worker_count(hardware: HardwareSettings) -> int:
     """``hardware.workers``, or one per core."""
     return hardware.workers or cores()

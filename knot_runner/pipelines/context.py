@@ -19,6 +19,7 @@ from knot_runner.config.settings.families import call, family_of
 from knot_runner.data.counts import Counts
 from knot_runner.data.tasks import ImageTask, Partition, PartyTask
 from knot_runner.engine.federated.cohort import Engine
+from knot_runner.engine.hardware import machine
 from knot_runner.engine.store import Store
 from knot_runner.records import CONFIG_FILE
 from knot_runner.util.files import write_atomic
@@ -141,6 +142,7 @@ class RunContext:
             "data": data,
             "device": str(device),
             "threads": self.settings.hardware.threads,
+            "machine": machine(),
             **provenance.made_by(self.settings.plugins),
             "files": [file.record() for file in files],
             "versions": {

@@ -24,7 +24,7 @@ CONFIG = "config.yaml"
 #: Config groups of the command rather than of a run.
 OF_THE_PRESET = ("sweep", "report")
 #: Provenance keys of a result; averaged runs should agree in them.
-MADE_WITH = ("data", "code", "versions.knot_runner", "versions.torch", "device")
+MADE_WITH = ("data", "code", "versions.knot_runner", "versions.torch", "device", "machine")
 #: Numbers in a result that are not measurements.
 NO_MEASURES = ("seed", "threads")
 #: Columns that identify a run, in every frame for users.

@@ -46,6 +46,8 @@ class RunResult:
     data: Any = None
     device: str = ""
     threads: int = 1
+    #: CPU instructions, threads, torch and GPU: what decides the last bits
+    machine: str = ""
     code: str = ""
     plugins: Any = None
     versions: Any = None

@@ -7,6 +7,7 @@ import pytest
 
 from knot_runner.config.settings.families import FAMILIES
 from knot_runner.methods.contract import METHODS, Method, MethodTable
+from knot_runner.util.errors import UserError
 
 ONE_IMPORTED = """
 import sys
@@ -40,13 +41,13 @@ def test_names_are_known_without_imports_and_one_method_imports_no_other():
     assert after == "['knot_runner.methods.federated.personal']"
 
 
-def test_a_plug_in_adds_replaces_and_removes():
+def test_a_plug_in_adds_and_removes():
     own = Method(*[lambda *_: {}] * 3)
-    table = MethodTable({"fedavg": "knot_runner.methods.federated.averaging:FEDAVG"})
+    table = MethodTable("METHODS", {"fedavg": "knot_runner.methods.federated.averaging:FEDAVG"})
     table["own"] = own
     assert (list(table), len(table), table["own"]) == (["fedavg", "own"], 2, own)
-    table["fedavg"] = own
-    assert table["fedavg"] is own
+    with pytest.raises(UserError, match=r"METHODS\['fedavg'\] already exists"):
+        table["fedavg"] = own
     del table["fedavg"]
     assert "fedavg" not in table
     with pytest.raises(KeyError, match="fedavg"):

@@ -14,7 +14,7 @@ import pytest
 from tests.forked import Forked
 from tests.sweep.grids import LAUNCHERS, begun, command, faulty, results, small, sweep
 
-GRID = ["seed=0,1,2", "training.rounds=12", "training.epochs=4"]
+GRID = ["seed=0,1,2", "training.rounds=40", "training.epochs=4"]
 
 
 def _endure():

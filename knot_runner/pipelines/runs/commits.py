@@ -14,6 +14,7 @@ from torch import Tensor
 
 from knot_runner.config.strict import digest
 from knot_runner.engine.commit import Checkpoint, Commit
+from knot_runner.engine.hardware import machine
 from knot_runner.provenance import code_changes, made_by
 from knot_runner.util.files import append_synced, set_aside_files
 
@@ -27,6 +28,8 @@ MAX_UNCOMMITTED = 60.0
 Usable = Callable[[dict[str, Any], dict[str, Tensor]], bool]
 #: What is said where the data of a commit are not those of now.
 OTHER_DATA = "the data changed since this run was interrupted; it begins afresh"
+#: Begins the note on a run that was interrupted on one machine and resumed on another.
+SEVERAL_MACHINES = "this run was computed on several machines"
 
 
 def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> bool:
@@ -51,6 +54,7 @@ class Commits:
         self._checkpoint, self._data, self._note, self._code = Checkpoint(folder, share=True), data, note, code
         self._plugins = list(plugins)
         self.step, self._cost, self._since = -1, 0.0, time.monotonic()
+        self._machines: list[str] = []
 
     def resume(self, usable: Usable = lambda *_: True) -> tuple[Commit, list[dict[str, Any]]]:
         """Returns the last commit (step -1: none) and the log up to it. Commits on other data, and those that are not
@@ -66,6 +70,12 @@ class Commits:
             self._checkpoint.clear()
             commit = self._checkpoint.load()
         self.step, self._since = commit.step, time.monotonic()
+        self._machines = list(dict.fromkeys([*commit.values.get("machines", []), machine()]))
+        if len(self._machines) > 1:
+            names = "; ".join(self._machines)
+            self._note(
+                f"{SEVERAL_MACHINES} ({names}): its numbers may differ in the last digits from those of one machine"
+            )
         return commit, self._checkpoint.log()
 
     def due(self) -> bool:
@@ -78,7 +88,7 @@ class Commits:
         """Commit ``state`` and plain ``values`` after ``step``; ``rows``: the whole log, one row per step. Returns what
         :meth:`Checkpoint.save` does."""
         began = time.monotonic()
-        about = {"data": self._data, **(values or {}), **made_by(self._plugins)}
+        about = {"data": self._data, **(values or {}), **made_by(self._plugins), "machines": self._machines}
         shared = self._checkpoint.save(step, state, about, rows[self.step - step :])
         self.step, self._since = step, time.monotonic()
         self._cost = self._since - began

@@ -10,12 +10,13 @@ from typing import Any
 import yaml
 
 from knot_runner import provenance
-from knot_runner.config.plugins import load_plugins, no_exit
+from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.families import family_of, load
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.tracker import TrackedRun, Tracker
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.runs import needs
+from knot_runner.pipelines.runs.commits import SEVERAL_MACHINES
 from knot_runner.records import RESULT_FILE, lock_of, read_result, write_result
 from knot_runner.results import check_written
 from knot_runner.util.errors import UserError
@@ -70,15 +71,22 @@ def _carry_out(context: RunContext) -> dict[str, Any]:
 
     Pipelines log rows through ``context.log``; the result is sent to the tracker here, for all of them.
     """
+    machines: list[str] = []
+
+    def note(text: str) -> None:
+        machines.extend([text] if text.startswith(SEVERAL_MACHINES) else [])
+        context.note(text)
+
     with Tracker(_tracked(context), context.note) as tracker:
-        with no_exit(context.settings.plugins):
-            result = pipeline_function("run", context.hp)(replace(context, log=tracker.log))
+        result = pipeline_function("run", context.hp)(replace(context, log=tracker.log, note=note))
         if not isinstance(result, dict):
             raise UserError(
                 f"method.algorithm={context.hp.algorithm} returned {type(result).__name__} instead of a result"
             )
         if context.services.concurrent:  # its seconds are wall time, including waits for other jobs
             result["beside"] = context.services.concurrent
+        if machines:
+            result["notes"] = [*(result.get("notes") or []), *dict.fromkeys(machines)]
         tracker.finish(result)
     return result
 
