@@ -200,9 +200,12 @@ def _describe_models(context: RunContext, task: PartyTask, federation: Federatio
         tensors = store.get(*federation.server.test).tensors()
         statistics = {name: tensors[name].tolist() for name in ("mean", "std")}
         statistics["view"] = context.settings.method.get("view", "none")
-        write_models(context, kept, None, task.labels.names, **statistics)
+        write_models(context, kept, task.labels.names, **statistics)
     else:
-        write_models(context, kept, task, task.labels.names)
+        from knot_runner.pipelines.federations.texts import load_tokenizer  # with what models of texts need
+
+        tokenizer = load_tokenizer(context.settings.model, task, context.data_root)
+        write_models(context, kept, task.labels.names, tokenizer)
 
 
 def _keep_model(store: Store, name: str, folder: Path) -> None:

@@ -59,9 +59,12 @@ def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
     write_atomic(context.folder / MODEL_FILE, tensor_parts(named))
     kept = _kept_models(context, setup, outcome, named)
     if context.settings.on_images:
-        write_models(context, kept, None, setup.task.classes, mean=setup.task.mean, std=setup.task.std)
+        write_models(context, kept, setup.task.classes, mean=setup.task.mean, std=setup.task.std)
     else:
-        write_models(context, kept, setup.task.whole, setup.task.classes)
+        from knot_runner.pipelines.federations.texts import load_tokenizer  # with what models of texts need
+
+        tokenizer = load_tokenizer(context.settings.model, setup.task.whole, context.data_root)
+        write_models(context, kept, setup.task.classes, tokenizer)
 
 
 def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, named: dict[str, Tensor]) -> KeptModels:

@@ -23,7 +23,7 @@ from knot_runner.config.settings.networks import NETWORK_SETTINGS
 from knot_runner.config.strict import build
 from knot_runner.data.images.views import viewed_images
 from knot_runner.data.rows import CONTEXT_MARK
-from knot_runner.data.tasks import Images, PartyTask
+from knot_runner.data.tasks import Images
 from knot_runner.engine.commit import load_bytes
 from knot_runner.engine.examples import ImageData, TextData
 from knot_runner.engine.federated import flat
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION_FILE, TOKENIZER_FILE, OWN_MODELS_FILE = "model.json", "tokenizer.json", "own_models.safetensors"
 #: Texts or images that are predicted at a time.
-AT_ONCE = 256
+EXAMPLES_AT_ONCE = 256
 
 
 @dataclass
@@ -57,23 +57,20 @@ class KeptModels:
 
 
 def write_models(
-    context: RunContext, kept: KeptModels, task: PartyTask | None, classes: list[str], **images: Any
+    context: RunContext, kept: KeptModels, classes: list[str], tokenizer: Tokenizer | None = None, **images: Any
 ) -> None:
     """Write what prediction with ``kept`` needs, beside the run's model.safetensors.
 
     Args:
         context: The run.
         kept: Its models.
-        task: The task whose texts ``model.vocab=train`` learned its vocabulary on; None for images.
         classes: Names of the classes.
+        tokenizer: That of the texts; None for images.
         images: ``mean`` and ``std`` of each channel, and the ``view`` that the model reads; nothing for texts.
     """
     settings, folder = context.settings, context.folder
     inputs: dict[str, Any] = {"kind": "images", **images}
-    if not settings.on_images:
-        from knot_runner.pipelines.federations.texts import load_tokenizer
-
-        tokenizer = load_tokenizer(settings.model, task, context.data_root)
+    if tokenizer is not None:
         write_atomic(folder / TOKENIZER_FILE, cut_to(tokenizer, settings.task.max_length).to_str())
         inputs = {"kind": "texts", "context": settings.task.context, "context_mark": CONTEXT_MARK}
     networks: list[Network] = []
@@ -141,7 +138,7 @@ class LoadedModel:
             data = TextData(encode(self.tokenizer, texts, pairs), none)
         found = torch.empty(count, len(self.classes), dtype=torch.float64)
         with torch.no_grad():
-            for rows, batch in data.select(torch.arange(count), dtype).in_turn(AT_ONCE):
+            for rows, batch in data.select(torch.arange(count), dtype).in_turn(EXAMPLES_AT_ONCE):
                 found[rows] = self.module(**batch).double()
         return torch.softmax(found, 1).float().numpy()
 
