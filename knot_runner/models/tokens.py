@@ -79,6 +79,8 @@ def read_tokenizer(place: str | Path, revision: str | None = None) -> Tokenizer:
     path = Path(place)
     if path.name == "vocab.txt" and any((path.parent / name).is_file() for name in TOKENIZER_FILES[:2]):
         path = path.parent
+    if revision is None and not path.exists():  # else its name would be looked up on the hub
+        raise UserError(f"model.vocab: {place}: file or folder not found")
     try:
         if path.is_file():
             tokenizer = _file_tokenizer(path)

@@ -60,7 +60,7 @@ def test_a_bundle_holds_the_sealed_files_and_its_bytes_repeat(folder, packed, tm
     assert table["code"] == result["code"] and table["libraries"]["torch"] and "Python 3" in table["platform"]
     lines = said_by(["bundle", folder.name, f"paths.out={folder.parents[2]}"], capsys)
     again = folder.parents[2] / "bundles" / f"{folder.name}.tar.gz"
-    assert lines[-1] == str(again) and lines[0].startswith(f"{run['folder']}, seed 0: 6 files, ")
+    assert lines[-1] == str(again) and lines[0].startswith(f"{run['folder']}, seed 0: 7 files, ")
     assert again.read_bytes() == packed.read_bytes()
     everything = tmp_path / "all.tgz"
     said_by(["bundle", folder.parents[2], folder, f"--to={everything}"], capsys)  # a folder above it, and once more

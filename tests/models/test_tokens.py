@@ -128,6 +128,8 @@ def test_folder_without_a_tokenizer_is_refused_in_one_line(files, message, tmp_p
     with pytest.raises(UserError, match=message) as refused:
         read_tokenizer(tmp_path)
     assert "\n" not in str(refused.value)
+    with pytest.raises(UserError, match="model.vocab: bert-base-uncased: file or folder not found"):
+        read_tokenizer("bert-base-uncased")  # it would be one of the hub
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=300), st.integers(1, 17), st.booleans())
