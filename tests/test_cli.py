@@ -30,7 +30,7 @@ BAD = [
     (["hardware.device=gpu"], "hardware.device: 'gpu' is none of cpu, cuda, cuda:N, auto"),
     (["task.source=local", "paths.data=null"], "paths.data"),
     (["task.source=local", "paths.data=/nowhere"], "/nowhere"),
-    (["model.vocab=/nowhere/vocab.txt"], "model.vocab: /nowhere/vocab.txt: cannot be read"),
+    (["model.vocab=/nowhere/vocab.txt"], "model.vocab: /nowhere/vocab.txt: file or folder not found"),
     (["model.weights=/nowhere"], "model.weights: /nowhere"),
     (["method.loss.epsilon=1e-9"], "method.loss.epsilon: 1e-09 is below 1e-4"),
     (["task=erc", "method.loss.solver=line"], "method.loss.solver: 'line' needs labels on a line"),

@@ -229,11 +229,11 @@ def test_without_data_the_short_name_is_the_generators():
 
 def test_the_vocabulary_does_not_depend_on_teachers():
     """So that a student of texts reads the same pieces alone and with a teacher."""
-    from knot_runner.pipelines.federations.texts import load_vocabulary
+    from knot_runner.pipelines.federations.texts import load_tokenizer
 
     found = []
     for overrides in (["method=student_alone"], ["method=kd", "method.labelled=0.5"]):
         (job,) = compose_jobs(["task=sa", "task.limit=60", "model.vocab_size=300", *overrides], None)
         parties_ = teaching_parties(load_task(job.settings.task, None), job.method, 0)
-        found.append(load_vocabulary(job.settings.model, parties_, None))
+        found.append(load_tokenizer(job.settings.model, parties_, None).get_vocab())
     assert found[0] == found[1]

@@ -106,7 +106,7 @@ def test_every_kind_is_timed(tmp_path):
     loads, costs = told_by(asked, tmp_path)
     kinds = {piece.kind for pieces in loads for piece in pieces}
     assert set(costs) == kinds - {WORKERS} and all(cost.unit > 0 for cost in costs.values())
-    assert {path.name for path in tmp_path.iterdir()} == {"plan", "vocab.txt"}  # of the short runs nothing is left
+    assert {path.name for path in tmp_path.iterdir()} == {"plan", "tokenizer.json"}  # of the short runs nothing is left
 
 
 def test_what_is_known_is_not_timed_again(tmp_path):

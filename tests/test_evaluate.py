@@ -17,7 +17,7 @@ from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.party import Party
 from knot_runner.models.network import Network
-from knot_runner.models.tokens import learn_vocabulary, make_tokenizer
+from knot_runner.models.tokens import cut_to, learn_vocabulary, make_tokenizer
 from knot_runner.pipelines.parties import evaluation
 
 SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 400, "", "main", 4, 1, 1, 8, 0.1)
@@ -217,7 +217,7 @@ def test_the_probe_shows_each_word_in_each_sentence_to_each_model(world):
     assert [row["model"] for row in rows] == [name for name in ("student", "before", "near", "far") for _ in range(4)]
     assert [(row["template"], row["words"]) for row in rows] == sentences * 4
     texts = world.executor.place.store.get(*asked[0].examples).tensors()
-    tokenizer = make_tokenizer(learn_vocabulary(TRAIN * 3, 400), 12)
+    tokenizer = cut_to(make_tokenizer(learn_vocabulary(TRAIN * 3, 400)), 12)
     told = ["my father said", "my mother said", "my food said", "my fine said"]
     told += ["the father is", "the mother is", "the food is", "the fine is"]
     assert texts["ids"].tolist() == [i for text in told for i in tokenizer.encode(text).ids]

@@ -23,7 +23,7 @@ from knot_runner.engine.seeds import keyed
 from knot_runner.pipelines import matrix
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.features import texts as text_features
-from knot_runner.pipelines.federations.texts import load_vocabulary
+from knot_runner.pipelines.federations.texts import load_tokenizer
 from knot_runner.pipelines.runs.first_model import initial_network
 from knot_runner.util.errors import UserError
 
@@ -93,6 +93,11 @@ def test_the_same_seed_is_the_same_space_and_another_is_another(tmp_path):
     assert not np.array_equal(points[0], points[2])
 
 
+def words_of(tokenizer) -> list[str]:
+    words = tokenizer.get_vocab()
+    return sorted(words, key=words.get)
+
+
 def cls_by_hand(encoder: BertModel, vocabulary: list[str], texts: list[str], length: int) -> np.ndarray:
     """The last hidden state at [CLS], one text after another."""
     tokenizer = BertWordPieceTokenizer(vocab={word: i for i, word in enumerate(vocabulary)}, lowercase=True)
@@ -118,14 +123,15 @@ def check_cls(run: RunContext, encoder: BertModel, vocabulary: list[str]) -> Non
 def test_cls_is_that_of_the_model_as_clients_start_from_it(tmp_path):
     torch.set_num_threads(1)
     run = context(tmp_path, "method.otdd.features.kind=cls")
-    vocabulary = load_vocabulary(run.settings.model, read(run).whole, None)
+    vocabulary = words_of(load_tokenizer(run.settings.model, read(run).whole, None))
     network = text_features.Network(run.settings.model, len(vocabulary), 5)
     check_cls(run, initial_network(network, 0, None).bert, vocabulary)
 
 
 def test_cls_of_a_folder_has_the_folders_sizes_words_and_weights(tmp_path):
     run = context(tmp_path, "method.otdd.features.kind=cls", f"method.otdd.features.encoder={tmp_path / 'other'}")
-    vocabulary = load_vocabulary(run.settings.model, context(tmp_path).services.texts(run.settings.task, None), None)
+    texts = context(tmp_path).services.texts(run.settings.task, None)
+    vocabulary = words_of(load_tokenizer(run.settings.model, texts, None))
     torch.manual_seed(5)
     sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
     encoder = BertModel(BertConfig(vocab_size=len(vocabulary), **sizes), add_pooling_layer=False)

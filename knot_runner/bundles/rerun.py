@@ -96,7 +96,7 @@ def made_again(job: ComposedJob, progress: Progress, note: Note) -> MadeAgain:
     """Run ``job`` in this process. Raises :class:`UserError`."""
     result = complete_run(run_context(job, progress, note))
     log = job.folder / ROUNDS_FILE
-    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    lines = log.read_bytes().splitlines() if log.exists() else []
     return MadeAgain(result, [json.loads(line) for line in lines])
 
 

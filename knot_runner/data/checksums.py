@@ -159,7 +159,7 @@ def _read_checksums(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     checksums = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").removesuffix("\n").split("\n"), 1):
         digest, _, name = line.strip().partition(" ")
         if len(digest) != 64 or not name:
             raise UserError(f"{path}: line {number}: not '<sha256>  <file>', as sha256sum writes it")

@@ -112,7 +112,7 @@ class Checkpoint:
     def log(self) -> list[dict[str, Any]]:
         """The rows logged so far."""
         path = self.folder / ROUNDS_FILE
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+        return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
     def clear(self) -> None:
         """Deletes the states (the work is finished and its result stored elsewhere); the log stays."""

@@ -54,7 +54,7 @@ def plan_and_time(tell: Tell, folder: Path, jobs: list[ComposedJob], known: set[
     planner = Planner(PlanStore(folder / "plan", behind=Store(Path(first.paths.out) / "artefacts")))
     task, model = planner.parties(jobs[0]), first.model
     if not first.on_images:
-        model = _with_vocabulary(jobs[0], task, folder / "vocab.txt")
+        model = _with_vocabulary(jobs[0], task, folder / "tokenizer.json")
     tell("cost", START_KIND, Cost(0.0, time.monotonic() - began))
     chosen: list[tuple[ComposedJob, list[PlannedStage]]] = []
     for job in jobs:
@@ -70,11 +70,11 @@ def plan_and_time(tell: Tell, folder: Path, jobs: list[ComposedJob], known: set[
 
 def _with_vocabulary(job: ComposedJob, task: PartyTask, file: Path) -> ModelSettings:
     """The job's model with its vocabulary in ``file``, learnt once; the requests' keys do not change."""
-    from knot_runner.pipelines.federations.texts import load_vocabulary
+    from knot_runner.pipelines.federations.texts import load_tokenizer
 
     model, data = job.settings.model, job.settings.paths.data
-    words = load_vocabulary(model, task, Path(data).expanduser() if data else None)
-    file.write_text("\n".join(words), encoding="utf-8")
+    tokenizer = load_tokenizer(model, task, Path(data).expanduser() if data else None)
+    tokenizer.save(str(file))
     return dataclasses.replace(model, vocab=str(file))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import UserError, first_line
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -22,6 +22,16 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ASCII = "".join(chr(code) for code in range(33, 127) if not chr(code).isupper())
 #: Above this share of [UNK] the vocabulary does not fit the texts, and there is little to learn.
 MAX_UNKNOWN = 0.2
+#: Positions of BERT.
+MAX_LENGTH = 512
+#: The files of a folder that describe its tokenizer.
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
 
 
 @dataclass(frozen=True)
@@ -54,17 +64,70 @@ class Encoded:
         return {"ids": self.ids, "offsets": self.offsets, "second": self.second}
 
 
-def read_vocabulary(path: Path) -> list[str]:
-    """The lines of a ``vocab.txt`` (or of the one in folder ``path``). Raises :class:`UserError` naming the file."""
-    file = path / "vocab.txt" if path.is_dir() else path
+def read_tokenizer(place: str | Path, revision: str | None = None) -> Tokenizer:
+    """Return the tokenizer that ``place`` describes; :func:`cut_to` sets the number of tokens.
+
+    Args:
+        place: One of these: a folder or a repository of the hub, whose own tokenizer is read as by
+            ``transformers.AutoTokenizer``; a ``tokenizer.json``; a file with one word piece per line. The last is
+            read as by BERT's uncased tokenizer unless it is a ``vocab.txt`` beside a tokenizer of its own.
+        revision: Commit of the repository.
+
+    Raises:
+        UserError: Nothing there is a BERT tokenizer. The message names the file.
+    """
+    path = Path(place)
+    if path.name == "vocab.txt" and any((path.parent / name).is_file() for name in TOKENIZER_FILES[:2]):
+        path = path.parent
+    if revision is None and not path.exists():  # else its name would be looked up on the hub
+        raise UserError(f"model.vocab: {place}: file or folder not found")
     try:
-        words = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as problem:
-        raise UserError(f"model.vocab: {file}: cannot be read ({problem})") from None
+        if path.is_file():
+            tokenizer = _file_tokenizer(path)
+        elif path.is_dir() and not (path / "tokenizer_config.json").is_file():
+            names = [name for name in ("tokenizer.json", "vocab.txt") if (path / name).is_file()]
+            tokenizer = _file_tokenizer(path / (names or ["vocab.txt"])[0])
+        else:
+            tokenizer = _own_tokenizer(place if revision else path, revision)
+    except UserError:
+        raise
+    except Exception as problem:  # transformers' and tokenizers' errors are of many kinds; all mean the same here
+        raise UserError(f"model.vocab: {place}: cannot be read ({first_line(problem)})") from None
+    _check_words(place, tokenizer.get_vocab())
+    return tokenizer
+
+
+def _check_words(place: str | Path, words: dict[str, int]) -> None:
     missing = [token for token in SPECIAL[:4] if token not in words]
-    if missing or words[0] != "[PAD]":
-        raise UserError(f"model.vocab: {file}: is no BERT vocabulary ({', '.join(missing) or '[PAD] is not first'})")
-    return words
+    if missing or words["[PAD]"] != 0:
+        raise UserError(f"model.vocab: {place}: is no BERT vocabulary ({', '.join(missing) or '[PAD] is not first'})")
+
+
+def _file_tokenizer(file: Path) -> Tokenizer:
+    from tokenizers import Tokenizer
+
+    text = file.read_text(encoding="utf-8")
+    if file.suffix != ".json":
+        words = text.removesuffix("\n").split("\n")  # U+2028 and the like are word pieces, not ends of lines
+        _check_words(file, {word: number for number, word in enumerate(words)})
+        return make_tokenizer(words)
+    tokenizer = Tokenizer.from_str(text)
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def _own_tokenizer(place: str | Path, revision: str | None) -> Tokenizer:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(place, revision=revision)
+    if not tokenizer.is_fast:
+        raise UserError(f"model.vocab: {place}: {type(tokenizer).__name__} has no tokenizer.json. Use another folder")
+    backend = tokenizer.backend_tokenizer
+    backend.no_padding()
+    # a length of 1e30 stands for none; the direction is kept by every length that is set later
+    backend.enable_truncation(min(tokenizer.model_max_length, MAX_LENGTH), direction=tokenizer.truncation_side)
+    return backend
 
 
 def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
@@ -95,13 +158,32 @@ def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
     return [*SPECIAL, *sorted(letters), *longer][:size]
 
 
-def make_tokenizer(vocabulary: list[str], max_length: int) -> Tokenizer:
-    """BERT's uncased tokenizer over ``vocabulary``: [CLS] a [SEP] (b [SEP]), cut to ``max_length`` tokens."""
-    from tokenizers import BertWordPieceTokenizer
+def make_tokenizer(vocabulary: list[str]) -> Tokenizer:
+    """Return BERT's uncased tokenizer over ``vocabulary``: [CLS] a [SEP] (b [SEP])."""
+    from tokenizers import BertWordPieceTokenizer, Tokenizer
 
-    tokenizer = BertWordPieceTokenizer(vocab={word: i for i, word in enumerate(vocabulary)}, lowercase=True)
-    tokenizer.enable_truncation(max_length, strategy="longest_first")
-    return tokenizer
+    words = {word: number for number, word in enumerate(vocabulary)}
+    return Tokenizer.from_str(BertWordPieceTokenizer(vocab=words, lowercase=True).to_str())
+
+
+def cut_to(tokenizer: Tokenizer, max_length: int) -> Tokenizer:
+    """Return ``tokenizer`` with texts cut to ``max_length`` tokens. Raises :class:`UserError` above its own limit."""
+    from tokenizers import Tokenizer
+
+    own = tokenizer.truncation or {"max_length": MAX_LENGTH, "direction": "right"}
+    if max_length > own["max_length"]:
+        raise UserError(
+            f"task.max_length={max_length} is larger than the {own['max_length']} tokens that the "
+            "tokenizer of model.vocab accepts. Lower task.max_length"
+        )
+    cut = Tokenizer.from_str(tokenizer.to_str())
+    cut.enable_truncation(max_length, strategy="longest_first", direction=own["direction"])
+    return cut
+
+
+def vocabulary_size(tokenizer: Tokenizer) -> int:
+    """Return the number of rows of the embedding that ``tokenizer`` needs."""
+    return max(tokenizer.get_vocab().values()) + 1
 
 
 def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = None) -> Encoded:

@@ -26,9 +26,11 @@ from knot_runner.pipelines.parties.evaluation import evaluate
 from knot_runner.pipelines.parties.finished_teachers import FINISHED_STAGE, check_finished_teachers
 from knot_runner.pipelines.parties.setup import make_federation, model_sources, pretrained_notes
 from knot_runner.pipelines.parties.stage_costs import distillation_costs
+from knot_runner.pipelines.parties.trained_model import parties_after, trained_models
 from knot_runner.pipelines.rounds.loop import RoundLoop, State, run_rounds
 from knot_runner.pipelines.rounds.summary import large_terms
 from knot_runner.pipelines.runs.commits import Commits, LogRow
+from knot_runner.pipelines.runs.kept_models import KeptModels, write_models
 from knot_runner.records import BOUND_FILE, MODEL_FILE, write_sealed
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import refused, write_atomic
@@ -65,6 +67,7 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
         measured |= _bound(context, federation, state, executor)
         costs = distillation_costs(context, federation, store)
         _keep_model(store, state["student"], folder)
+        _describe_models(context, task, federation, state)
     biases = {name.removeprefix("bias/"): value for name, value in state.items() if name.startswith("bias/")}
     stages, kept = _stage_seconds(store, state), _kept_epochs(store, state)
     return {
@@ -179,6 +182,30 @@ def _kept_epochs(store: Store, state: dict[str, Any]) -> dict[str, dict[str, Any
     names = dict.fromkeys(value for key, value in state.items() if key == "student" or key.startswith("weights/"))
     infos = [store.get(*name.split("/")).info for name in names if not name.startswith(f"{FINISHED_STAGE}/")]
     return {info["title"]: {"epoch": info["best_epoch"], "select": info.get("kept", "best")} for info in infos}
+
+
+def _describe_models(context: RunContext, task: PartyTask, federation: Federation, state: dict[str, Any]) -> None:
+    """Writes what predicting with the student needs, or with every party's own model where these are the result."""
+    store, kept = context.store, KeptModels()
+    kept.models["student"] = (federation.server.network, [""])
+    own = parties_after(federation, state)
+    if "selected_epoch" not in state:
+        own = trained_models(federation, state)[2]
+    for party, model in own.items():
+        prefix = f"own/{party}/"
+        kept.models[f"party/{party}"] = (model.network, [prefix])
+        tensors = store.get(*model.weights).tensors()
+        kept.own |= {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
+    if context.settings.on_images:
+        tensors = store.get(*federation.server.test).tensors()
+        statistics = {name: tensors[name].tolist() for name in ("mean", "std")}
+        statistics["view"] = context.settings.method.get("view", "none")
+        write_models(context, kept, task.labels.names, **statistics)
+    else:
+        from knot_runner.pipelines.federations.texts import load_tokenizer  # with what models of texts need
+
+        tokenizer = load_tokenizer(context.settings.model, task, context.data_root)
+        write_models(context, kept, task.labels.names, tokenizer)
 
 
 def _keep_model(store: Store, name: str, folder: Path) -> None:

@@ -60,7 +60,7 @@ def test_a_bundle_holds_the_sealed_files_and_its_bytes_repeat(folder, packed, tm
     assert table["code"] == result["code"] and table["libraries"]["torch"] and "Python 3" in table["platform"]
     lines = said_by(["bundle", folder.name, f"paths.out={folder.parents[2]}"], capsys)
     again = folder.parents[2] / "bundles" / f"{folder.name}.tar.gz"
-    assert lines[-1] == str(again) and lines[0].startswith(f"{run['folder']}, seed 0: 6 files, ")
+    assert lines[-1] == str(again) and lines[0].startswith(f"{run['folder']}, seed 0: 7 files, ")
     assert again.read_bytes() == packed.read_bytes()
     everything = tmp_path / "all.tgz"
     said_by(["bundle", folder.parents[2], folder, f"--to={everything}"], capsys)  # a folder above it, and once more
@@ -74,7 +74,7 @@ def test_large_files_are_left_out_and_compared_all_the_same(folder, tmp_path, ca
     assert "left out, as larger than 1.6 KB: model.safetensors, predictions.safetensors" in lines[1]
     assert not any(name.endswith(".safetensors") for name in members_of(to))
     lines = said_by(["verify", to], capsys)
-    assert lines[0].endswith("the same bits") and "3 files by their bytes" in lines[1]
+    assert lines[0].endswith("the same bits") and "4 files by their bytes" in lines[1]
     said_by(["bundle", folder, f"--to={to}", "--weights"], capsys)
     assert any(name.endswith("model.safetensors") for name in members_of(to))
 
@@ -97,7 +97,7 @@ def test_what_cannot_be_bundled(folder, tmp_path, capsys, monkeypatch):
     assert "is no finished run: it has no result.json, or one that is damaged" in said
     monkeypatch.setattr(pack, "MAX_FILES", 3)
     (said,) = said_by(["bundle", folder, f"--to={tmp_path}/x.tar.gz"], capsys, 2)
-    assert "7 files of" in said and "fewer runs a bundle would fit" in said and not (tmp_path / "x.tar.gz").exists()
+    assert "8 files of" in said and "fewer runs a bundle would fit" in said and not (tmp_path / "x.tar.gz").exists()
     monkeypatch.setattr(pack, "MAX_FILE", 100)
     (said,) = said_by(["bundle", folder], capsys, 2)
     assert "a bundle's files have 100 bytes at most" in said

@@ -238,9 +238,7 @@ class Outcome:
 
 def run(method: str, settings: dict[str, Any], out: Path) -> Outcome:
     """Run the composition that `method` and `settings` describe in neutral words, and return what came of it."""
-    words = dict(settings, method=method)
-    overrides = [f"{SETTINGS[word]}={_value(word, value)}" for word, value in words.items() if value is not None]
-    finished = kr.run([*overrides, *MACHINE, f"paths.out={out}"])
+    finished = kr.run(command(method, settings, out))
     numbers = {}
     for name, place in NUMBERS.items():
         numbers |= dict(_leaves(name, _found(finished.result, place.split("."))))
@@ -248,6 +246,13 @@ def run(method: str, settings: dict[str, Any], out: Path) -> Outcome:
     arrays = [array for file in tensors for array in file.values() if np.issubdtype(array.dtype, np.floating)]
     arrays += [np.array(finished.result[name]) for name in ARRAYS_IN_RESULT if name in finished.result]
     return Outcome(numbers, arrays)
+
+
+def command(method: str, settings: dict[str, Any], out: Path) -> list[str]:
+    """Return the arguments of the run that `method` and `settings` describe in neutral words."""
+    words = dict(settings, method=method)
+    overrides = [f"{SETTINGS[word]}={_value(word, value)}" for word, value in words.items() if value is not None]
+    return [*overrides, *MACHINE, f"paths.out={out}"]
 
 
 def arithmetic() -> str:

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import huggingface_hub
 import pytest
 import torch
 import transformers
@@ -10,7 +9,7 @@ import transformers
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.models.bert import TextClassifier
 from knot_runner.models.pretrained import load_pretrained
-from knot_runner.pipelines.federations.texts import load_vocabulary, weights_identity
+from knot_runner.pipelines.federations.texts import load_tokenizer, weights_identity
 from knot_runner.util.errors import UserError
 from tests.models.test_bert import SHAPE, SPEC
 
@@ -60,25 +59,25 @@ def test_weights_that_cannot_be_fetched_are_one_line(monkeypatch):
         load_pretrained(TextClassifier(HUB, 500, 5), HUB, None)
 
 
-def test_vocabulary_from_the_hub(monkeypatch, tmp_path):
+def test_tokenizer_from_the_hub(monkeypatch, tmp_path):
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "food"]
-    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+    theirs = transformers.BertTokenizer(vocab={word: number for number, word in enumerate(words)}, do_lower_case=False)
     asked = []
 
-    def download(repository, name, revision):
-        asked.append((repository, name, revision))
-        return str(tmp_path / "vocab.txt")
+    def read(repository, revision):
+        asked.append((repository, revision))
+        return theirs
 
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
-    assert load_vocabulary(HUB, None, None) == words
-    assert asked == [("someone/tiny", "vocab.txt", "abc123")]
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", read)
+    assert load_tokenizer(HUB, None, None).encode("good Good food").ids == [2, 5, 1, 6, 3]
+    assert asked == [("someone/tiny", "abc123")]
 
     def refuse(*_, **__):
-        raise OSError("offline")
+        raise OSError("offline\nand a second line")
 
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
-    with pytest.raises(UserError, match=r"^model.vocab: someone/tiny cannot be read from the hub: offline$"):
-        load_vocabulary(HUB, None, None)
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", refuse)
+    with pytest.raises(UserError, match=r"^model.vocab: someone/tiny: cannot be read \(offline\)$"):
+        load_tokenizer(HUB, None, None)
 
 
 def test_the_key_of_a_run_knows_its_weights(tmp_path):

@@ -1,5 +1,6 @@
 """Tokens: the same ids as transformers' BERT tokenizer, nothing lost in batches, vocabularies that fit."""
 
+import json
 import subprocess
 import sys
 
@@ -7,9 +8,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import BertTokenizer
+from transformers import AutoTokenizer, BertTokenizer
 
-from knot_runner.models.tokens import Encoded, batches, encode, learn_vocabulary, make_tokenizer, read_vocabulary
+from knot_runner.models.tokens import Encoded, batches, cut_to, encode, learn_vocabulary, make_tokenizer, read_tokenizer
 from knot_runner.util.errors import UserError
 
 TEXTS = ["The food is GOOD, really good!", "Café wasn't bad [SEP] I said so", "utterly unrepeatable"] * 20
@@ -24,14 +25,72 @@ def test_same_ids_as_transformers(vocabulary, tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
     theirs = BertTokenizer(vocab=str(path))
-    ours = encode(make_tokenizer(read_vocabulary(tmp_path), 12), TEXTS[:3])
+    ours = encode(cut_to(read_tokenizer(tmp_path), 12), TEXTS[:3])
     for row, text in enumerate(TEXTS[:3]):
         expected = theirs(text, truncation=True, max_length=12)["input_ids"]
         assert ours.batch(torch.tensor([row]))["ids"][0].tolist() == expected
 
 
+#: The table of texts that the folders below are compared on.
+ALL_TEXTS = [
+    "Das große Haus in Köln, das ÄRGERNIS!", "Haus haus HAUS", "ÉCOLE école e\u0301cole", "我爱北京 天安门", "北京a京b",
+    "so 😀 good 👩‍👩‍👧", "tab\tbell\x07null\x00end\ufffd", "line\u2028between\u2029lines\x85x",
+    "\u200bzero\ufeffwidth\xa0nbsp",
+    "a [SEP] b [MASK] [sep] [CLS]", "", "   ", "don't — ‘quoted’ …", "ﬁne Ⅷ İstanbul", "x" * 300, "Haus " * 40,
+]  # fmt: skip
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] Haus haus HAUS Das das große Köln koln in Is École ecole École éc ##ole"
+LETTERS = "abcdefghijklmnopqrstuvwxyzäöüéßABCDEFÄİ"
+PIECES = [
+    *WORDS.split(" "), "\u2028", *"我爱北京天安门!,.'[]–😀",
+    *LETTERS, *(f"##{letter}" for letter in LETTERS), "##京", "good",
+]  # fmt: skip
+#: What a folder says about its tokenizer -> the files beside its vocabulary.
+FOLDERS = {
+    "cased": {"do_lower_case": False},
+    "uncased": {"do_lower_case": True},
+    "cased without accents": {"do_lower_case": False, "strip_accents": True},
+    "uncased with accents": {"do_lower_case": True, "strip_accents": False},
+    "Chinese words whole": {"do_lower_case": False, "tokenize_chinese_chars": False},
+    "limited length": {"do_lower_case": False, "model_max_length": 20},
+    "cut at the left": {"do_lower_case": False, "truncation_side": "left"},
+    "an extra token": {"do_lower_case": False, "additional_special_tokens": ["nbsp"]},
+    "nothing said": None,
+}
+
+
+@pytest.mark.parametrize("form", ["vocab.txt", "tokenizer.json", "the file vocab.txt"])
+@pytest.mark.parametrize("said", FOLDERS)
+def test_tokenizer_of_a_folder_gives_the_ids_of_transformers(said, form, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
+    if FOLDERS[said] is not None:
+        (tmp_path / "tokenizer_config.json").write_text(
+            json.dumps({"tokenizer_class": "BertTokenizer"} | FOLDERS[said])
+        )
+    if form == "tokenizer.json":
+        AutoTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path)
+        (tmp_path / "vocab.txt").unlink(missing_ok=True)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    ours = cut_to(read_tokenizer(tmp_path / "vocab.txt" if form == "the file vocab.txt" else tmp_path), 16)
+    for text in ALL_TEXTS:
+        assert ours.encode(text).ids == theirs(text, truncation=True, max_length=16)["input_ids"], text
+    pair = theirs("Haus " * 9, "das große Haus", truncation="longest_first", max_length=16)
+    assert ours.encode("Haus " * 9, "das große Haus").ids == pair["input_ids"]
+    assert ours.encode("Haus " * 9, "das große Haus").type_ids == pair["token_type_ids"]
+    if said == "limited length":
+        with pytest.raises(UserError, match=r"task.max_length=21 is larger than the 20 tokens"):
+            cut_to(read_tokenizer(tmp_path), 21)
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_vocabulary_ends_lines_only_at_newlines(end, tmp_path):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b\u2028", "c\x85", "d\x0b", "e\x1c", "f"]
+    (tmp_path / "words.txt").write_text("\n".join(words) + end, encoding="utf-8")
+    assert read_tokenizer(tmp_path / "words.txt").get_vocab() == {word: number for number, word in enumerate(words)}
+
+
 def test_pairs_have_segments(vocabulary):
-    ours = encode(make_tokenizer(vocabulary, 30), ["the food"], ["is good"])
+    ours = encode(cut_to(make_tokenizer(vocabulary), 30), ["the food"], ["is good"])
     batch = ours.batch(torch.tensor([0]))
     types = batch["types"][0].tolist()
     first = types.index(1)
@@ -42,7 +101,7 @@ def test_pairs_have_segments(vocabulary):
 
 def test_a_vocabulary_that_does_not_fit_is_refused(vocabulary):
     with pytest.raises(UserError, match=r"model.vocab: \d+% of the tokens are \[UNK\]"):
-        encode(make_tokenizer(vocabulary, 30), ["漢字 仮名 交じり 文 漢字"] * 3)
+        encode(cut_to(make_tokenizer(vocabulary), 30), ["漢字 仮名 交じり 文 漢字"] * 3)
 
 
 @pytest.mark.thorough
@@ -53,12 +112,24 @@ def test_learning_is_repeatable_in_another_process(vocabulary):
     assert vocabulary[0] == "[PAD]" and "food" in vocabulary and len(vocabulary) <= 320
 
 
-def test_no_vocabulary_file(tmp_path):
-    with pytest.raises(UserError, match=r"model.vocab: .*vocab.txt: cannot be read"):
-        read_vocabulary(tmp_path)
-    (tmp_path / "vocab.txt").write_text("the\nfood\n")
-    with pytest.raises(UserError, match="is no BERT vocabulary"):
-        read_vocabulary(tmp_path)
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, r"model.vocab: .*cannot be read \(.*vocab.txt"),
+        ({"vocab.txt": "the\nfood\n"}, "is no BERT vocabulary"),
+        ({"vocab.txt": "[UNK]\n[CLS]\n[SEP]\n[PAD]\n"}, r"\[PAD\] is not first"),
+        ({"tokenizer.json": "{}"}, "model.vocab: .*cannot be read"),
+        ({"tokenizer.json": "{}", "tokenizer_config.json": "{"}, "model.vocab: .*cannot be read"),
+    ],
+)
+def test_folder_without_a_tokenizer_is_refused_in_one_line(files, message, tmp_path):
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=message) as refused:
+        read_tokenizer(tmp_path)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(UserError, match="model.vocab: bert-base-uncased: file or folder not found"):
+        read_tokenizer("bert-base-uncased")  # it would be one of the hub
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=300), st.integers(1, 17), st.booleans())
@@ -87,10 +158,10 @@ def test_a_padded_batch_by_hand():
 
 
 def test_of_two_sentences_the_longer_is_cut_first(vocabulary):
-    ours = encode(make_tokenizer(vocabulary, 9), ["the food is good really good"], ["the food good"])
+    ours = encode(cut_to(make_tokenizer(vocabulary), 9), ["the food is good really good"], ["the food good"])
     types = ours.batch(torch.tensor([0]))["types"][0].tolist()
     assert types == [0] * 5 + [1] * 4  # [CLS], three words and [SEP]; all three words and [SEP]
-    alone = encode(make_tokenizer(vocabulary, 5), ["the food is good really good"])
+    alone = encode(cut_to(make_tokenizer(vocabulary), 5), ["the food is good really good"])
     assert alone.lengths.tolist() == [5] and alone.second.tolist() == [5]
 
 

@@ -35,7 +35,8 @@ class ModelSettings:
     head: Literal["published", "plain"]
     #: scratch = random start; hub = ``hub_id`` at ``revision``; else a folder (from ``paths.data`` unless absolute)
     weights: str
-    #: train = a WordPiece vocabulary learnt on the task's train texts; hub; else a vocab.txt or its folder
+    #: train = a WordPiece vocabulary learnt on the task's train texts; hub; else a folder, whose own tokenizer is used,
+    #: a tokenizer.json, or a file of word pieces
     vocab: str
     #: word pieces of ``vocab=train``
     vocab_size: Annotated[Width, ABOVE_ZERO]

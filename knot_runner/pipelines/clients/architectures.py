@@ -3,6 +3,7 @@ models and predictions that a run writes beside its metrics."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from knot_runner.pipelines.clients.setup import Setup
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.loop import TrainingResult
+from knot_runner.pipelines.runs.kept_models import KeptModels, joined_parts, write_models
+from knot_runner.records import MODEL_FILE
 from knot_runner.util.files import write_atomic
 
 
@@ -52,7 +55,47 @@ def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
     probabilities = torch.softmax(found.logits.double(), 1).float()
     arrays = {"test.probabilities": probabilities, "test.labels": found.labels}
     write_atomic(context.folder / "predictions.safetensors", tensor_parts(arrays))
-    write_atomic(context.folder / "model.safetensors", tensor_parts(_named(setup.federation, outcome.state)))
+    named = _named(setup.federation, outcome.state)
+    write_atomic(context.folder / MODEL_FILE, tensor_parts(named))
+    kept = _kept_models(context, setup, outcome, named)
+    if context.settings.on_images:
+        write_models(context, kept, setup.task.classes, mean=setup.task.mean, std=setup.task.std)
+    else:
+        from knot_runner.pipelines.federations.texts import load_tokenizer  # with what models of texts need
+
+        tokenizer = load_tokenizer(context.settings.model, setup.task.whole, context.data_root)
+        write_models(context, kept, setup.task.classes, tokenizer)
+
+
+def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, named: dict[str, Tensor]) -> KeptModels:
+    """Returns the global model, or that of each cluster, and clients' own ones where they predict with these.
+
+    Models of a personalisation are measured and not kept.
+    """
+    federation, kept = setup.federation, KeptModels()
+    bases = [key.removesuffix("weights") for key in outcome.state if re.fullmatch(r"(cluster/\d+/)?weights", key)]
+    for base in bases:
+        kept.models[base.removesuffix("/") or "global"] = (setup.networks[0], [base])
+    if context.hp.personalisation is not None or scores.one_model(outcome.method, context.hp):
+        return kept
+    groups = outcome.facts["clusters"]["labels"] if "clusters" in outcome.facts else None
+    for place, client in enumerate(federation.numbers):
+        base = "" if groups is None else f"cluster/{groups[place]}/"
+        own = f"own/{client}/"
+        parts = [base, *(f"{base}{part}/{client}" for part in ("head", "buffers") if f"{base}{part}/{client}" in named)]
+        trained = f"{base}client/{client}/"
+        if any(name.startswith(trained) for name in named):
+            parts.append(trained)
+        layout = federation.layout_of(client)
+        model = outcome.method.deployed(context.hp, outcome.state, federation, client)
+        wanted = flat.views(model.weights, layout.parameters) | flat.views(model.buffers, layout.buffers)
+        found = joined_parts(named, parts, layout)
+        others = {name: value for name, value in wanted.items() if name not in found or not found[name].equal(value)}
+        if others:
+            parts.append(own)
+            kept.own |= {f"{own}{name}": tensor for name, tensor in others.items()}
+        kept.models[f"client/{client}"] = (setup.networks[federation.network_number(client)], parts)
+    return kept
 
 
 def _named(federation: Federation, state: FederatedState) -> dict[str, Tensor]:

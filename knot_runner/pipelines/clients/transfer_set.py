@@ -20,13 +20,13 @@ from knot_runner.methods.party import label_points
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.models.bert import party_model
 from knot_runner.models.network import Network
-from knot_runner.models.tokens import Encoded
+from knot_runner.models.tokens import Encoded, vocabulary_size
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.features.texts import feature_files, feature_notes
 from knot_runner.pipelines.federations.images import random_images
 from knot_runner.pipelines.federations.texts import (
     encoded_pool,
-    load_vocabulary,
+    load_tokenizer,
     model_files,
     random_pool,
     weights_notes,
@@ -113,28 +113,28 @@ def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextDa
     """Returns the labelled texts of a task in one pool, its network, and the encoded training and test texts."""
     settings, root = context.settings, context.data_root
     task = context.services.texts(settings.task, root)
-    vocabulary = load_vocabulary(settings.model, task, root)
+    tokenizer = load_tokenizer(settings.model, task, root)
     pool = pool_texts(task, getattr(settings.partition, "by", "user"))
     clustering = context.hp.clustering
     compared_by = None if clustering is None or clustering.graph == "none" else clustering.otdd.features
     notes = [*pool.notes, *weights_notes(settings.model, task, root), *feature_notes(compared_by, pool)]
     files = [*pool.files, *model_files(settings.model, root), *feature_files(context, compared_by)]
     pool = dataclasses.replace(pool, notes=notes, files=files)
-    data = [encoded_pool(part.examples, vocabulary, settings, context.store) for part in (pool.train, pool.test)]
+    data = [encoded_pool(part.examples, tokenizer, settings, context.store) for part in (pool.train, pool.test)]
     notes += _cut_note(data[0], settings.task.max_length)
-    return pool, Network(party_model(settings.model, ""), len(vocabulary), len(pool.classes)), *data
+    return pool, Network(party_model(settings.model, ""), vocabulary_size(tokenizer), len(pool.classes)), *data
 
 
 def server_texts(context: RunContext, pool: TextPool, biased: bool) -> tuple[TextData | None, TextData | None]:
     """Returns the task's own transfer set, if it has one, and random texts for probability biases, if ``biased``; both
     unlabelled."""
     settings = context.settings
-    vocabulary = load_vocabulary(settings.model, pool.whole, context.data_root)
+    tokenizer = load_tokenizer(settings.model, pool.whole, context.data_root)
     own = next((data for data in pool.whole.datasets.values() if data.role == "transfer"), None)
     transfer = None
     if own is not None:
-        transfer = encoded_pool(own.splits["train"].unlabelled(), vocabulary, settings, context.store)
-    random = random_pool(vocabulary, settings, context.hp.distil.bias, context.store) if biased else None
+        transfer = encoded_pool(own.splits["train"].unlabelled(), tokenizer, settings, context.store)
+    random = random_pool(tokenizer, settings, context.hp.distil.bias, context.store) if biased else None
     return transfer, random
 
 

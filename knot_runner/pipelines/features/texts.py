@@ -22,9 +22,9 @@ from knot_runner.engine.seeds import keyed
 from knot_runner.models.bert import party_model
 from knot_runner.models.network import Network
 from knot_runner.models.pretrained import local_path
-from knot_runner.models.tokens import batches, encode, make_tokenizer
+from knot_runner.models.tokens import batches, cut_to, encode, vocabulary_size
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.federations.texts import load_vocabulary, model_files
+from knot_runner.pipelines.federations.texts import load_tokenizer, model_files
 from knot_runner.pipelines.runs.first_model import initial_network
 from knot_runner.provenance import Opened
 from knot_runner.util.errors import UserError
@@ -163,10 +163,10 @@ def _cls(context: RunContext, spec: TextFeatures, pool: TextPool) -> Features:
     settings, root = context.settings, context.data_root
     with _named(spec):
         own = _encoder(spec, settings.model, root)
-        vocabulary = load_vocabulary(own, pool.whole, root)
-        network = Network(party_model(own, ""), len(vocabulary), len(pool.classes))
+        tokenizer = load_tokenizer(own, pool.whole, root)
+        network = Network(party_model(own, ""), vocabulary_size(tokenizer), len(pool.classes))
         encoder = initial_network(network, settings.seed, root).bert.eval()
-    tokenizer = make_tokenizer(vocabulary, settings.task.max_length)
+    tokenizer = cut_to(tokenizer, settings.task.max_length)
 
     def features(texts: Examples) -> np.ndarray:
         encoded = encode(tokenizer, texts.texts, texts.pairs)

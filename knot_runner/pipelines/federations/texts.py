@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,11 +21,23 @@ from knot_runner.methods.federation import Federation
 from knot_runner.models.bert import TextClassifier, party_model
 from knot_runner.models.network import Network
 from knot_runner.models.pretrained import check_fits, describe_weights, local_path, read_encoder, weight_files
-from knot_runner.models.tokens import Encoded, encode, learn_vocabulary, make_tokenizer, read_vocabulary
+from knot_runner.models.tokens import (
+    TOKENIZER_FILES,
+    Encoded,
+    cut_to,
+    encode,
+    learn_vocabulary,
+    make_tokenizer,
+    read_tokenizer,
+    vocabulary_size,
+)
 from knot_runner.pipelines.federations.parties import party_federation, stages_of, used_examples
 from knot_runner.provenance import Opened
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import sha256
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 #: Below this many texts nothing can be learnt, and the run would fail later with a less clear message.
 MIN_ROWS = 2
@@ -37,9 +50,7 @@ def text_federation(
 
     ``bias``: also make the random texts for probability biases. Raises :class:`UserError`.
     """
-    vocabulary = load_vocabulary(settings.model, task, data_root)
-    tokenizer = make_tokenizer(vocabulary, settings.task.max_length)
-    words = digest(vocabulary)
+    tokenizer = load_tokenizer(settings.model, task, data_root)
     # test texts, random texts and probes always have task.max_length
     lengths = {role: stage.max_length or settings.task.max_length for role, stage in stages_of(settings).items()}
     tokens = {}
@@ -49,27 +60,20 @@ def text_federation(
             if len(examples.texts) < MIN_ROWS and split != "test":
                 raise UserError(f"task.datasets.{dataset.name}: {split} has {len(examples.texts)} usable texts")
             length = settings.task.max_length if split == "test" else lengths[dataset.role]
-            cutter = make_tokenizer(vocabulary, length)
-            tokens[dataset.name, split] = _encoded(examples, cutter, words, length, store)
-    networks = _networks(settings.model, task, len(vocabulary))
-    random = _random_texts(settings, bias, vocabulary, tokenizer, words, store) if bias else None
+            tokens[dataset.name, split] = _encoded(examples, tokenizer, length, store)
+    networks = _networks(settings.model, task, vocabulary_size(tokenizer))
+    random = _random_texts(settings, bias, tokenizer, store) if bias else None
     weights, notes = weights_identity(settings.model, data_root), _check_weights(networks.values(), data_root)
     return party_federation(settings, task, tokens, networks, notes, weights=weights, random=random)
 
 
-def load_vocabulary(model: ModelSettings, task: PartyTask, data_root: Path | None) -> list[str]:
-    """Returns the vocabulary named by ``model.vocab``: learnt on all train texts, the hub's, or a local file."""
+def load_tokenizer(model: ModelSettings, task: PartyTask, data_root: Path | None) -> Tokenizer:
+    """Return the tokenizer named by ``model.vocab``: learned on all training texts, the hub's, or a local one."""
     if model.vocab == "train":
-        return learn_vocabulary(_train_texts(task), model.vocab_size)
+        return make_tokenizer(learn_vocabulary(_train_texts(task), model.vocab_size))
     if model.vocab == "hub":
-        from huggingface_hub import hf_hub_download
-
-        try:
-            return read_vocabulary(Path(hf_hub_download(model.hub_id, "vocab.txt", revision=model.revision)))
-        except (OSError, ValueError) as problem:
-            reason = str(problem).strip().splitlines()[0]
-            raise UserError(f"model.vocab: {model.hub_id} cannot be read from the hub: {reason}") from None
-    return read_vocabulary(local_path(model.vocab, data_root))
+        return read_tokenizer(model.hub_id, model.revision)
+    return read_tokenizer(local_path(model.vocab, data_root))
 
 
 def _train_texts(task: PartyTask) -> list[str]:
@@ -93,7 +97,8 @@ def weights_notes(model: ModelSettings, task: PartyTask, data_root: Path | None)
     """Returns the notes that :func:`text_federation` would make on pre-trained weights. Raises :class:`UserError`."""
     if model.weights == "scratch":
         return []
-    return _check_weights(_networks(model, task, len(load_vocabulary(model, task, data_root))).values(), data_root)
+    size = vocabulary_size(load_tokenizer(model, task, data_root))
+    return _check_weights(_networks(model, task, size).values(), data_root)
 
 
 def _networks(model: ModelSettings, task: PartyTask, vocabulary: int) -> dict[str, Network]:
@@ -122,7 +127,9 @@ def model_files(model: ModelSettings, data_root: Path | None) -> list[Opened]:
     paths: list[Path] = []
     if model.vocab not in ("train", "hub"):
         place = local_path(model.vocab, data_root)
-        paths.append(place / "vocab.txt" if place.is_dir() else place)
+        folder = place if place.is_dir() else place.parent
+        used = place.is_dir() or place.name == "vocab.txt"
+        paths += [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()] if used else [place]
     if model.weights not in ("scratch", "hub"):
         place = local_path(model.weights, data_root)
         paths += [place / "config.json", *weight_files(place)]
@@ -132,7 +139,7 @@ def model_files(model: ModelSettings, data_root: Path | None) -> list[Opened]:
     return folder.files
 
 
-def save_texts(examples: Examples, tokenizer: object, key: str, store: Store) -> Ref:
+def save_texts(examples: Examples, tokenizer: Tokenizer, key: str, store: Store) -> Ref:
     """Encodes ``examples`` into the store under ``key``, unless they are there."""
     with store.lock("tokens", key):
         if store.find("tokens", key) is None:
@@ -142,16 +149,14 @@ def save_texts(examples: Examples, tokenizer: object, key: str, store: Store) ->
     return ("tokens", key)
 
 
-def encoded_pool(examples: Examples, vocabulary: list[str], settings: Settings, store: Store) -> TextData:
-    """Returns the encoded texts of all clients; cached in the store."""
-    tokenizer = make_tokenizer(vocabulary, settings.task.max_length)
-    return _stored(_encoded(examples, tokenizer, digest(vocabulary), settings.task.max_length, store), store)
+def encoded_pool(examples: Examples, tokenizer: Tokenizer, settings: Settings, store: Store) -> TextData:
+    """Return the encoded texts of all clients; cached in the store."""
+    return _stored(_encoded(examples, tokenizer, settings.task.max_length, store), store)
 
 
-def random_pool(vocabulary: list[str], settings: Settings, bias: BiasSettings, store: Store) -> TextData:
-    """Returns encoded, unlabelled random texts; cached in the store."""
-    tokenizer = make_tokenizer(vocabulary, settings.task.max_length)
-    return _stored(_random_texts(settings, bias, vocabulary, tokenizer, digest(vocabulary), store), store)
+def random_pool(tokenizer: Tokenizer, settings: Settings, bias: BiasSettings, store: Store) -> TextData:
+    """Return encoded, unlabeled random texts; cached in the store."""
+    return _stored(_random_texts(settings, bias, tokenizer, store), store)
 
 
 def _stored(ref: Ref, store: Store) -> TextData:
@@ -159,23 +164,22 @@ def _stored(ref: Ref, store: Store) -> TextData:
     return TextData(Encoded(tensors["ids"], tensors["offsets"], tensors["second"]), tensors["labels"])
 
 
-def _encoded(examples: Examples, tokenizer: object, words: str, max_length: int, store: Store) -> Ref:
+def _encoded(examples: Examples, tokenizer: Tokenizer, max_length: int, store: Store) -> Ref:
+    words = digest(tokenizer.to_str())
     key = digest({"format": REQUEST_FORMAT, "texts": examples.digest, "words": words, "max_length": max_length})
-    return save_texts(examples, tokenizer, key, store)
+    return save_texts(examples, cut_to(tokenizer, max_length), key, store)
 
 
-def _random_texts(
-    settings: Settings, bias: BiasSettings, vocabulary: list[str], tokenizer: object, words: str, store: Store
-) -> Ref:
+def _random_texts(settings: Settings, bias: BiasSettings, tokenizer: Tokenizer, store: Store) -> Ref:
     """Stores ``bias.texts`` texts of ``bias.tokens`` word pieces drawn uniformly, with replacement, from the whole
     vocabulary, special and ## pieces included, joined by blanks (knot.md 1.4, App. D.1)."""
-    max_length = settings.task.max_length
+    max_length, words = settings.task.max_length, digest(tokenizer.to_str())
     drawn = {"random": [bias.texts, bias.tokens], "words": words, "max_length": max_length, "seed": settings.seed}
     key = digest({"format": REQUEST_FORMAT, **drawn})
     if store.find("tokens", key) is not None:
         return ("tokens", key)
     draw = np.random.default_rng(keyed(settings.seed, "random texts"))
-    drawn = draw.integers(len(vocabulary), size=(bias.texts, bias.tokens))
-    texts = [" ".join(vocabulary[i] for i in row) for row in drawn]
+    drawn = draw.integers(vocabulary_size(tokenizer), size=(bias.texts, bias.tokens))
+    texts = [" ".join(tokenizer.id_to_token(i) or "" for i in row) for row in drawn.tolist()]
     examples = Examples(texts, None, np.full(len(texts), -1, dtype=np.int64))
-    return save_texts(examples, tokenizer, key, store)
+    return save_texts(examples, cut_to(tokenizer, max_length), key, store)

@@ -20,9 +20,9 @@ from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Store
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.federation import Federation
-from knot_runner.models.tokens import Encoded, make_tokenizer
+from knot_runner.models.tokens import Encoded, cut_to
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.federations.texts import load_vocabulary, save_texts
+from knot_runner.pipelines.federations.texts import load_tokenizer, save_texts
 from knot_runner.pipelines.parties.trained_model import TrainedModel, parties_after, probabilities_of, trained_models
 from knot_runner.util.files import write_atomic, write_json
 
@@ -156,8 +156,8 @@ def write_probe(
     if not rows:
         return
     texts = [template.replace("{}", word) for _, template, words in rows for word in words]
-    tokenizer = make_tokenizer(load_vocabulary(settings.model, task, context.data_root), settings.task.max_length)
-    key = digest({"probe": texts, "words": digest(tokenizer.get_vocab()), "max_length": settings.task.max_length})
+    tokenizer = cut_to(load_tokenizer(settings.model, task, context.data_root), settings.task.max_length)
+    key = digest({"probe": texts, "words": digest(tokenizer.to_str()), "max_length": settings.task.max_length})
     examples = Examples(texts, None, np.full(len(texts), -1, dtype=np.int64))
     tokens = save_texts(examples, tokenizer, key, executor.place.store)
     student, before, teachers = trained_models(federation, state)

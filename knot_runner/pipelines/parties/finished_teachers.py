@@ -25,7 +25,7 @@ from knot_runner.models.network import Network, build_network
 from knot_runner.pipelines.clients.setup import deal_clients
 from knot_runner.pipelines.clients.transfer_set import with_other_set
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.federations.texts import load_vocabulary
+from knot_runner.pipelines.federations.texts import load_tokenizer
 from knot_runner.pipelines.runs.kept_images import read_images
 from knot_runner.records import MODEL_FILE, read_record, read_result, recorded_config
 from knot_runner.util.errors import UserError
@@ -130,8 +130,8 @@ def _check_inputs(key: str, teacher: RunTeacher, own: RunContext, context: RunCo
                     f"has {getattr(ours, name)}"
                 )
         return
-    theirs = load_vocabulary(own.settings.model, own.services.parties(own), own.data_root)
-    if theirs != load_vocabulary(context.settings.model, task, context.data_root):
+    theirs = load_tokenizer(own.settings.model, own.services.parties(own), own.data_root)
+    if theirs.to_str() != load_tokenizer(context.settings.model, task, context.data_root).to_str():
         raise UserError(
             f"{key}: run {teacher.run} has another vocabulary than the student; model.vocab=FILE, or the same texts "
             "and model.vocab_size, make it one"

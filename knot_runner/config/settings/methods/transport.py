@@ -97,7 +97,7 @@ class TextFeatures:
     #: of tfidf: most frequent words that are counted; null = all
     words: Items | None
     #: of cls: model = the run's own as clients start from it; hub = model.hub_id; else a folder with config.json,
-    #: model.safetensors and vocab.txt
+    #: model.safetensors and its tokenizer
     encoder: str
 
 

@@ -1,0 +1,118 @@
+"""A run's folder suffices for prediction: a fresh process, which has no data, reproduces the kept predictions."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import knot_runner as kr
+from knot_runner.config.settings.families import family_of
+from knot_runner.pipelines.clients.setup import make_setup
+from knot_runner.pipelines.context import run_context
+from knot_runner.pipelines.runs.kept_models import load_model
+from knot_runner.util.errors import UserError
+from tests.golden import adapter
+from tests.golden.record import FILE, described
+from tests.tiny import TINY_TEXTS, replaced
+
+CONTENT = json.loads(FILE.read_text())
+#: Families whose runs keep no networks, by design: they measure distances, temperatures or coresets.
+WITHOUT_MODELS = {"probe", "distance", "matrix", "coreset", "knn"}
+#: Kept predictions are float32, and engines sum in orders of their own.
+TOLERANCE = 1e-5
+CHILD = """
+import json, pathlib, sys
+import numpy as np
+from knot_runner.pipelines.runs.kept_models import load_model
+for folder in sys.argv[1:]:
+    for at, work in enumerate(json.loads((pathlib.Path(folder) / "inputs.json").read_text())):
+        inputs = np.load(f"{folder}/{work['pixels']}") if "pixels" in work else work["texts"]
+        found = load_model(pathlib.Path(work["run"]), work["model"]).probabilities(inputs, work.get("pairs"))
+        np.save(f"{folder}/found-{at}.npy", found)
+"""
+
+
+def works_of(job, run):
+    """Return the kept predictions of ``run``: place, model and raw examples, from the data."""
+    context = run_context(job, lambda *_: None, lambda _: None)
+    models = json.loads((run / "model.json").read_text())["models"]
+    if family_of(context.hp).training == "stages":
+        tests = {name: data.splits["test"] for name, data in context.services.parties(context).datasets.items()
+                 if "test" in data.splits}  # fmt: skip
+        kept = {name.removesuffix(".probabilities") for name in load_file(run / "predictions.safetensors")}
+        return [(name, f"party/{name}" if f"party/{name}" in models else "student", tests[name])
+                for name in tests if name in kept]  # fmt: skip
+    setup = make_setup(context)
+    test = setup.task.test if context.settings.on_images else setup.task.test.examples
+    seen = setup.federation.numbers
+    if not any(name.startswith("client/") for name in models):
+        rows = [setup.federation.clients[client].test.numpy() for client in seen]
+        every = np.concatenate(rows) if setup.federation.unseen else np.arange(len(test))
+        return [("test", "global", test.take(every))]
+    return [("test", f"client/{client}", test.take(setup.federation.clients[client].test.numpy())) for client in seen]
+
+
+def write_inputs(works, run, folder):
+    lines = []
+    for at, (_, model, examples) in enumerate(works):
+        line = {"run": str(run), "model": model}
+        if hasattr(examples, "pixels"):
+            line["pixels"] = f"pixels-{at}.npy"
+            np.save(folder / line["pixels"], examples.pixels)
+        else:
+            line |= {"texts": examples.texts, "pairs": examples.pairs}
+        lines.append(line)
+    (folder / "inputs.json").write_text(json.dumps(lines))
+
+
+@pytest.mark.thorough
+def test_models_of_every_family_predict_from_their_folder_alone(tmp_path):
+    expected = {}
+    for number, name in enumerate(CONTENT["entries"]):
+        entry, folder = described(CONTENT, name), tmp_path / str(number)
+        (job,) = kr.compose(adapter.command(entry["method"], entry["settings"], folder / "out"))
+        run = kr.run(job).folder
+        if family_of(job.method).name in WITHOUT_MODELS:
+            assert not (run / "model.json").exists(), name
+            continue
+        works = works_of(job, run)
+        assert works, name
+        alone = folder / "alone" / run.name
+        alone.parent.mkdir()
+        run.rename(alone)
+        shutil.rmtree(folder / "out")  # artefacts, such as those of stages
+        write_inputs(works, alone, folder)
+        expected[folder] = (name, works, load_file(alone / "predictions.safetensors"), job)
+
+    environment = {key: value for key, value in os.environ.items() if key != "KNOT_DATA"}
+    subprocess.run([sys.executable, "-c", CHILD, *map(str, expected)], check=True, env=environment)
+
+    for folder, (name, works, kept, job) in expected.items():
+        found: dict[str, list[np.ndarray]] = {}
+        for at, (place, _, _) in enumerate(works):
+            found.setdefault(place, []).append(np.load(folder / f"found-{at}.npy"))
+        for place, parts in found.items():
+            probabilities = np.concatenate(parts)
+            assert np.isfinite(probabilities).all() and np.allclose(probabilities.sum(1), 1, atol=1e-5), name
+            if getattr(job.method, "personalisation", None) is None:  # those models are measured and not kept
+                np.testing.assert_allclose(probabilities, kept[f"{place}.probabilities"], atol=TOLERANCE, err_msg=name)
+
+
+@pytest.mark.parametrize("file", ["model.json", "tokenizer.json", "model.safetensors"])
+def test_damaged_or_missing_model_file_is_named(file, tmp_path):
+    words = [*replaced(TINY_TEXTS, "training.rounds=1"), "method=fedavg", f"paths.out={tmp_path}"]
+    run = kr.run(words).folder
+    assert load_model(run).probabilities(["so happy today", ["so sad", "what a day"]]).shape[0] == 2
+    with pytest.raises(UserError, match="has no model 'client/9'"):
+        load_model(run, "client/9")
+    (run / file).write_bytes((run / file).read_bytes() + b" ")
+    with pytest.raises(UserError, match=f"{file}: does not match its digest"):
+        load_model(run)
+    (run / file).unlink()
+    with pytest.raises(UserError, match=f"{file}: is not there"):
+        load_model(run)
