@@ -14,7 +14,6 @@ from knot_runner.config.settings import FederatedTraining
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
 from knot_runner.methods.contract import Method, RoundWork
 from knot_runner.methods.federated.server_distillation import SERVER
-from knot_runner.methods.federated.user_privacy import check_sums
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds.loop import RoundLoop
@@ -58,6 +57,8 @@ def client_rounds(
 
     def observe(round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
         if private is not None and trained and round < training.rounds:  # a last round of heads alone sends nothing
+            from knot_runner.methods.federated.user_privacy import check_sums  # which other runs do not need
+
             check_sums(private, context.hp.algorithm)
         row = measure(round, state, RoundWork(requests, **after), trained, training.measures(round))
         after.clear()  # requests hold models
