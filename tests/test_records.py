@@ -133,7 +133,7 @@ def test_finished_run_with_damaged_files_is_not_done(tmp_path, capsys):
     assert main(run) == 0
     (folder,) = tmp_path.glob("femnist/*/*")
     names = {path.name for path in folder.iterdir()} - {"result.json"}
-    assert names == {"clients.safetensors", "config.yaml", "model.safetensors", "partition.json",
+    assert names == {"clients.safetensors", "config.yaml", "model.json", "model.safetensors", "partition.json",
                      "predictions.safetensors", "rounds.jsonl"}  # fmt: skip
     commands = {"run": run, "sweep": ["-m", *run], "check": ["check", *run, "--no-estimate"]}
     for name, (how, damage) in itertools.product(sorted(names), DAMAGES.items()):

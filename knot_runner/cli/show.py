@@ -9,6 +9,7 @@ from pathlib import Path
 from knot_runner import provenance
 from knot_runner.composing.job import ComposedJob
 from knot_runner.config.plugins import load_plugins
+from knot_runner.config.settings.run_id import resolved
 from knot_runner.report.check import check_report
 from knot_runner.report.figures import registry as figures
 from knot_runner.report.figures.output import current_output
@@ -134,7 +135,7 @@ def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:
             job.settings.method["name"],
             job.settings.seed,
             job.label,
-            job.config,
+            resolved(job.config),
             data,
         )
         for job in jobs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -159,7 +160,7 @@ def _read_checksums(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     checksums = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").removesuffix("\n").split("\n"), 1):
+    for number, line in enumerate(io.StringIO(path.read_text(encoding="utf-8", errors="replace")), 1):
         digest, _, name = line.strip().partition(" ")
         if len(digest) != 64 or not name:
             raise UserError(f"{path}: line {number}: not '<sha256>  <file>', as sha256sum writes it")

@@ -246,10 +246,13 @@ def _describe(context: RunContext, setup: Setup, engine: Engine) -> dict[str, An
     layouts = [architecture.layout for architecture in setup.federation.architectures]
     transfer = getattr(setup.task, "transfer", None)
     other = {} if transfer is None else {"transfer": len(transfer)}
+    valid = sum(len(rows) for rows in setup.federation.rows("valid"))
+    if valid:
+        other["valid"] = valid
     return {
         **context.describe(setup.task.digest, setup.task.source, engine.device, setup.task.files),
         "kind": "federated",
-        "datasets": {"train": len(setup.task.train) - setup.held_out, "test": len(setup.task.test), **other},
+        "datasets": {"train": len(setup.task.train) - setup.held_out - valid, "test": len(setup.task.test), **other},
         "label_counts": setup.counts.record(),
         "labels": {"names": setup.task.classes, "coordinates": setup.task.coordinates},
         "clients": len(setup.federation),

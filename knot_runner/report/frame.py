@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from knot_runner import provenance
-from knot_runner.config.settings.run_id import HARDWARE_IN_RUN_ID, NOT_IN_RUN_ID, USED, kind_of, run_id
+from knot_runner.config.settings.run_id import HARDWARE_IN_RUN_ID, NOT_IN_RUN_ID, USED, kind_of, resolved, run_id
 from knot_runner.report.compare.settings import flatten_settings, parse_filter, select_runs, typed_column, varying
 from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, with_files
@@ -180,7 +180,15 @@ def _job(folder: Path, data: provenance.CurrentData) -> Job:
         raise ValueError("config.yaml is not that of a run: it needs task.name, method.name and seed")
     if (task, method) != (folder.parent.parent.name, folder.parent.name):
         raise ValueError("config.yaml is of another task or method")
-    return Job(folder.name, folder, task, method, seed, "", config, data)
+    return Job(folder.name, folder, task, method, seed, "", _resolved(config), data)
+
+
+def _resolved(config: dict[str, Any]) -> dict[str, Any]:
+    """The config of a run folder with its shares in use; as it is if another version's."""
+    try:
+        return resolved(config)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return config
 
 
 def _state(run: Run) -> str:

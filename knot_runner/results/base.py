@@ -65,11 +65,13 @@ class RunResult:
 
 @dataclass
 class TrainTest:
-    """Total numbers of images; ``transfer``: of another data set that a server distils on."""
+    """Total numbers of images: ``train``, which clients train on, and ``valid``, which they hold out from these;
+    ``transfer``: of another data set that a server distils on."""
 
     train: Count
     test: Count
     transfer: Count | None = None
+    valid: Count | None = None
 
 
 @dataclass

@@ -20,7 +20,7 @@ COLDER = Claim("colder is better", "here", "accuracy", "higher", {"method.temper
 
 
 def run_of(name, status="done", **result):
-    return SimpleNamespace(job=SimpleNamespace(run_id=name), status=status, result=result, problem="")
+    return SimpleNamespace(job=SimpleNamespace(run_id=name, config={}), status=status, result=result, problem="")
 
 
 def effect(cell, seed, *parts):

@@ -13,9 +13,12 @@ from rich.console import Console
 from rich.table import Table
 
 from knot_runner import provenance
+from knot_runner.config.settings.partition import TRAINING_SHARES, unlike_shares
+from knot_runner.config.settings.run_id import resolved
 from knot_runner.config.strict import by_key
 from knot_runner.report.render.terminal import TerminalColumn, listing, output, print_line
 from knot_runner.report.render.text import plain, short_line
+from knot_runner.report.run_rows import lookup
 from knot_runner.sweeps.state import JobState, state_of
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.messages import counted
@@ -70,6 +73,7 @@ def check_command(arguments: list[str]) -> int:
 
             check_shown(command.jobs)
     data = provenance.CurrentData(jobs[0].settings.paths.data)
+    unlike = [line for command in commands for line in _unlike(command.jobs)]
     states = [state_of(job, data) for job in jobs]
     console = output()
     shown = jobs if len(jobs) <= MAX_JOBS_LISTED or options.all else []
@@ -82,7 +86,26 @@ def check_command(arguments: list[str]) -> int:
     left = {job.run_id: job for job, state in zip(jobs, states, strict=True) if state.standing not in DONE}
     done = [job for job, state in zip(jobs, states, strict=True) if state.standing == "done"]
     code = _looked_ahead(console, list(left.values()), done, options) if left else 0
-    return 2 if refused else code
+    for line in unlike:
+        print_line(console, line)
+    return 2 if refused or unlike else code
+
+
+def _unlike(jobs: list[ComposedJob]) -> list[str]:
+    """A line for every task whose jobs hold out different shares that nobody typed; [] if the preset says why."""
+    from knot_runner.report.claims.spec import unlike_reason
+
+    if unlike_reason(jobs[0].settings.report or {}):
+        return []
+    typed = [
+        (job.config["task"]["name"], *(lookup(job.config, f"partition.{key}") for key in TRAINING_SHARES))
+        for job in jobs
+    ]
+    lines = []
+    for (task, *_), own in by_key(zip(typed, jobs, strict=True)).items():
+        if found := unlike_shares(resolved(job.config) for job in own):
+            lines.append(f"jobs of {task} hold out different shares: {found}, or report.unlike=REASON allows it")
+    return list(dict.fromkeys(lines))
 
 
 #: States of jobs that a sweep leaves unchanged.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -162,6 +163,8 @@ class HeldOut:
 
 #: Keys of ``partition`` beside those of its kind, such as shares; null is the default.
 SHARE_KEYS = ("server", "transfer", "valid", "unseen", "alter")
+#: Shares that change what clients train on, and that a method may fill in.
+TRAINING_SHARES = ("transfer", "valid")
 #: ``partition.valid`` of methods that choose among clients' own models.
 PERSONAL_VALID = 0.2
 
@@ -195,6 +198,20 @@ def held_out_shares(config: dict[str, Any]) -> dict[str, Any]:
     shares |= {key: partition[key] for key in names if partition.get(key) is not None}
     elsewhere = transfer_group(config) is not None or has_transfer_set(config["task"])
     return without(shares, "transfer") if elsewhere else shares
+
+
+def unlike_shares(configs: Iterable[Mapping[str, Any]]) -> str:
+    """How the shares of training examples that resolved ``configs`` hold out differ, and the overrides that make them
+    equal; "" if they do not."""
+    partitions = [config.get("partition") or {} for config in configs]
+    unlike, overrides = [], []
+    for key in TRAINING_SHARES:
+        values = list(dict.fromkeys(partition.get(key) for partition in partitions))
+        if len(values) > 1:
+            listed = " and ".join("null" if value is None else f"{value:g}" for value in values)
+            unlike.append(f"partition.{key} is {listed}")
+            overrides.append(f"partition.{key}={max(value for value in values if value is not None):g}")
+    return f"{', '.join(unlike)}; {' '.join(overrides)} makes them equal" if unlike else ""
 
 
 def has_transfer_set(task: dict[str, Any]) -> bool:

@@ -45,6 +45,24 @@ def run_id(config: dict[str, Any]) -> str:
     return digest(USED[kind_of(config["task"])](config, counted), 12)
 
 
+def resolved(config: dict[str, Any]) -> dict[str, Any]:
+    """A composed ``config`` with the shares of the partition that are in use, for comparisons of runs: where they are
+    null, those that the method fills in. As it is if it lacks a partition or an algorithm."""
+    partition, algorithm = config.get("partition"), (config.get("method") or {}).get("algorithm")
+    if not partition or algorithm is None:
+        return config
+    unused = {key: None for key in SHARE_KEYS if key in partition}
+    return {**config, "partition": {**partition, **unused, **_shares(config)}}
+
+
+def _shares(config: dict[str, Any]) -> dict[str, Any]:
+    """The shares that a composed run holds out, {} where its family holds out none."""
+    family = family_of_algorithm(config["method"]["algorithm"])
+    if family.training == "rounds":
+        return held_out_shares(config) if family.holds_out else {}
+    return party_shares(config) if family.clients and kind_of(config["task"]) == "images" else {}
+
+
 def _reads_transfer(config: dict[str, Any]) -> bool:
     """Whether another data set is the transfer set; a federated method that does not distil reads none."""
     method = config["method"]
@@ -73,8 +91,7 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     used = {**used, **_used_of_stages(counted, "texts", "tokens")}
     if not family.clients:
         return used_of_pool(used)
-    shares = party_shares(config)
-    return {**used, "partition": {**without(counted["partition"], *SHARE_KEYS), **shares}}
+    return {**used, "partition": {**without(counted["partition"], *SHARE_KEYS), **_shares(config)}}
 
 
 def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
@@ -100,7 +117,7 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
         hardware["stack"] = config["hardware"]["stack"]
     training = off_defaults(counted["training"], TRAINING_DEFAULTS)
     used = {"method": method, "training": training, "hardware": hardware, **_used_partition(counted)}
-    shares = held_out_shares(config) if family_of_algorithm(method["algorithm"]).holds_out else {}
+    shares = _shares(config)
     if counted.get("fleet", {}).get("mode") == "sync":  # there is no staleness in synchronous rounds
         used["fleet"] = without(counted["fleet"], "staleness_exponent")
     if "privacy" in counted:

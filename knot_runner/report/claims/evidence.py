@@ -13,7 +13,7 @@ import numpy as np
 
 from knot_runner.report.claims.items import Problems, Want, replicates
 from knot_runner.report.claims.measures import MISSING, RESULT, TargetRounds, measure_of, read_measure, rounds_of
-from knot_runner.report.claims.pairs import Unit, units
+from knot_runner.report.claims.pairs import Unit, units, unlike_line
 from knot_runner.report.claims.spec import TARGET_MEASURES, Claim, planned_seeds
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import variants
@@ -28,7 +28,8 @@ class Evidence:
     """Evidence for one claim. ``runs``: number of its jobs; ``seeds``: number of complete seeds, from 0 on; ``look``:
     the last look that these allow; the estimate is over its seeds (without a look: over all available ones);
     ``at_most``, ``at_least``: number of seeds whose effect is only an upper or lower bound (targets not reached);
-    ``one_sided``: whether runs diverged on one side only."""
+    ``one_sided``: whether runs diverged on one side only; ``refused``: whether it compares unlike runs without a
+    reason."""
 
     estimate: EffectEstimate | None
     runs: int
@@ -39,6 +40,7 @@ class Evidence:
     at_least: int = 0
     one_sided: bool = False
     basis: Basis = "seeds"
+    refused: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,11 @@ def _evidence(
         reasons["their settings have fewer seeds"] += len(counted) - len(cells)
     notes = [f"{count} of {len(effects)} effects left out: {why}" for why, count in reasons.items()]
     runs = len({part.run.job.run_id for effect in effects for part in effect.unit.parts})
+    unlike = unlike_line(claim, [effect.unit for effect in effects])
+    if unlike and not claim.unlike:
+        line = f"its runs hold out different shares of the training examples: {unlike}, or unlike: REASON allows it"
+        return Evidence(None, runs, whole, look, (line,), refused=True)
+    notes += [f"{unlike.partition(';')[0]}: {claim.unlike}"] if unlike else []
     if not cells:
         return Evidence(None, runs, whole, look, tuple(notes))
     bounds = Counter(effect.bound for effect in cells)

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from knot_runner.config.settings.partition import TRAINING_SHARES, unlike_shares
+from knot_runner.config.strict import without
 from knot_runner.report.claims.spec import BEFORE, Claim, config_leaves
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import has_settings, lookup
@@ -44,11 +46,11 @@ def units(claim: Claim, runs: Sequence[Run]) -> list[Unit]:
     Raises :class:`UserError` where two unlike runs fit one place.
     """
     ours = chosen(runs, claim.where, claim.of)
-    rest = _rest(claim, runs)
+    rest, loose = _rest(claim, runs), _rest(claim, runs, TRAINING_SHARES)
     if claim.trend:
-        return _along(claim, ours, rest)
+        return _along(claim, ours, rest) or _along(claim, ours, loose)
     if isinstance(claim.against, dict):
-        return _pairs(claim, ours, chosen(runs, claim.where, claim.against), rest)
+        return _pairs(claim, ours, chosen(runs, claim.where, claim.against), rest, loose)
     one = _by_place(claim, ours, lambda run: (rest(run), _values(claim, run)))
     sign = _sign(claim)
     before = (lambda run: (EffectPart(-sign, run, "before"),)) if claim.against == BEFORE else (lambda run: ())
@@ -65,12 +67,30 @@ def _sign(claim: Claim) -> float:
     return -1.0 if claim.logs and claim.against is not None else 1.0
 
 
-def _pairs(claim: Claim, ours: list[Run], theirs: list[Run], rest: Callable[[Run], Rest]) -> list[Unit]:
+def unlike_line(claim: Claim, found: Iterable[Unit]) -> str:
+    """How the runs of an effect hold out different shares, which the claim does not ask for; "" if none do."""
+    free = [key for key in TRAINING_SHARES if f"partition.{key}" in claim.touched]
+    for unit in found:
+        configs = [part.run.job.config for part in unit.parts]
+        partitions = [without(config.get("partition") or {}, *free) for config in configs]
+        if line := unlike_shares({"partition": partition} for partition in partitions):
+            return line
+    return ""
+
+
+def _pairs(
+    claim: Claim, ours: list[Run], theirs: list[Run], rest: Callable[[Run], Rest], loose: Callable[[Run], Rest]
+) -> list[Unit]:
+    """Pairs alike in ``rest``; a run without such a partner is paired by ``loose``, for :func:`unlike_line` to tell."""
     sign = _sign(claim)
     others = _by_place(claim, theirs, rest)
+    loosely: dict[tuple[Any, int], Run] | None = None
     found = []
     for (cell, seed), run in _by_place(claim, ours, lambda run: (rest(run), _values(claim, run))).items():
         other = others.get((cell[0], seed))
+        if other is None:
+            loosely = _by_place(claim, theirs, loose) if loosely is None else loosely
+            other = loosely.get((loose(run), seed))
         if other is not None:
             found.append(Unit(cell, seed, (EffectPart(sign, run), EffectPart(-sign, other))))
     return found
@@ -113,13 +133,15 @@ def _by_place(claim: Claim, runs: Iterable[Run], place: Callable[[Run], Any]) ->
     return found
 
 
-def _rest(claim: Claim, runs: Sequence[Run]) -> Callable[[Run], Rest]:
+def _rest(claim: Claim, runs: Sequence[Run], shares: Sequence[str] = ()) -> Callable[[Run], Rest]:
     """A function returning the settings of a run that a pair must share: all but those that the claim varies.
 
-    A varied name or kind includes the settings it selects (``method.name``: all of ``method``), unless they are swept.
+    A varied name or kind includes the settings it selects (``method.name``: all of ``method``), unless they are swept;
+    nor need it share the ``shares`` of the partition, unless they are.
     """
     swept = {part.partition("=")[0].lstrip("+") for run in runs for part in run.job.label.split(", ")}
     free = claim.touched | {f"{key.partition('.')[0]}.name" for key in claim.touched}
+    free |= {f"partition.{key}" for key in shares} - swept
     groups = tuple(key.rpartition(".")[0] + "." for key in claim.touched if key.endswith((".name", ".kind")))
     return lambda run: settings_of(run, lambda key: key in free or (key.startswith(groups) and key not in swept))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from knot_runner.config.strict import build, require
@@ -29,7 +29,8 @@ class Claim:
     least; or to be ``{ratio: r}``: that of ``against`` at least r times that of ``of``. Without ``against``:
     ``{above: x}`` or ``{below: x}``. With ``trend``, a numeric setting: ``rises`` or ``falls`` as it doubles.
     ``where`` limits all of them; settings are dotted, and a list means any of its values. ``dataset``: one, or ALL;
-    ``over``: how clients are averaged. ``paper``: its effect, in the same unit.
+    ``over``: how clients are averaged. ``paper``: its effect, in the same unit. ``unlike``: the reason why runs
+    that hold out different shares of the training examples are compared; else they are not.
     """
 
     text: str
@@ -44,9 +45,11 @@ class Claim:
     trend: str | None = None
     by: float = 0.0
     paper: float | None = None
+    unlike: str | None = None
 
     def __post_init__(self) -> None:
         require(bool(self.text.strip()), "text", "is empty; it says what is claimed")
+        require(self.unlike is None or bool(self.unlike.strip()), "unlike", "is empty; it says why, or is left out")
         if isinstance(self.expect, dict):
             known = len(self.expect) == 1 and set(self.expect) <= set(NUMBER_KEYS)
             require(known, "expect", f"{self.expect} is none of {', '.join(NUMBER_KEYS)} with a number")
@@ -86,7 +89,18 @@ def read_claims(options: Mapping[str, Any]) -> tuple[Claim, ...]:
     for i, one in enumerate(listed):
         if isinstance(one, Mapping) and True in one:
             raise UserError(f"report.claims[{i}]: YAML reads the key 'on' as true; dataset: MELD is how to name one")
-    return tuple(build(Claim, one, f"report.claims[{i}]") for i, one in enumerate(listed))
+    claims = [build(Claim, one, f"report.claims[{i}]") for i, one in enumerate(listed)]
+    whole = unlike_reason(options)
+    return tuple(claim if claim.unlike else replace(claim, unlike=whole) for claim in claims)
+
+
+def unlike_reason(options: Mapping[str, Any]) -> str | None:
+    """The preset's ``report.unlike``: why its runs hold out different shares of the training examples. Raises
+    :class:`UserError`."""
+    reason = options.get("unlike")
+    if reason is not None and (not isinstance(reason, str) or not reason.strip()):
+        raise UserError(f"report.unlike: {reason!r} is no reason; a sentence says why, null is none")
+    return reason
 
 
 def planned_seeds(options: Mapping[str, Any]) -> int:

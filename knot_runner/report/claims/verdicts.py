@@ -23,7 +23,7 @@ from knot_runner.report.statistics.effects import EffectEstimate, interval, p_va
 from knot_runner.report.statistics.error_control import ALPHA, holm, seeds_suggested
 from knot_runner.report.statistics.intervals import clipped_interval
 
-Decision = Literal["holds", "does not hold", "undecided", "no runs"]
+Decision = Literal["holds", "does not hold", "undecided", "refused", "no runs"]
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,8 @@ def _verdict(
     claim: Claim, found: Evidence, p: float | None, adjusted: float | None, planned: int, left: int, command: str
 ) -> Verdict:
     shown = _shown(claim, found) | {"planned": planned}
+    if found.refused:
+        return Verdict(**shown, verdict="refused", note="; ".join(found.notes))
     if found.estimate is None:
         make = [f"make them with: {command}"] if command else []
         return Verdict(**shown, verdict="no runs", note="; ".join([*found.notes, *make]) if found.runs else "")

@@ -18,7 +18,7 @@ from knot_runner.report.statistics.error_control import ALPHA, MAX_SEEDS, POWER
 from knot_runner.report.statistics.intervals import RESAMPLES
 from knot_runner.util.files import json_text
 
-STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow", "no runs": "dim"}
+STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow", "refused": "red", "no runs": "dim"}
 CLAIM_HEADS = (
     "", "claim", "verdict", "effect", "95% interval", "claimed", "paper", "seeds", "more seeds, about", "source",
 )  # fmt: skip

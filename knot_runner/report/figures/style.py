@@ -18,7 +18,7 @@ from knot_runner.report.render.table_model import display
 from knot_runner.report.render.text import plain, short_line, spelled_labels
 from knot_runner.report.run_folders import Job, Run, readable
 from knot_runner.report.series import Band, Numbers
-from knot_runner.report.tables.footnotes import embedded, finished, not_counted
+from knot_runner.report.tables.footnotes import embedded, finished, not_counted, training_sizes
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 
@@ -74,6 +74,7 @@ def figure_of(
         runs = finished(found)
         status = [f"{len(runs)} of {len(jobs)} runs are there."] if len(runs) < len(jobs) else []
         status += not_counted(found)
+        status += training_sizes(runs)
         if embedded(runs):
             status.append(f"{embedded(runs)}.")
         with figure_settings():

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from knot_runner.config.settings.partition import unlike_shares
+from knot_runner.config.strict import by_key
 from knot_runner.metrics import METRICS
 from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import ColumnGroup, TableRow
@@ -64,6 +66,18 @@ def sources(runs: Iterable[Run]) -> list[str]:
     lines = [f"The runs mix data from several sources ({', '.join(kinds)})."] if len(kinds) > 1 else []
     if "embedded" in kinds:
         lines.append(f"{embedded(runs)}: the paper's numbers are for orientation, not comparison.")
+    return [*lines, *training_sizes(runs)]
+
+
+def training_sizes(runs: Iterable[Run]) -> list[str]:
+    """Lines on methods of one task that train on different numbers of examples, because they hold out other shares."""
+    lines = []
+    for task, own in by_key((run.job.task, run) for run in finished(runs)).items():
+        if not unlike_shares(run.job.config for run in own):
+            continue
+        counts = by_key((run.job.method, f"{run.result['datasets']['train']:,}") for run in own)
+        sizes = "; ".join(f"{method} {', '.join(dict.fromkeys(found))}" for method, found in counts.items())
+        lines.append(f"Methods train on different numbers of examples of {task}: {sizes}.")
     return lines
 
 
