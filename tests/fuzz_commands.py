@@ -61,7 +61,7 @@ HYDRA = (
 FLAGS = (
     "-m", "--multirun", "--config-dir", "--config-dir=", "--config-dir=/nope", "--config-dir=.", "--config-path=/",
     "--config-name=x", "-cd", "-x", "--", "---", "-", "--stale", "--stale=x", "--stale=keep", "--all", "--seconds=x",
-    "--ü", "--runs", "--no-estimate", "-c", "--cfg=x", "--cfg=job", "-p", "--package=x", "--resolve", "-i", "--info=x",
+    "--ü", "--runs", "--quick", "-c", "--cfg=x", "--cfg=job", "-p", "--package=x", "--resolve", "-i", "--info=x",
     "-sc", "--shell-completion=install=x", "-cn", "--run", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=x",
 )  # fmt: skip
 BASES = (
@@ -159,7 +159,7 @@ def _verbs(draw: random.Random, keys: list[str]) -> list[str]:
     named = [] if verb[0] in ("check", "ls", "compare", "help") or len(verb) > 1 else [draw.choice(PRESETS)]
     few = ["seed=0"] if named else []
     more = [f"{draw.choice(keys)}={draw.choice(VALUES)}"] if draw.random() < 0.7 else []
-    flag = ["--no-estimate"] if verb[0] == "check" else []
+    flag = ["--quick"] if verb[0] == "check" else []
     return [*verb, *named, *flag, *few, *more]
 
 

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from knot_runner.cli.main import main
 from knot_runner.cli.verbs.check import check_command, parse_check
 from knot_runner.composing.commands import compose_all
 from knot_runner.records import write_result, write_sealed
@@ -17,7 +18,7 @@ from knot_runner.sweeps.state import is_locked, state_of
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import locked
 from tests.test_estimate_recorded import federated
-from tests.tiny import TINY_IMAGES
+from tests.tiny import TINY_IMAGES, replaced
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +75,7 @@ def test_the_list_says_what_is_left(tmp_path, capsys):
     first, second, _ = compose(tmp_path, "seed=0,1,2")
     write_result(first.folder, {"status": "done"})
     write(second, "failed.json", {"kind": "error", "cause": "[red]\x1b[31mboom", "attempts": 1, "at": 0.0})
-    assert check_command([*TINY_IMAGES, f"paths.out={tmp_path}", "seed=0,1,2", "--no-estimate"]) == 0
+    assert check_command([*TINY_IMAGES, f"paths.out={tmp_path}", "seed=0,1,2", "--quick"]) == 0
     out = capsys.readouterr().out
     assert "3 jobs, 1 done, 2 to do (1 failed)" in out and "[red]?[31mboom" in out and "estimate" not in out
     assert "1 data set: read once by the fused launcher, 2 times by others" in out
@@ -82,7 +83,7 @@ def test_the_list_says_what_is_left(tmp_path, capsys):
 
 @pytest.mark.thorough
 def test_many_jobs_are_grouped_unless_all_are_asked_for(tmp_path, capsys):
-    grid = [*TINY_IMAGES, f"paths.out={tmp_path}", "seed=range(40)", "method=fedavg,fedprox", "--no-estimate"]
+    grid = [*TINY_IMAGES, f"paths.out={tmp_path}", "seed=range(40)", "method=fedavg,fedprox", "--quick"]
     (stopped, *_) = compose(tmp_path, "seed=7", "method=fedprox")
     commit(stopped, 0)
     assert check_command(grid) == 0
@@ -113,7 +114,7 @@ def test_flags():
         "seed=0,1",
         "--config-dir=x",
     ]
-    assert parse_check(["--no-estimate"]).estimate is False and parse_check([]).seconds == 30
+    assert parse_check(["--quick"]).quick is True and parse_check([]).seconds == 30
     for wrong, told in (("--al", "did you mean '--all'"), ("--seconds=soon", "'soon' is not"), ("--seconds=0", "'0'"),
                         ("--seconds=nan", "'nan'"), ("--seconds", "''")):  # fmt: skip
         with pytest.raises(UserError, match=told):
@@ -147,3 +148,36 @@ def test_it_does_not_import_torch(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("False") and "estimate" in done.stdout
+
+
+#: What only the run's own preparation can refuse: the clients, their examples, the model, the method's first state.
+REFUSED = [
+    ["method=clustered_fedavg", "method.clustering.clusters=50"],
+    ["method=clustered_fedavg", "method.clustering.graph=sparse9"],
+    ["training.participants=50"],
+    ["training.batch=500"],
+    ["method=fedrep", "method.head_epochs=2"],
+    ["method=fedper", "model.hidden=[]"],
+    ["method=ditto", "method.ditto.lam=200"],
+    ["method=fedala", "method.fedala.layers=9"],
+    ["method=fedsoup", "partition.valid=0"],
+    ["partition=iid", "partition.clients=400"],
+    ["model=cnn_mcmahan", "task.shape=[1,2,2]"],
+    ["partition.by=speaker"],
+]
+
+
+@pytest.mark.parametrize("overrides", REFUSED, ids=" ".join)
+def test_check_refuses_what_the_run_refuses(overrides, tmp_path, capsys):
+    chosen = {word.partition("=")[0] for word in overrides}
+    small = [
+        word for word in TINY_IMAGES if not any(word.startswith(f"{key}.") for key in chosen & {"partition", "model"})
+    ]
+    run = [*replaced(small, *overrides), f"paths.out={tmp_path}"]
+    assert main(run) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("knot-runner: ")]
+    assert main(["check", *run, "--seconds=60"]) == 2
+    shown = "".join(capsys.readouterr())
+    assert " ".join(line.removeprefix("knot-runner: ").split()) in " ".join(shown.split())
+    if "method=clustered_fedavg" in overrides:  # known once the clients are
+        assert main(["check", *run, "--quick"]) == 0

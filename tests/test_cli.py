@@ -185,7 +185,7 @@ def test_a_diverging_run_is_recorded_as_such(tmp_path, capsys):
 
 
 def test_check_lists_jobs_and_runs_nothing(tmp_path, capsys):
-    check = ["check", "--no-estimate", "experiment=knot_table3", f"paths.out={tmp_path}", "seed=0,1"]
+    check = ["check", "--quick", "experiment=knot_table3", f"paths.out={tmp_path}", "seed=0,1"]
     assert main([*check, "task.source=embedded"]) == 0
     assert "16 jobs, 0 done, 16 to do" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
@@ -193,7 +193,7 @@ def test_check_lists_jobs_and_runs_nothing(tmp_path, capsys):
 
 def test_help_and_ls_do_not_import_torch():
     code = "import sys; from knot_runner.cli.main import main\n"
-    for arguments in (["--help"], ["ls"], ["check", "--no-estimate", "experiment=knot_table2"]):
+    for arguments in (["--help"], ["ls"], ["check", "--quick", "experiment=knot_table2"]):
         code += f"main({arguments!r}); print('torch:', 'torch' in sys.modules)\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert [line for line in done.stdout.splitlines() if line.startswith("torch:")] == ["torch: False"] * 3

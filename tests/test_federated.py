@@ -232,7 +232,7 @@ def test_a_target_is_counted_in_rounds_and_can_end_the_run(tmp_path, capsys):
 
 def test_rate_control_at_t_1_is_the_same_run(tmp_path, capsys):
     small = [*TINY_IMAGES, f"paths.out={tmp_path}"]
-    assert main(["check", "--no-estimate", *small, "method.temperature=1,0.5", "method.lr_control=false,true"]) == 0
+    assert main(["check", "--quick", *small, "method.temperature=1,0.5", "method.lr_control=false,true"]) == 0
     ids = {
         line.split()[0]
         for line in capsys.readouterr().out.splitlines()

@@ -218,7 +218,7 @@ def test_bad_input_is_one_line_that_names_the_key(arguments, said, tmp_path, cap
 
 def test_other_methods_have_no_fleet(tmp_path, capsys):
     for words in (["task=sa"], ["task=mnist", "method=kd"], ["task=gaussians"]):
-        assert main(["check", "--no-estimate", *words, "fleet=phones", f"paths.out={tmp_path}"]) == 2
+        assert main(["check", "--quick", *words, "fleet=phones", f"paths.out={tmp_path}"]) == 2
         assert "fleet=phones: is of federated methods, and method=" in capsys.readouterr().err
 
 

@@ -19,5 +19,5 @@ def test_messages_are_bare_lines_and_warnings_begin_with_our_name(caplog):
 
 
 def test_the_command_prints_what_composing_says(tmp_path, capsys):
-    assert main(["check", *TINY_IMAGES, "seed=1", "seed=2", f"paths.out={tmp_path}", "--no-estimate"]) == 0
+    assert main(["check", *TINY_IMAGES, "seed=1", "seed=2", f"paths.out={tmp_path}", "--quick"]) == 0
     assert capsys.readouterr().err == "knot-runner: seed: is given twice, 1 and 2; the last one, 2, counts\n"

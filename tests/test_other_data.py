@@ -103,9 +103,9 @@ def test_check_and_reports_leave_out_runs_of_other_data(data, tmp_path: Path, ca
     out = tmp_path / "out"
     made(out, a)
     capsys.readouterr()
-    assert main(["check", "--no-estimate", *command(out, b)]) == 2
+    assert main(["check", "--quick", *command(out, b)]) == 2
     assert "1 of other data" in " ".join(capsys.readouterr().out.split())
-    assert main(["check", "--no-estimate", *command(out, a)]) == 0
+    assert main(["check", "--quick", *command(out, a)]) == 0
     for root, status in ((a, "done"), (b, "other data"), ("null", "done")):
         (run,) = load_runs(references(compose_all(command(out, root))[0]))
         assert run.status == status

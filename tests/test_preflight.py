@@ -65,7 +65,7 @@ def test_one_run_says_the_command_too(out, capsys):
 
 
 def test_check_says_the_same(out, capsys):
-    assert main(["check", "experiment=knot_table3", "--no-estimate"]) == 2
+    assert main(["check", "experiment=knot_table3", "--quick"]) == 2
     shown = capsys.readouterr().out
     assert "40 jobs, 0 done, 40 to do" in shown
     assert "the sweep would stop: paths.data: is not set" in shown and "'knot-runner data erc'" in shown

@@ -117,7 +117,7 @@ def test_commands_compose_and_name_what_there_is(line, tmp_path, capsys):
         given = [argument for argument in arguments if not argument.startswith("training.rounds=")]
         assert main([*given, *short, "hardware.workers=1", f"paths.out={tmp_path}"]) == 0
         return
-    assert main(["check", "--no-estimate", *arguments]) == 0, capsys.readouterr()
+    assert main(["check", "--quick", *arguments]) == 0, capsys.readouterr()
 
 
 @pytest.mark.thorough
@@ -130,7 +130,7 @@ def test_the_commands_on_sweeps_run_one_after_another(tmp_path):
         assert not launched or any(own[: len(launched)] == launched for own in LAUNCHERS.values())
         own = [word for word in arguments if word not in launched]
         small = [] if arguments[0] == "compare" else SMALL_IMAGES
-        quick = ["--no-estimate"] if arguments[0] == "check" else []  # tests/test_estimate_*.py have estimates
+        quick = ["--quick"] if arguments[0] == "check" else []  # tests/test_estimate_*.py have estimates
         assert main([*own, *quick, *small, f"paths.out={tmp_path}"]) == 0, line
     assert (tmp_path / "reports" / "chill_table1.html").exists() and (tmp_path / "claims" / "chill_table1.md").exists()
 

@@ -135,7 +135,7 @@ def test_finished_run_with_damaged_files_is_not_done(tmp_path, capsys):
     names = {path.name for path in folder.iterdir()} - {"result.json"}
     assert names == {"clients.safetensors", "config.yaml", "model.json", "model.safetensors", "partition.json",
                      "predictions.safetensors", "rounds.jsonl"}  # fmt: skip
-    commands = {"run": run, "sweep": ["-m", *run], "check": ["check", *run, "--no-estimate"]}
+    commands = {"run": run, "sweep": ["-m", *run], "check": ["check", *run, "--quick"]}
     for name, (how, damage) in itertools.product(sorted(names), DAMAGES.items()):
         content = (folder / name).read_bytes()
         damage(folder / name)

@@ -38,5 +38,5 @@ def test_smaller_limits_are_parts_of_larger_ones():
 
 
 def test_too_small_a_limit_is_refused(capsys):
-    assert main(["check", "--no-estimate", "training.distil.limit=9"]) == 2
+    assert main(["check", "--quick", "training.distil.limit=9"]) == 2
     assert "training.distil.limit: 9 examples are too few; 10 is the least" in capsys.readouterr().err

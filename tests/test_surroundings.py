@@ -44,7 +44,7 @@ def test_a_finished_run_is_shown_from_a_read_only_folder_and_a_new_one_refused(f
         shown = capsys.readouterr()
         assert "accuracy" in shown.out and not complaints(capsys)
         assert main([*RUN, f"paths.out={finished}", "-m"]) == 0  # as a sweep of one
-        assert main(["check", "--no-estimate", *RUN, f"paths.out={finished}"]) == 0
+        assert main(["check", "--quick", *RUN, f"paths.out={finished}"]) == 0
         assert main(["compare", f"paths.out={finished}"]) == 0
         capsys.readouterr()
         for one in (["seed=1"], ["seed=1,2"]):

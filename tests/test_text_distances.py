@@ -117,7 +117,7 @@ def test_distances_between_data_sets_and_their_map(tmp_path, capsys):
     assert (ours[np.triu_indices(4, 1)] >= true[np.triu_indices(4, 1)]).all()
     assert main(["compare", "method.name=dataset_distance", f"--out={tmp_path}"]) == 0
     assert "exact" in capsys.readouterr().out
-    assert main(["check", "--no-estimate", "experiment=fedwad_texts", *small, "method.otdd.features.kind=tfidf"]) == 0
+    assert main(["check", "--quick", "experiment=fedwad_texts", *small, "method.otdd.features.kind=tfidf"]) == 0
     assert "2 jobs, 2 done, 0 to do" in capsys.readouterr().out
 
 

@@ -134,7 +134,7 @@ def test_its_file_is_on_record_and_another_one_is_noticed(tmp_path, capsys):
     assert [file["path"] for file in result["files"]] == ["usps/zip.test.gz"]
     before = result["data"]
     (tmp_path / "data" / "usps" / "zip.test.gz").unlink()
-    assert main(["check", "--no-estimate", *words, "seed=1", f"paths.out={tmp_path / 'out'}"]) == 2
+    assert main(["check", "--quick", *words, "seed=1", f"paths.out={tmp_path / 'out'}"]) == 2
     said = " ".join(capsys.readouterr().out.split())
     assert "zip.test.gz: is not there (for usps)" in said and "'knot-runner data femnist usps' shows what" in said
     write_usps(tmp_path / "data", np.arange(30) % 10, -LEVELS)

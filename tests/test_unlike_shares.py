@@ -52,7 +52,7 @@ def shown(capsys):
 )
 def test_shares_that_a_method_fills_in_are_not_alike(other, key, tmp_path, capsys):
     own = preset(tmp_path, other)
-    assert main(["check", "experiment=own", *own, "--no-estimate"]) == 2
+    assert main(["check", "experiment=own", *own, "--quick"]) == 2
     assert f"jobs of mnist hold out different shares: {key} is null and 0.2; {key}=0.2 makes them" in shown(capsys)
     assert main(["experiment=own", *own]) == 0
     assert f"Methods train on different numbers of examples of mnist: fedavg 60; {other} 48." in shown(capsys)
@@ -64,7 +64,7 @@ def test_shares_that_a_method_fills_in_are_not_alike(other, key, tmp_path, capsy
 
 def test_typed_equal_shares_are_alike(tmp_path, capsys):
     own = [*preset(tmp_path), "partition.transfer=0.2"]
-    assert main(["check", "experiment=own", *own, "--no-estimate"]) == 0
+    assert main(["check", "experiment=own", *own, "--quick"]) == 0
     assert main(["experiment=own", *own]) == 0 and "different numbers of examples" not in shown(capsys)
     scores = {}
     for path in (tmp_path / "out").glob("mnist/*/*/result.json"):
@@ -76,7 +76,7 @@ def test_typed_equal_shares_are_alike(tmp_path, capsys):
 
 def test_preset_gives_the_reason(tmp_path, capsys):
     own = preset(tmp_path, reason="the paper gives the server its own images")
-    assert main(["check", "experiment=own", *own, "--no-estimate"]) == 0
+    assert main(["check", "experiment=own", *own, "--quick"]) == 0
     assert main(["experiment=own", *own]) == 0 and main(["claims", "own", *own]) == 0
     told = shown(capsys)
     assert "refused" not in told and "the paper gives the server its own images" in told

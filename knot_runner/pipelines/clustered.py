@@ -34,7 +34,6 @@ class Grouping:
 def group_clients(context: RunContext, setup: Setup) -> Grouping:
     """Computes distances and clusters, before any training. Raises :class:`UserError`."""
     settings, spec = context.settings, context.hp.clustering
-    _check(context, setup)
     if spec.graph == "none":
         found, seconds, notes = clustering.one_cluster(len(setup.federation)), {}, []
     else:
@@ -76,7 +75,7 @@ def learn(
     return TrainingResult(joint, states, rows, facts, grouping.seconds)
 
 
-def _check(context: RunContext, setup: Setup) -> None:
+def check_clients(context: RunContext, setup: Setup) -> None:
     """Raises :class:`UserError` for settings that cannot work, whatever the distances are."""
     if isinstance(context.settings.partition, Centralised):
         raise UserError(

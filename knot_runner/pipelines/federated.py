@@ -40,32 +40,8 @@ def run_federated(context: RunContext) -> dict[str, Any]:
 
     Raises :class:`UserError`.
     """
-    began = time.monotonic()
-    hp = context.hp
-    if hp.algorithm not in METHODS:
-        raise UserError(f"method.algorithm: no algorithm {hp.algorithm!r}{nearest(hp.algorithm, METHODS)}")
-    setup = make_setup(context)
-    method = METHODS[hp.algorithm]
-    if isinstance(context.settings.partition, Centralised):
-        method = replace(method, traffic=NOTHING_SENT)
-    if hp.distil is not None and method.exchange is None:
-        raise UserError(f"method.distil: algorithm={hp.algorithm} has no server that distils; null is right")
-    if hp.models and method.one_model:
-        raise UserError(f"method.models: algorithm={hp.algorithm} has one model for all clients; [] is right")
-    fleet = context.settings.fleet
-    if fleet is not None:
-        from knot_runner.methods.federated.fleet import on_fleet
-
-        method, federation = on_fleet(method, setup.federation, fleet)
-        setup = replace(setup, federation=federation)
-    if hp.personalisation is not None or context.settings.evaluate.matrix is not None:
-        from knot_runner.pipelines.personalisation.client_matrix import check_own_models
-
-        check_own_models(hp.personalisation, setup.federation)
-    start = method.init(hp, setup.federation)  # the method is checked before distances are computed
-    notes = list(_notes(context, setup))
-    if fleet is not None:
-        notes.append(f"fleet {fleet.name}: its clock is simulated, in virtual seconds")
+    began, hp = time.monotonic(), context.hp
+    setup, method, start, notes = _prepared(context)
     for note in notes:
         context.note(note)
     learn: Learn = functools.partial(_learn, start)
@@ -88,8 +64,43 @@ def run_federated(context: RunContext) -> dict[str, Any]:
 
 def inspect_federated(context: RunContext) -> RunInputs:
     """Returns the run's inputs and notes on them. Raises :class:`UserError`."""
+    setup, _, _, notes = _prepared(context)
+    return RunInputs(setup.task, setup.partition, setup.counts, notes)
+
+
+def _prepared(context: RunContext) -> tuple[Setup, Method, FederatedState, list[str]]:
+    """Return the clients, the method, its first state and the notes on them: all that precedes distances and training.
+    Raises :class:`UserError`."""
+    hp = context.hp
+    if hp.algorithm not in METHODS:
+        raise UserError(f"method.algorithm: no algorithm {hp.algorithm!r}{nearest(hp.algorithm, METHODS)}")
     setup = make_setup(context)
-    return RunInputs(setup.task, setup.partition, setup.counts, _notes(context, setup))
+    method = METHODS[hp.algorithm]
+    if isinstance(context.settings.partition, Centralised):
+        method = replace(method, traffic=NOTHING_SENT)
+    if hp.distil is not None and method.exchange is None:
+        raise UserError(f"method.distil: algorithm={hp.algorithm} has no server that distils; null is right")
+    if hp.models and method.one_model:
+        raise UserError(f"method.models: algorithm={hp.algorithm} has one model for all clients; [] is right")
+    fleet = context.settings.fleet
+    if fleet is not None:
+        from knot_runner.methods.federated.fleet import on_fleet
+
+        method, federation = on_fleet(method, setup.federation, fleet)
+        setup = replace(setup, federation=federation)
+    if hp.personalisation is not None or context.settings.evaluate.matrix is not None:
+        from knot_runner.pipelines.personalisation.client_matrix import check_own_models
+
+        check_own_models(hp.personalisation, setup.federation)
+    if hp.clustering is not None:
+        from knot_runner.pipelines import clustered  # imports scikit-learn and distances, which other runs do not need
+
+        clustered.check_clients(context, setup)
+    start = method.init(hp, setup.federation)  # the method is checked before distances are computed
+    notes = list(_notes(context, setup))
+    if fleet is not None:
+        notes.append(f"fleet {fleet.name}: its clock is simulated, in virtual seconds")
+    return setup, method, start, notes
 
 
 def _notes(context: RunContext, setup: Setup) -> list[str]:

@@ -37,7 +37,7 @@ def test_what_is_misspelt_is_one_line(spec, line):
     assert line in str(problem.value) and "\n" not in str(problem.value)
 
 
-@pytest.mark.parametrize("verb", [[], ["check", "--no-estimate"]])
+@pytest.mark.parametrize("verb", [[], ["check", "--quick"]])
 def test_nothing_runs_where_the_report_could_not_be_made(verb, tmp_path, capsys):
     (tmp_path / "experiment").mkdir()
     own = "# @package _global_\nsweep:\n  seed: 0,1\nreport:\n  kind: gridd\n"

@@ -34,13 +34,13 @@ CHECK_HELP = """\
 knot-runner check [overrides] [flags]: the jobs of a command, what is there, what is to come; runs nothing
 
   --all                every job, also of a large grid
-  --no-estimate        no timing of the work to come
+  --quick              only compose: read no data, and time nothing
   --seconds=30         how long the timing may take
   -m, --multirun       a grid, though it has one job
   --config-dir=DIR     YAML of your own
 
-  knot-runner check experiment=knot_table3 task.missing=skip --no-estimate"""
-CHECK_FLAGS = ("--all", "--no-estimate", "--seconds=30")
+  knot-runner check experiment=knot_table3 task.missing=skip --quick"""
+CHECK_FLAGS = ("--all", "--quick", "--seconds=30")
 #: Hydra's and our flags for composing that this verb also accepts.
 OTHERS = ("-m", "--multirun", "--config-dir=DIR")
 #: Above this number, jobs are shown in groups.
@@ -55,7 +55,7 @@ class Options:
     """The verb's own flags; ``rest``: the arguments to compose."""
 
     all: bool = False
-    estimate: bool = True
+    quick: bool = False
     seconds: float = 30.0
     rest: list[str] = field(default_factory=list)
 
@@ -119,8 +119,8 @@ def parse_check(arguments: list[str]) -> Options:
         name, _, value = argument.partition("=")
         if argument == "--all":
             found.all = True
-        elif argument == "--no-estimate":
-            found.estimate = False
+        elif argument == "--quick":
+            found.quick = True
         elif name == "--seconds":
             found.seconds = _seconds(value)
         elif name in {flag.partition("=")[0] for flag in OTHERS} or not argument.startswith("-"):
@@ -200,20 +200,23 @@ def _looked_ahead(console: Console, jobs: list[ComposedJob], done: list[Composed
         _print_shared(console, plain_loads(jobs))
         _print_stop(console, problem)
         return 2
-    if not options.estimate:
+    if options.quick:
         _print_shared(console, plain_loads(jobs))
         return 0
-    with console.status("reading (--no-estimate leaves it out)"):
+    with console.status("reading (--quick leaves it out)"):
         foreseen = preview_notes(jobs, options.seconds)
     _print_foreseen(console, foreseen, len(jobs))
-    with console.status(f"timing (at most {options.seconds:g} s; --no-estimate leaves it out)"):
+    if foreseen.problem:
+        _print_shared(console, plain_loads(jobs))
+        _print_stop(console, foreseen.problem)
+        return 2
+    with console.status(f"timing (at most {options.seconds:g} s; --quick leaves it out)"):
         found = estimate_sweep(jobs, done, options.seconds)
     _print_shared(console, found.loads)
     _print_estimate(console, found, Path(jobs[0].settings.paths.out))
-    problems = list(dict.fromkeys([*([foreseen.problem] if foreseen.problem else []), *found.problems]))
-    for problem in problems:
+    for problem in dict.fromkeys(found.problems):
         _print_stop(console, problem)
-    return 2 if problems else 0
+    return 2 if found.problems else 0
 
 
 def _print_stop(console: Console, problem: str) -> None:
