@@ -42,7 +42,8 @@ def preset_row(one: Candidate, spent: float) -> PresetRow | None:
         return None
     verdicts = one.verdicts()
     count = Counter(verdict.verdict for verdict in verdicts)
-    without = f" + {count['no runs']} without runs" if count["no runs"] else ""
+    others = {"without runs": count["no runs"], "refused": count["refused"]}
+    without = "".join(f" + {number} {what}" for what, number in others.items() if number)
     cells = (
         one.name, data_text(results), one.seeds(), str(count["holds"]), str(count["does not hold"]),
         f"{count['undecided']}{without}" if verdicts else "no claims", duration(spent) if spent else "-",

@@ -14,6 +14,7 @@ from knot_runner.report.frame import MADE_WITH, RunSet, name_few
 from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import measured_line, variant
+from knot_runner.report.tables.footnotes import training_sizes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +33,7 @@ def lines_on(runs: RunSet, row: pd.Series, rows: int, keys: Sequence[str], measu
         *_mixed(runs, row, rows, mixed.drop(columns=[SEED, *keys], errors="ignore")),
         *_made_differently(runs, row, rows),
         *_other_data(runs),
+        *training_sizes(runs.runs["record"]),
         *_confounded(runs, row, {*keys, *mixed.columns[mixed.any()]}, keys),
         *_seeds(runs.runs["seed"].groupby(row), rows),
         *_unmeasured(runs, measures),
