@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import knot_runner as kr
+from knot_runner.cli.main import main
 from knot_runner.config.settings.families import family_of
 from knot_runner.pipelines.clients.setup import make_setup
 from knot_runner.pipelines.context import run_context
@@ -18,7 +19,7 @@ from knot_runner.pipelines.runs.kept_models import load_model
 from knot_runner.util.errors import UserError
 from tests.golden import adapter
 from tests.golden.record import FILE, described
-from tests.tiny import TINY_TEXTS, replaced
+from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
 
 CONTENT = json.loads(FILE.read_text())
 #: Families whose runs keep no networks, by design: they measure distances, temperatures or coresets.
@@ -87,20 +88,19 @@ def test_models_of_every_family_predict_from_their_folder_alone(tmp_path):
         run.rename(alone)
         shutil.rmtree(folder / "out")  # artefacts, such as those of stages
         write_inputs(works, alone, folder)
-        expected[folder] = (name, works, load_file(alone / "predictions.safetensors"), job)
+        expected[folder] = (name, works, load_file(alone / "predictions.safetensors"))
 
     environment = {key: value for key, value in os.environ.items() if key != "KNOT_DATA"}
     subprocess.run([sys.executable, "-c", CHILD, *map(str, expected)], check=True, env=environment)
 
-    for folder, (name, works, kept, job) in expected.items():
+    for folder, (name, works, kept) in expected.items():
         found: dict[str, list[np.ndarray]] = {}
         for at, (place, _, _) in enumerate(works):
             found.setdefault(place, []).append(np.load(folder / f"found-{at}.npy"))
         for place, parts in found.items():
             probabilities = np.concatenate(parts)
             assert np.isfinite(probabilities).all() and np.allclose(probabilities.sum(1), 1, atol=1e-5), name
-            if getattr(job.method, "personalisation", None) is None:  # those models are measured and not kept
-                np.testing.assert_allclose(probabilities, kept[f"{place}.probabilities"], atol=TOLERANCE, err_msg=name)
+            np.testing.assert_allclose(probabilities, kept[f"{place}.probabilities"], atol=TOLERANCE, err_msg=name)
 
 
 @pytest.mark.parametrize("file", ["model.json", "tokenizer.json", "model.safetensors"])
@@ -116,3 +116,12 @@ def test_damaged_or_missing_model_file_is_named(file, tmp_path):
     (run / file).unlink()
     with pytest.raises(UserError, match=f"{file}: is not there"):
         load_model(run)
+
+
+def test_personal_models_that_would_fill_the_disk_are_measured_only(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("knot_runner.pipelines.personalisation.personalised.MODELS_BYTES", 1000)
+    words = [*TINY_IMAGES, "method=soup", f"paths.out={tmp_path}"]
+    assert main(words) == 0 and "own models are measured and not kept" in capsys.readouterr().err
+    (run,) = {path.parent for path in tmp_path.rglob("result.json")}
+    with pytest.raises(UserError, match="has no model 'client/0'"):
+        load_model(run, "client/0")

@@ -68,15 +68,14 @@ def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
 
 
 def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, named: dict[str, Tensor]) -> KeptModels:
-    """Returns the global model, or that of each cluster, and clients' own ones where they predict with these.
-
-    Models of a personalisation are measured and not kept.
-    """
+    """Returns the global model, or that of each cluster, and clients' own ones where they predict with these."""
     federation, kept = setup.federation, KeptModels()
     bases = [key.removesuffix("weights") for key in outcome.state if re.fullmatch(r"(cluster/\d+/)?weights", key)]
     for base in bases:
         kept.models[base.removesuffix("/") or "global"] = (setup.networks[0], [base])
-    if context.hp.personalisation is not None or scores.one_model(outcome.method, context.hp):
+    if context.hp.personalisation is None and scores.one_model(outcome.method, context.hp):
+        return kept
+    if context.hp.personalisation is not None and not outcome.models:
         return kept
     groups = outcome.facts["clusters"]["labels"] if "clusters" in outcome.facts else None
     for place, client in enumerate(federation.numbers):
@@ -87,7 +86,7 @@ def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, nam
         if any(name.startswith(trained) for name in named):
             parts.append(trained)
         layout = federation.layout_of(client)
-        model = outcome.method.deployed(context.hp, outcome.state, federation, client)
+        model = outcome.models.get(client) or outcome.method.deployed(context.hp, outcome.state, federation, client)
         wanted = flat.views(model.weights, layout.parameters) | flat.views(model.buffers, layout.buffers)
         found = joined_parts(named, parts, layout)
         others = {name: value for name, value in wanted.items() if name not in found or not found[name].equal(value)}

@@ -1,7 +1,7 @@
 """Personalisation after the rounds of a federated method: clients' own models, measured on all clients' test examples.
 
 The rounds are trained once for all variants (an artefact, as clusters are). Models of each point are measured at once
-and only counts kept, so that memory does not grow with clients x parameters.
+and only counts stay in memory; the models that may be deployed wait in files.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import itertools
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from knot_runner.engine.federated import local
@@ -53,6 +55,9 @@ from knot_runner.util.memory import give_back_freed
 
 #: Below the run's folder: commits of what follows the rounds.
 PERSONAL_COMMITS = "personalisation"
+#: Below the run's folder: models that may be deployed, until it is known which ones are; of more bytes none are kept.
+MODELS_FOLDER = "personal_models"
+MODELS_BYTES = 1 << 31
 
 
 def shared_rounds(context: RunContext, setup: Setup, method: Method, engine: Engine) -> TrainingResult:
@@ -84,23 +89,25 @@ def personalise(
     result = work.result(state)
     for point in result.facts["points"]:
         context.log({"personalisation": {"epoch": point["epochs"], **scalars(point)}})
-    shutil.rmtree(context.folder / PERSONAL_COMMITS, ignore_errors=True)
+    for folder in (PERSONAL_COMMITS, MODELS_FOLDER):
+        shutil.rmtree(context.folder / folder, ignore_errors=True)
     facts = {**before.facts, "personalisation": result.facts}
     seconds = before.seconds | {"personalisation": round(sum(row["seconds"] for row in rows), 2)}
     flops = [row.get("client_flops") for row in rows]  # a commit of an earlier version has none
     return dataclasses.replace(
-        before, facts=facts, seconds=seconds, found=result.found, measures=result.measures,
+        before, facts=facts, seconds=seconds, found=result.found, measures=result.measures, models=result.models,
         flops=None if None in flops else sum(flops),
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class _Result:
-    """``found``: predictions of the deployed models; ``measures``: theirs, of the K x K record."""
+    """``found``: predictions of the deployed ``models``; ``measures``: theirs, of the K x K record."""
 
     facts: dict[str, Any]
     found: TestPredictions
     measures: dict[str, float]
+    models: dict[int, ClientModel]
 
 
 class _Work:
@@ -123,6 +130,20 @@ class _Work:
             method, context.hp, state, self.federation, setup.test.labels, self.classes, engine
         )
         self.steps = self._steps()
+        self.kept = self._kept_points()
+
+    def _kept_points(self) -> range:
+        """Returns the points whose models may be deployed; none, and says so, where their files would be too large."""
+        points = range(len(self.points))[0 if self.spec.select == "valid" else -1 :]
+        size = len(points) * len(self.federation.clients) * self.federation.model.weights.nbytes
+        if size <= MODELS_BYTES:
+            return points
+        hint = "; method.personalisation.select=last keeps the last ones" if len(points) > 1 else ""
+        self.context.note(f"The clients' own models are measured and not kept: {size / 2**30:.1f} GiB{hint}.")
+        return range(0)
+
+    def _model_file(self, point: int, client: int) -> Path:
+        return self.context.folder / MODELS_FOLDER / f"{point}-{client}.safetensors"
 
     def loop(self) -> RoundLoop:
         """The loop over the personalisation's rounds, committed below the run's folder."""
@@ -174,6 +195,10 @@ class _Work:
         federation = self.federation
         if self.points[number].mixed and any(federation.layout_of(client).buffer_size for client, _ in models):
             models = self._estimated(number, models)
+        if number in self.kept:
+            for client, model in models:
+                tensors = {"weights": model.weights, "buffers": model.buffers}
+                write_atomic(self._model_file(number, client), tensor_parts(tensors))
         for client, logits in logits_of(self.engine, self.tests, models, self.classes, self.federation):
             self._check_finite(number, client, logits)
             counts = count(self.tests, logits, self.labels, client)
@@ -235,7 +260,12 @@ class _Work:
         curve = trade_offs(facts, start, 1 / self.classes)
         facts = {"kind": self.spec.kind, "start": start, "points": facts, "chosen": chosen, **curve, **more}
         matrix = ClientMatrix(self.start.examples, correct[chosen], loss[chosen], self.start.correct.diagonal())
-        return _Result(facts, self._predictions(state["record/logits"][chosen]), matrix.measures(self.federation))
+        models = {}
+        if chosen in self.kept:
+            for client in self.federation.everyone:
+                models[client] = ClientModel(**load_file(self._model_file(chosen, client)))
+        found = self._predictions(state["record/logits"][chosen])
+        return _Result(facts, found, matrix.measures(self.federation), models)
 
     def _losses(self, client: int, models: Sequence[ClientModel]) -> Tensor:
         """Returns the mean loss [models, K] on every client's test examples; NaN for a client without examples that

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.methods.contract import Method
 from knot_runner.pipelines.runs.commits import Commits, LogRow
 
@@ -55,7 +56,7 @@ class TrainingResult:
     """The outcome of all rounds: the deployed method and state, all rows, and further facts for the result.
 
     ``seconds``: time outside rounds. For personalised models: ``found``, their predictions; ``measures`` of the
-    deployed ones; ``flops`` of training them at clients, None where unknown.
+    deployed ones; ``models``, themselves by client; ``flops`` of training them at clients, None where unknown.
     """
 
     method: Method
@@ -65,6 +66,7 @@ class TrainingResult:
     seconds: dict[str, float] = field(default_factory=dict)
     found: TestPredictions | None = None
     measures: dict[str, float] = field(default_factory=dict)
+    models: dict[int, ClientModel] = field(default_factory=dict)
     flops: int | None = 0
 
 
