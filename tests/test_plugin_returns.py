@@ -2,44 +2,15 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from knot_runner.cli.main import main
-from knot_runner.config.settings.families import FAMILIES, METHOD_SETTINGS
-from knot_runner.config.settings.partition import PARTITION_SETTINGS
-from knot_runner.data.images.load import IMAGE_READERS
-from knot_runner.data.images.partition import PARTITIONS
-from knot_runner.data.readers import TEXT_READERS
-from knot_runner.engine.tracker import TRACKERS
-from knot_runner.methods.contract import METHODS
-from knot_runner.methods.distil.term import TERMS
-from knot_runner.methods.losses import LOSSES
-from knot_runner.methods.weighting import WEIGHTINGS
-from knot_runner.metrics import METRICS
-from knot_runner.report.claims.measures import CLAIM_MEASURES
-from knot_runner.report.figures.registry import FIGURES
-from knot_runner.report.tables.build import TABLE_KINDS
+from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, TINY_TEXTS, replaced
 
-CONF = Path(__file__).parent / "plugins" / "conf"
-TABLES = (
-    FAMILIES, METHOD_SETTINGS, PARTITION_SETTINGS, IMAGE_READERS, PARTITIONS, TEXT_READERS, TRACKERS, METHODS, TERMS,
-    LOSSES, WEIGHTINGS, METRICS, CLAIM_MEASURES, FIGURES, TABLE_KINDS,
-)  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def restored():
-    """Remove what the plug-ins of a test added."""
-    before = [dict(table.data) for table in TABLES]
-    yield
-    for table, entries in zip(TABLES, before, strict=True):
-        table.data.clear()
-        table.data.update(entries)
-    for name in ("bad", "own_partition"):
-        sys.modules.pop(name, None)
+CONF = EXAMPLES / "conf"
+pytestmark = pytest.mark.usefixtures("tables_restored")
 
 
 METHOD = """

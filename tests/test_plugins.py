@@ -4,41 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
 from sklearn.metrics import balanced_accuracy_score
 
-from knot_runner import metrics
 from knot_runner.cli.main import main
-from knot_runner.config.settings import families
-from knot_runner.config.settings.partition import PARTITION_SETTINGS
-from knot_runner.data.images.load import IMAGE_READERS
-from knot_runner.data.images.partition import PARTITIONS
-from knot_runner.data.readers import TEXT_READERS
-from knot_runner.methods.contract import METHODS
-from knot_runner.methods.distil.term import TERMS
-from knot_runner.report.figures.registry import FIGURES
+from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.tiny import TINY_IMAGES, TINY_TAUGHT, TINY_TEXTS, replaced
 
-EXAMPLES = Path(__file__).parent / "plugins"
-TABLES = (
-    metrics.METRICS, families.FAMILIES, families.METHOD_SETTINGS, METHODS, TERMS, PARTITION_SETTINGS, PARTITIONS,
-    FIGURES, IMAGE_READERS, TEXT_READERS,
-)  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def tables_as_they_were():
-    """Plug-ins of one test are not those of the next."""
-    before = [dict(table.data) for table in TABLES]
-    yield
-    for table, entries in zip(TABLES, before, strict=True):
-        table.data.clear()
-        table.data.update(entries)
-    for path in EXAMPLES.glob("*.py"):
-        sys.modules.pop(path.stem, None)
+pytestmark = pytest.mark.usefixtures("tables_restored")
 
 
 @pytest.mark.parametrize("name", [path.name for path in sorted(EXAMPLES.glob("*.py"))])

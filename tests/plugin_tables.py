@@ -1,0 +1,42 @@
+"""Tables that plug-ins add to, and a fixture after which they are as they were."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from knot_runner.config.settings.families import FAMILIES, METHOD_SETTINGS
+from knot_runner.config.settings.partition import PARTITION_SETTINGS
+from knot_runner.data.images.load import IMAGE_READERS
+from knot_runner.data.images.partition import PARTITIONS
+from knot_runner.data.readers import TEXT_READERS
+from knot_runner.engine.tracker import TRACKERS
+from knot_runner.methods.contract import METHODS
+from knot_runner.methods.distil.term import TERMS
+from knot_runner.methods.losses import LOSSES
+from knot_runner.methods.weighting import WEIGHTINGS
+from knot_runner.metrics import METRICS
+from knot_runner.report.claims.measures import CLAIM_MEASURES
+from knot_runner.report.figures.registry import FIGURES
+from knot_runner.report.tables.build import TABLE_KINDS
+
+EXAMPLES = Path(__file__).parent / "plugins"
+TABLES = (
+    FAMILIES, METHOD_SETTINGS, PARTITION_SETTINGS, IMAGE_READERS, PARTITIONS, TEXT_READERS, TRACKERS, METHODS, TERMS,
+    LOSSES, WEIGHTINGS, METRICS, CLAIM_MEASURES, FIGURES, TABLE_KINDS,
+)  # fmt: skip
+
+
+@pytest.fixture
+def tables_restored() -> Iterator[None]:
+    """Remove what the plug-ins of a test added, so that the next test reads its own."""
+    before = [dict(table.data) for table in TABLES]
+    yield
+    for table, entries in zip(TABLES, before, strict=True):
+        table.data.clear()
+        table.data.update(entries)
+    for name in ("bad", *(path.stem for path in EXAMPLES.glob("*.py"))):
+        sys.modules.pop(name, None)
