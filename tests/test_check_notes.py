@@ -8,12 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from knot_runner.cli import preview
 from knot_runner.cli.main import main
 from knot_runner.cli.verbs.check import check_command
 from knot_runner.composing.commands import compose_all
-from knot_runner.estimate import notes
-from knot_runner.estimate.child import Seen
-from knot_runner.estimate.whole import SweepEstimate
 from knot_runner.pipelines import distillation
 from tests.tiny import TINY, TINY_IMAGES
 
@@ -28,12 +26,10 @@ RUNS = {
 }
 
 
-def look(arguments: list[str], out: Path) -> notes.Foreseen:
-    """:func:`notes.foresee` in this process, whose time is short."""
-    groups = notes.grouped(compose_all([*arguments, f"paths.out={out}"])[0])
-    told = []
-    notes.inspect_jobs(lambda *what: told.append(what[1:]), out / "look", [group[0].config for group in groups])
-    return notes.gathered(groups, told)
+def look(arguments: list[str], out: Path) -> preview.Preview:
+    """The preview of one job, in this process, whose time is short."""
+    (job,) = compose_all([*arguments, f"paths.out={out}"])[0]
+    return preview.gathered([[job]], [preview.Looks(out / "look").look(job.config)])
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name != "texts"])
@@ -42,7 +38,7 @@ def test_check_has_every_note_of_the_run(name: str, tmp_path: Path, capsys) -> N
     (path,) = tmp_path.glob("*/*/*/result.json")
     result = json.loads(path.read_text())
     found = look(RUNS[name], tmp_path)
-    assert found.lines(1) == result["notes"] and found.unread == 0
+    assert found.lines(1) == result["notes"]
     assert bool(found.counts) == (name != "gaussians")  # which have no classes
     assert any("of one class only" in note for note in result["notes"]) == (name == "a class a client")
     parties = result.get("label_counts", {"parties": {}})["parties"]
@@ -71,20 +67,18 @@ def test_texts_say_the_same(tmp_path: Path, monkeypatch) -> None:
     assert next(iter(found.counts)) == "sa" and any(line.startswith("Cell train 60: ") for line in found.counts["sa"])
 
 
-def test_jobs_alike_are_read_once_and_counted(tmp_path: Path) -> None:
+def test_jobs_alike_are_prepared_once_and_counted(tmp_path: Path) -> None:
     grid = [*TINY_IMAGES, "seed=0,1", "method=fedavg,fedavg_chill", "method.temperature=1", "training.lr=0.1,0.01"]
     jobs, _ = compose_all([*grid, f"paths.out={tmp_path}"])
-    groups = notes.grouped(jobs)
+    groups = preview.grouped(jobs)
     assert len(jobs) == 8 and len(groups) == 2
-    found = notes.gathered(groups, [(["of all", "of one"], ["a"]), (["of all"], ["b"])])
+    found = preview.gathered(groups, [(["of all", "of one"], ["a"]), (["of all"], ["b"])])
     assert found.lines(8) == ["of all", "of one (4 of 8 jobs)"]
     assert found.counts == {"femnist, natural, seed 0": ["a"]}
-    half = notes.gathered(groups, [(["of one"], ["a"])])
-    assert half.unread == 4 and half.lines(8)[-1].startswith("the data of 4 jobs are not in this: ")
 
 
-def test_a_mistake_in_the_data_stops_it(tmp_path: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(notes, "watch", lambda *_: Seen(0.0, problem="a.csv: is not there"))
-    monkeypatch.setattr("knot_runner.estimate.whole.estimate_sweep", lambda *_: SweepEstimate())
-    assert check_command([*TINY_IMAGES, f"paths.out={tmp_path}"]) == 2
-    assert "the sweep would stop: a.csv: is not there" in capsys.readouterr().out
+def test_a_child_that_dies_is_said(tmp_path: Path, monkeypatch, capsys) -> None:
+    plugin = tmp_path / "ends.py"
+    plugin.write_text("import multiprocessing, os\nif multiprocessing.parent_process():\n    os._exit(3)\n")
+    assert check_command([*TINY_IMAGES, f"paths.out={tmp_path}", f"plugins=[{plugin}]"]) == 2
+    assert "the sweep would stop: its process ended with exit code 3" in capsys.readouterr().out

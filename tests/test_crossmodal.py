@@ -14,8 +14,6 @@ from knot_runner.data.tasks import Images
 from knot_runner.engine.examples import normalised, stored_data
 from knot_runner.engine.loop import Place
 from knot_runner.engine.requests import request_key
-from knot_runner.engine.store import Store
-from knot_runner.estimate.stages import Planner, PlanStore
 from knot_runner.methods.distil import distil, learner
 from knot_runner.methods.distil.students import Students
 from knot_runner.models.network import build_network
@@ -186,15 +184,6 @@ def test_the_teacher_is_measured_on_the_originals(tmp_path, capsys):
     assert result["baselines"]["teacher"] == plain["baselines"]["teacher"]
     assert len(list((tmp_path / "artefacts" / "local").iterdir())) == 1  # one teacher for both
     assert set(result["terms"]) == {"ce", "kd", "hint"}
-
-
-def test_check_plans_what_a_run_trains(tmp_path):
-    job = distil_job(tmp_path, "method=cross_modal", "method.view=edges")
-    assert main([*replaced(TINY_DISTIL, "method=cross_modal", "method.view=edges"), f"paths.out={tmp_path}"]) == 0
-    pieces, _ = Planner(PlanStore(tmp_path / "plan", behind=Store(tmp_path / "artefacts"))).plan(job)
-    assert [(piece.stage, piece.there) for piece in pieces if piece.step in (1, 2) and piece.kind] == [
-        ("local models", True), ("students", True)
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

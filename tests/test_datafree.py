@@ -19,8 +19,6 @@ from knot_runner.engine.loop import Place
 from knot_runner.engine.requests import request_key
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Store
-from knot_runner.estimate.stage_times import plan_and_time
-from knot_runner.estimate.stages import Planner, PlanStore
 from knot_runner.methods.distil import distil
 from knot_runner.methods.distil.learner import OutputReader
 from knot_runner.methods.distil.synthesis import images, requests
@@ -201,34 +199,14 @@ def test_the_student_reads_made_images_alone(kind, tmp_path):
     assert student.train.examples == student.valid.examples == ("synthetic", "s")
 
 
-def test_a_run_says_what_was_released_and_check_plans_it(tmp_path, capsys):
+def test_a_run_says_what_was_released(tmp_path, capsys):
     command = ["method=data_free_records", "method.synthesis.records=top", *TINY_FREE]
-    job = distil_job(tmp_path, *command)
-    planner = functools.partial(Planner, PlanStore(tmp_path / "plan", behind=Store(tmp_path / "artefacts")))
-    wanted = ["local models", "sets of records", "sets of images made from teachers", "students"]
-
-    def planned():
-        return [(piece.stage, piece.there) for piece in planner().plan(job)[0][2:-1]]
-
-    assert planned() == [(stage, False) for stage in wanted]
     folder = run(tmp_path, *replaced(TINY_DISTIL, *command))
-    assert planned() == [(stage, True) for stage in wanted]
     result = json.loads((folder / "result.json").read_text())
     assert result["synthesis"]["released"] == {"kind": "top", "floats": 1100, "bytes": 4400}
     assert result["synthesis"]["images"] == 25 and set(result["terms"]) == {"kd"}
     assert {"records student", "synthetic student"} & set(result["seconds"]["stages"]) == {"synthetic student"}
     assert "25 images made by records; released: top, 1,100 numbers, 4,400 bytes" in capsys.readouterr().out
-
-
-def test_check_times_images_by_the_step(tmp_path):
-    job = distil_job(tmp_path / "out", "method=data_free_generator", *TINY_FREE, "training.local.epochs=1")
-    told = []
-    plan_and_time(lambda *what: told.append(what), tmp_path, [job], set(), math.inf)
-    ((_, pieces),) = [what for what in told if what[0] == "pieces"]
-    costs = {what[1]: what[2] for what in told if what[0] == "cost"}
-    (piece,) = [piece for piece in pieces if piece.stage == "sets of images made from teachers"]
-    assert piece.units == 4 and costs[piece.kind].unit > 0
-    assert piece.kind == "images by generator of small, batch 10"
 
 
 @pytest.mark.thorough

@@ -170,12 +170,6 @@ def test_a_loud_term_is_warned_of(tmp_path, capsys):
     assert line.startswith("warning: method.terms.hint begins as ") and line in capsys.readouterr().err
 
 
-@pytest.mark.thorough
-def test_check_plans_every_student(tmp_path, capsys):
-    assert main(["check", *small("method=dml,born_again,kd"), f"paths.out={tmp_path}", "--seconds=1"]) == 0
-    assert "3 jobs, 0 done, 3 to do" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     "overrides, line",
     [

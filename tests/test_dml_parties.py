@@ -1,7 +1,6 @@
 """Mutual learning between KNOT's parties through the command line: whose scores are whose, what is shared, refusals."""
 
 import json
-import time
 
 import numpy as np
 import pytest
@@ -10,11 +9,6 @@ from safetensors.numpy import load_file
 from knot_runner import metrics
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
-from knot_runner.engine.store import Store
-from knot_runner.estimate.pieces import Piece
-from knot_runner.estimate.stage_times import kind_times, short_run
-from knot_runner.estimate.stages import Planner, PlanStore
-from knot_runner.estimate.whole import _of_family
 from knot_runner.util.errors import UserError
 from tests.run_folders import run
 from tests.tiny import TINY, TINY_PARTIES, replaced
@@ -89,24 +83,6 @@ def test_images(tmp_path):
     result = result_of(run(tmp_path, *IMAGES, *TRANSPORT))
     assert result["parties"][-1] == "server" and len(result["parties"]) == 4
     assert set(result["metrics"]["f1"]) <= {*result["parties"], "ALL"} and "pot" in result["versions"]
-
-
-def test_it_is_planned_and_timed_as_one_piece(tmp_path):
-    (job,) = compose_jobs([*IMAGES, f"paths.out={tmp_path}"], None)
-    planner = Planner(PlanStore(tmp_path / "plan", behind=Store(tmp_path / "artefacts")))
-    pieces, stages = planner.plan(job)
-    (piece,) = [piece for piece in pieces if "together" in piece.name]
-    assert piece.name == "4 parties together, entropy, 3 epochs" and piece.units == 3
-    events = short_run(job, planner.parties(job), 64, tmp_path / "timed", time.monotonic() + 60)
-    assert "epoch 2" in {text for _, title, _, _, text in events if title == "mutual parties"}
-    assert kind_times(events, stages, 64, 64)[piece.kind][0] == min(64, stages[4].rows)
-
-
-def test_what_takes_no_time_has_no_kind_in_any_family():
-    """Each party's own model is picked from all of them; with a kind that nothing times an estimate has no sum."""
-    picked = _of_family(Piece("students", "students", "picked/0", None), "texts 0 ", "erc")
-    assert picked.kind is None and picked.name == "erc students"
-    assert _of_family(Piece("students", "students", "a", "b"), "texts 0 ", "erc").kind == "texts 0 b"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ FLOORS = [
     {"engine"},
     {"methods", "report"},
     {"pipelines"},
-    {"bundles", "estimate", "sweeps"},
+    {"bundles", "sweeps"},
     {"cli", "__main__"},
 ]
 

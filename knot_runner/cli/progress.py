@@ -6,10 +6,29 @@ import time
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 #: Stages shorter than this (seconds) get no line of their own.
 WORTH_SAYING = 1.0
+
+
+class _Rate(ProgressColumn):
+    """Units a second, or seconds a unit where a unit takes longer."""
+
+    def render(self, task: Task) -> Text:
+        if not task.speed:
+            return Text("")
+        return Text(f"{task.speed:.1f}/s" if task.speed >= 1 else f"{1 / task.speed:.1f} s each")
 
 
 class Live:
@@ -23,6 +42,7 @@ class Live:
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TextColumn("{task.fields[text]}"),
+            _Rate(),
             TimeRemainingColumn(compact=True),
             console=console,
             transient=True,

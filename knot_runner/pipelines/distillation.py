@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from knot_runner.config.settings import BiasSettings, DistilSettings, KnotSettings
+from knot_runner.config.settings import BiasSettings, KnotSettings
 from knot_runner.config.strict import without
 from knot_runner.data.counts import Counts, of_parties
 from knot_runner.data.tasks import PartyTask
@@ -23,8 +23,8 @@ from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.bound.measure import measure_bound
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.parties.evaluation import evaluate
-from knot_runner.pipelines.parties.finished_teachers import FINISHED_STAGE, check_finished_teachers
-from knot_runner.pipelines.parties.setup import make_federation, model_sources, pretrained_notes
+from knot_runner.pipelines.parties.finished_teachers import FINISHED_STAGE
+from knot_runner.pipelines.parties.setup import make_federation, model_sources
 from knot_runner.pipelines.parties.stage_costs import distillation_costs
 from knot_runner.pipelines.parties.trained_model import parties_after, trained_models
 from knot_runner.pipelines.rounds.loop import RoundLoop, State, run_rounds
@@ -38,20 +38,16 @@ from knot_runner.util.files import refused, write_atomic
 
 def run_distillation(context: RunContext) -> dict[str, Any]:
     """Teachers, soft labels, distillation, evaluation; the result's content. Raises :class:`UserError`."""
-    settings, hp, folder, note = context.settings, context.hp, context.folder, context.note
+    settings, folder, note = context.settings, context.folder, context.note
     began = time.monotonic()
     store = context.store
     with contextlib.ExitStack() as stack:
         executor = stack.enter_context(
             context.services.executor(store, settings.hardware, context.data_root, settings.plugins, context.progress)
         )
-        task = context.services.parties(context)
-        counts = of_parties(task)
-        federation = make_federation(context, task, store, random_examples(hp))
-        notes = _notes(context, task, counts, federation.notes)
+        task, federation, counts, notes = _prepared(context)
         for line in notes:
             note(line)
-        METHODS[settings.method["algorithm"]].init(hp, federation)  # the last check of the user's input
         head = _describe(context, task, counts, executor)
         write_atomic(folder / "config.yaml", context.config_yaml)
         try:
@@ -94,15 +90,19 @@ def random_examples(hp: Any) -> BiasSettings | None:
 
 def inspect_distillation(context: RunContext) -> RunInputs:
     """Returns the run's inputs and notes on them. Raises :class:`UserError`."""
+    task, _, counts, notes = _prepared(context)
+    return RunInputs(task, None, counts, notes)
+
+
+def _prepared(context: RunContext) -> tuple[PartyTask, Federation, Counts, list[str]]:
+    """Return the examples, the federation, the counts of each class and the notes on them: all that precedes training.
+    Raises :class:`UserError`."""
     task = context.services.parties(context)
-    if isinstance(context.hp, DistilSettings):
-        check_finished_teachers(context, task)
-    counts, weights = of_parties(task), pretrained_notes(context, task)
-    return RunInputs(task, None, counts, _notes(context, task, counts, weights))
-
-
-def _notes(context: RunContext, task: PartyTask, counts: Counts, weights: list[str]) -> list[str]:
-    return [*task.notes, *counts.warnings(context.settings.training.local.batch), *weights]
+    counts = of_parties(task)
+    federation = make_federation(context, task, context.store, random_examples(context.hp))
+    METHODS[context.settings.method["algorithm"]].init(context.hp, federation)
+    batch = context.settings.training.local.batch
+    return task, federation, counts, [*task.notes, *counts.warnings(batch), *federation.notes]
 
 
 def _bound(

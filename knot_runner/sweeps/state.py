@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from knot_runner import provenance
 from knot_runner.config.strict import build
-from knot_runner.records import read_result
+from knot_runner.records import read_result, read_sealed
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json, write_atomic, write_json
 from knot_runner.util.processes import on_sigterm
@@ -162,13 +162,20 @@ def state_of(job: ComposedJob, data: provenance.CurrentData | None = None) -> Jo
 
 def _begun(job: ComposedJob) -> JobState | None:
     """State of an interrupted job that can resume from its last commit, or None."""
-    from knot_runner.estimate.pieces import rounds_done
-
-    done = rounds_done(job)
+    done = _rounds_done(job)
     if done is not None:
         rounds = getattr(job.settings.training, "rounds", None)
         return JobState("stopped", f"stopped in round {done} of {rounds}" if rounds else "stopped")
     return JobState("stopped", "stopped") if (job.folder / "config.yaml").exists() else None
+
+
+def _rounds_done(job: ComposedJob) -> int | None:
+    """Rounds (epochs, stages) in the last commit of an interrupted job; None without a commit."""
+    for folder in (job.folder, job.folder / "training"):  # clusters train in the second
+        record = read_sealed(folder / "commit.json")
+        if record is not None:
+            return record["step"] + 1
+    return None
 
 
 def is_locked(path: Path) -> bool:

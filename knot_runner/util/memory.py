@@ -25,11 +25,6 @@ def machine_memory() -> float:
     return min([math.inf if total is None else total, *(_limit(path) for path in LIMITS)])
 
 
-def free_memory() -> int | None:
-    """Returns the bytes that new processes may use; None where unknown."""
-    return read_kilobytes(MEMINFO, "MemAvailable:")
-
-
 def read_kilobytes(path: Path, name: str) -> int | None:
     """Returns the value of line ``name`` in a file of ``/proc``, in bytes; None where there is none."""
     with contextlib.suppress(OSError):

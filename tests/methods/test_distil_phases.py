@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import json
 import signal
-import time
 
 import pytest
 import torch
@@ -13,9 +12,6 @@ import torch.nn.functional as F
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.engine.seeds import keyed
-from knot_runner.engine.store import Store
-from knot_runner.estimate.stage_times import short_run
-from knot_runner.estimate.stages import Planner, PlanStore
 from knot_runner.methods.distil.distil import in_phase, phases_of
 from knot_runner.models.network import build_network
 from knot_runner.util.errors import UserError
@@ -137,24 +133,6 @@ def test_a_run_and_its_record(tmp_path, capsys):
     assert len(list(tmp_path.glob("artefacts/phase1/*"))) == 2  # the rate is the phase's too
     run(tmp_path, *TWO_STAGE, "method.terms.kd.tau=2")
     assert len(list(tmp_path.glob("artefacts/phase1/*"))) == 2  # what comes after it is not
-
-
-def test_phases_are_pieces_of_an_estimate(tmp_path):
-    (job,) = compose_jobs([*TWO_STAGE, f"paths.out={tmp_path}"], None)
-    pieces, _ = Planner(PlanStore(tmp_path / "plan", behind=Store(tmp_path / "artefacts"))).plan(job)
-    names = [(piece.name, piece.units) for piece in pieces if "students" in piece.name]
-    assert names == [
-        ("students cnn_4, offline, hint, 3 epochs", 3),
-        ("students cnn_4, offline, ce + kd, 2 epochs", 2),
-    ]
-
-
-def test_what_the_estimate_times_has_phases_of_two_epochs(tmp_path):
-    (job,) = compose_jobs([*TWO_STAGE, f"paths.out={tmp_path}"], None)
-    planner = Planner(PlanStore(tmp_path / "plan", behind=Store(tmp_path / "artefacts")))
-    part = planner.parties(job)
-    events = short_run(job, part, 64, tmp_path / "timed", time.monotonic() + 60)
-    assert {text for _, title, _, _, text in events if title == "phase1 student"} == {"epoch 1", "epoch 2", "done"}
 
 
 def method_of(*overrides):

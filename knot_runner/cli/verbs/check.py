@@ -1,12 +1,10 @@
-"""``check``: lists a command's jobs, their state, shared stages and estimated cost, without running anything."""
+"""``check``: lists a command's jobs, their state, problems and recorded times, without running anything."""
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -22,25 +20,20 @@ from knot_runner.report.run_rows import lookup
 from knot_runner.sweeps.state import JobState, state_of
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.messages import counted
-from knot_runner.util.processes import cores
 
 if TYPE_CHECKING:
     from knot_runner.composing.job import ComposedJob
-    from knot_runner.estimate.notes import Foreseen
-    from knot_runner.estimate.pieces import Load
-    from knot_runner.estimate.whole import SweepEstimate
 
 CHECK_HELP = """\
 knot-runner check [overrides] [flags]: the jobs of a command, what is there, what is to come; runs nothing
 
   --all                every job, also of a large grid
-  --quick              only compose: read no data, and time nothing
-  --seconds=30         how long the timing may take
+  --quick              only compose: prepare no run and read no data
   -m, --multirun       a grid, though it has one job
   --config-dir=DIR     YAML of your own
 
   knot-runner check experiment=knot_table3 task.missing=skip --quick"""
-CHECK_FLAGS = ("--all", "--quick", "--seconds=30")
+CHECK_FLAGS = ("--all", "--quick")
 #: Hydra's and our flags for composing that this verb also accepts.
 OTHERS = ("-m", "--multirun", "--config-dir=DIR")
 #: Above this number, jobs are shown in groups.
@@ -56,13 +49,12 @@ class Options:
 
     all: bool = False
     quick: bool = False
-    seconds: float = 30.0
     rest: list[str] = field(default_factory=list)
 
 
 def check_command(arguments: list[str]) -> int:
-    """Print the jobs, their shared stages and the estimated cost of missing ones. Returns 2 if the sweep would stop at
-    once."""
+    """Print the jobs, what preparing the missing ones shows, and how long they take. Returns 2 if the sweep would
+    stop."""
     from knot_runner.composing.commands import compose_all
 
     options = parse_check(arguments)
@@ -84,8 +76,7 @@ def check_command(arguments: list[str]) -> int:
         choices = "--stale=rerun recreates runs that are damaged or of other data, --stale=keep shows them as they are"
         print_line(console, f"a command with these jobs would stop; {choices}")
     left = {job.run_id: job for job, state in zip(jobs, states, strict=True) if state.standing not in DONE}
-    done = [job for job, state in zip(jobs, states, strict=True) if state.standing == "done"]
-    code = _looked_ahead(console, list(left.values()), done, options) if left else 0
+    code = _looked_ahead(console, list(left.values()), options.quick) if left else 0
     for line in unlike:
         print_line(console, line)
     return 2 if refused or unlike else code
@@ -116,28 +107,16 @@ def parse_check(arguments: list[str]) -> Options:
     """Parse the flags. Raises :class:`UserError` for an unknown flag, suggesting the nearest one."""
     found = Options()
     for argument in arguments:
-        name, _, value = argument.partition("=")
+        name = argument.partition("=")[0]
         if argument == "--all":
             found.all = True
         elif argument == "--quick":
             found.quick = True
-        elif name == "--seconds":
-            found.seconds = _seconds(value)
         elif name in {flag.partition("=")[0] for flag in OTHERS} or not argument.startswith("-"):
             found.rest.append(argument)
         else:
             raise UserError(f"{argument}: there is no such flag of check{nearest(argument, [*CHECK_FLAGS, *OTHERS])}")
     return found
-
-
-def _seconds(value: str) -> float:
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = -1.0
-    if not 1 <= seconds <= 86400:
-        raise UserError(f"--seconds: {value!r} is not a number of seconds from 1 to 86400; 30 is what it is without")
-    return seconds
 
 
 # -------------------------------------------------------------------------------------------------------------- lists
@@ -188,68 +167,30 @@ def _summary(states: list[JobState]) -> str:
     return ", ".join(parts) + (f" ({', '.join(begun)})" if begun else "")
 
 
-# ----------------------------------------------------------------------------------------------------------- estimate
+# ------------------------------------------------------------------------------------------------------------- preview
 
 
-def _looked_ahead(console: Console, jobs: list[ComposedJob], done: list[ComposedJob], options: Options) -> int:
+def _looked_ahead(console: Console, jobs: list[ComposedJob], quick: bool) -> int:
+    """Print what preparing ``jobs`` shows and how long they take; return the exit code."""
+    from knot_runner.cli.preview import preview, time_left
     from knot_runner.data.preflight import no_data
-    from knot_runner.estimate.notes import preview_notes
-    from knot_runner.estimate.whole import estimate_sweep, plain_loads
 
     if problem := no_data((job.title, job.settings) for job in jobs):
-        _print_shared(console, plain_loads(jobs))
-        _print_stop(console, problem)
+        print_line(console, f"the sweep would stop: {problem}")
         return 2
-    if options.quick:
-        _print_shared(console, plain_loads(jobs))
-        return 0
-    with console.status("reading (--quick leaves it out)"):
-        foreseen = preview_notes(jobs, options.seconds)
-    _print_foreseen(console, foreseen, len(jobs))
-    if foreseen.problem:
-        _print_shared(console, plain_loads(jobs))
-        _print_stop(console, foreseen.problem)
-        return 2
-    with console.status(f"timing (at most {options.seconds:g} s; --quick leaves it out)"):
-        found = estimate_sweep(jobs, done, options.seconds)
-    _print_shared(console, found.loads)
-    _print_estimate(console, found, Path(jobs[0].settings.paths.out))
-    for problem in dict.fromkeys(found.problems):
-        _print_stop(console, problem)
-    return 2 if found.problems else 0
-
-
-def _print_stop(console: Console, problem: str) -> None:
-    print_line(console, f"the sweep would stop: {problem}")
-
-
-def _print_foreseen(console: Console, found: Foreseen, jobs: int) -> None:
-    """Print notes without folding lines when piped, and example counts below their task."""
-    for title, told in {"notes": found.lines(jobs), **found.counts}.items():
-        if told:
-            console.print(f"\n{title if title == 'notes' else f'examples of each class: {plain(title)}'}", style="bold")
-        for text in told:
-            print_line(console, f"  {text}")
-
-
-def _print_shared(console: Console, loads: list[Load]) -> None:
-    from knot_runner.estimate.lines import shared_lines
-
-    if lines := shared_lines(loads):
-        console.print("\nshared by jobs", style="bold")
-        for text in lines:
-            print_line(console, f"  {text}")
-
-
-def _print_estimate(console: Console, found: SweepEstimate, out: Path) -> None:
-    from knot_runner.estimate.lines import kind_rows, total_lines
-    from knot_runner.util.memory import free_memory
-
-    there = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
-    console.print("\nestimate, for this machine as busy as it is now", style="bold")
-    if found.known:
-        numbers = ("times", "each", "in all")
-        console.print(_table(("work to do", *numbers, "from"), kind_rows(found), right=numbers))
-    free = shutil.disk_usage(there).free
-    for text in total_lines(found, cores(), free_memory(), free):
-        print_line(console, text)
+    if not quick:
+        with console.status("preparing the runs (--quick leaves it out)"):
+            found = preview(jobs)
+        for title, lines in {"notes": found.lines(len(jobs)), **found.counts}.items():
+            if lines:
+                shown = title if title == "notes" else f"examples of each class: {plain(title)}"
+                console.print(f"\n{shown}", style="bold")
+            for line in lines:
+                print_line(console, f"  {line}")
+        if problem := found.problem or found.broken:
+            print_line(console, f"the sweep would stop: {problem}")
+            return 2
+        console.print()
+    for line in time_left(jobs):
+        print_line(console, line)
+    return 0

@@ -14,7 +14,7 @@ from knot_runner.methods.federation import Federation
 from knot_runner.pipelines.clients.transfer_set import with_other_set
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.federations.images import image_federation
-from knot_runner.pipelines.federations.texts import model_files, text_federation, weights_notes
+from knot_runner.pipelines.federations.texts import model_files, text_federation
 from knot_runner.pipelines.parties.finished_teachers import check_finished_teachers, with_finished_teachers
 from knot_runner.pipelines.runs.first_model import check_network
 from knot_runner.pipelines.runs.kept_images import read_images
@@ -71,13 +71,6 @@ def teacher_networks(federation: Federation, hp: DistilSettings) -> Federation:
             check_network(network, federation.seed)
         teachers.append(dataclasses.replace(party, network=network))
     return dataclasses.replace(federation, clients=tuple(teachers))
-
-
-def pretrained_notes(context: RunContext, task: PartyTask) -> list[str]:
-    """Returns notes on a pre-trained encoder. Raises :class:`UserError` where it does not fit."""
-    if not isinstance(context.settings.model, ModelSettings):
-        return []
-    return weights_notes(context.settings.model, task, context.data_root)
 
 
 def model_sources(context: RunContext) -> list[Opened]:
