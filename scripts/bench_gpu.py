@@ -2,7 +2,7 @@
 
 First checks (``gpu_checks.py``): the stacked engine equals the loop, CUDA graphs, bf16, tf32, memory that runs out,
 several devices, jobs on one engine. Then seconds: a round of W1 (CNN), W2 (MLP) and W4 (ResNet-18) by engine and
-precision, fused sweeps of 1, 8 and 64 jobs, a KNOT run, the Sinkhorn loss, a matrix of distances. What does not begin
+precision, a KNOT run, the Sinkhorn loss, a matrix of distances. What does not begin
 within ``--minutes`` is left out, and the table says so; so it does of what failed, and the exit code is 1 then.
 
 python scripts/bench.py gpu --out gpu.md
@@ -18,7 +18,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -33,7 +32,6 @@ from knot_runner.config.settings.methods.transport import FedwadSettings, OtddSe
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining
-from knot_runner.engine.federated.engine_pool import EnginePool
 from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.hardware import choose_device, prepare_device
 
@@ -108,8 +106,6 @@ def _lines(device: torch.device, options: argparse.Namespace) -> Iterator[tuple[
         for engine, precision in ON_CUDA if device.type == "cuda" else ON_CPU:
             name = f"{workload}, {engine}, {precision}: s a round"
             yield name, lambda of=(workload, engine, precision): _rounds(device, *of, options)
-    for jobs in JOBS:
-        yield f"W2, fused sweep of {jobs} jobs: s a round of all", lambda jobs=jobs: _fused(device, jobs, options)
     yield "KNOT (teachers, student): s a run", lambda: _knot(device, options)
     for texts, teachers in ((64, 4), (1024, 4)):
         name = f"Sinkhorn loss and gradient, {texts} x {teachers}: ms"
@@ -158,43 +154,6 @@ def _rounds(device: torch.device, name: str, engine: str, precision: str, option
         made.close()
     peak = f", {torch.cuda.max_memory_allocated(device) / 1e9:.1f} GB at most so far" if device.type == "cuda" else ""
     return f"{_spread(seconds)} (the first {first:.2f}{peak})"
-
-
-def _fused(device: torch.device, jobs: int, options: argparse.Namespace) -> str:
-    """Jobs of other seeds in threads of one program, as ``hydra/launcher=fused`` has them."""
-    workload = _workload("W2", options)
-    data, engine = workload.data(), "stacked" if device.type == "cuda" or options.quick else "lean"
-    pool, found, problems = EnginePool(lambda _: None), list[float](), list[BaseException]()
-    barrier = threading.Barrier(jobs + 1)
-
-    def job(seed: int) -> None:
-        try:
-            made = pool.engine(_hardware(device, engine), workload.network, data, data)
-            for number in range(options.rounds + 1):
-                barrier.wait()
-                made.train(_requests(workload, number, seed))
-                barrier.wait()
-            made.close()
-        except BaseException as problem:
-            problems.append(problem)
-            barrier.abort()
-
-    threads = [threading.Thread(target=job, args=(seed,), daemon=True) for seed in range(jobs)]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(options.rounds + 1):
-            barrier.wait()
-            began = time.perf_counter()
-            barrier.wait()
-            found.append(time.perf_counter() - began)
-    except threading.BrokenBarrierError:
-        raise next(problem for problem in problems if not isinstance(problem, threading.BrokenBarrierError)) from None
-    finally:
-        for thread in threads:
-            thread.join(60)
-        pool.close()
-    return f"{_spread(found[1:])}; {statistics.median(found[1:]) / jobs:.4f} a job ({engine})"
 
 
 def _knot(device: torch.device, options: argparse.Namespace) -> str:

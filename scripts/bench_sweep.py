@@ -1,8 +1,7 @@
-"""Whole sweeps, one after another and as one program.
+"""Whole sweeps, one job after another and side by side under joblib, with one worker a job and one job a core.
 
-``federated``: a grid of temperatures and seeds on FEMNIST under the basic launcher with one worker, fused, and under
-joblib, one job of one worker a core: what a user has without this program's sweeps, and so what fused is held against.
-``knot``: KNOT's eight methods, each cold in a folder of its own, and fused; a cold run may use all cores, too.
+``federated``: a grid of temperatures and seeds on FEMNIST, one after another with one worker.
+``knot``: KNOT's eight methods, each cold in a folder of its own; a cold run may use all cores.
 
 Seconds of whole commands, start-up included, interleaved; median (least-most). Results and rounds must be equal: else
 it stops.
@@ -24,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 METHODS = [f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for weighting in "adue"]
 #: Of a result: when and how fast, not what.
-OF_THE_MOMENT = ("seconds", "digest", "beside")
+OF_THE_MOMENT = ("seconds", "digest")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> None:
-    """Print a line per grid: seconds of each way, and the ratio of fused to the others in the same turn."""
+    """Print a line per grid: seconds of each way, and the ratio of joblib to the others in the same turn."""
     for name in options.grid:
         found: dict[str, list[float]] = {}
         for _ in range(options.repeats):
@@ -45,21 +44,18 @@ def main(options: argparse.Namespace) -> None:
                     found.setdefault(way, []).append(_seconds(commands))
                 _compare(Path(folder))
         for way, seconds in found.items():
-            ratios = [fast / slow for fast, slow in zip(found["fused"], seconds, strict=True)]
-            held = "" if way == "fused" else f"; fused takes {_spread(ratios, '.2f')} of it"
+            ratios = [fast / slow for fast, slow in zip(found["joblib"], seconds, strict=True)]
+            held = "" if way == "joblib" else f"; joblib takes {_spread(ratios, '.2f')} of it"
             print(f"{name}: {way} {_spread(seconds, '.1f')} s{held}", flush=True)
 
 
 def _ways(name: str, options: argparse.Namespace, folder: Path) -> dict[str, list[list[str]]]:
     """Way -> its commands."""
-    ways = {
-        "fused": [GRIDS[name](options.quick, [], options, folder / "fused")],
+    jobs = ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={os.cpu_count()}", "hardware.workers=1"]
+    return {
+        "joblib": [GRIDS[name](options.quick, jobs, options, folder / "joblib")],
         "one after another": _apart(name, options, folder),
     }
-    if name == "federated":
-        jobs = ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={os.cpu_count()}", "hardware.workers=1"]
-        ways["joblib"] = [_federated(options.quick, jobs, options, folder / "joblib")]
-    return ways
 
 
 def _spread(values: list[float], form: str) -> str:
@@ -85,8 +81,7 @@ GRIDS: dict[str, Any] = {"federated": _federated, "knot": _knot}
 
 
 def _command(grid: list[str], options: argparse.Namespace, out: Path) -> list[str]:
-    launcher = ["hydra/launcher=fused"] if out.name == "fused" else []
-    return [sys.executable, "-m", "knot_runner", "-m", *grid, *options.overrides, *launcher, f"paths.out={out}"]
+    return [sys.executable, "-m", "knot_runner", "-m", *grid, *options.overrides, f"paths.out={out}"]
 
 
 def _apart(name: str, options: argparse.Namespace, folder: Path) -> list[list[str]]:
@@ -104,9 +99,9 @@ def _seconds(commands: list[list[str]]) -> float:
 
 
 def _compare(folder: Path) -> None:
-    """Result and rounds of every run under ``fused`` and ``joblib`` against those of the run by itself."""
+    """Result and rounds of every run under ``joblib`` against those of the run by itself."""
     apart = {path.parent.name: path for path in (folder / "apart").rglob("result.json")}
-    for path in [*folder.glob("fused/*/*/*/result.json"), *folder.glob("joblib/*/*/*/result.json")]:
+    for path in folder.glob("joblib/*/*/*/result.json"):
         if _content(path) != _content(apart[path.parent.name]):
             raise SystemExit(f"{path}: is not what the run gives by itself")
 

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import threading
 from collections.abc import Callable, Iterator
 from unittest import mock
 
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import CnnSettings, HardwareSettings, MlpSettings, ResnetSettings
+from knot_runner.config.settings import CnnSettings, MlpSettings, ResnetSettings
 from knot_runner.config.settings.networks import ConvSettings
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
-from knot_runner.engine.federated.engine_pool import EnginePool
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.federated.stacked import engine as stacked
@@ -161,39 +159,6 @@ def several_devices(device: torch.device) -> str:
     return f"{count} devices, {worst:.1e} apart"
 
 
-def fused_sweep(device: torch.device) -> str:
-    """Jobs that share one engine get what each gets alone."""
-    network = NETWORKS["MLP"]
-    cohorts = [_cohort(network, torch.float64, PLAIN, seed=seed) for seed in range(4)]
-    alone = [_trained(network, device, cohort, torch.float64) for cohort in cohorts]
-    found: list[list[Trained] | BaseException] = [[] for _ in cohorts]
-    pool, data = EnginePool(lambda _: None), _data(network, device)
-    hardware = HardwareSettings(
-        device.type, str(device), threads=1, workers=1, engine="stacked", precision="float64", stack=0
-    )
-
-    def job(place: int) -> None:
-        try:
-            engine = pool.engine(hardware, network, *data)
-            found[place] = engine.train(cohorts[place])
-            engine.close()
-        except BaseException as problem:
-            found[place] = problem
-
-    threads = [threading.Thread(target=job, args=(place,)) for place in range(len(cohorts))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    pool.close()
-    for result in found:
-        if isinstance(result, BaseException):
-            raise result
-    worst = max(_apart(result, wanted) for result, wanted in zip(found, alone, strict=True))
-    _hold(worst <= FLOAT64_BAND, f"a job among others is {worst:.1e} from alone")
-    return f"{len(cohorts)} jobs on one engine, {worst:.1e} from each alone"
-
-
 #: name -> check(device)
 CHECKS: dict[str, Callable[[torch.device], str]] = {
     "stacked equals the loop": stacked_equals_loop,
@@ -203,7 +168,6 @@ CHECKS: dict[str, Callable[[torch.device], str]] = {
     "tf32": tf32,
     "out of memory": out_of_memory,
     "several devices": several_devices,
-    "fused sweep": fused_sweep,
 }
 
 

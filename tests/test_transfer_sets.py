@@ -70,7 +70,7 @@ def test_knot_equals_a_plain_float64_loop(method, tmp_path):
 def test_fused_jobs_have_the_bits_of_jobs_alone(tmp_path):
     words = [*replaced(TINY_PARTIES, *OTHER, "seed=0,1")]
     assert main(["-m", *words, f"paths.out={tmp_path / 'one'}"]) == 0
-    assert main(["-m", *words, "hydra/launcher=fused", f"paths.out={tmp_path / 'two'}"]) == 0
+    assert main(["-m", *words, "hydra/launcher=joblib", f"paths.out={tmp_path / 'two'}"]) == 0
     one, two = (sorted((tmp_path / out).glob("*/*/*/predictions.safetensors")) for out in ("one", "two"))
     assert len(one) == 2 and [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
 

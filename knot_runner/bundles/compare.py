@@ -22,7 +22,7 @@ Likeness = Literal["the same bits", "within rounding", "within the interval", "n
 RELATIVE, ABSOLUTE = 1e-3, 1e-4
 #: Keys, at any depth, that describe how, when and where a run was made and what it read, not its results.
 PASSING = {
-    *("seconds", "beside", "device", "threads", "engine", "notes"),
+    *("seconds", "device", "threads", "engine", "notes"),
     *("code", "plugins", "versions", "files", "data", "digest", "run_id", "artefact", "artefacts", "made_by", "commit"),
 }
 #: Sealed files that contain times or folders; their rows and keys are compared instead of their bytes.

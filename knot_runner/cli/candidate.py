@@ -210,9 +210,8 @@ PRINTED = "reproduced"
 
 
 def command_of(one: Candidate) -> list[str]:
-    """The command that runs the preset, with the fused launcher unless its words choose another."""
-    launcher = [] if any(word.startswith("hydra/launcher=") for word in one.words) else ["hydra/launcher=fused"]
-    return [sys.executable, "-m", "knot_runner", f"experiment={one.name}", *one.words, *launcher]
+    """The command that runs the preset."""
+    return [sys.executable, "-m", "knot_runner", f"experiment={one.name}", *one.words]
 
 
 def run_preset(one: Candidate, seconds: float) -> int:

@@ -53,7 +53,7 @@ tracker=none.
 
 Of Hydra's own keys:
 
-  hydra/launcher=basic, fused, joblib, ray, submitit_local, submitit_slurm
+  hydra/launcher=basic, joblib, ray, submitit_local, submitit_slurm
   hydra.launcher.*, hydra.sweeper.max_batch_size
   hydra/sweeper=optuna, hydra.sweeper.n_trials, hydra.sweeper.n_jobs,
   hydra.sweeper.sampler.seed

@@ -55,7 +55,7 @@ knot-runner: experiments in knowledge distillation and federated learning, compo
   knot-runner plot   partition task=femnist partition=small         who has which classes
 
 Overrides are Hydra's (key=value, +key=value); --config-dir=DIR adds a folder of YAML of your own.
-A grid runs under hydra/launcher=fused (all jobs as one program), joblib, ray, submitit_local, submitit_slurm or basic.
+A grid runs under hydra/launcher=basic (one job after another), joblib, ray, submitit_local or submitit_slurm.
 The same command again goes on where it stopped, or shows what it found; --stale=rerun makes anew what other code or
 data made. A verb with --help: its flags. --hydra-help: Hydra's own flags."""
 

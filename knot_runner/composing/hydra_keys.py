@@ -18,7 +18,6 @@ TARGET = "_target_"
 #: Launchers of a sweep -> the extra that installs them.
 LAUNCHERS = {
     "basic": "",
-    "fused": "",
     "joblib": "joblib",
     "ray": "ray",
     "submitit_local": "submitit",
@@ -29,7 +28,6 @@ RAY = "hydra_plugins.knot_runner.RayLauncher"
 #: Classes of these launchers.
 CLASSES = (
     "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
-    "hydra_plugins.knot_runner.Fused",
     RAY,
     "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher",
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher",

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-
-_GLOBAL = threading.RLock()
 
 
 def keyed(seed: int, *names: object) -> int:
@@ -25,15 +22,13 @@ def generator(seed: int, *names: object) -> torch.Generator:
 
 @contextmanager
 def seeded(seed: int, *names: object) -> Iterator[None]:
-    """torch's global CPU generator, seeded with (seed, *names) for one thread at a time, and restored afterwards.
+    """torch's global CPU generator, seeded with (seed, *names) and restored afterwards.
 
-    Modules initialise their weights from no other generator, and runs may be threads of one process. Models for another
-    device are built on the CPU and moved.
+    Modules initialise their weights from no other generator. Models for another device are built on the CPU and moved.
     """
-    with _GLOBAL:
-        before = torch.default_generator.get_state()
-        torch.default_generator.manual_seed(keyed(seed, *names))
-        try:
-            yield
-        finally:
-            torch.default_generator.set_state(before)
+    before = torch.default_generator.get_state()
+    torch.default_generator.manual_seed(keyed(seed, *names))
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(before)

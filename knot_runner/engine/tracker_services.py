@@ -37,7 +37,7 @@ def begin_wandb(run: TrackedRun) -> WandbMirror:
         id=run.run_id,
         name=run.name,
         resume="allow",
-        reinit="create_new",  # the jobs of a fused sweep are threads of one process, each with its run
+        reinit="create_new",
         dir=str(run.folder),
         config=run.config,
         settings=wandb.Settings(init_timeout=FINISH_SECONDS, console="off"),

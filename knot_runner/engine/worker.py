@@ -7,7 +7,6 @@ import functools
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 
@@ -44,14 +43,6 @@ class Worker(WorkerProcess):
     def __init__(self, place: Place, hardware: HardwareSettings, plugins: list[str]) -> None:
         of_texts = _OF_TEXTS if "tokenizers" in sys.modules else []  # texts have been encoded by then
         super().__init__([*_PRELOADED, *of_texts], prepare_stages, place, hardware, plugins)
-
-    def run(self, request: StageRequest, on_event: Callable[[Event], None]) -> BaseException | None:
-        """Execute ``request``; None, or its error. Raises :class:`WorkerDied`."""
-        self.send(request)
-        while isinstance(message := self.receive(), Event):
-            on_event(message)
-        failed, error = message
-        return failed or error
 
 
 def prepare_stages(send: Send, place: Place, hardware: HardwareSettings, plugins: list[str]) -> Handler:

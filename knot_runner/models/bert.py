@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 
 import torch
 from torch import Tensor, nn
 
 from knot_runner.config.settings import ModelSettings
-
-#: transformers fills in its names when they are first asked for, which two jobs of a fused sweep must not do at once.
-_IMPORTING = threading.Lock()
 
 
 class PublishedHead(nn.Module):
@@ -53,8 +49,7 @@ class TextClassifier(nn.Module):
 
     def __init__(self, spec: ModelSettings, vocabulary_size: int, classes: int) -> None:
         super().__init__()
-        with _IMPORTING:
-            from transformers import BertConfig, BertModel
+        from transformers import BertConfig, BertModel
 
         config = BertConfig(
             vocab_size=vocabulary_size,

@@ -18,7 +18,6 @@ from knot_runner.config.settings import FederatedSettings, KnotSettings, MutualS
 from knot_runner.config.settings.families import call, family_of
 from knot_runner.data.counts import Counts
 from knot_runner.data.tasks import ImageTask, Partition, PartyTask
-from knot_runner.engine.federated.cohort import Engine
 from knot_runner.engine.hardware import machine
 from knot_runner.engine.store import Store
 from knot_runner.records import CONFIG_FILE
@@ -26,7 +25,6 @@ from knot_runner.util.files import write_atomic
 
 if TYPE_CHECKING:
     from knot_runner.data.images.unlabelled import UnlabelledImages
-    from knot_runner.engine.execute import Executor
 
 #: (title, finished steps, all steps, short text) -> None; called often
 Progress = Callable[[str, int, int, str], None]
@@ -63,17 +61,13 @@ def _solver(distilled: Any) -> str | None:
 
 @dataclass(frozen=True)
 class Services:
-    """Functions and executors by which a run reads data and trains: its own by default, shared ones in a fused sweep.
+    """Functions by which a run reads its data; ``check`` has some that read each data set once for all its jobs.
 
-    Each has the signature of its default, the function or class named here, which is imported on first use.
-    ``concurrent``: how many other jobs may use them at the same time, so that calls may wait.
+    Each has the signature of its default, the function named here, which is imported on first use.
     """
 
     images: Callable[..., ImageTask] = partial(call, "knot_runner.data.images.load:load_images")
     texts: Callable[..., PartyTask] = partial(call, "knot_runner.data.load:load_task")
-    engine: Callable[..., Engine] = partial(call, "knot_runner.engine.federated.choose:make_engine")
-    executor: Callable[..., Executor] = partial(call, "knot_runner.engine.execute:Executor")
-    concurrent: int = 0
     unlabelled: Callable[..., UnlabelledImages] = partial(call, "knot_runner.data.images.unlabelled:load_unlabelled")
     parties: Callable[..., PartyTask] = partial(call, "knot_runner.pipelines.parties.setup:read_parties")
 

@@ -43,7 +43,7 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
     store = context.store
     with contextlib.ExitStack() as stack:
         executor = stack.enter_context(
-            context.services.executor(store, settings.hardware, context.data_root, settings.plugins, context.progress)
+            Executor(store, settings.hardware, context.data_root, settings.plugins, context.progress)
         )
         task, federation, counts, notes = _prepared(context)
         for line in notes:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner import metrics
 from knot_runner.config.settings import Centralised, Settings
+from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import Engine, Trained
 from knot_runner.engine.flops import ExampleFlops
 from knot_runner.methods.contract import METHODS, Method, RoundWork
@@ -124,7 +125,7 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
     with contextlib.ExitStack() as stack:
         network, *others = setup.networks
         data = network, setup.data, setup.test
-        engine = context.services.engine(settings.hardware, *data, context.note, settings.plugins, others=others)
+        engine = make_engine(settings.hardware, *data, context.note, settings.plugins, others=others)
         stack.callback(engine.close)
         context.note(f"engine {engine.name}, {settings.hardware.precision}")
         head = _describe(context, setup, engine)

@@ -55,8 +55,6 @@ class RunResult:
     notes: Any = None
     seconds: Any = None
     label_counts: Any = None
-    #: of a fused sweep: maximum number of other jobs running at the same time, which lengthen its seconds
-    beside: Any = None
     #: where training diverged (non-finite loss or weights)
     diverged: Any = None
     run_id: str = ""

@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -19,44 +19,32 @@ from typing import Any, TextIO
 
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.settings import Settings
-from knot_runner.pipelines.context import Services, run_context
+from knot_runner.pipelines.context import run_context
 from knot_runner.pipelines.runs.single_run import finished_result, run_locked
 from knot_runner.records import lock_of
 from knot_runner.sweeps.plan import STOP, Plan, read_plan
 from knot_runner.sweeps.state import JOB_LOG, Kind, ProgressFile, SweepState, clear_failure, write_failure
 from knot_runner.util.errors import DiskFullError, UserError
 from knot_runner.util.files import FULL, BusyError, locked, write_atomic
-from knot_runner.util.processes import Ended, begin_child, ended_by_sigterm, redirect_output
-
-#: Called with the run id, the run's state ("begun" first) and whether it resumes from a commit.
-Announce = Callable[[tuple[str, str, bool]], None]
+from knot_runner.util.processes import begin_child, ended_by_sigterm, redirect_output
 
 
-def in_own_process(
-    pipe: Connection, configs: list[dict[str, Any]], plan_path: str, environment: dict[str, str]
-) -> None:
-    """Main function of a job's process; sends the job's start and end on ``pipe``; exits with 143 on SIGTERM."""
+def in_own_process(pipe: Connection, config: dict[str, Any], plan_path: str, environment: dict[str, str]) -> None:
+    """Main function of a job's process; sends whether it resumes from a commit, then its state; exits with 143 on
+    SIGTERM."""
     begin_child(environment)
     with ended_by_sigterm():
-        plan, job = read_plan(Path(plan_path)), job_of(*configs)
+        plan, job = read_plan(Path(plan_path)), job_of(config)
         with leased(job.settings) as device:
             hardware = replace(job.settings.hardware, device=device)
             job = replace(job, settings=replace(job.settings, hardware=hardware))
-            carry_out(job, plan, pipe.send, own_process=True)
+            pipe.send((job.folder / "commit.json").exists())
+            pipe.send(attempt(job, plan))
     sys.stdout.flush()
     os._exit(0)  # a library thread still running must not block the sweep
 
 
-def carry_out(
-    job: ComposedJob, plan: Plan, announce: Announce, services: Services | None = None, own_process: bool = False
-) -> None:
-    """:func:`attempt` the job and announce its start and its outcome."""
-    resumed = (job.folder / "commit.json").exists()
-    announce((job.run_id, "begun", resumed))
-    announce((job.run_id, attempt(job, plan, services, own_process), resumed))
-
-
-def attempt(job: ComposedJob, plan: Plan, services: Services | None = None, own_process: bool = False) -> SweepState:
+def attempt(job: ComposedJob, plan: Plan) -> SweepState:
     """Run the job under its lock unless it is already done, and return its state.
 
     Failures are recorded in ``failed.json`` and, with the traceback, in ``log.txt`` of the job's folder; only
@@ -68,7 +56,7 @@ def attempt(job: ComposedJob, plan: Plan, services: Services | None = None, own_
         with locked(lock_of(job.settings.paths.out, job.run_id), wait=plan.patient):
             # another command may have finished it since this sweep began; raises UserError if that is of other data
             done = finished_result(run_context(job, lambda *_: None, lambda _: None))
-            state = done["status"] if done else _carried_out(job, plan, services or Services(), own_process)
+            state = done["status"] if done else _carried_out(job, plan)
     except BusyError:
         return "busy"
     except (OSError, UserError) as problem:  # its folder is not writable: record that if possible
@@ -84,14 +72,14 @@ def _fault(problem: OSError | UserError) -> Kind:
     return "disk" if isinstance(problem, DiskFullError) or getattr(problem, "errno", None) in FULL else "user"
 
 
-def _carried_out(job: ComposedJob, plan: Plan, services: Services, own_process: bool) -> SweepState:
-    with _log(job.folder, own_process) as log, ProgressFile(job.folder) as progress:
+def _carried_out(job: ComposedJob, plan: Plan) -> SweepState:
+    with _log(job.folder) as log, ProgressFile(job.folder) as progress:
 
         def note(text: str) -> None:
             with contextlib.suppress(OSError):  # disk full: the run itself reports this when it commits
                 print(time.strftime("%H:%M:%S"), text, file=log, flush=True)
 
-        context = run_context(job, progress.watch, note, services=services, code=plan.code)
+        context = run_context(job, progress.watch, note, code=plan.code)
         # written first, so that the job is known however it ends
         write_atomic(job.folder / "config.yaml", context.config_yaml)
         note(f"begin {job.run_id} on {job.settings.hardware.device}, process {os.getpid()}")
@@ -101,8 +89,6 @@ def _carried_out(job: ComposedJob, plan: Plan, services: Services, own_process: 
             return _failed(job.folder, _fault(problem), str(problem), log)
         except SystemExit as stop:
             return _failed(job.folder, "exit", f"SystemExit({stop.code!r}) was raised in the job", log)
-        except Ended:  # the driver is being ended; not a failure of this job
-            return "skipped"
         except Exception as problem:  # a bug or a broken machine: record it and continue the sweep
             name = type(problem).__name__  # torch has an error of its own, and is not imported here
             kind: Kind = "memory" if isinstance(problem, MemoryError) or name == "OutOfMemoryError" else "error"
@@ -122,13 +108,12 @@ def _failed(folder: Path, kind: Kind, cause: str, log: TextIO) -> SweepState:
 
 
 @contextlib.contextmanager
-def _log(folder: Path, own_process: bool) -> Iterator[TextIO]:
-    """``log.txt`` opened for appending; in a process of its own, all output and the stack of a crash go there, too."""
+def _log(folder: Path) -> Iterator[TextIO]:
+    """``log.txt`` opened for appending; all output of the process and the stack of a crash go there, too."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / JOB_LOG).open("a", encoding="utf-8", errors="replace") as log:
-        if own_process:
-            redirect_output(log)
-            faulthandler.enable(log)
+        redirect_output(log)
+        faulthandler.enable(log)
         yield log
 
 

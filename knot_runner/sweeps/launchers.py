@@ -3,11 +3,6 @@
 Jobs are composed once, before the sweep begins, and their configs are stored in the plan, so edits made during the
 sweep have no effect. The config's ``hydra`` part, composed at the same time, selects and configures the launcher.
 
-``hydra/launcher=fused``: all jobs are threads of one process, the driver (``driver.py``), that share data, stages and
-workers; on a GPU, compatible training is merged into one stack. A driver that dies is restarted with the remaining
-jobs; a job that was running in two such deaths then runs in a process of its own. Methods with workers of their own
-(distances, coresets, probes) run one per process, as under the basic launcher.
-
 ``hydra/launcher=ray``: each job is a task of a Ray cluster and runs in a process of its own there. The published
 launcher (hydra-ray-launcher 1.2.2) works with Hydra 1.3, but collects its jobs with ``ray.get`` one after another, so
 the first lost worker ends the sweep. It also sends Hydra's state with each job, which the plan makes unnecessary, and
@@ -20,7 +15,6 @@ import copy
 import functools
 import os
 import time
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,92 +28,19 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from knot_runner.composing.job import ComposedJob, job_of
-from knot_runner.config.settings.families import family_of
 from knot_runner.sweeps.plan import PATIENT, STOP, Plan, read_plan, write_outcomes
-from knot_runner.sweeps.task import JobsProcess, Outcome, cause_of, lost, outcome, run_in_process, run_task
+from knot_runner.sweeps.task import Outcome, lost, outcome, run_in_process, run_task
 from knot_runner.util.errors import UserError, first_line
 from knot_runner.util.messages import LOGGER
 from knot_runner.util.processes import cores
 from knot_runner.util.ray_cluster import connected
-
-#: Number of driver deaths during a job after which it runs in a process of its own.
-MAX_DEATHS = 2
-
-
-class _PlanLauncher(Launcher):
-    """Hydra's launcher interface for the jobs of a plan."""
-
-    config: DictConfig | None = None
-
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Called by Hydra first, with the plan's path in ``config``."""
-        self.config = config
-
-    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[Outcome]:
-        """Run all jobs and return their outcomes in the same order."""
-        assert self.config is not None
-        plan = read_plan(Path(self.config.plan))
-        jobs = [job_of(plan.config(name)) for (name,) in job_overrides]
-        found = self._outcomes(jobs, plan)
-        return [found[job.run_id] for job in jobs]
-
-    @abstractmethod
-    def _outcomes(self, jobs: Sequence[ComposedJob], plan: Plan) -> dict[str, Outcome]:
-        """Run all jobs and return their outcomes by run id."""
-
-
-class Fused(_PlanLauncher):
-    """The fused launcher. ``together``: number of concurrent jobs; 0 = chosen for the hardware (``driver.window``)."""
-
-    def __init__(self, together: int) -> None:
-        self.together = together
-
-    def _outcomes(self, jobs: Sequence[ComposedJob], plan: Plan) -> dict[str, Outcome]:
-        return fuse(jobs, plan, self.together)
-
-
-def fuse(jobs: Sequence[ComposedJob], plan: Plan, together: int) -> dict[str, Outcome]:
-    """Run all jobs and return their outcomes by run id."""
-    left = {job.run_id: job for job in jobs}
-    threads = {name: job.settings.hardware.threads for name, job in left.items() if family_of(job.method).fusable}
-    first = next(iter(threads.values()), None)
-    alone = {name for name in left if name not in threads or threads[name] != first}  # one thread count per process
-    found: dict[str, Outcome] = {}
-    deaths: Counter[str] = Counter()
-    while fusable := [job for name, job in left.items() if name not in alone and name not in found]:
-        driver = _drive(fusable, plan, together)
-        found |= driver.ended
-        deaths.update(driver.under_way)
-        alone |= {name for name, count in deaths.items() if count >= MAX_DEATHS}
-        if not driver.code:
-            break
-        if not driver.under_way and not driver.ended:  # it does not even start
-            alone |= set(left) - set(found)
-    return found | {name: run_in_process(left[name], plan) for name in left if name not in found}
-
-
-def _drive(jobs: list[ComposedJob], plan: Plan, together: int) -> JobsProcess:
-    """Run ``jobs`` in a driver and return its handle once it has ended."""
-    driver = JobsProcess(in_driver, jobs, plan, together)
-    driver.outcomes()
-    if driver.code:
-        LOGGER.info("fused: %s; its jobs go on from their last commits", cause_of(driver.code)[1])
-    return driver
-
-
-def in_driver(*arguments: Any) -> None:
-    """Run :func:`drive`; imported only here, in the driver's process, so that the launcher does not load torch."""
-    from knot_runner.sweeps.driver import drive
-
-    drive(*arguments)
-
 
 _KEY = "hydra/launcher=ray"
 #: Number of lost workers after which a job counts as failed.
 MAX_LOST = 2
 
 
-class RayLauncher(_PlanLauncher):
+class RayLauncher(Launcher):
     """The Ray launcher. ``address``: the cluster's (:func:`connected`). ``num_cpus``, ``num_gpus``: reserved per
     job."""
 
@@ -127,7 +48,14 @@ class RayLauncher(_PlanLauncher):
         self.address = address
         self.kept = {"num_cpus": num_cpus, "num_gpus": num_gpus}
 
-    def _outcomes(self, jobs: Sequence[ComposedJob], plan: Plan) -> dict[str, Outcome]:
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Called by Hydra first, with the plan's path in ``config``."""
+        self.config = config
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[Outcome]:
+        """Run all jobs and return their outcomes in the same order."""
+        plan = read_plan(Path(self.config.plan))
+        jobs = [job_of(plan.config(name)) for (name,) in job_overrides]
         if any(job.settings.hardware.engine == "ray" for job in jobs):
             raise UserError(f"{_KEY} and hardware.engine=ray: one is right; jobs would keep the cores of actors")
         ray = connected(_KEY, self.address)
@@ -135,7 +63,8 @@ class RayLauncher(_PlanLauncher):
             there = ray.cluster_resources().get(resource, 0)
             if wanted > there:  # not an error: the cluster may scale up
                 LOGGER.info("%s: jobs want %g %s each and the cluster has %g; they wait", _KEY, wanted, resource, there)
-        return run_on_ray(ray, jobs, plan, self.kept)
+        found = run_on_ray(ray, jobs, plan, self.kept)
+        return [found[job.run_id] for job in jobs]
 
 
 def run_on_worker(run_id: str, plan_path: str, folder: str) -> Outcome:
@@ -221,7 +150,7 @@ def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[O
 
 
 def _launcher(plan: Plan, hydra: DictConfig) -> Launcher:
-    register_launchers()
+    register_launcher()
     setup_globals()
     JobRuntime.instance().set("name", "knot-runner")
     master = OmegaConf.create({"run_id": None, "plan": str(plan.path), "hydra": copy.deepcopy(hydra)})
@@ -243,10 +172,9 @@ def _launch(launcher: Launcher, jobs: Sequence[ComposedJob], first: int, size: i
     return found
 
 
-def register_launchers() -> None:
-    """Make our launchers known to Hydra as ``hydra_plugins.knot_runner.Fused`` and ``.RayLauncher``."""
-    for launcher in (Fused, RayLauncher):
-        own = launcher.__module__
-        launcher.__module__ = PLUGINS  # it is registered under this name but pickled under its own
-        Plugins.instance().register(launcher)
-        launcher.__module__ = own
+def register_launcher() -> None:
+    """Make our launcher known to Hydra as ``hydra_plugins.knot_runner.RayLauncher``."""
+    own = RayLauncher.__module__
+    RayLauncher.__module__ = PLUGINS  # it is registered under this name but pickled under its own
+    Plugins.instance().register(RayLauncher)
+    RayLauncher.__module__ = own

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable
+from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.settings.families import family_of
 from knot_runner.sweeps.plan import STOP, Plan, read_plan
-from knot_runner.sweeps.state import Kind, clear_failure, read_failure, status, write_failure
+from knot_runner.sweeps.state import Kind, clear_failure, status, write_failure
 from knot_runner.util.errors import UserError
 from knot_runner.util.processes import ended_along, prepared, start_process
 
@@ -37,16 +37,29 @@ def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
     if plan.stopped:
         return outcome(job.run_id, "skipped", False, began)
     try:
-        process = JobsProcess(in_job, [job], plan)
-        ended = process.outcomes()
-        if job.run_id in ended:
-            return ended[job.run_id]
-        state, resumed = lost(job.folder, *cause_of(process.code)), job.run_id in process.resumed
+        process, pipe = start_process(server(job), in_job, job.config, str(plan.path), dict(os.environ))
+        with ended_along(process):
+            told = _told(pipe)
+            process.join()
+        resumed = bool(told and told[0])
+        if len(told) == 2:
+            return outcome(job.run_id, told[1], resumed, began)
+        state = lost(job.folder, *cause_of(process.exitcode or 0))
     except OSError as problem:  # the process cannot be started
         state = _failed(job.folder, "error", f"its process could not be started: {problem}")
     if state == "failed" and plan.fail_fast:
         plan.mark(STOP)
     return outcome(job.run_id, state, resumed, began)
+
+
+def _told(pipe: Connection) -> list[Any]:
+    """What a job's process sends until it ends: whether it resumes, and its state; less of it where it dies."""
+    told = []
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            told.append(pipe.recv())
+    pipe.close()
+    return told
 
 
 def outcome(run_id: str, state: str, resumed: bool, began: float) -> Outcome:
@@ -97,60 +110,3 @@ def in_job(*arguments: Any) -> None:
     from knot_runner.sweeps.job import in_own_process
 
     in_own_process(*arguments)
-
-
-class JobsProcess:
-    """The launcher's handle on a process that runs ``jobs`` and reports the start and end of each.
-
-    ``under_way``, ``ended``, ``resumed``: the jobs reported so far, by run id. ``code``: the exit code, once it has
-    ended. Raises OSError if the process cannot be started.
-    """
-
-    def __init__(self, target: Callable[..., None], jobs: list[ComposedJob], plan: Plan, *arguments: Any) -> None:
-        self._plan, self._folders = plan, {job.run_id: job.folder for job in jobs}
-        self._started = time.time()
-        self._process, self._pipe = start_process(
-            server(jobs[0]), target, [job.config for job in jobs], str(plan.path), dict(os.environ), *arguments
-        )
-        self._began = dict.fromkeys(self._folders, time.monotonic())
-        self.under_way: set[str] = set()
-        self.resumed: set[str] = set()
-        self.ended: dict[str, Outcome] = {}
-        self.code = 0
-
-    def outcomes(self) -> dict[str, Outcome]:
-        """Wait for the process and return the outcomes of all jobs that ended; interrupting the sweep ends the process,
-        too."""
-        with ended_along(self._process):
-            self._listen()
-            self._process.join()
-        self.code = self._process.exitcode or 0
-        self._process.close()
-        if self.code:
-            self._hear_of_failures()
-        return self.ended
-
-    def _listen(self) -> None:
-        while True:
-            try:
-                name, state, resumed = self._pipe.recv()
-            except (EOFError, OSError):
-                return
-            if state == "begun":
-                self.under_way.add(name)
-                self.resumed |= {name} if resumed else set()
-                self._began[name] = time.monotonic()
-            else:
-                self.under_way.discard(name)
-                self.ended[name] = outcome(name, state, resumed, self._began[name])
-
-    def _hear_of_failures(self) -> None:
-        """Count jobs as ended whose failure is recorded in their folder but was not reported before the process
-        died."""
-        for name in sorted(self.under_way):
-            failure = read_failure(self._folders[name])
-            if failure is not None and failure.at >= self._started:
-                self.under_way.discard(name)
-                self.ended[name] = outcome(name, "failed", name in self.resumed, self._began[name])
-                if self._plan.fail_fast:
-                    self._plan.mark(STOP)

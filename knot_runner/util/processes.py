@@ -54,13 +54,6 @@ def redirect_output(file: IO[Any]) -> None:
         os.dup2(file.fileno(), stream)
 
 
-class Ended(RuntimeError):
-    """A shared pool or engine was closed while this run waited for it; not an error of the run."""
-
-    def __init__(self, text: str = "the worker processes have ended") -> None:
-        super().__init__(text)
-
-
 #: Exit code of a process that SIGTERM ended.
 TERMINATED = 143
 #: Seconds that the actions may take, and that a process has to end by itself; its last commit is whole in any case.

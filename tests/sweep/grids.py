@@ -19,7 +19,7 @@ LAUNCHERS = {
     "basic": [],
     "joblib": ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"],
     "submitit_local": ["hydra/launcher=submitit_local", "hydra.sweeper.max_batch_size=3"],
-    "fused": ["hydra/launcher=fused"],
+    "fused": ["hydra/launcher=joblib"],
 }
 
 

@@ -58,8 +58,6 @@ class Family:
     holds_out: bool = False
     #: whether its runs end with one model, which may then teach (``method.teachers=[run:...]``)
     ends_with_model: bool = False
-    #: whether its jobs may be threads of one process that share data, engine and stages (``hydra/launcher=fused``)
-    fusable: bool = False
     #: whether a GPU computes any of it
     on_gpu: bool = True
     #: what a job's process imports before it is forked
@@ -124,7 +122,6 @@ for _family in (
         check="knot_runner.config.settings.checks.methods:check_parties_method",
         training="stages",
         ends_with_model=True,
-        fusable=True,
         preload=("knot_runner.pipelines.distillation", "torch._dynamo", "transformers.models.bert.modeling_bert"),
     ),
     Family(
@@ -139,7 +136,6 @@ for _family in (
         training="stages",
         clients=False,
         ends_with_model=True,
-        fusable=True,
         preload=("knot_runner.pipelines.distillation", "torch._dynamo"),
     ),
     Family(
@@ -154,7 +150,6 @@ for _family in (
         stage="rounds",
         holds_out=True,
         ends_with_model=True,
-        fusable=True,
     ),
     Family(
         "probe",

@@ -19,14 +19,13 @@ DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.float32
 
 def make_engine(
     hardware: HardwareSettings, network: Network, data: ClientData, test: ClientData,
-    note: Callable[[str], None] = silent, plugins: Sequence[str] = (), shared: bool = False,
-    others: Sequence[Network] = (),
+    note: Callable[[str], None] = silent, plugins: Sequence[str] = (), others: Sequence[Network] = (),
 ) -> Engine:  # fmt: skip
     """The engine, ready to train. ``native`` is lean with compiled passes. ``auto`` is lean on a CPU; on a GPU
     stacked, or loop for a text model or one's own.
 
-    ``note`` prints a line for the user. ``plugins``: of the run. ``shared``: several threads will use the
-    engine (lean). ``others``: further networks, which requests name from 1 on.
+    ``note`` prints a line for the user. ``plugins``: of the run. ``others``: further networks, which requests name
+    from 1 on.
     Raises :class:`UserError` naming the key for a device, engine and precision that do not go together.
     """
     device = prepare_device(hardware)
@@ -51,14 +50,14 @@ def make_engine(
 
         if hardware.precision == "bf16":
             from knot_runner.engine.federated.lean.half import make_half_client as make_client
-        return Lean(network, data, test, dtype, workers, hardware.threads, shared, note, plugins, others, make_client)
+        return Lean(network, data, test, dtype, workers, hardware.threads, plugins, others, make_client)
     if name == "native":
         from knot_runner.engine.federated.native.engine import Native, has_passes
 
         if not any(map(has_passes, networks)):
             kinds = "mlp, cnn, resnet, wrn and vgg"
             note(f"hardware.engine: native has passes for model.kind={kinds} alone; this model trains as with lean")
-        return Native(network, data, test, dtype, workers, hardware.threads, shared, note, plugins, others)
+        return Native(network, data, test, dtype, workers, hardware.threads, plugins, others)
     if name == "ray":
         from knot_runner.engine.federated.ray_engine import RayEngine
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,7 +21,7 @@ from knot_runner.engine.federated.lean.worker import packed, unpacked
 from knot_runner.engine.federated.local import EngineRequest, Result, infer_in_pieces, train_longest_first
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError, first_line
-from knot_runner.util.processes import Ended, warnings_apart
+from knot_runner.util.processes import warnings_apart
 from knot_runner.util.ray_cluster import connected
 from knot_runner.util.workers import WorkerDied
 
@@ -34,10 +32,10 @@ Held = list[tuple[type[ClientData], list[np.ndarray]]]
 
 class RayEngine:
     """``workers`` actors (0 = one per ``threads`` cores of the cluster) that each train one client at a time as
-    ``lean`` does, with its bits. Any number of threads may use it at once.
+    ``lean`` does, with its bits.
 
-    The data go to each machine once. An actor that is lost ends the runs that use the engine with a :class:`UserError`;
-    the same command resumes from the last commit. ``note`` prints a line for the user; ``plugins``, ``others``: as of
+    The data go to each machine once. An actor that is lost ends the run with a :class:`UserError`; the same command
+    resumes from the last commit. ``note`` prints a line for the user; ``plugins``, ``others``: as of
     :class:`Lean`.
     """
 
@@ -54,10 +52,6 @@ class RayEngine:
         actor = ray.remote(num_cpus=threads, max_restarts=0)(EngineActor)
         arguments = held, [network, *others], dtype, threads, list(plugins), str(Path.cwd())
         self._actors = [actor.remote(*arguments) for _ in range(count)]
-        self._idle: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        for one in self._actors:
-            self._idle.put(one)
-        self._lock, self._lost, self._closed = threading.Lock(), "", False
         note(f"ray: clients are dealt to {count} actors")
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
@@ -69,39 +63,27 @@ class RayEngine:
         return infer_in_pieces(self._run, requests)
 
     def close(self) -> None:
-        """See :class:`Engine`; from any thread: waiting callers get :class:`Ended`."""
-        with self._lock:
-            self._closed = True
-            actors, self._actors = self._actors, []
-        for actor in actors:
+        """See :class:`Engine`."""
+        for actor in self._actors:
             self._ray.kill(actor)
-        self._idle.put(None)
+        self._actors = []
 
     def _run(self, requests: list[EngineRequest]) -> list[Result]:
         """Every actor has one request at a time; results in the order of ``requests``."""
         waiting, places = deque(enumerate(requests)), dict[tuple[Any, ...], Any]()
+        idle = list(self._actors)
         under_way: dict[Any, tuple[int, Any]] = {}
         found: list[Result | None] = [None] * len(requests)
         while waiting or under_way:
-            while waiting and (actor := self._free_actor(wait=not under_way)) is not None:
+            while waiting and idle:
+                actor = idle.pop()
                 index, request = waiting.popleft()
                 under_way[self._send(actor, request, places)] = index, actor
             (ended,), _ = self._ray.wait(list(under_way), num_returns=1)
             index, actor = under_way.pop(ended)
             found[index] = self._result(ended)
-            self._idle.put(actor)
+            idle.append(actor)
         return found
-
-    def _free_actor(self, wait: bool) -> Any:
-        """An actor without a request; None where all have one and the caller does not ``wait``."""
-        try:
-            actor = self._idle.get(block=wait)
-        except queue.Empty:
-            return None
-        if actor is None:  # for all that wait
-            self._idle.put(None)
-            raise WorkerDied(self._lost) if self._lost else Ended
-        return actor
 
     def _send(self, actor: Any, request: EngineRequest, places: dict[tuple[Any, ...], Any]) -> Any:
         """Sends the request to ``actor``; returns the reference to its result. ``places``: vectors shared by requests
@@ -118,7 +100,7 @@ class RayEngine:
         return places[key]
 
     def _result(self, ended: Any) -> Result:
-        """Raises a :class:`UserError` of the actor's, :class:`WorkerDied` where it was lost, :class:`Ended`."""
+        """Raises a :class:`UserError` of the actor's, and :class:`WorkerDied` where it was lost."""
         try:
             return _as_tensors(self._ray.get(ended))
         except self._ray.exceptions.RayTaskError as problem:
@@ -126,13 +108,10 @@ class RayEngine:
                 raise problem.cause from None
             raise RuntimeError(f"in an actor of Ray: {problem}") from None
         except self._ray.exceptions.RayError as problem:
-            if self._closed and not self._lost:
-                raise Ended from None
-            self._lost = (
-                f"{_KEY}: an actor was lost ({first_line(problem)}); repeat the command to go on from the last commit"
-            )
             self.close()
-            raise WorkerDied(self._lost) from None
+            raise WorkerDied(
+                f"{_KEY}: an actor was lost ({first_line(problem)}); repeat the command to go on from the last commit"
+            ) from None
 
 
 class EngineActor:

@@ -56,9 +56,7 @@ def bound_of_run(context: RunContext, result: dict[str, Any]) -> dict[str, Any]:
     store = context.store
     federation = make_federation(context, task, store, hp.bias if needs_bias(hp.weighting) else None)
     *_, last = finished_rounds(context, federation, store)
-    with context.services.executor(
-        store, settings.hardware, context.data_root, settings.plugins, context.progress
-    ) as executor:
+    with Executor(store, settings.hardware, context.data_root, settings.plugins, context.progress) as executor:
         return measure_bound(context, federation, last.state, executor)
 
 

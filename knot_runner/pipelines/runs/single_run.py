@@ -83,8 +83,6 @@ def _carry_out(context: RunContext) -> dict[str, Any]:
             raise UserError(
                 f"method.algorithm={context.hp.algorithm} returned {type(result).__name__} instead of a result"
             )
-        if context.services.concurrent:  # its seconds are wall time, including waits for other jobs
-            result["beside"] = context.services.concurrent
         if machines:
             result["notes"] = [*(result.get("notes") or []), *dict.fromkeys(machines)]
         tracker.finish(result)

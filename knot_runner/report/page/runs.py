@@ -123,13 +123,12 @@ def span(runs: Iterable[Run]) -> str:
 
 
 def stated_seconds(run: Run) -> dict[str, float]:
-    """Recorded seconds of a run: ``total`` and each stage by name; for a job of a fused sweep stages only, since the
-    rest includes waits for other jobs."""
+    """Recorded seconds of a run: ``total`` and each stage by name."""
     stated = run.result.get("seconds")
     if not isinstance(stated, dict):
         return {}
     stages = stated.get("stages")
-    flat = {} if run.result.get("beside") else {key: value for key, value in stated.items() if key != "stages"}
+    flat = {key: value for key, value in stated.items() if key != "stages"}
     flat |= stages if isinstance(stages, dict) else {}
     return {str(key): float(value) for key, value in flat.items() if is_number(value)}
 

@@ -99,7 +99,7 @@ def federated_summary(name: str, result: dict[str, Any]) -> Group:
         f"{result['clients']} clients with {sizes['train']:,} training examples; {sizes['test']:,} test examples",
         f"{result['model']}, {largest}{result['parameters']:,} parameters; "
         f"{counted(result['rounds'], 'round')} on engine {result['engine']} "
-        f"in {result['seconds']['total']:,.0f} s{beside(result)}",
+        f"in {result['seconds']['total']:,.0f} s",
         *cost_lines(result),
     ]
     return run_view(name, result, (EVALUATED.get(result.get("evaluated"), "after the last round"), ""), rows, lines)
@@ -117,12 +117,6 @@ def cluster_lines(result: dict[str, Any]) -> list[str]:
     if clusters["ari"] is not None:
         lines.append(f"adjusted Rand index to the planted groups {number(clusters['ari'], 3)} (1: the same; 0: chance)")
     return lines
-
-
-def beside(result: dict[str, Any]) -> str:
-    """Remark on a run's time if other jobs shared the machine (``hydra/launcher=fused``); else ""."""
-    others = result.get("beside", 0)
-    return f", with waits for up to {counted(others, 'other job')}" if others else ""
 
 
 def _distilled(result: dict[str, Any]) -> list[str]:

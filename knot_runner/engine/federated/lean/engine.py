@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 from knot_runner.engine.examples import ClientData
-from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained, silent
+from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
 from knot_runner.engine.federated.lean.client import MakeClient, make_client
 from knot_runner.engine.federated.local import EngineRequest, Result, infer_in_pieces, train_longest_first
 from knot_runner.models.network import Network
@@ -22,11 +22,9 @@ class Lean:
     One client at a time stays in a core's cache, and processes do not wait for one another as threads of one operation
     do. Results are the same, bit for bit, for any number of workers.
 
-    ``shared``: any number of threads may use it at once (then one worker is a process, too), an error of one does not
-    affect the others, and a worker that died is replaced by another that repeats its request, once. Otherwise any
-    exception ends the engine. ``note`` prints a line for the user when a worker died. ``plugins``: imported by workers,
-    since one may define the objective. ``others``: further networks, numbered from 1 in requests; every worker trains
-    them all. ``make_client``: makes what trains clients of a network, in every worker.
+    An exception ends the engine. ``plugins``: imported by workers, since one may define the objective. ``others``:
+    further networks, numbered from 1 in requests; every worker trains them all. ``make_client``: makes what trains
+    clients of a network, in every worker.
     """
 
     name = "lean"
@@ -34,22 +32,20 @@ class Lean:
 
     def __init__(
         self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype, workers: int, threads: int,
-        shared: bool = False, note: Callable[[str], None] = silent, plugins: Sequence[str] = (),
-        others: Sequence[Network] = (), make_client: MakeClient = make_client,
+        plugins: Sequence[str] = (), others: Sequence[Network] = (), make_client: MakeClient = make_client,
     ) -> None:  # fmt: skip
-        self._threads, self._shared = threads, shared
+        self._threads = threads
         workers = workers or cores()
         networks = [network, *others]
         self._pool = self._data = None
-        if workers == 1 and not shared:
+        if workers == 1:
             self._clients = [make_client(one, data, test, dtype) for one in networks]
         else:
             from knot_runner.engine.federated.lean.pool import LeanPool
             from knot_runner.engine.federated.lean.worker import SharedData
 
             self._data = SharedData(data, test)
-            max_deaths = 2 if shared else 1
-            self._pool = LeanPool(networks, self._data, dtype, workers, threads, max_deaths, note, plugins, make_client)
+            self._pool = LeanPool(networks, self._data, dtype, workers, threads, plugins, make_client)
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`Engine`."""
@@ -83,8 +79,7 @@ class Lean:
         try:
             return self._pool.run(requests)
         except BaseException:  # Ctrl-C, a dead worker, a worker's exception: results in flight are not needed
-            if not self._shared:
-                self.close()
+            self.close()
             raise
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -22,7 +22,6 @@ from knot_runner.engine.federated.lean.worker import (
 )
 from knot_runner.engine.federated.local import EngineRequest, Result
 from knot_runner.models.network import Network
-from knot_runner.util.processes import Ended
 from knot_runner.util.workers import WorkerDied, WorkerProcess
 
 #: Orders in flight per worker: the current one and, while the queue is long, the next, so that the worker does not wait
@@ -44,28 +43,26 @@ class Call:
 
 @dataclass(eq=False)
 class PoolTask:
-    """One request of a call; ``order`` once a worker has it, ``deaths`` of workers during it."""
+    """One request of a call; ``order`` once a worker has it."""
 
     call: Call
     index: int
     request: EngineRequest
     order: Order = field(init=False)
-    deaths: int = 0
 
 
 class LeanPool:
     """``workers`` processes with ``threads`` torch threads each, started at once and kept until :meth:`close`; every
     process trains any of ``networks``.
 
-    Any number of threads may call :meth:`run` at once. ``max_deaths``: deaths of workers at one request after which its
-    caller gets a :class:`UserError`; before, the worker is replaced and ``note`` prints a line.
+    Any number of threads may call :meth:`run` at once.
     """
 
     def __init__(
         self, networks: Sequence[Network], data: SharedData, dtype: torch.dtype, workers: int, threads: int,
-        max_deaths: int, note: Callable[[str], None], plugins: Sequence[str], make_client: MakeClient,
+        plugins: Sequence[str], make_client: MakeClient,
     ) -> None:  # fmt: skip
-        self._classes, self._max_deaths, self._note = networks[0].classes, max_deaths, note
+        self._classes = networks[0].classes
         # an order reads at most two slots (model, control) and has one of its worker's AHEAD for its result
         self._slots = Slots.make(3 * AHEAD * workers, networks, dtype)
         self._allocator = SlotAllocator(self._slots, range(AHEAD * workers, 3 * AHEAD * workers))
@@ -86,12 +83,11 @@ class LeanPool:
     def run(self, requests: list[EngineRequest]) -> list[Result]:
         """Execute ``requests``, started in order after those of earlier calls; results in the same order.
 
-        Raises :class:`UserError` when workers died at one of them, the error of a worker, and :class:`Ended`. Other
-        calls go on in any case.
+        Raises :class:`UserError` when a worker died at one of them, and the error of a worker.
         """
         with self._lock:
             if self._closed:
-                raise Ended
+                raise RuntimeError("the engine is closed")
             call = Call([None] * len(requests), len(requests), threading.Condition(self._lock))
             self._open.add(call)
             self._waiting.extend(PoolTask(call, index, request) for index, request in enumerate(requests))
@@ -109,12 +105,12 @@ class LeanPool:
         return call.results
 
     def close(self) -> None:
-        """Kill the workers; waiting callers get :class:`Ended`. May be called again."""
+        """Kill the workers. May be called again."""
         with self._lock:
             self._closed = True
             self._work.notify_all()
             for call in self._open:
-                self._fail(call, Ended())
+                self._fail(call, RuntimeError("the engine is closed"))
         for worker in self._workers:
             worker.stop()
         for thread in self._threads:
@@ -181,19 +177,14 @@ class LeanPool:
                 task.call.done.notify()
 
     def _drop_failed(self, in_flight: deque[PoolTask]) -> None:
-        """After a death: fail the current task if too many workers died at it; the next process repeats the others."""
+        """After a death: fail the call of the current task; the next process repeats those of others."""
         with self._lock:
             if self._closed:
                 return
-            task = in_flight[0]
-            task.deaths += 1
-            if task.deaths >= self._max_deaths:
-                self._fail(task.call, WorkerDied())
+            self._fail(in_flight[0].call, WorkerDied())
             for each in [each for each in in_flight if each.call.problem]:
                 self._release(each)
                 in_flight.remove(each)
-        if in_flight:
-            self._note("hardware.workers: a worker process died (out of memory?); another one repeats what it was at")
 
     def _fail(self, call: Call, problem: BaseException) -> None:
         call.problem = call.problem or problem
