@@ -10,6 +10,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from knot_runner import __version__
 from knot_runner.config.strict import digest
 from knot_runner.util.config_yaml import read_config
 from knot_runner.util.errors import UserError
@@ -24,8 +25,8 @@ CLIENTS_FILE = "clients.safetensors"
 STATE_FILES = ("commit.json", "state-0.safetensors", "state-1.safetensors")
 #: Tensors shared by several commits.
 PART_FILES = "state-part-*.safetensors"
-#: Message on results that are not sealed.
-BEFORE_SEALS = "recorded before their files were sealed, so that damage to logs and predictions would not show"
+#: In every record: the program that wrote it and the layout of its records. Records of another one are not read.
+WRITTEN_BY = f"{__version__}, layout 1"
 #: The log of a running distance matrix, in its artefact's folder.
 PAIRS_FILE = "pairs.jsonl"
 #: The final model of a run (the global one, or the student), and the run's settings.
@@ -38,16 +39,31 @@ NOT_SEALED = {RESULT_FILE, "log.txt", "progress.json", "failed.json", *STATE_FIL
 
 def write_sealed(path: Path, value: dict[str, Any]) -> dict[str, Any]:
     """Write ``value`` as JSON with its digest; returns the written mapping. Raises :class:`UserError`."""
-    content = {key: part for key, part in value.items() if key != "digest"}
+    content = {**{key: part for key, part in value.items() if key != "digest"}, "written_by": WRITTEN_BY}
     sealed = {**content, "digest": digest(content, 64)}
     write_json(path, sealed)
     return sealed
 
 
 def read_sealed(path: Path) -> dict[str, Any] | None:
-    """Read a record of :func:`write_sealed`; None if it is missing or was changed."""
+    """Read a record of :func:`write_sealed`; None if it is missing, was changed, or is of another version."""
     value = read_json(path)
-    return value if isinstance(value, dict) and intact(value) else None
+    return value if isinstance(value, dict) and not sealed_problem(value) else None
+
+
+def sealed_problem(value: Any) -> str:
+    """Why ``value`` is no record of :func:`write_sealed`, as text to follow its path; "" if it is one."""
+    if isinstance(value, dict) and (problem := other_version(value)):
+        return problem
+    return "" if isinstance(value, dict) and intact(value) else "does not match its checksum"
+
+
+def other_version(record: dict[str, Any]) -> str:
+    """The message on a ``record`` that another version wrote, as text to follow its path; "" if this one did."""
+    version = record.get("written_by")
+    if version == WRITTEN_BY:
+        return ""
+    return f"written by another version of knot_runner ({version}); run the command again to recreate it"
 
 
 def intact(value: dict[str, Any]) -> bool:
@@ -62,7 +78,8 @@ def intact(value: dict[str, Any]) -> bool:
 def write_result(folder: Path, result: dict[str, Any]) -> dict[str, Any]:
     """Write ``result.json`` with the run's id and, in ``digest``, the sha256 by name of every other file in ``folder``
     that is part of the result, and of the result itself under its own name; returns the written mapping."""
-    content = {**{key: part for key, part in result.items() if key != "digest"}, "run_id": folder.name}
+    content = {key: part for key, part in result.items() if key != "digest"}
+    content |= {"run_id": folder.name, "written_by": WRITTEN_BY}
     files = _digests(folder)
     sealed = {**content, "digest": {**files, RESULT_FILE: digest([content, files], 64)}}
     write_json(folder / RESULT_FILE, sealed)
@@ -77,9 +94,11 @@ def read_result(folder: Path) -> dict[str, Any] | None:
 
 def require_result(folder: Path) -> dict[str, Any]:
     """:func:`read_result` of a run that has to be finished. Raises :class:`UserError`."""
-    result = read_result(folder)
-    if result is None:
-        raise UserError(f"{folder}: is no finished run: it has no result.json, or one that is damaged")
+    result = read_json(folder / RESULT_FILE)
+    if not isinstance(result, dict):
+        raise UserError(f"{folder}: is no finished run: it has no {RESULT_FILE}, or one that is damaged")
+    if problem := problem_of(result, folder):
+        raise UserError(f"{folder / RESULT_FILE}: {problem}")
     return result
 
 
@@ -95,20 +114,19 @@ def find_run(word: str, out: Path) -> Path:
 
 
 def problem_of(result: dict[str, Any], folder: Path) -> str:
-    """Why ``result`` is invalid for the run in ``folder``, as text to follow its path; "" if it is valid.
-
-    Results of earlier versions do not name their run and seal only themselves.
-    """
+    """Why ``result`` is invalid for the run in ``folder``, as text to follow its path; "" if it is valid."""
+    if problem := other_version(result):
+        return problem
     if not _whole(result):
         return "does not match its digest"
-    if result.get("run_id", folder.name) != folder.name:
+    if result["run_id"] != folder.name:
         return f"is of another run ({result['run_id']})"
     return ""
 
 
 def _whole(result: dict[str, Any]) -> bool:
-    if not is_sealed(result):
-        return intact(result)
+    if not isinstance(result.get("digest"), dict):
+        return False
     content = {key: part for key, part in result.items() if key != "digest"}
     files = {name: part for name, part in result["digest"].items() if name != RESULT_FILE}
     try:
@@ -117,21 +135,15 @@ def _whole(result: dict[str, Any]) -> bool:
         return False
 
 
-def is_sealed(result: dict[str, Any]) -> bool:
-    """Whether ``result`` holds the digests of its run's other files; those of earlier versions do not."""
-    return isinstance(result.get("digest"), dict)
-
-
 def has_record(folder: Path, result: dict[str, Any], name: str) -> bool:
     """Whether a finished run's file ``name`` exists, or existed when its ``result`` was written."""
-    return (folder / name).exists() or (is_sealed(result) and name in result["digest"])
+    return (folder / name).exists() or name in result["digest"]
 
 
 def read_record(folder: Path, result: dict[str, Any], name: str) -> bytes:
     """The bytes of file ``name`` of the finished run in ``folder``, checked against the seals in its ``result``.
 
-    Raises :class:`UserError` naming the file if it is missing or changed. Without seals (:func:`is_sealed`) nothing can
-    be checked.
+    Raises :class:`UserError` naming the file if it is missing or changed.
     """
     path = folder / name
     if not path.is_file():  # reading a pipe would not end
@@ -140,7 +152,7 @@ def read_record(folder: Path, result: dict[str, Any], name: str) -> bytes:
         content = path.read_bytes()
     except OSError as problem:
         raise UserError(f"{path}: cannot be read: {problem.strerror or problem}") from None
-    if is_sealed(result) and hashlib.sha256(content).hexdigest() != result["digest"].get(name):
+    if hashlib.sha256(content).hexdigest() != result["digest"].get(name):
         raise UserError(f"{path}: does not match its digest in {RESULT_FILE}")
     return content
 
@@ -148,7 +160,7 @@ def read_record(folder: Path, result: dict[str, Any], name: str) -> bytes:
 def changed_files(folder: Path, result: dict[str, Any]) -> dict[str, str]:
     """Return what is wrong with each file of a finished run: name -> text to follow it. Every file is read whole."""
     found = {}
-    for name, checksum in result["digest"].items() if is_sealed(result) else ():
+    for name, checksum in result["digest"].items():
         if name == RESULT_FILE:
             continue
         try:

@@ -41,7 +41,7 @@ def test_each_preset_of_a_command_has_its_own_grid(flags):
         (["seed=1"], False),
         (["-m", "seed=1"], True),
         (["--multirun"], True),
-        (["hydra/launcher=fused"], True),
+        (["hydra/launcher=joblib"], True),
         (["seed=0,1"], True),
         (["-m", "experiment=fedwad_toy", "seed=0", "method.fedwad.support=2", "method.fedwad.mode=exact"], True),
     ],

@@ -1,21 +1,22 @@
-"""What a user of Hydra types out of habit: each works as there, or is refused by name with what to type instead."""
+"""Hydra's flags, keys and launchers: those that are supported work as in Hydra, others are refused by name."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
+import json
 
 import pytest
 import yaml
 
 import knot_runner
-from knot_runner.cli import hydra_flags
-from knot_runner.cli.hydra_flags import complete_shell, suggestions
+from knot_runner.cli import main as cli
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
-from knot_runner.composing.flags import INFO, LONG, NOT_HONOURED, joined_flags, usual_overrides
+from knot_runner.composing.overrides import joined_flags
+from knot_runner.sweeps import task
+from knot_runner.sweeps.plan import new_plan, read_plan, write_plan
+from knot_runner.util.config_yaml import config_folder
 from knot_runner.util.errors import UserError
+from tests.test_command_line import refusal
 from tests.tiny import TINY_IMAGES
 
 
@@ -25,193 +26,171 @@ def shown(capsys, *arguments):
     return capsys.readouterr()
 
 
-# -------------------------------------------------------------------------------------------------------------- flags
-
-
 @pytest.mark.parametrize(
     ("typed", "read"),
     [
         (["-c", "job"], ["--cfg=job"]),
         (["--cfg", "all", "seed=1"], ["--cfg=all", "seed=1"]),
-        (["-c", "job", "-p", "model", "--resolve"], ["--cfg=job", "--package=model", "--resolve"]),
         (["-cd", "a=b", "ls"], ["--config-dir=a=b", "ls"]),
-        (["--config-dir=x", "-m"], ["--config-dir=x", "-m"]),
+        (["-cn", "study", "-m"], ["--config-name=study", "--multirun"]),
         (["--config-dir"], ["--config-dir"]),
-        (["--info", "seed=1"], ["--info", "seed=1"]),
-        (["-i", "defaults", "seed=1"], ["--info=defaults", "seed=1"]),
-        (["-sc", "query=bash"], ["--shell-completion=query=bash"]),
         (["task=sa", "--stale=rerun", "--", ""], ["task=sa", "--stale=rerun", "--", ""]),
     ],
 )
-def test_a_flag_and_its_value_are_one_word(typed, read):
+def test_flag_and_value_are_one_word(typed, read):
     assert joined_flags(typed) == read
     assert joined_flags(read) == read
 
 
-@pytest.mark.parametrize("flag", [*NOT_HONOURED, "-cn", "-cp", "-r"])
-def test_a_flag_that_is_not_honoured_is_refused_with_what_is_right(flag, capsys):
-    assert main(["task=femnist", flag, "x"]) == 2
-    name = LONG.get(flag, flag)
-    assert capsys.readouterr().err == f"knot-runner: {name}: is not honoured; {NOT_HONOURED[name]}\n"
+@pytest.mark.parametrize(
+    "flag", ["--info", "--run", "--package=x", "--resolve", "--hydra-help", "--shell-completion=x"]
+)
+def test_unsupported_flag_is_refused(flag, capsys):
+    assert main(["task=femnist", flag]) == 2
+    assert f"{flag}: there is no such flag" in capsys.readouterr().err
 
 
-def test_the_version_and_hydras_help(capsys):
+def test_version(capsys):
     assert shown(capsys, "--version").out == f"knot-runner {knot_runner.__version__}\n"
-    said = shown(capsys, "--hydra-help", "task=femnist").out
-    assert all(flag in said for flag in ("--cfg", "--info", "--config-dir", "--shell-completion", "+experiment=NAME"))
 
 
-def test_plus_experiment_and_without_a_tracker():
-    assert usual_overrides(["+experiment=a", "++experiment=b", "~tracker", "~tracker=wandb", "+x.experiment=1"]) == [
-        "experiment=a", "experiment=b", "tracker=none", "~tracker=wandb", "+x.experiment=1",
-    ]  # fmt: skip
-    jobs, (command,) = compose_all(["+experiment=fedwad_toy", "~tracker"])
-    usual, (other,) = compose_all(["experiment=fedwad_toy", "tracker=none"])
-    assert [job.run_id for job in jobs] == [job.run_id for job in usual] and jobs[0].settings.tracker.name == "none"
-    assert command.preset == other.preset == "fedwad_toy"
-
-
-# ------------------------------------------------------------------------------------------------- the composed config
-
-
-def test_the_config_is_shown_as_the_run_would_record_it(tmp_path, capsys):
-    """Choices that fit task and method together are in it; nothing is written."""
-    words = ["task=sa", "method=fedavg", "partition=natural", f"paths.out={tmp_path / 'out'}"]
-    (job,), _ = compose_all(words)
-    assert yaml.safe_load(shown(capsys, *words, "--cfg", "job", "--resolve").out) == job.config
-    said = shown(capsys, *words, "-c", "job", "-p", "training")
-    assert said.out.startswith("# @package training\nname: texts\n") and said.err.count("training=texts") == 1
+def test_composed_config_is_printed_and_nothing_is_written(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("MY_OUT", str(tmp_path / "out"))
+    words = ["task=sa", "method=fedavg", "partition=natural", "paths.out=${oc.env:MY_OUT}", "seed=3,4"]
+    job = yaml.safe_load(shown(capsys, *words, "-c", "job").out)
+    assert job["training"]["name"] == "texts" and job["seed"] == 3 and job["paths"]["out"] == "${oc.env:MY_OUT}"
+    whole = yaml.safe_load(shown(capsys, *words, "--cfg", "all").out)
+    assert set(whole) == {"hydra", *job}
+    assert set(yaml.safe_load(shown(capsys, *words, "--cfg=hydra").out)) == {"hydra"}
     assert list(tmp_path.iterdir()) == []
+    assert main(["--cfg=jobs"]) == 2 and "--cfg: 'jobs' is not one of job, hydra, all" in capsys.readouterr().err
 
 
-def test_interpolations_stay_unless_they_are_asked_for(capsys, monkeypatch):
-    monkeypatch.setenv("MY_OUT", "elsewhere")
-    words = ["task=gaussians", "paths.out=${oc.env:MY_OUT}"]
-    assert shown(capsys, *words, "-c", "job", "-p", "paths").out.endswith("out: ${oc.env:MY_OUT}\n")
-    assert shown(capsys, *words, "-c", "job", "-p", "paths.out", "--resolve").out == "elsewhere\n"
-    whole = yaml.safe_load(shown(capsys, *words, "-c", "all").out)
-    assert {"hydra", "method", "task"} <= set(whole)
-    assert set(yaml.safe_load(shown(capsys, *words, "-c", "hydra").out)) == {"hydra"}
-
-
-def test_of_a_grid_the_first_job_is_shown(capsys):
-    said = shown(capsys, "-m", "task=gaussians", "seed=3,4", "-c", "job", "-p", "seed")
-    assert said.out == "3\n" and "the first of 2 jobs" in said.err
-
-
-def test_a_presets_claims_are_in_its_config(capsys):
-    (_, *_), (command,) = compose_all(["experiment=fedwad_toy"])
-    claims = command.jobs[0].config["report"]["claims"]
-    assert (
-        claims and yaml.safe_load(shown(capsys, "experiment=fedwad_toy", "-c", "job").out)["report"]["claims"] == claims
-    )
+def test_config_name_chooses_the_main_file(tmp_path, capsys):
+    text = "defaults:\n  - config\n  - override /task: femnist\n  - override /method: fedavg\n  - _self_\nseed: 7\n"
+    (tmp_path / "study.yaml").write_text(text)
+    own = [f"--config-dir={tmp_path}", "--config-name=study"]
+    (job,), _ = compose_all([*own, "training.rounds=2"])
+    assert (job.settings.seed, job.settings.task.name, job.settings.training.rounds) == (7, "femnist", 2)
+    assert yaml.safe_load(shown(capsys, *own, "-c", "job").out)["seed"] == 7
+    missing = refusal(f"--config-dir={tmp_path}", "--config-name=studie")
+    assert missing == f"--config-name=studie: file not found: {tmp_path}/studie.yaml"
+    (own_again,), _ = compose_all(["task=femnist", "method=fedavg", "seed=7", "training.rounds=2"])
+    assert own_again.run_id == job.run_id
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    "argument", ["hydra.run.dir=x", "hydra.job.chdir=true", "+hydra.callbacks.x.y=1", "hydra/job_logging=default",
+                 "hydra/sweeper=basic", "hydra.nope=1"],
+)  # fmt: skip
+def test_unsupported_keys_of_hydra_are_refused_by_name(argument):
+    assert refusal(argument).startswith(
+        f"{argument.lstrip('+').partition('=')[0]}: not supported. Of Hydra's keys, use"
+    )
+
+
+def test_launcher_and_its_settings():
+    words = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=3", "hydra.sweeper.max_batch_size=2"]
+    _, (command,) = compose_all(words)
+    assert command.sweep and command.hydra.launcher.n_jobs == 3 and command.hydra.sweeper.max_batch_size == 2
+    _, (command,) = compose_all(["seed=3"])
+    assert not command.sweep
+    assert "is not a positive integer" in refusal("hydra.sweeper.max_batch_size=0")
+
+
+def test_yaml_edited_under_a_sweep_changes_no_later_job(tmp_path, monkeypatch):
+    mine = tmp_path / "method" / "mine.yaml"
+    mine.parent.mkdir()
+    mine.write_text("defaults:\n  - fedprox\n  - _self_\nname: mine\nmu: 0.5\n")
+    found = []
+
+    def run(job, plan):
+        found.append((job.settings.seed, job.method.mu, plan.folder.parent.parent))
+        mine.write_text("defaults: [\n")
+        return task.outcome("none", "failed", False, 0.0)
+
+    monkeypatch.setattr(task, "run_in_process", run)
+    sweep = ["-m", f"--config-dir={tmp_path}", *TINY_IMAGES, "method=mine", "seed=0,1", f"paths.out={tmp_path / 'out'}"]
+    assert cli.main(sweep) == 1
+    assert found == [(0, 0.5, tmp_path / "out"), (1, 0.5, tmp_path / "out")]
+
+
+def test_plan_keeps_configs_exactly(tmp_path):
+    config = {"labels": {1: "low", 2.5: "x", "3": None, False: [1, 1e-3, {"a": {5: "b"}}]}, "seed": 0, "text": "ü\n"}
+    plan = new_plan(tmp_path, False, None)
+    write_plan(plan, {"abc": config})
+    assert read_plan(plan.path).config("abc") == config
+    assert json.loads((plan.folder / "jobs" / "abc.json").read_text())
+
+
+# ------------------------------------------------------------------------------------------------------ the user's YAML
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
     [
-        (["-c"], "--cfg: without a value: --cfg job, hydra or all is right"),
-        (["-c", "jobs"], "--cfg: jobs: --cfg job, hydra or all is right"),
-        (["--info=x"], "--info: there is no 'x' (there is: all"),
-        (["-c", "job", "--info"], "--cfg and --info: one of them is right"),
-        (["-p", "model"], "--package: goes with --cfg, as in --cfg job --package KEY"),
-        (["--resolve"], "--resolve: goes with --cfg, as in --cfg job --resolve"),
-        (["-c", "job", "-p", "nope"], "--package: the composed config has nothing under 'nope'"),
-        (["-c", "job", "--package="], "--package: without a value; --package KEY is right"),
-        (["-c", "job", "task=femist"], "task=femist: there is no such task (did you mean 'femnist'?)"),
-        (["-sc", "x=bash"], "--shell-completion: install=SHELL or uninstall=SHELL is right"),
-        (["-sc", "install=tcsh"], "--shell-completion: install=SHELL or uninstall=SHELL is right"),
+        ("name: x\nmu: [1\n", 3, "expected ',' or ']'"),
+        ("name: x\n\tmu: 1\n", 2, "that cannot start any token"),
+        ("name: 'x\n", 2, "found unexpected end of stream"),
+        ("name: x\nname: y\n", 2, "found duplicate key name"),
     ],
 )
-def test_a_flag_that_is_not_right_is_one_line(arguments, said, capsys):
-    assert main(arguments) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[-1].startswith(f"knot-runner: {said}")
+def test_error_in_a_users_yaml_names_file_and_line(text, line, said, tmp_path):
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method" / "mine.yaml").write_text(text)
+    found = refusal(f"--config-dir={tmp_path}", "method=mine")
+    assert found.startswith(f"{tmp_path}/method/mine.yaml:{line}: ") and said in found
 
 
-def test_hydra_says_how_it_composes(capsys, monkeypatch):
-    monkeypatch.setattr(hydra_flags.logging.getLogger(), "handlers", handlers := [])
-    said = shown(capsys, "task=sa", "method=fedavg", "partition=natural", "--info", "defaults").out
-    assert "training/texts" in said and "training/small" not in said
-    assert hydra_flags.logging.getLogger().handlers is handlers and "searchpath" in INFO
+def test_error_in_a_file_that_is_not_asked_for_is_not_reported(tmp_path):
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "broken.yaml").write_text("a: [\n")
+    assert len(compose_all([f"--config-dir={tmp_path}"])[0]) == 1
 
 
-# --------------------------------------------------------------------------------------------------------------- globs
+def test_defaults_that_lead_back_are_one_line(tmp_path):
+    (tmp_path / "task").mkdir()
+    for name, other in (("a", "b"), ("b", "a")):
+        (tmp_path / "task" / f"{name}.yaml").write_text(f"defaults:\n  - {other}\n")
+    assert "leads back to its own file" in refusal(f"--config-dir={tmp_path}", "task=a")
 
 
-@pytest.mark.thorough
-def test_a_glob_leaves_out_what_does_not_have_a_key_that_was_typed(capsys):
+@pytest.mark.parametrize("task", ["sa", "erc", "nli"])
+def test_copy_of_one_of_our_files_is_the_same_run(task, tmp_path):
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "copy.yaml").write_text((config_folder() / "task" / f"{task}.yaml").read_text())
+    (own,), _ = compose_all([f"--config-dir={tmp_path}", "task=copy"])
+    (ours,), _ = compose_all([f"task={task}"])
+    assert own.run_id == ours.run_id
+
+
+@pytest.mark.parametrize("folder", ["ü ö", "it's, [1] {a}", "a=b"])
+def test_folder_of_any_name_is_found(folder, tmp_path):
+    (tmp_path / folder / "method").mkdir(parents=True)
+    (tmp_path / folder / "method" / "mine.yaml").write_text("defaults:\n  - entropy_a\n  - _self_\nname: mine\n")
+    (job,), _ = compose_all([f"--config-dir={tmp_path / folder}", "method=mine"])
+    assert job.settings.method["name"] == "mine"
+
+
+def test_preset_and_launcher_of_a_user(tmp_path):
+    for name in ("experiment", "hydra/launcher"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "hydra" / "launcher" / "mine.yaml").write_text("defaults: [joblib, _self_]\nn_jobs: 3\n")
+    preset = "# @package _global_\ndefaults:\n  - override /hydra/launcher: mine\nsweep: {seed: '0,1'}\n"
+    (tmp_path / "experiment" / "own.yaml").write_text(preset + "hydra: {sweeper: {max_batch_size: 5}}\n")
+    jobs, (command,) = compose_all([f"--config-dir={tmp_path}", "experiment=own"])
+    assert len(jobs) == 2 and command.hydra.launcher.n_jobs == 3 and command.hydra.sweeper.max_batch_size == 5
+
+
+@pytest.mark.parametrize("sweep", ["[0, 1]", "{seed: [0, 1]}", "{seed: 0,1}"])
+def test_sweep_that_is_no_mapping_of_texts_is_one_line(sweep, tmp_path):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "own.yaml").write_text(f"# @package _global_\nsweep: {sweep}\n")
+    assert refusal(f"--config-dir={tmp_path}", "experiment=own").startswith("sweep")
+
+
+def test_glob_leaves_out_what_lacks_a_key_that_was_typed():
     jobs, _ = compose_all(["task=femnist", "method=fedavg", "training=glob(include=[quick,kd])", "training.epochs=1"])
     assert {job.settings.training.name for job in jobs} == {"quick"}
     with pytest.raises(UserError, match="none fits; training.ronds: there is no such setting .did you mean 'rounds'"):
         compose_all(["task=femnist", "method=fedavg", "training=glob(include=[quick,kd])", "training.ronds=1"])
-
-
-# ---------------------------------------------------------------------------------------------------------- completion
-
-
-def test_what_a_word_may_become(tmp_path):
-    (tmp_path / "method").mkdir()
-    (tmp_path / "method" / "fedmine.yaml").write_text("name: fedmine\n")
-    assert suggestions("tab") == ["table"]
-    assert suggestions("task=femn") == ["task=femnist"]
-    assert suggestions("-m task=femnist method=fedavg,fedpro") == ["method=fedavg,fedprox"]
-    assert suggestions(f"-cd {tmp_path} method=fedmi") == ["method=fedmine"]
-    assert suggestions("table knot_table1") == ["knot_table1"] and "table" not in suggestions("check ")
-    assert suggestions("ls meth") == suggestions("ls task meth") == ["method"]
-    assert suggestions("task=femnist method=fedavg training.rou") == ["training.rounds="]
-    assert suggestions("task=femnist method=fedavg training.rounds=") == ["training.rounds=300"]
-    assert "task=" in suggestions("") and "hydra/launcher=" in suggestions("hyd")
-    assert suggestions("hydra/launcher=fu") == ["hydra/launcher=fused"]
-    assert suggestions(f"paths.data={tmp_path}/m") == [f"paths.data={tmp_path}/method"]
-    assert suggestions("--vers") == ["--version"]
-    assert suggestions("task=nowhere see") == [] == suggestions("seed='")
-
-
-def test_nothing_is_suggested_that_a_shell_would_expand():
-    before = """tracker=wandb tracker.group=a "tracker.project='\\$(touch x)'" """
-    assert suggestions(f"{before} tracker.group=") == ["tracker.group=a"]
-    assert suggestions(f"{before} tracker.project=") == []
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_bash_completes_and_forgets(tmp_path, capsys):
-    script = shown(capsys, "-sc", "install=bash").out
-    (tmp_path / "knot-runner").write_text("#!/bin/sh\n[ \"$*\" = '-sc query=bash' ] && echo seed=3 task=sa task=erc\n")
-    (tmp_path / "knot-runner").chmod(0o755)
-    assert complete_shell(["uninstall=bash"]) == 0
-    line = 'COMP_LINE="knot-runner task="; COMP_CWORD=1; hydra_bash_completion; echo "${COMPREPLY[@]}"; complete -p'
-    done = subprocess.run(
-        ["bash", "-c", f"{script}\n{line}\n{capsys.readouterr().out}\ncomplete -p"],
-        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    words, *rules = done.stdout.splitlines()
-    assert words == "task=sa task=erc" and "knot-runner" in "".join(rules)
-    assert len([rule for rule in rules if "knot-runner" in rule]) == 1  # there once installed, gone at the end
-
-
-@pytest.mark.parametrize(
-    ("shell", "beginning"), [("zsh", "(( $+functions[compdef] )) ||"), ("fish", "function hydra_fish")]
-)
-def test_other_shells_have_a_script_of_their_own(shell, beginning, capsys, monkeypatch):
-    assert shown(capsys, "-sc", f"install={shell}").out.startswith(beginning)
-    assert "knot-runner" in shown(capsys, "-sc", f"uninstall={shell}").out
-    monkeypatch.setenv("COMP_LINE", "knot-runner task=femn")
-    assert shown(capsys, "-sc", f"query={shell}").out == "task=femnist\n"
-
-
-# -------------------------------------------------------------------------------------------------------- a run, whole
-
-
-def test_a_run_with_flags_and_overrides_as_in_hydra(tmp_path, capsys):
-    (tmp_path / "training").mkdir()
-    (tmp_path / "training" / "mine.yaml").write_text("defaults: [quick, _self_]\nname: mine\n")
-    words = [*TINY_IMAGES, "method=fedavg", "training=mine", "training.rounds=1", f"paths.out={tmp_path / 'out'}"]
-    words = [word for word in words if word != "training.rounds=3"]
-    assert main(["-cd", str(tmp_path), *words, "~tracker"]) == 0
-    (config,) = tmp_path.glob("out/*/*/*/config.yaml")
-    recorded = yaml.safe_load(config.read_text())
-    assert recorded["training"]["name"] == "mine" and recorded["tracker"] == {"name": "none"}
-    capsys.readouterr()
-    told = yaml.safe_load(shown(capsys, "--config-dir", str(tmp_path), *words, "-c", "job", "--resolve").out)
-    assert {key: told[key] for key in recorded} == recorded

@@ -49,7 +49,7 @@ def test_a_preset_on_a_fresh_machine_says_once_what_is_missing(out, capsys, pres
     assert not (out / "outputs").exists()
 
 
-@pytest.mark.parametrize("launcher", ["basic", "fused"])
+@pytest.mark.parametrize("launcher", ["basic", "joblib"])
 def test_every_launcher_stops_before_the_first_job(out, data, capsys, launcher):
     """Where only some of the jobs lack data, too."""
     grid = ["task=femnist,gld23k", "task.source=local", "method=fedavg", f"paths.data={data}"]

@@ -126,7 +126,7 @@ def test_the_commands_on_sweeps_run_one_after_another(tmp_path):
     for line in SWEEPS:
         program, *arguments = shlex.split(line)
         assert program == "knot-runner"
-        launched = [word for word in arguments if word.startswith("hydra") and "fused" not in word]
+        launched = [word for word in arguments if word.startswith("hydra") and "joblib" not in word]
         assert not launched or any(own[: len(launched)] == launched for own in LAUNCHERS.values())
         own = [word for word in arguments if word not in launched]
         small = [] if arguments[0] == "compare" else SMALL_IMAGES

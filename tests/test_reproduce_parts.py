@@ -78,10 +78,9 @@ def test_minutes_are_those_of_the_runs_that_are_left_and_typed_words_replace_lis
     assert other.words == [*flags, out, "training.lr=0.2"]
     command = command_of(one)
     assert command[:4] == [sys.executable, "-m", "knot_runner", "experiment=quick"]
-    assert command[-1] == "hydra/launcher=fused"
     assert [job.run_id for job in compose_all(command[3:])[0]] == [job.run_id for job in one.preset.jobs]
-    basic = candidate.candidate(listed["slow"], [out, "hydra/launcher=basic"], flags, False)
-    assert command_of(basic)[-1] == "hydra/launcher=basic"
+    side = candidate.candidate(listed["slow"], [out, "hydra/launcher=joblib"], flags, False)
+    assert command_of(side)[-1] == "hydra/launcher=joblib"
 
 
 def test_the_time_ends_a_command_and_a_deaf_one_is_killed(tmp_path, monkeypatch):

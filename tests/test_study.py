@@ -161,7 +161,10 @@ def test_a_space_is_drawn_as_in_hydra(space, expected, fake):
         (["seed=0,1"], "seed: is not searched; one value is right, and one study for each"),
         (["hydra.sweeper.n_trials=0", *SPACE], "hydra.sweeper.n_trials: '0' is not a whole number from 1 to 10,000"),
         (["hydra.sweeper.direction=minimize", *SPACE], "hydra.sweeper.direction: is not honoured"),
-        (["hydra/launcher=fused", *SPACE], "hydra/launcher: trials of a study run one after another; hydra.sweeper.n_"),
+        (
+            ["hydra/launcher=joblib", *SPACE],
+            "hydra/launcher: trials of a study run one after another; hydra.sweeper.n_",
+        ),
         (["hydra.launcher.n_jobs=2", *SPACE], "hydra.launcher.n_jobs: trials of a study run one after another"),
         (["hydra.sweeper.n_jobs=0", *SPACE], "hydra.sweeper.n_jobs: '0' is not a whole number from 1 to 10,000"),
         (

@@ -53,19 +53,19 @@ def test_a_batch_is_drawn_before_it_runs_and_runs_as_one_grid(fake):  # noqa: F8
 
     def sweep(command):
         begun.append([job.run_id for job in command.jobs])
-        assert command.sweep and "Fused" in command.hydra.launcher["_target_"]
+        assert command.sweep and "Joblib" in command.hydra.launcher["_target_"]
         return 0
 
-    words = [*RUN, *SPACE, OPTUNA, "hydra.sweeper.n_trials=5", "hydra.sweeper.n_jobs=2", "hydra/launcher=fused"]
+    words = [*RUN, *SPACE, OPTUNA, "hydra.sweeper.n_trials=5", "hydra.sweeper.n_jobs=2", "hydra/launcher=joblib"]
     with pytest.raises(UserError, match="no trial has a value"):
         study.run_study(words, sweep)
     assert [len(jobs) for jobs in begun] == [2, 2, 1] and FakeStudy.made[0].seed == (0, True)
 
 
 @pytest.mark.thorough
-def test_a_fused_study_has_the_values_of_one_in_turn(tmp_path, fake, capsys):  # noqa: F811
+def test_a_study_side_by_side_has_the_values_of_one_in_turn(tmp_path, fake, capsys):  # noqa: F811
     shown = []
-    for at, launcher in enumerate((["hydra/launcher=fused"], [])):
+    for at, launcher in enumerate((["hydra/launcher=joblib"], [])):
         words = [*RUN, *SPACE, OPTUNA, "hydra.sweeper.n_trials=2", "hydra.sweeper.n_jobs=2", *launcher]
         assert main([*words, f"paths.out={tmp_path / str(at)}"]) == 0
         shown.append(capsys.readouterr().out.splitlines())

@@ -67,7 +67,7 @@ def test_knot_equals_a_plain_float64_loop(method, tmp_path):
 
 
 @pytest.mark.thorough
-def test_fused_jobs_have_the_bits_of_jobs_alone(tmp_path):
+def test_jobs_of_a_sweep_have_the_bits_of_jobs_alone(tmp_path):
     words = [*replaced(TINY_PARTIES, *OTHER, "seed=0,1")]
     assert main(["-m", *words, f"paths.out={tmp_path / 'one'}"]) == 0
     assert main(["-m", *words, "hydra/launcher=joblib", f"paths.out={tmp_path / 'two'}"]) == 0

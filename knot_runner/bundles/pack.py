@@ -12,7 +12,7 @@ from pathlib import Path
 
 from knot_runner import provenance
 from knot_runner.bundles.manifest import FORMAT, MANIFEST, MAX_FILE, Manifest, PackedFile, PackedRun, archive_bytes
-from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE, is_sealed, read_record, require_result
+from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE, read_record, require_result
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 from knot_runner.util.memory import size_text
@@ -48,8 +48,6 @@ def packed_run(folder: Path, weights: bool = False) -> RunContents:
     Raises :class:`UserError` naming a file that is missing, damaged or too large.
     """
     result = require_result(folder)
-    if not is_sealed(result):
-        raise UserError(f"{folder}: its files are not sealed (an earlier version made it); --stale=rerun makes it anew")
     files, contents, left_out = [], {}, []
     run_folder = "/".join((result["task"], result["method"], folder.name))
     for name in sorted({CONFIG_FILE, *result["digest"]}):

@@ -9,13 +9,12 @@ import traceback
 from functools import partial
 from pathlib import Path
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from knot_runner import provenance
-from knot_runner.cli.hydra_flags import show_composed, shows
 from knot_runner.cli.progress import Live
-from knot_runner.composing.commands import Command, compose_all
+from knot_runner.composing.commands import Command, compose_all, composed_config
 from knot_runner.composing.hydra_keys import SWEEPER
 from knot_runner.composing.job import ComposedJob
 from knot_runner.config.plugins import no_exit
@@ -44,8 +43,8 @@ def run_jobs(arguments: list[str]) -> int:
     ``--stale=keep|rerun``: whether to keep or rerun finished runs whose code or data have changed since; without it,
     runs of other code are kept and runs of other data refused.
     """
-    if shows(arguments):
-        return show_composed(arguments)
+    if parts := [argument.partition("=")[2] for argument in arguments if argument.partition("=")[0] == "--cfg"]:
+        return _print_composed([argument for argument in arguments if not argument.startswith("--cfg")], parts[-1])
     stale_runs, arguments = _stale_flag(arguments)
     if SWEEPER in arguments:
         from knot_runner.cli.study import run_study
@@ -58,6 +57,18 @@ def run_jobs(arguments: list[str]) -> int:
     codes = [_carried_out(command, stale_runs, console, alone=len(commands) == 1) for command in commands]
     failed = [exit_code for exit_code in codes if exit_code]
     return max(failed, key=WORSE.index) if failed else 0
+
+
+def _print_composed(arguments: list[str], part: str) -> int:
+    """Print the composed config of the first job: ``part`` is job, hydra or all. Returns the exit code."""
+    if part not in ("job", "hydra", "all"):
+        raise UserError(f"--cfg: {part!r} is not one of job, hydra, all")
+    _, commands = compose_all(arguments, first=True)
+    config = composed_config(commands[0])
+    hydra = {"hydra": config.pop("hydra")}
+    shown = {"job": config, "hydra": hydra, "all": {**hydra, **config}}[part]
+    print(OmegaConf.to_yaml(OmegaConf.create(shown)), end="")
+    return 0
 
 
 def _trial(stale_runs: str, command: Command) -> int:

@@ -7,7 +7,7 @@ import os
 import sys
 
 from knot_runner import __version__
-from knot_runner.composing.flags import joined_flags
+from knot_runner.composing.overrides import joined_flags
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.messages import LOGGER, messages_to, print_help, print_on_stderr
 from knot_runner.util.processes import ended_by_sigterm, main_left_alone, on_sigterm
@@ -28,7 +28,6 @@ VERBS = {
     "table": "preset",
     "verify": "verify",
 }
-COMPLETION = "--shell-completion"
 HELP = """\
 knot-runner: experiments in knowledge distillation and federated learning, composed from YAML
 
@@ -42,7 +41,7 @@ knot-runner: experiments in knowledge distillation and federated learning, compo
 
   knot-runner ls                          tasks, models, methods, presets; your own with --config-dir=DIR
   knot-runner data   [TASK] [--fetch]     which data are there, where the others come from, their download
-  knot-runner check  [overrides]          the jobs, what is there, what they share, time and memory to come
+  knot-runner check  [overrides]          the jobs, their state, what would stop them, and recorded times
   knot-runner table  PRESET [overrides]   ours beside the paper's, from the records
   knot-runner plot   PRESET [overrides]   its figure, from the records
   knot-runner claims PRESET [overrides]   which of the paper's claims hold, with intervals
@@ -54,10 +53,11 @@ knot-runner: experiments in knowledge distillation and federated learning, compo
   knot-runner verify BUNDLE               a bundle's runs made again here, and how alike they come out
   knot-runner plot   partition task=femnist partition=small         who has which classes
 
-Overrides are Hydra's (key=value, +key=value); --config-dir=DIR adds a folder of YAML of your own.
+Overrides are Hydra's (key=value, +key=value). Its flags: --config-dir DIR (-cd) adds a folder of your own
+YAML, --config-name NAME (-cn) chooses the main file, --cfg job|hydra|all (-c) prints the config, --multirun (-m).
 A grid runs under hydra/launcher=basic (one job after another), joblib, ray, submitit_local or submitit_slurm.
 The same command again goes on where it stopped, or shows what it found; --stale=rerun makes anew what other code or
-data made. A verb with --help: its flags. --hydra-help: Hydra's own flags."""
+data made. A verb with --help: its flags."""
 
 
 #: Message on an interrupting signal; on a terminal also the code that shows the cursor again, which a live view hides.
@@ -113,17 +113,13 @@ def _say_interrupted() -> None:
     os.write(2, (SHOW_CURSOR if os.isatty(2) else b"") + INTERRUPTED)
 
 
-def _no_such_command(word: str, others: list[str]) -> str:
-    """The message for a first word that is no verb: a setting without its ``=``, a run with a verb, or a typo."""
+def _no_such_command(word: str) -> str:
+    """The message for a first word that is no verb."""
     from knot_runner.composing.override_errors import assignment, message_text
 
-    is_name = bool(others) and "=" not in others[0] and not others[0].startswith("-")
-    shown, meant = message_text(word), assignment(f"{word}:{others[0]}" if is_name else word) or assignment(word)
-    if meant:
-        return f"{shown}: is no command; 'knot-runner {message_text(meant)}' is right"
-    if nearest(word, VERBS).startswith(" (did") or not any("=" in other for other in others):
-        return f"{shown}: there is no such command{nearest(word, VERBS)}; --help shows all"
-    return f"{shown}: there is no such command; a run has none, as in 'knot-runner {message_text(others[0])}'"
+    if meant := assignment(word):
+        return f"{message_text(word)}: there is no such command. Use knot-runner {meant}"
+    return f"{message_text(word)}: there is no such command{nearest(word, VERBS)}"
 
 
 def _carry_out(typed: list[str]) -> int:
@@ -141,20 +137,7 @@ def _carry_out(typed: list[str]) -> int:
     if module:
         return getattr(module, f"{verb}_command")(arguments[1:])
     if verb and "=" not in verb and not verb.startswith(("-", "~", "+")):
-        raise UserError(_no_such_command(verb, words[1:]))
-    if late := next((word for word in words if word in VERBS), ""):
-        from knot_runner.composing.override_errors import message_text
-
-        raise UserError(f"{late}: a command stands first, as in 'knot-runner {late} {message_text(verb)}'")
-    if "--hydra-help" in arguments:
-        from knot_runner.cli.hydra_flags import HYDRA_HELP
-
-        print_help(HYDRA_HELP)
-        return 0
-    if any(argument.startswith(COMPLETION) for argument in arguments):
-        from knot_runner.cli.hydra_flags import complete_shell
-
-        return complete_shell([argument.removeprefix(f"{COMPLETION}=") for argument in arguments])
+        raise UserError(_no_such_command(verb))
     from knot_runner.cli.launch import run_jobs
 
     return run_jobs(arguments)

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 
 from knot_runner.composing.commands import Command, compose_all, expand_preset
-from knot_runner.composing.flags import usual_overrides
 from knot_runner.composing.hydra_keys import BATCH, LAUNCHER, LAUNCHER_GROUP, SWEEPER
 from knot_runner.composing.job import ComposedJob
 from knot_runner.composing.override_errors import message_text
@@ -177,7 +176,7 @@ def _read(arguments: Sequence[str]) -> Study:
     own = {
         key: word.partition("=")[2] for word in words for key in (TRIALS, SEED, TOGETHER) if word.startswith(f"{key}=")
     }
-    rest = [word for word in usual_overrides(words) if word != SWEEPER and word.partition("=")[0] not in own]
+    rest = [word for word in words if word != SWEEPER and word.partition("=")[0] not in own]
     overrides, notes = last_counts(parse_overrides(expand_preset(rest, config_dir)))
     for note in notes:
         LOGGER.warning("%s", note)

@@ -14,9 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from knot_runner.composing import hydra_compose
 from knot_runner.composing.fitting import node_of
-from knot_runner.composing.flags import usual_overrides
+from knot_runner.composing.hydra_compose import plain_config
 from knot_runner.composing.hydra_keys import LAUNCHER_GROUP, is_hydras
-from knot_runner.composing.interpolations import plain_config
 from knot_runner.composing.job import ComposedJob
 from knot_runner.composing.job_grid import JobGrid
 from knot_runner.composing.override_errors import GROUPS, message_text
@@ -56,7 +55,7 @@ def compose_all(arguments: list[str], first: bool = False) -> tuple[list[Compose
     """
     flags, words = split_flags(arguments)
     config_dir = config_dir_of(flags)
-    overrides, notes = last_counts(parse_overrides(usual_overrides(words)))
+    overrides, notes = last_counts(parse_overrides(words))
     for note in notes:
         LOGGER.warning("%s", note)
     commands = [_command(flags, own, config_dir, first) for own in _by_preset(overrides, config_dir)]
@@ -76,7 +75,7 @@ def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[li
 def _command(flags: list[str], words: list[str], config_dir: str | None, first: bool) -> Command:
     preset = next((word.partition("=")[2] for word in words if word.startswith("experiment=")), None)
     jobs, grid = _composed(expand_preset(words, config_dir), config_dir, first)
-    multirun = {"-m", "--multirun"} & set(flags) or any(word.startswith(f"{LAUNCHER_GROUP}=") for word in words)
+    multirun = "--multirun" in flags or any(word.startswith(f"{LAUNCHER_GROUP}=") for word in words)
     return Command(preset, [*flags, *words], jobs, grid.hydra, grid.size > 1 or bool(multirun), grid)
 
 
@@ -89,7 +88,11 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> list[str]:
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         grid = node_of(hydra_compose.hydra_config(fixed, config_dir), "sweep")
     given = {o.key_or_group for o in overrides}
-    values = plain_config(grid) if OmegaConf.is_dict(grid) else {}
+    if grid is not None and not OmegaConf.is_dict(grid):
+        raise UserError("sweep: is not a mapping. Use 'seed: 0,1,2' in it")
+    values = plain_config(grid) if grid is not None else {}
+    if wrong := next((key for key, value in values.items() if value is None or isinstance(value, list | dict)), None):
+        raise UserError(f"sweep.{wrong}: is not values separated by commas, as in {wrong}: '0,1,2'")
     return [*arguments, *(f"{key}={value}" for key, value in values.items() if key not in given)]
 
 
@@ -98,9 +101,8 @@ def compose_jobs(arguments: list[str], config_dir: str | None) -> list[ComposedJ
     return _composed(arguments, config_dir)[0]
 
 
-def composed_config(command: Command) -> tuple[dict[str, Any], list[str]]:
-    """Return (config of the first job of ``command`` as plain values with unresolved interpolations and the ``hydra``
-    part; the overrides that Hydra composes it from, including automatic choices)."""
+def composed_config(command: Command) -> dict[str, Any]:
+    """Return the config of the first job of ``command`` with unresolved interpolations and the ``hydra`` part."""
     assert command.grid is not None
     return command.grid.unresolved(command.jobs[0].overrides)
 

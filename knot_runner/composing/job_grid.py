@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.composing import hydra_compose
 from knot_runner.composing.fitting import chosen_hardware, chosen_to_fit, deals_nothing, node_of
-from knot_runner.composing.interpolations import check_growth, plain_config
+from knot_runner.composing.hydra_compose import plain_config
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.composing.named_models import with_models
 from knot_runner.composing.override_errors import one_line
@@ -52,8 +52,6 @@ class Base:
         interpolation fails.
         """
         config = self.composed(overrides)
-        if any("$" in override.input_line for override in overrides):  # a swept ${key} is written $\{key\}
-            check_growth(config)
         if self._open is None:
             return plain_config(config)
         try:
@@ -138,14 +136,14 @@ class JobGrid:
             raise problem from None
         self.misfit, self.left_out = str(problem), self.left_out + 1
 
-    def unresolved(self, picked: list[str]) -> tuple[dict[str, Any], list[str]]:
+    def unresolved(self, picked: list[str]) -> dict[str, Any]:
         """Of a composed job, see :func:`~knot_runner.composing.commands.composed_config`."""
-        base, claims, fitting, hydra_part = self._based(picked)
+        base, claims, _, hydra_part = self._based(picked)
         config = OmegaConf.to_container(base.composed([self._override(o) for o in picked if _key(o) in self.late]))
         if claims is not None:
             config["report"]["claims"] = claims
         hydra = {key: value for key, value in OmegaConf.to_container(hydra_part).items() if not key.endswith("help")}
-        return {"hydra": hydra, **config}, _in_place(fitting, picked)
+        return {"hydra": hydra, **config}
 
     def _model(self, name: str) -> dict[str, Any]:
         """The settings of the model in ``conf/model/NAME.yaml``."""

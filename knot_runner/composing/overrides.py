@@ -1,7 +1,6 @@
 """Parses the command line: flags, overrides (in Hydra's grammar), and the values each override lists.
 
-Length, depth and number of values are checked against limits before Hydra's parser or an expansion starts. Errors are
-one line that names the key.
+Errors are one line that names the key.
 """
 
 from __future__ import annotations
@@ -20,28 +19,44 @@ from hydra.core.override_parser.types import ChoiceSweep, Glob, IntervalSweep, O
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from knot_runner.composing.hydra_keys import LAUNCHER_GROUP, TARGET, check_key, is_hydras
+from knot_runner.composing.hydra_keys import CONFIG_NAME, LAUNCHER_GROUP, check_key, is_hydras
 from knot_runner.composing.override_errors import GROUPS, assignment, message_text, unreadable
 from knot_runner.util.config_yaml import choices
 from knot_runner.util.errors import UserError, nearest
 
-#: Matches the key that names a class at any depth of a value; the word alone may occur in a path.
-NAMES_A_CLASS = re.compile(rf"(?<!\w)['\"]?{TARGET}['\"]?\s*[:=]")
-#: Maximum characters of an argument and of its key, bracket depth and commas: more belongs in a YAML file.
-_MAX_CHARACTERS, MAX_IN_KEY, MAX_NESTED, MAX_COMMAS = 10_000, 300, 40, 1_000
 #: Maximum number of jobs of one command; the largest preset has 720.
 MAX_JOBS = 10_000
 #: The group that may be placed elsewhere in the config, as in ``+encoder@method.encoder=NAME``.
 PLACED_GROUP = "encoder"
-FLAGS = ("-m", "--multirun", "--config-dir=DIR", "--stale=rerun", "--help")
+FLAGS = ("--multirun", "--config-dir=DIR", "--config-name=NAME", "--cfg=job", "--stale=rerun", "--help")
 #: Text that Hydra's grammar would accept if it were ASCII.
 PLAIN_TEXT = re.compile(r"[^\W\d_][^\"'`,=:;\[\](){}\\$<>#&!~^]*|[/.~][^\"'`,=:;\[\](){}\\$<>#&!^]*")
+
+
+#: Hydra's flags that take a value, and the short ones.
+WITH_VALUE = ("--cfg", "--config-dir", "--config-name")
+SHORT = {"-c": "--cfg", "-cd": "--config-dir", "-cn": "--config-name", "-m": "--multirun"}
+
+
+def joined_flags(arguments: Sequence[str]) -> list[str]:
+    """``arguments`` with each of Hydra's flags in its long form, its value after ``=``."""
+    found: list[str] = []
+    words = list(arguments)
+    while words:
+        name, equals, value = words.pop(0).partition("=")
+        name = SHORT.get(name, name)
+        if name in WITH_VALUE and not equals and words:
+            equals, value = "=", words.pop(0)
+        found.append(f"{name}{equals}{value}")
+    return found
 
 
 def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split a command line into (flags, overrides)."""
     flags = [a for a in arguments if a.startswith("-")]
-    return flags, [a for a in arguments if not a.startswith("-")]
+    names = [f"{CONFIG_NAME}={a.partition('=')[2]}" for a in flags if a.startswith("--config-name=")]
+    others = [a for a in flags if not a.startswith("--config-name=")]
+    return others, [*names, *(a for a in arguments if not a.startswith("-"))]
 
 
 def config_dir_of(flags: Sequence[str], known: Sequence[str] = FLAGS) -> str | None:
@@ -52,7 +67,7 @@ def config_dir_of(flags: Sequence[str], known: Sequence[str] = FLAGS) -> str | N
         name, _, value = flag.partition("=")
         if name == "--config-dir":
             folders.append(value)
-        elif flag not in ("-m", "--multirun"):
+        elif flag != "--multirun":
             raise UserError(no_such_flag(flag, known))
     if len(set(folders)) > 1:
         raise UserError("--config-dir: is given more than once; one folder of YAML is right")
@@ -89,28 +104,12 @@ def parse_overrides(arguments: Sequence[str]) -> list[Override]:
 
 @functools.lru_cache(maxsize=1000)  # a command parses each of its overrides several times, which is slow
 def _parsed(argument: str) -> Override:
-    parser = OverridesParser.create()
     key, equals, value = argument.partition("=")
-    if len(key) > MAX_IN_KEY:
-        raise UserError(f"{message_text(key)}: a key of {len(key)} characters; no setting has a name so long")
-    deep = sum(argument.count(bracket) for bracket in "[{(") > MAX_NESTED and _depth(argument) > MAX_NESTED
-    if deep or len(argument) > _MAX_CHARACTERS or argument.count(",") > MAX_COMMAS:
-        raise UserError(
-            f"{message_text(key)}: a value too long or too deep for a command line; YAML in --config-dir=DIR is right"
-        )
     text = equals and not value.isascii() and PLAIN_TEXT.fullmatch(value)
     for readable in [argument, f"{key}='{value}'"] if text else [argument]:
-        with contextlib.suppress(HydraException, ValueError):  # ValueError: numbers of thousands of digits
-            return parser.parse_overrides([readable])[0]
+        with contextlib.suppress(HydraException, ValueError, RecursionError):
+            return OverridesParser.create().parse_overrides([readable])[0]
     raise UserError(unreadable(argument))
-
-
-def _depth(text: str) -> int:
-    deepest = depth = 0
-    for character in text:
-        depth += (character in "[{(") - (character in "]})")
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def _checked(override: Override) -> Override:
@@ -118,8 +117,6 @@ def _checked(override: Override) -> Override:
     key, value, line = override.key_or_group, override.value(), message_text(override.input_line)
     if not key:
         raise UserError(f"{line}: has no key; key=value is right ('knot-runner ls' and conf/ show the keys)")
-    if NAMES_A_CLASS.search(override.input_line):
-        raise UserError(f"{message_text(key)}: names a {TARGET}; nothing but plugins=[FILE.py] runs code of your own")
     if is_hydras(key):
         check_key(key)
     if override.package is not None and key != PLACED_GROUP:

@@ -18,9 +18,16 @@ from safetensors.torch import load as load_bytes
 from torch import Tensor
 
 from knot_runner.engine.tensor_file import DoesNotMatch, StateParts, tensor_parts
-from knot_runner.records import PART_FILES, ROUNDS_FILE, STATE_FILES, clear_states, read_sealed, write_sealed
+from knot_runner.records import PART_FILES, ROUNDS_FILE, STATE_FILES, clear_states, sealed_problem, write_sealed
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import append_synced, digest_of_parts, remove_temporaries, set_aside_files, write_atomic
+from knot_runner.util.files import (
+    append_synced,
+    digest_of_parts,
+    read_json,
+    remove_temporaries,
+    set_aside_files,
+    write_atomic,
+)
 
 RECORD = STATE_FILES[0]
 
@@ -127,9 +134,9 @@ class Checkpoint:
     def _verified(self) -> tuple[dict[str, Any], bytes, bytes]:
         """The record, the bytes of its state and of its log. Raises :class:`DoesNotMatch`."""
         path = self.folder / RECORD
-        record = read_sealed(path)
-        if record is None:
-            raise DoesNotMatch(f"{path}: does not match its digest")
+        record: Any = read_json(path)
+        if problem := sealed_problem(record):
+            raise DoesNotMatch(f"{path}: {problem}")
         if record.get("work") != self._work:
             raise DoesNotMatch(f"{path}: is of other work ({record.get('work')})")
         state = self._read(record["file"])

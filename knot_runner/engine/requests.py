@@ -17,7 +17,7 @@ from torch import Tensor
 
 from knot_runner.config.settings import ModelSettings, StageSettings
 from knot_runner.config.settings.networks import ImageModel
-from knot_runner.config.settings.training_run_id import used_of_stage
+from knot_runner.config.settings.run_id import used_of_stage
 from knot_runner.config.strict import digest, without
 from knot_runner.engine.examples import Augment
 from knot_runner.engine.objectives import Objective
@@ -98,24 +98,16 @@ def request_title(request: StageRequest) -> str:
 
 
 def request_key(request: StageRequest) -> str:
-    """Content address of a request's result: everything that decides it, and nothing else.
-
-    Examples stand under "tokens" in it, as when there were texts alone, so that older artefacts are found.
-    """
+    """Content address of a request's result: everything that decides it, and nothing else."""
     plain = {spec.name: _plain(getattr(request, spec.name)) for spec in dataclasses.fields(request)}
     if isinstance(request, Predict):  # whose model it is follows from the weights; two roles may share one prediction
         del plain["party"], plain["stage"]
-        plain["tokens"] = plain.pop("examples")
-    elif plain.get("augment") == "none":
-        del plain["augment"]
-    if isinstance(request, OwnRequest):  # a field that came later is None in what there was before
-        plain = {name: value for name, value in plain.items() if value is not None}
     return digest({"format": REQUEST_FORMAT, **plain})
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, StoredPart):
-        return {"tokens": value.examples, "inputs": value.inputs}
+        return {"examples": value.examples, "inputs": value.inputs}
     if isinstance(value, Objective):
         return {"make": value.name, "settings": value.settings}
     if isinstance(value, Network):

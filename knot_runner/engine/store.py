@@ -21,9 +21,9 @@ from torch import Tensor
 from knot_runner import provenance
 from knot_runner.engine.commit import load_bytes
 from knot_runner.engine.tensor_file import tensor_parts
-from knot_runner.records import clear_states, lock_of_stage, read_sealed, write_sealed
+from knot_runner.records import clear_states, lock_of_stage, read_sealed, sealed_problem, write_sealed
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import digest_of_parts, locked, set_aside_files, sha256, write_atomic
+from knot_runner.util.files import digest_of_parts, locked, read_json, set_aside_files, sha256, write_atomic
 
 INFO, TENSORS = "info.json", "tensors.safetensors"
 #: (path, digest) -> the file's inode, size and times when it was found to have that digest, in this process.
@@ -116,17 +116,18 @@ class Store:
     def _set_aside_damaged(self, folder: Path) -> None:
         if not (folder / INFO).exists():
             return
-        info = read_sealed(folder / INFO)
-        damage = _damage(folder, info) if info else f"{folder / INFO}: does not match its digest"
+        info: Any = read_json(folder / INFO)
+        problem = sealed_problem(info)
+        damage = f"{folder / INFO}: {problem}" if problem else _damage(folder, info)
         if damage:
-            place = set_aside_files(folder, [INFO, *(info["files"] if info and "files" in info else [TENSORS])])
+            place = set_aside_files(folder, [INFO, *([TENSORS] if problem else info["files"])])
             print(f"{damage}; set aside in {place}, and made anew", file=sys.stderr, flush=True)
 
 
 def _damage(folder: Path, info: dict[str, Any]) -> str:
     """The damage of a finished artefact whose ``info`` is intact; "" if none."""
     if info.get("artefact") != [folder.parent.name, folder.name]:
-        return f"{folder / INFO}: is of another stage, or of an earlier version"
+        return f"{folder / INFO}: is of another stage"
     wrong = next((name for name, wanted in info["files"].items() if not _matches(folder / name, wanted)), None)
     return f"{folder / wrong}: does not match its digest in {INFO}" if wrong else ""
 

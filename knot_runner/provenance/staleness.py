@@ -156,10 +156,7 @@ def data_changes(result: dict[str, Any], data: str | None, now: Now | None = Non
     if data is None:
         return []
     root, now = Path(data).expanduser(), now or Now()
-    try:
-        files = [build(Opened, row, "files") for row in result.get("files", [])]
-    except UserError:
-        return [f"{DATA_CHANGE}another version of knot_runner recorded what was read"]
+    files = [build(Opened, row, "files") for row in result.get("files", [])]
     changes = ((was.path, now.change(root, was)) for was in files)
     return [version_text(f"{DATA_CHANGE}{path} {change}") for path, change in changes if change]
 

@@ -184,7 +184,7 @@ def _job(folder: Path, data: provenance.CurrentData) -> Job:
 
 
 def _resolved(config: dict[str, Any]) -> dict[str, Any]:
-    """The config of a run folder with its shares in use; as it is if another version's."""
+    """The config of a run folder with its shares in use; as it is if it cannot be resolved."""
     try:
         return resolved(config)
     except (KeyError, TypeError, AttributeError, ValueError):
@@ -216,7 +216,7 @@ def _facts(run: Run) -> dict[str, str]:
 
 
 def _counted(config: dict[str, Any]) -> dict[str, Any]:
-    """The settings in the run id; for keys of another version, all settings except those that never count."""
+    """The settings in the run id; for keys that cannot be resolved, all settings except those that never count."""
     counted = {key: value for key, value in config.items() if key not in NOT_IN_RUN_ID}
     try:
         return USED[kind_of(config["task"])](config, counted)

@@ -145,20 +145,13 @@ class CostFacts:
         require(reached is None or reached <= self.bytes, "bytes_to_target", f"{reached} is more than all bytes")
 
 
-def has_costs(row: dict[str, Any]) -> bool:
-    """Whether log row ``row`` has costs; those of earlier versions have none."""
-    return all(key in row for key in (*BYTES, *FLOPS))
-
-
-def bytes_of(rows: Sequence[dict[str, Any]]) -> int | None:
-    """Total bytes of ``rows`` in both directions; None if a row has no costs."""
-    if not all(has_costs(row) for row in rows):
-        return None
+def bytes_of(rows: Sequence[dict[str, Any]]) -> int:
+    """Total bytes of ``rows`` in both directions."""
     return sum(row[key] for row in rows for key in BYTES)
 
 
 def summed_costs(rows: Sequence[dict[str, Any]]) -> dict[str, int | None]:
-    """Each cost summed over ``rows``, which all have costs; None if it is unknown in some row."""
+    """Each cost summed over ``rows``; None if it is unknown in some row."""
     found: dict[str, int | None] = {}
     for key in (*BYTES, *FLOPS):
         values = [row[key] for row in rows]
@@ -166,12 +159,10 @@ def summed_costs(rows: Sequence[dict[str, Any]]) -> dict[str, int | None]:
     return found
 
 
-def total_costs(rows: Sequence[dict[str, Any]], reached: int | None, sent: str, **facts: Any) -> dict[str, Any] | None:
+def total_costs(rows: Sequence[dict[str, Any]], reached: int | None, sent: str, **facts: Any) -> dict[str, Any]:
     """:class:`CostFacts`, as plain data, from the log ``rows`` of a run that met its target after ``reached`` rounds
-    (None: never), with the further fields ``facts``; None if rows have no costs."""
+    (None: never), with the further fields ``facts``."""
     total = bytes_of(rows)
-    if total is None:
-        return None
     return {
         "sent": sent,
         **summed_costs(rows),

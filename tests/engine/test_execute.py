@@ -1,28 +1,52 @@
-"""The executor of a run by itself: when it deals requests to workers, and that they end with it.
-
-Real worker processes are in ``test_shared_executor.py`` and ``tests/test_resume.py``; here threads stand in for them.
-"""
+"""The executor of a run: when it starts worker processes, that these change no number, and how each request ends."""
 
 import os
-import threading
 
 import pytest
 import torch
 
-from knot_runner.config.settings import HardwareSettings
-from knot_runner.engine import execute
+from knot_runner.config.plugins import load_plugins
+from knot_runner.config.settings import HardwareSettings, StageSettings
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.hardware import worker_count
-from knot_runner.engine.loop import key_of, run_one
-from knot_runner.engine.requests import Predict
+from knot_runner.engine.loop import key_of
+from knot_runner.engine.objectives import cross_entropy
+from knot_runner.engine.requests import Objective, Predict, StoredPart, Train
 from knot_runner.engine.store import Store
-from knot_runner.engine.worker import Event
-from tests.engine.test_loop import put_texts
-from tests.engine.test_shared_executor import NETWORK, ONE, nothing, training
+from knot_runner.models.network import Network
+from knot_runner.util.errors import DivergedError
+from knot_runner.util.workers import WorkerDied
+from tests.engine.test_loop import SPEC, put_texts
 
 pytestmark = pytest.mark.machine
 
-TWO = HardwareSettings("cpu", "cpu", 1, 2)
+ONE, TWO = HardwareSettings("cpu", "cpu", 1, 1), HardwareSettings("cpu", "cpu", 1, 2)
+NETWORK = Network(SPEC, 500, 3)
+PARTS = {name: StoredPart(("tokens", name)) for name in "tv"}
+#: An objective that ends its process as often as ``deaths`` says, or raises ``what``.
+PLUGIN = '''
+import os, signal, uuid
+from pathlib import Path
+from knot_runner.engine.objectives import cross_entropy
+from knot_runner.util.errors import DivergedError
+
+class Odd(Exception):
+    """Cannot be made again from its text alone."""
+    def __init__(self, one, two):
+        super().__init__(f"{one} {two}")
+
+def marked(settings, inputs):
+    folder = Path(settings["marks"])
+    (folder / uuid.uuid4().hex).touch()
+    if len(list(folder.iterdir())) <= settings.get("deaths", 0):
+        os.kill(os.getpid(), signal.SIGKILL)
+    match settings.get("what"):
+        case "bug": raise ValueError("a bug")
+        case "odd": raise Odd("an odd", "bug")
+        case "leave": raise SystemExit(3)
+        case "diverge": raise DivergedError("not finite", round=3)
+    return cross_entropy({}, inputs)
+'''
 
 
 def fill(path):
@@ -32,48 +56,44 @@ def fill(path):
     return store
 
 
-class InThread:
-    """A worker that trains in its thread, one at a time, since torch's global generator is one for all."""
-
-    turn = threading.Lock()
-
-    def __init__(self, place, hardware, plugins):
-        self._place, self.ended = place, False
-
-    def run(self, request, on_event):
-        try:
-            with self.turn:
-                run_one(request, self._place, lambda *event: on_event(Event(*event)))
-        except Exception as problem:
-            return problem
-
-    def stop(self):
-        self.ended = True
-
-    def reap(self):
-        self.ended = True
+def training(party, objective=None):
+    return Train(
+        stage="local", party=party, network=NETWORK, start=None, train=PARTS["t"], valid=PARTS["v"],
+        objective=objective or Objective(cross_entropy), training=StageSettings(1, 16, 1e-3, 0.0), select="f1", seed=0,
+    )  # fmt: skip
 
 
-@pytest.fixture
-def workers(monkeypatch):
-    """The workers that were started."""
-    made = []
-
-    def start(*arguments):
-        made.append(InThread(*arguments))
-        return made[-1]
-
-    monkeypatch.setattr(execute, "Worker", start)
-    return made
+def nothing(*event):
+    pass
 
 
-def test_two_workers_or_none_the_same_numbers_and_a_busy_one_last(tmp_path, workers):
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plugins") / "marks_plugin.py"
+    path.write_text(PLUGIN)
+    load_plugins([str(path)])
+    return str(path)
+
+
+def marked(folder, party, **settings):
+    """A training whose objective is the plug-in's, with its marks in a folder of its own."""
+    import marks_plugin
+
+    marks = folder / f"marks-{party}"
+    marks.mkdir()
+    return training(party, Objective(marks_plugin.marked, {"marks": str(marks), **settings}))
+
+
+def starts(folder, party):
+    return len(list((folder / f"marks-{party}").iterdir()))
+
+
+def test_two_workers_or_none_the_same_numbers_and_a_busy_one_last(tmp_path):
     """The second of three trainings is held by somebody else until the other two are made."""
     requests = [training(party) for party in "ABC"]
     stores = [fill(tmp_path / name) for name in ("workers", "alone")]
     with Executor(stores[1], ONE, None, [], nothing) as executor:
         expected = executor(requests)
-    assert not workers
     lock = stores[0].lock(*key_of(requests[1]))
     lock.__enter__()
     done = []
@@ -87,30 +107,56 @@ def test_two_workers_or_none_the_same_numbers_and_a_busy_one_last(tmp_path, work
     with Executor(stores[0], TWO, None, [], watch) as executor:
         made = executor(requests)
         assert executor(requests) == made and len(done) == 3
-    assert done[2] == "local B" and len(workers) == 2 and all(worker.ended for worker in workers)
+    assert done[2] == "local B"
     for artefact, one in zip(made, expected, strict=True):
         mine, theirs = artefact.tensors(), one.tensors()
         assert all(torch.equal(mine[name], theirs[name]) for name in theirs) and mine.keys() == theirs.keys()
 
 
-def test_short_work_starts_no_workers(tmp_path, workers):
-    store = fill(tmp_path)
-    with Executor(store, TWO, None, [], nothing) as executor:
+def test_short_work_starts_no_workers(tmp_path):
+    with Executor(fill(tmp_path), TWO, None, [], nothing) as executor:
         executor([training("A")])
         asks = [Predict("predictions", "A", NETWORK, key_of(training("A")), ("tokens", text)) for text in "tv"]
         assert [len(artefact.tensors()["logits"]) for artefact in executor(asks)] == [40, 20]
-    assert not workers
+        assert executor._pool is None
 
 
-def test_an_interrupted_run_takes_its_workers_with_it(tmp_path, workers):
+def test_an_interrupted_run_takes_its_workers_with_it(tmp_path):
     def watch(*event):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt), Executor(fill(tmp_path), TWO, None, [], watch) as executor:
         executor([training(party) for party in "AB"])
-    assert workers and all(worker.ended for worker in workers)
-    with pytest.raises(RuntimeError, match="have ended"):
-        executor([training(party) for party in "CD"])
+    assert executor._pool._idle == [] and executor._pool._running == {}
+
+
+def test_a_request_at_which_a_worker_died_runs_once_more_when_nothing_else_does(tmp_path, plugin):
+    requests = [marked(tmp_path, "unlucky", deaths=1), *(marked(tmp_path, party) for party in "BC")]
+    done = []
+    with Executor(fill(tmp_path / "store"), TWO, None, [plugin], lambda *event: done.append(event)) as executor:
+        assert len(executor(requests)) == 3
+    # an objective is made for the train and the valid part
+    assert [starts(tmp_path, party) for party in ("unlucky", "B", "C")] == [3, 2, 2]
+    assert [title for title, _, _, text in done if text == "done"][-1] == "local unlucky"
+
+
+def test_a_request_at_which_two_workers_died_ends_the_run(tmp_path, plugin):
+    requests = [marked(tmp_path, "killer", deaths=9), marked(tmp_path, "B")]
+    with Executor(fill(tmp_path / "store"), TWO, None, [plugin], nothing) as executor:
+        with pytest.raises(WorkerDied):
+            executor(requests)
+        assert executor([requests[1]])  # the other one was made, or is made now by a new worker
+    assert starts(tmp_path, "killer") == 2
+
+
+@pytest.mark.parametrize(
+    ("what", "kind"), [("bug", ValueError), ("odd", RuntimeError), ("leave", SystemExit), ("diverge", DivergedError)]
+)
+def test_the_error_of_a_request_is_that_of_the_run(what, kind, tmp_path, plugin):
+    requests = [marked(tmp_path, "A", what=what), marked(tmp_path, "B")]
+    with Executor(fill(tmp_path / "store"), TWO, None, [plugin], nothing) as executor, pytest.raises(kind) as problem:
+        executor(requests)
+    assert kind is not DivergedError or problem.value.where == {"round": 3}
 
 
 def test_workers_are_one_per_core_unless_said():

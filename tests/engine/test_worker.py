@@ -11,8 +11,7 @@ from knot_runner.engine.worker import Event, prepare_stages
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import BusyError
 from knot_runner.util.workers import serve
-from tests.engine.test_execute import fill
-from tests.engine.test_shared_executor import ONE, training
+from tests.engine.test_execute import ONE, fill, training
 
 
 @pytest.fixture

@@ -153,16 +153,6 @@ def test_one_version_is_not_flagged(finished: list[Job]) -> None:
     assert "differ in" not in Reader(render_page(page_of(finished))).text
 
 
-def test_times_with_waits_for_other_jobs_are_not_added_up(jobs: list[Job], factory: Factory) -> None:
-    """Those of a fused sweep; their stages are their own."""
-    seconds = {"total": 100.0, "rounds": 90.0, "stages": {"pretrain": 7.5}}
-    for job in jobs:
-        factory.write(job, **{**made(0), "seconds": seconds, "beside": 3})
-    runs = load_runs(jobs)
-    assert list(page_runs.times(runs)) == ["pretrain"]
-    assert page_runs.spent(runs) == pytest.approx(7.5 * len({(run.job.task, run.job.seed) for run in runs}))
-
-
 def test_time_of_a_shared_stage_counts_once(finished: list[Job]) -> None:
     """By hand: 'local MELD' 100 s at seed 0, 101 s at seed 1, shared by both methods; 'distil' 7.5 s at each seed."""
     found = page_runs.times(load_runs(finished))

@@ -12,8 +12,6 @@ import torch
 
 from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.federated import averaging
-from knot_runner.sweeps import job
-from knot_runner.sweeps.state import write_failure
 
 
 def _raise():
@@ -32,17 +30,6 @@ def _wait():
     time.sleep(60)
 
 
-def _unheard():
-    """The driver is killed between the record of a failure and the word of it."""
-
-    def recorded_then_killed(*arguments):
-        write_failure(*arguments)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    job.write_failure = recorded_then_killed
-    raise RuntimeError("a failure nobody hears of")
-
-
 FAULTS = {
     "raise": _raise,
     "exit": lambda: (_ for _ in ()).throw(SystemExit(3)),
@@ -51,7 +38,6 @@ FAULTS = {
     "memory": _exhaust,
     "cuda": _cuda,
     "leave": lambda: os._exit(9),
-    "unheard": _unheard,
     "wait": _wait,
     "pause": lambda: time.sleep(3),
 }

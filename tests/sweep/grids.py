@@ -14,12 +14,11 @@ from tests.tiny import TINY_IMAGES, replaced
 
 HERE = Path(__file__).parent
 #: What of a result says when and how fast, not what.
-OF_THE_MOMENT = ("seconds", "digest", "device", "beside")
+OF_THE_MOMENT = ("seconds", "digest", "device")
 LAUNCHERS = {
     "basic": [],
     "joblib": ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"],
     "submitit_local": ["hydra/launcher=submitit_local", "hydra.sweeper.max_batch_size=3"],
-    "fused": ["hydra/launcher=joblib"],
 }
 
 

@@ -38,11 +38,11 @@ def failures(out):
 
 
 @pytest.mark.parametrize(
-    "launcher", ["fused", *(pytest.param(one, marks=pytest.mark.thorough) for one in LAUNCHERS if one != "fused")]
+    "launcher", ["basic", *(pytest.param(one, marks=pytest.mark.thorough) for one in LAUNCHERS if one != "basic")]
 )
 def test_what_ends_one_job_ends_no_other_and_the_same_command_goes_on(launcher, tmp_path):
     """All cases where jobs are begun by this project's code; one under launchers that run its task as it is."""
-    own = launcher in ("basic", "fused")
+    own = launcher == "basic"
     cases = {name: CASES[name] for name in CASES if own or name == OF_OTHERS[launcher]}
     grid, out = [*faulty("none", *cases, *(["none"] * own)), *LAUNCHERS[launcher]], tmp_path
     code, said = (sweep if own else sweep_apart)(out, *grid)
@@ -55,27 +55,12 @@ def test_what_ends_one_job_ends_no_other_and_the_same_command_goes_on(launcher, 
         assert words in said and str(folder) in said
         log = (folder / "log.txt").read_text()
         assert kind in ("killed", "exit") or "Traceback" in log
-        assert "SIGSEGV" not in words or launcher == "fused" or "Segmentation fault" in log
+        assert "SIGSEGV" not in words or "Segmentation fault" in log
     if not own:
         return  # they go on by the same plan
     code, said = sweep(out, *grid, NO_FAULTS="1")
     assert code == 0 and f"{len(cases) + 2} done, 0 failed (2 were there" in said, said
     assert not failures(out) and len(results(out)) == len(cases) + 2
-
-
-@pytest.mark.thorough
-def test_a_failure_on_record_is_not_tried_again_when_the_driver_dies_before_it_is_told(tmp_path):
-    code, said = sweep(tmp_path, *faulty("unheard", "none"), *LAUNCHERS["fused"])
-    assert code == 1 and "1 done, 1 failed" in said, said
-    failure, _ = failures(tmp_path)[0]
-    assert failure["attempts"] == 1 and "a failure nobody hears of" in failure["cause"]
-
-
-def test_a_failure_that_was_not_told_ends_a_sweep_that_fails_fast(tmp_path):
-    grid = [*faulty("unheard", "none"), *LAUNCHERS["fused"], "hydra.launcher.together=1", "fail_fast=true"]
-    code, said = sweep(tmp_path, *grid)
-    assert code == 1 and "0 done, 1 failed, 1 not begun (fail_fast=true)" in said, said
-    assert len(begun(tmp_path)) == 1
 
 
 def test_fail_fast_begins_no_more_jobs(tmp_path):
@@ -123,10 +108,9 @@ def test_a_job_whose_folder_cannot_be_made_ends_no_other(tmp_path):
     folders = [job.folder for job in compose_all([*TINY_IMAGES, "seed=0,1", f"paths.out={tmp_path}"])[0]]
     folders[0].parent.mkdir(parents=True)
     folders[0].write_text("a file stands where the folder of a run should")
-    for launcher in ("basic", "fused"):
-        code, said = sweep(tmp_path, "seed=0,1", *LAUNCHERS[launcher])
-        assert code == 1 and "1 done, 1 failed" in said and "Traceback" not in said, said
-        assert f"seed 0: {folders[0]}: this folder could not be made" in said
+    code, said = sweep(tmp_path, "seed=0,1")
+    assert code == 1 and "1 done, 1 failed" in said and "Traceback" not in said, said
+    assert f"seed 0: {folders[0]}: this folder could not be made" in said
 
 
 def test_what_sets_jobs_apart_is_said_and_each_cause_is_kept(tmp_path):

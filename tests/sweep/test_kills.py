@@ -38,7 +38,7 @@ def undisturbed(tmp_path_factory):
     return results(out)
 
 
-@pytest.mark.parametrize("launcher", ["basic", "fused", pytest.param("joblib", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("launcher", ["basic", pytest.param("joblib", marks=pytest.mark.thorough)])
 def test_killed_and_relaunched(launcher, undisturbed, tmp_path):
     """Once here; ``scripts/endure.py`` does it five times each to sweeps of 24 jobs, and under submitit_local, too."""
     endure = _endure()

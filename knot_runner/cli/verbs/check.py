@@ -35,7 +35,7 @@ knot-runner check [overrides] [flags]: the jobs of a command, what is there, wha
   knot-runner check experiment=knot_table3 task.missing=skip --quick"""
 CHECK_FLAGS = ("--all", "--quick")
 #: Hydra's and our flags for composing that this verb also accepts.
-OTHERS = ("-m", "--multirun", "--config-dir=DIR")
+OTHERS = ("--multirun", "--config-dir=DIR", "--config-name=NAME")
 #: Above this number, jobs are shown in groups.
 MAX_JOBS_LISTED = 30
 #: Maximum number of jobs needing attention that are listed individually beside the groups.

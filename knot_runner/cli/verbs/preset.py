@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.util.errors import UserError
-from knot_runner.util.messages import LOGGER
 
 if TYPE_CHECKING:
     from knot_runner.composing.job import ComposedJob
@@ -51,16 +50,6 @@ class Preset:
     def out(self) -> Path:
         """``paths.out``."""
         return Path(self.jobs[0].settings.paths.out)
-
-
-def _say_unsealed(jobs: list[ComposedJob]) -> None:
-    """Log a line on results without seals, whose other files cannot be checked."""
-    from knot_runner.records import BEFORE_SEALS, is_sealed, read_result
-
-    results = [result for job in jobs if (result := read_result(job.folder))]
-    unsealed = sum(not is_sealed(result) for result in results)
-    if unsealed:
-        LOGGER.info("%d of %d results were %s", unsealed, len(results), BEFORE_SEALS)
 
 
 def _check_one_name(arguments: list[str], verb: str) -> None:
@@ -103,7 +92,6 @@ def preset_of(arguments: list[str], verb: str, flags: Sequence[str] = ()) -> Pre
     if out.exists() and not out.is_dir():
         raise UserError(f"paths.out: {out}: is not a folder; the one that the runs were written to is right")
     load_plugins(jobs[0].settings.plugins)  # a plug-in may add the requested figure
-    _say_unsealed(jobs)
     return Preset(arguments[0], jobs, shlex.join(["knot-runner", experiment, *arguments[1:]]))
 
 

@@ -10,21 +10,12 @@ from knot_runner.config.settings.families import family_of_algorithm
 from knot_runner.config.settings.methods.server_distillation import used_of_server
 from knot_runner.config.settings.partition import SHARE_KEYS, held_out_shares, party_shares, transfer_group
 from knot_runner.config.settings.privacy import unread_privacy_keys
-from knot_runner.config.settings.training_run_id import (
-    STRAGGLER_DEFAULTS,
-    TRAINING_DEFAULTS,
-    off_defaults,
-    used_of_pool,
-    used_of_stage,
-)
 from knot_runner.config.strict import digest, without
 
 #: Groups and keys that do not change the numbers, so they are left out of the run id.
 NOT_IN_RUN_ID = ("hardware", "tracker", "paths", "sweep", "report", "fail_fast")
 #: Keys of ``hardware`` that do, in federated runs: engines agree up to rounding only.
 HARDWARE_IN_RUN_ID = ("engine", "precision")
-#: Keys of a distillation's method that came later: at these values a run is what it was before, and has that name.
-DISTILLATION_DEFAULTS = {"bound": False}
 
 
 def run_id(config: dict[str, Any]) -> str:
@@ -34,15 +25,18 @@ def run_id(config: dict[str, Any]) -> str:
     rate control of a run at T=1. Nor does ``task.optional``: the digest of the data covers what was read.
     """
     counted = without(config, *NOT_IN_RUN_ID, *([] if config.get("fleet") else ["fleet"]))
-    if (counted.get("evaluate") or {}).get("matrix") is None:
-        counted.pop("evaluate", None)
-    if counted.get("privacy") is None:
-        counted.pop("privacy", None)
     if not _reads_transfer(config):
         counted.pop("transfer", None)
     if "plugins" in counted:
         counted["plugins"] = [as_written(plugin) for plugin in counted["plugins"]]
-    return digest(USED[kind_of(config["task"])](config, counted), 12)
+    return digest(_given(USED[kind_of(config["task"])](config, counted)), 12)
+
+
+def _given(value: Any) -> Any:
+    """``value`` without settings that are null."""
+    if isinstance(value, dict):
+        return {key: _given(one) for key, one in value.items() if one is not None}
+    return [_given(one) for one in value] if isinstance(value, list) else value
 
 
 def resolved(config: dict[str, Any]) -> dict[str, Any]:
@@ -100,27 +94,20 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     chilled = any(method.get(key) is not None for key in ("schedule", "stragglers", "hard_temperature"))
     if not chilled and method.get("temperature") == 1:
         method["lr_control"] = False
-    if not method.get("models"):
-        method.pop("models", None)
-    if method.get("stragglers"):
-        method["stragglers"] = off_defaults(method["stragglers"], STRAGGLER_DEFAULTS)
     if clustering := method.pop("clustering", None):
         reads = "features" if kind_of(config["task"]) == "texts" else "encoder"
         method["clustering"] = _used_clustering(clustering, reads)
     method |= _used_server_distillation(method.pop("distil", None), kind_of(config["task"]))
-    if method.get("personalisation") is None:
-        method.pop("personalisation", None)
     hardware = {key: config["hardware"][key] for key in HARDWARE_IN_RUN_ID}
     if hardware["engine"] == "ray":  # its actors train as lean does, bit for bit
         hardware["engine"] = "lean"
     if hardware["engine"] in ("stacked", "auto"):  # float32 convolutions round differently by the width of the stack
         hardware["stack"] = config["hardware"]["stack"]
-    training = off_defaults(counted["training"], TRAINING_DEFAULTS)
-    used = {"method": method, "training": training, "hardware": hardware, **_used_partition(counted)}
+    used = {"method": method, "hardware": hardware, **_used_partition(counted)}
     shares = _shares(config)
     if counted.get("fleet", {}).get("mode") == "sync":  # there is no staleness in synchronous rounds
         used["fleet"] = without(counted["fleet"], "staleness_exponent")
-    if "privacy" in counted:
+    if counted.get("privacy"):
         unread = unread_privacy_keys(method["algorithm"], "distil" in method)
         used["privacy"] = without(counted["privacy"], *unread)
     return {**used, "partition": {**used["partition"], **shares}} if shares else used
@@ -245,7 +232,7 @@ def _used_of_texts(config: dict[str, Any], counted: dict[str, Any]) -> dict[str,
 def _used_of_stages(counted: dict[str, Any], *of_other_tasks: str) -> dict[str, Any]:
     """Returns the settings in use of method and training where parties are distilled; ``of_other_tasks``: keys of
     random examples for other kinds of task."""
-    method, training = off_defaults(counted["method"], DISTILLATION_DEFAULTS), {}
+    method, training = dict(counted["method"]), {}
     if isinstance(method.get("bias"), dict):
         method["bias"] = without(method["bias"], *of_other_tasks)
     for name, stage in counted["training"].items():
@@ -270,3 +257,30 @@ USED: dict[str, Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]] = {
     "image_sets": _used_of_image_sets,
     "gaussians": _used_of_gaussians,
 }
+
+
+def used_of_stage(stage: dict[str, Any]) -> dict[str, Any]:
+    """Returns the settings in use of a training stage: ``decay`` counts only with milestones."""
+    return stage if stage.get("milestones") else without(stage, "decay")
+
+
+def used_of_pool(used: dict[str, Any]) -> dict[str, Any]:
+    """Returns the settings in use: without pretraining, with the teachers' stage if any is trained, and ``auto_ratio``
+    if a weight is auto."""
+    method = without(used["method"], "teacher")
+    trained = any(not _is_run(teacher) for teacher in method["teachers"])
+    unread = ["pretrain"] if trained else ["pretrain", "local"]
+    method["teachers"] = [_used_teacher(teacher) for teacher in method["teachers"]]
+    losses = [method["terms"], *(phase["terms"] for phase in method["schedule"].get("phases", []))]
+    if not any(term.get("weight") == "auto" for terms in losses for term in terms.values()):
+        method = without(method, "auto_ratio")
+    return {**used, "method": method, "training": without(used["training"], *unread)}
+
+
+def _used_teacher(teacher: Any) -> Any:
+    """A finished run is known by its id and the digest of its weights, wherever it lies."""
+    return {key: teacher[key] for key in ("kind", "run", "weights")} if _is_run(teacher) else teacher
+
+
+def _is_run(teacher: Any) -> bool:
+    return isinstance(teacher, dict) and teacher.get("kind") == "run"

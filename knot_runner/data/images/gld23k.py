@@ -7,7 +7,6 @@ image_id, class), and beside that folder ``images/<image_id>.jpg``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,6 @@ from knot_runner.data.images.folders import check_image_file
 from knot_runner.data.readers import read_csv
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError
-from knot_runner.util.memory import require_memory
 
 USER, IMAGE, LABEL = "user_id", "image_id", "class"
 
@@ -43,8 +41,6 @@ def read_gld23k(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     seen: set[Path] = set()
     train = [row for entry in local.train for row in _rows(folder, entry, classes, True, seen)]
     test = [row for entry in local.test for row in _rows(folder, entry, classes, False, seen)]
-    size = len(seen) * prod(settings.shape)
-    require_memory(size, "task.shape", f"{len(seen)} images of {'x'.join(map(str, settings.shape))}")
     pixels = _decode(folder, [row.image for row in [*train, *test]], settings.shape)
     labels = np.array([row.label for row in [*train, *test]], dtype=np.int64)
     names = list(dict.fromkeys(row.user for row in train))

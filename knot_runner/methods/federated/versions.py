@@ -11,20 +11,14 @@ from typing import Any
 
 from knot_runner.config.settings.methods.algorithms import federated_algorithm
 from knot_runner.methods.federation import FederatedState
-from knot_runner.util.errors import UserError
 
 
 def as_begun(hp: Any, state: FederatedState, version: int, round: int) -> FederatedState:
     """``state`` before server step ``round`` with what clients are sent as it was for those who began with
-    ``version``. Raises :class:`UserError` where the state has no model of it, as in a commit of an earlier version."""
+    ``version``."""
     if version == round:
         return state
     prefix = _prefix(version)
-    if _is_sent(hp, "weights") and f"{prefix}weights" not in state:
-        raise UserError(
-            "fleet: the commit of this interrupted run lacks the models that its clients began with, as an earlier "
-            "version of the package made it; --stale=rerun begins afresh"
-        )
     then = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
     return {name: tensor for name, tensor in state.items() if not _is_sent(hp, name)} | then
 

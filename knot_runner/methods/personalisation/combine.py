@@ -14,8 +14,6 @@ import torch
 from torch import Tensor
 
 from knot_runner.engine.federated.cohort import ClientModel
-from knot_runner.methods.federation import Federation
-from knot_runner.util.memory import require_memory
 
 #: Values of all models that are held in float64 at a time: 2 MB, which stay in a core's cache and need no fresh pages
 #: (with 64 MB a product takes four times as long).
@@ -33,13 +31,6 @@ def weighted_sums(matrix: Tensor, models: Tensor) -> Tensor:
 def stacked_models(models: Sequence[ClientModel]) -> tuple[Tensor, Tensor]:
     """Weights [K, P] and buffers [K, Q], a row a client."""
     return torch.stack([one.weights for one in models]), torch.stack([one.buffers for one in models])
-
-
-def check_room(federation: Federation) -> None:
-    """Raises :class:`UserError` where all clients' models and their combinations exceed memory."""
-    clients, weights = len(federation.clients), federation.model.weights
-    needed = 3 * clients * weights.nbytes
-    require_memory(needed, "method.personalisation", f"the models of {clients} clients at a time")
 
 
 @dataclass(frozen=True)

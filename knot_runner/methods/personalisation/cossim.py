@@ -17,7 +17,7 @@ from knot_runner.config.settings import CossimSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federation import FederatedState, Federation
-from knot_runner.methods.personalisation.combine import check_room, stacked_models, weighted_sums
+from knot_runner.methods.personalisation.combine import stacked_models, weighted_sums
 from knot_runner.methods.personalisation.contract import (
     PersonalFederation,
     Personalisation,
@@ -48,7 +48,6 @@ def aggregation_weights(similarities: Tensor, hp: CossimSettings) -> Tensor:
 
 
 def _check(hp: CossimSettings, federation: Federation) -> list[str]:
-    check_room(federation)
     similarities = label_similarities(federation)
     notes = ["method.personalisation: the label histogram of every client leaves it, beside its model"]
     if len(similarities) > 1:

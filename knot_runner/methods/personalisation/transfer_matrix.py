@@ -25,7 +25,7 @@ from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federation import FederatedState, Federation
-from knot_runner.methods.personalisation.combine import Updates, check_room, matrix_facts, stacked_models
+from knot_runner.methods.personalisation.combine import Updates, matrix_facts, stacked_models
 from knot_runner.methods.personalisation.contract import (
     PersonalFederation,
     Personalisation,
@@ -87,7 +87,6 @@ def held_out_rows(hp: TransferMatrixSettings, federation: Federation, client: in
 
 
 def _check(hp: TransferMatrixSettings, federation: Federation) -> list[str]:
-    check_room(federation)
     having = sum(len(rows) > 0 for rows in federation.rows("valid"))
     without = len(federation.clients) - having
     if not having:

@@ -19,7 +19,7 @@ from knot_runner.pipelines.rounds.loop import scalars
 from knot_runner.pipelines.rounds.summary import fleet_counts
 from knot_runner.pipelines.runs.commits import LogRow
 from knot_runner.records import ROUNDS_FILE
-from knot_runner.results.base import BYTES, FLOPS, has_costs, summed_costs
+from knot_runner.results.base import BYTES, FLOPS, summed_costs
 from knot_runner.util.files import write_atomic
 
 #: Metrics of predictions that can be merged from clusters' rows: they are sums over classes.
@@ -64,7 +64,7 @@ def merged(logs: list[list[LogRow]], clusters: list[Federation]) -> list[LogRow]
     rows = []
     for round in range(max(map(len, logs))):
         parts = [log[round] if round < len(log) else _idle(log[-1]) for log in logs]
-        row = {"round": round + 1, **_work(parts), **on_clock(parts), **_costs(parts), **_distilled(parts)}
+        row = {"round": round + 1, **_work(parts), **on_clock(parts), **summed_costs(parts), **_distilled(parts)}
         if all("confusion" in part for part in parts):
             row |= _measures(parts, clusters)
         rows.append(row | {"seconds": sum(part["seconds"] for part in parts)})
@@ -108,14 +108,7 @@ def on_clock(parts: list[LogRow]) -> LogRow:
 
 def _idle(last: LogRow) -> LogRow:
     """Returns the row of a finished cluster for a later round, made from its ``last`` one."""
-    costs = dict.fromkeys((*BYTES, *FLOPS), 0) if has_costs(last) else {}
-    return {**last, **scores.NO_WORK, **costs, "seconds": 0.0}
-
-
-def _costs(parts: list[LogRow]) -> LogRow:
-    """Returns the summed costs of the clusters' rounds; {} where a cluster was trained by a version without cost
-    counting."""
-    return summed_costs(parts) if all(map(has_costs, parts)) else {}
+    return {**last, **scores.NO_WORK, **dict.fromkeys((*BYTES, *FLOPS), 0), "seconds": 0.0}
 
 
 def _distilled(parts: list[LogRow]) -> LogRow:

@@ -20,9 +20,7 @@ from typing import Any
 import numpy as np
 
 from knot_runner import metrics
-from knot_runner.config.settings.methods.algorithms import own_keys
 from knot_runner.config.settings.methods.server_distillation import used_of_server
-from knot_runner.config.settings.training_run_id import STRAGGLER_DEFAULTS, TRAINING_DEFAULTS, off_defaults
 from knot_runner.config.strict import digest, without
 from knot_runner.data.images import ImageTask
 from knot_runner.engine.federated.cohort import Engine, Trained
@@ -42,9 +40,7 @@ from knot_runner.records import ROUNDS_FILE
 
 CLUSTERS_STAGE = "clusters"
 #: Bump when a change of code changes what a cluster learns: older artefacts are then not found any more.
-CLUSTERS_FORMAT = 2
-#: Keys of algorithms that keys of clusters have had from the start; others count where they are set.
-FIRST_KEYS = ("mu", "head_epochs")
+CLUSTERS_FORMAT = 3
 #: Settings of training and method that decide nothing of a cluster's rounds.
 NOT_IN_KEY = ("name", "target", "stop_at_target", "clustering", "personalisation")
 
@@ -135,15 +131,10 @@ def cluster_key(work: ClusterWork, cluster: Federation) -> str:
         "engine": [name, hardware.precision, hardware.stack if name == "stacked" else None],
         "clients": [len(cluster.clients), list(cluster.numbers), rows.hexdigest()],
     }
-    training = off_defaults(dataclasses.asdict(settings.training), TRAINING_DEFAULTS)
+    training = dataclasses.asdict(settings.training)
     method = dataclasses.asdict(work.context.hp)
-    for later in ("distil", "models", *own_keys()):
-        if later not in FIRST_KEYS and not method[later]:
-            del method[later]
-    if "distil" in method:
+    if method["distil"]:
         method["distil"] = used_of_server(method["distil"])
-    if method["stragglers"] is not None:
-        method["stragglers"] = off_defaults(method["stragglers"], STRAGGLER_DEFAULTS)
     if settings.fleet is not None:
         plain["fleet"] = settings.fleet
     if cluster.server is not None:

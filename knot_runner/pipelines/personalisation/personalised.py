@@ -93,7 +93,7 @@ def personalise(
         shutil.rmtree(context.folder / folder, ignore_errors=True)
     facts = {**before.facts, "personalisation": result.facts}
     seconds = before.seconds | {"personalisation": round(sum(row["seconds"] for row in rows), 2)}
-    flops = [row.get("client_flops") for row in rows]  # a commit of an earlier version has none
+    flops = [row["client_flops"] for row in rows]
     return dataclasses.replace(
         before, facts=facts, seconds=seconds, found=result.found, measures=result.measures, models=result.models,
         flops=None if None in flops else sum(flops),

@@ -15,7 +15,6 @@ from knot_runner.config.settings.families import family_of, load
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.tracker import TrackedRun, Tracker
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.runs import needs
 from knot_runner.pipelines.runs.commits import SEVERAL_MACHINES
 from knot_runner.records import RESULT_FILE, lock_of, read_result, write_result
 from knot_runner.results import check_written
@@ -43,7 +42,6 @@ def run_locked(context: RunContext) -> dict[str, Any]:
         return finished
     if (context.folder / RESULT_FILE).exists():
         context.note(f"{context.folder / RESULT_FILE}: is damaged or of another run; this run is made again")
-    needs.check_memory(context.settings, context.hp)
     load_plugins(context.settings.plugins)
     content = _carry_out(context)
     check_written(content)

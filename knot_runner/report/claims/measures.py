@@ -205,8 +205,6 @@ def _megabytes(own: LearningCurve | None, first: int | None) -> Reading:
     """Megabytes sent in the ``first`` rounds of a run, or a bound; a diverged run (None) has no comparable bytes."""
     if own is None:
         return Reading(None, "diverged")
-    if own.sent is None:
-        return Reading(None, "its record has no bytes, since an earlier version made it", lost=True)
     if first is not None:
         return Reading(own.megabytes(first))
     return Reading(own.megabytes(own.rounds) + min(own.sent) / MEGABYTE, bound=True)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from knot_runner.records import BEFORE_SEALS, is_sealed
 from knot_runner.report.compare.measures import measure_title
 from knot_runner.report.compare.settings import SEED, row_numbers, sorted_texts, varying
 from knot_runner.report.frame import MADE_WITH, RunSet, name_few
@@ -127,17 +126,15 @@ def _listed(values: pd.Series) -> str:
 
 
 def doubtful(runs: RunSet) -> list[str]:
-    """Lines on unused results, on results without seals, and on settings that do not hash to their folder's name."""
+    """Lines on unused results, and on settings that do not hash to their folder's name."""
     lines, records, state = [], runs.runs["record"], runs.runs["state"]
     for unused, what in {"damaged": "damaged results", "other data": "results of other data"}.items():
         why = [_short(record, runs.out) for record in records[state == unused]]
         lines += [f"Left out: {len(why)} {what}{name_few(': ', why)}."] if why else []
-    unsealed = sum(not is_sealed(record.result) for record in records[state == "done"])
-    lines += [f"{unsealed} results were {BEFORE_SEALS}."] if unsealed else []
     changed = records[~runs.runs["named_right"].astype(bool) & (state != "damaged")]
     if len(changed):
         folders = name_few("", [str(record.job.folder.relative_to(runs.out)) for record in changed])
-        why = "changed since, or another version's"
+        why = "changed since"
         lines.append(f"config.yaml does not hash to the folder's name ({why}): {folders}.")
     return lines
 

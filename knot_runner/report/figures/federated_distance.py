@@ -131,11 +131,9 @@ def _last_excess(name: str, curves: Curves) -> str:
 
 def _scatter(axes: style.Axes, run: Run, command: str) -> Any:
     """Draw both samples and the measure after each kept iteration; returns the artist with the colour scale."""
-    with run_folders.refuse_damage(run, MEASURE_NAMES, command):
-        stored = run_folders.arrays(run, MEASURE_NAMES, command)
-        kept = {key: _flat(points) for key, points in stored.items() if "weights" not in key}
-        steps = sorted(int(key.removeprefix("xi/")) for key in kept if key.startswith("xi/"))
-        run_folders.demand(steps and {"mu", "nu"} <= set(kept))
+    stored = run_folders.arrays(run, MEASURE_NAMES, command)
+    kept = {key: _flat(points) for key, points in stored.items() if "weights" not in key}
+    steps = sorted(int(key.removeprefix("xi/")) for key in kept if key.startswith("xi/"))
     look = {"textcoords": "offset points", "ha": "center", "va": "center", "fontweight": "bold", "zorder": 3}
     for key, edge, side in (("mu", np.min, -1), ("nu", np.max, 1)):
         axes.scatter(*kept[key].T, s=9, marker="x", color=style.GREY, linewidths=0.5, zorder=2)
@@ -160,7 +158,6 @@ def _one_scale(panels: Sequence[style.Axes]) -> None:
 
 def _flat(points: np.ndarray) -> np.ndarray:
     """The first two dimensions of ``points`` [n, d]; of points on a line the second is 0."""
-    run_folders.demand(points.ndim == 2 and points.size and np.isfinite(points).all())
     return np.pad(points, ((0, 0), (0, max(0, 2 - points.shape[1]))))[:, :2]
 
 

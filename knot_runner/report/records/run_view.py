@@ -42,7 +42,7 @@ def dim_lines(lines: Iterable[str], result: dict[str, Any]) -> list[Text]:
 
 
 def cost_lines(result: dict[str, Any]) -> list[str]:
-    """``12.4 MB up, 12.4 MB down; 3.1 TFLOP at clients``; nothing of results that do not say, as earlier versions'."""
+    """``12.4 MB up, 12.4 MB down; 3.1 TFLOP at clients``; nothing of results without costs."""
     costs = result.get("costs")
     if costs is None:
         return []

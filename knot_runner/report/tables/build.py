@@ -16,7 +16,6 @@ from knot_runner.report.tables.clustered import clustered
 from knot_runner.report.tables.clustered_grid import ACCURACY_WEIGHTINGS
 from knot_runner.report.tables.gains import PERSONAL_METRICS, gains_table, personal_table
 from knot_runner.report.tables.kind import TableKind, TableRequest
-from knot_runner.report.tables.made_with import made_with
 from knot_runner.report.tables.methods import grid_table, local_models, methods_table
 from knot_runner.report.tables.temperatures import temperatures_table, trace
 from knot_runner.util.errors import UserError, nearest
@@ -49,7 +48,7 @@ TABLE_KINDS: Table[TableKind] = Table("TABLE_KINDS", {
 
 def preset_table(jobs: Sequence[Job], spec: Mapping[str, Any], command: str) -> ResultTable:
     """The table of a preset whose ``report:`` is ``spec``. Raises as :func:`build_table`."""
-    notes = [*spec.get("notes", []), made_with([job.config for job in jobs])]
+    notes = list(spec.get("notes", []))
     kind = spec.get("kind", "methods")
     metrics = spec.get("metrics", table_kind(kind).usual)
     return build_table(jobs, spec.get("paper"), metrics, kind=kind, notes=notes, command=command, options=spec)

@@ -29,13 +29,12 @@ Select = Literal["final", "best"]
 @dataclass(frozen=True)
 class LearningCurve:
     """Learning curve of a finished run. ``rows``: log rows of evaluated rounds; ``rounds``: number of rounds run;
-    ``shown``: the row whose accuracy and losses a table shows; ``sent``: bytes per round in both directions, None if
-    not recorded."""
+    ``shown``: the row whose accuracy and losses a table shows; ``sent``: bytes per round in both directions."""
 
     rows: tuple[dict[str, Any], ...]
     rounds: int
     shown: dict[str, Any]
-    sent: tuple[int, ...] | None = None
+    sent: tuple[int, ...]
 
     @property
     def best(self) -> float:
@@ -55,9 +54,9 @@ class LearningCurve:
         """Virtual seconds until accuracy is ``target`` or more; None if it never is."""
         return time_to_target([(row["clock"], row["accuracy"]) for row in self.rows], target)
 
-    def megabytes(self, rounds: int) -> float | None:
+    def megabytes(self, rounds: int) -> float:
         """10^6 bytes sent in both directions in the first ``rounds`` rounds."""
-        return None if self.sent is None else sum(self.sent[:rounds]) / MEGABYTE
+        return sum(self.sent[:rounds]) / MEGABYTE
 
 
 def learning_curve(run: Run, select: Select, command: str = "") -> LearningCurve:
@@ -68,8 +67,7 @@ def learning_curve(run: Run, select: Select, command: str = "") -> LearningCurve
     rows = run_folders.rounds(run, command)
     measured = tuple(row for row in rows if "accuracy" in row)
     shown = measured[-1] if select == "final" else max(measured, key=lambda row: row["accuracy"])
-    sent = [bytes_of([row]) for row in rows]
-    return LearningCurve(measured, len(rows), shown, None if None in sent else tuple(sent))
+    return LearningCurve(measured, len(rows), shown, tuple(bytes_of([row]) for row in rows))
 
 
 def with_learning_curves(

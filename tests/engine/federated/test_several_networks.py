@@ -10,7 +10,6 @@ from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import ClientModel, Inference
-from knot_runner.engine.federated.engine_pool import EnginePool
 from tests.engine.federated.cases import FAMILIES, GREY, LINEAR, MODELS, RECIPES, cohort, images
 
 #: The largest neither first nor last, and one with running statistics.
@@ -56,12 +55,3 @@ def test_every_client_is_trained_as_by_an_engine_of_its_own_network(name, worker
         (told,) = alone.logits([replace(asked()[2 - number], network=0)])
         assert torch.equal(logits[2 - number], told)
     engine.close()
-
-
-def test_runs_that_are_threads_share_an_engine_of_the_same_networks():
-    pool = EnginePool(lambda text: None)
-    make = [pool.engine(hardware("loop", 1), NETWORKS[0], DATA, TEST, others=others) for others in
-            (NETWORKS[1:], NETWORKS[1:], NETWORKS[2:], [])]  # fmt: skip
-    assert make[0]._shared is make[1]._shared and len({id(one._shared) for one in make}) == 3
-    assert all(map(same, make[0].train(mixed()), make[1].train(mixed())))
-    pool.close()

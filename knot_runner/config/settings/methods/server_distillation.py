@@ -18,11 +18,9 @@ from knot_runner.config.settings.sizes import (
     StepsOrNone,
     Width,
 )
-from knot_runner.config.settings.training_run_id import off_defaults
 from knot_runner.config.strict import Holds, require, without
 
-#: What came later: at these values a distillation is what it was before; without ``valid`` nothing is checked.
-SERVER_DEFAULTS = {"schedule": "constant", "valid": 0, "terms": {}}
+#: Settings of the check on held-out examples.
 OF_VALID = ("check", "patience")
 
 
@@ -101,12 +99,10 @@ class ServerDistillation:
 
 
 def used_of_server(distil: dict[str, Any]) -> dict[str, Any]:
-    """Returns the plain settings of a server's distillation that enter the run id: all that differ from
-    ``SERVER_DEFAULTS``."""
+    """Returns the plain settings of a server's distillation that are in use: without held-out examples nothing is
+    checked, and ``terms`` replace ``loss``."""
     distil = distil if distil.get("valid") else without(distil, *OF_VALID)
-    if distil.get("terms"):
-        distil = without(distil, "loss")
-    return off_defaults(distil, SERVER_DEFAULTS)
+    return without(distil, "loss") if distil.get("terms") else distil
 
 
 @dataclass
