@@ -44,8 +44,8 @@ from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraini
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.lean.half import make_half_client
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.native.engine import Native
 from knot_runner.engine.federated.recipe import Phase, Recipe
+from knot_runner.engines.native.engine import Native
 from knot_runner.models import images as image_models
 from knot_runner.models.network import build_network
 

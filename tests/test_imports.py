@@ -14,7 +14,7 @@ FLOORS = [
     {"config"},
     {"metrics", "records", "results", "provenance", "transport", "models", "data", "composing"},
     {"engine"},
-    {"methods", "report"},
+    {"methods", "report", "engines"},
     {"pipelines"},
     {"bundles", "sweeps"},
     {"cli", "__main__"},

@@ -28,7 +28,7 @@ NOT_COUNTED = {
     *("sweeps", "bundles", "engine/tracker", "engine/tracker_services"),
     *("data/fetch", "data/preflight", "data/sources"),  # used before any run
 }
-#: Endings of source files: Python, and what the native engine compiles.
+#: Endings of source files: Python, and C++ that is compiled on the machine.
 SOURCES = (".py", ".cpp", ".h")
 UNKNOWN = "made before code versions were recorded"
 

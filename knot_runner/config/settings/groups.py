@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from knot_runner.config.plugins import Table, load_plugins
 from knot_runner.config.settings.sizes import (
     ABOVE_ZERO,
     Depth,
@@ -115,6 +117,24 @@ class TrainingSettings:
     distil: StageSettings
 
 
+#: ``hardware.engine`` -> the function that makes it (:class:`~knot_runner.engine.federated.choose.EngineInputs`).
+ENGINES: Table[str] = Table(
+    "ENGINES",
+    {name: f"knot_runner.engine.federated.choose:make_{name}" for name in ("loop", "lean", "stacked", "ray")},
+)
+#: Package of optional engines: ``NAME`` in it is loaded for ``hardware.engine=NAME``.
+OPTIONAL_ENGINES = "knot_runner.engines"
+
+
+def check_engine(name: str) -> None:
+    """Load the optional engine ``name``. Raises :class:`UserError` where there is no such engine."""
+    if name == "auto" or name in ENGINES:
+        return
+    if name.isidentifier() and importlib.util.find_spec(f"{OPTIONAL_ENGINES}.{name}") is not None:
+        load_plugins([f"{OPTIONAL_ENGINES}.{name}"])
+    require(name in ENGINES, "engine", f"there is no engine {name[:40]!r}{nearest(name[:40], ['auto', *ENGINES])}")
+
+
 @dataclass
 class HardwareSettings:
     """Where it runs. Of it, only ``engine`` and ``precision`` are in the run id, and only in federated runs."""
@@ -127,10 +147,10 @@ class HardwareSettings:
     #: processes that train independent models (or clients) side by side, and read LEAF's large files; 0 = one per core
     #: (engine=ray: of the cluster)
     workers: Annotated[int, Holds(lambda value: 0 <= value <= 1024, "is not in 0..1024; 0 = one per core")]
-    #: what trains clients: loop (the reference), lean (worker processes, CPU), native (lean with passes in C++, which a
-    #: compiler on the machine makes once), stacked (the cohort as one program), ray (lean in actors of a Ray cluster,
-    #: with its bits and run ids); auto = lean on a CPU, stacked on a GPU
-    engine: Literal["auto", "loop", "lean", "native", "stacked", "ray"] = "auto"
+    #: what trains clients: loop (the reference), lean (worker processes, CPU), stacked (the cohort as one program), ray
+    #: (lean in actors of a Ray cluster, with its bits and run ids), or a folder of knot_runner/engines;
+    #: auto = lean on a CPU, stacked on a GPU
+    engine: str = "auto"
     #: of federated training; tf32 for CUDA only; bf16 for CUDA, and engine=lean on a CPU with AMX
     precision: Literal["float32", "float64", "tf32", "bf16"] = "float32"
     #: stacked: clients trained together, at most; 0 = the whole cohort
@@ -139,6 +159,7 @@ class HardwareSettings:
     devices: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        check_engine(self.engine)
         for key, names in (("device", [self.device]), ("devices", self.devices)):
             for name in names:
                 known = re.fullmatch(r"auto|cpu|cuda(:\d{1,4})?", name)

@@ -1,5 +1,5 @@
 """Local training of a cohort of clients: one contract, several engines. Open ``loop.py`` first: the reference.
 
-``cohort.py``: what is asked and answered; ``lean/``: worker processes on CPUs; ``native/``: these with passes in C++;
-``stacked/``: a cohort as one program; ``engine_pool.py``: engines that several runs of one process use.
+``cohort.py``: what is asked and answered; ``lean/``: worker processes on CPUs; ``stacked/``: a cohort as one program;
+``ray_engine.py``: actors of a cluster; ``choose.py``: the engine named in ``hardware``.
 """

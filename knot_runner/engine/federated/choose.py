@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from knot_runner.config.settings import HardwareSettings
+from knot_runner.config.settings.families import load
+from knot_runner.config.settings.groups import ENGINES
 from knot_runner.engine.examples import ClientData
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained, silent
+from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.hardware import prepare_device, worker_count
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
@@ -17,89 +22,134 @@ from knot_runner.util.errors import UserError
 DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "float64": torch.float64}
 
 
+@dataclass(frozen=True)
+class EngineInputs:
+    """What an engine is made from. Requests name ``networks`` by their place; ``note`` prints a line for the user;
+    ``plugins``: of the run."""
+
+    hardware: HardwareSettings
+    networks: Sequence[Network]
+    data: ClientData
+    test: ClientData
+    device: torch.device
+    note: Callable[[str], None]
+    plugins: Sequence[str]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of weights and gradients."""
+        return DTYPES[self.hardware.precision]
+
+
 def make_engine(
     hardware: HardwareSettings, network: Network, data: ClientData, test: ClientData,
     note: Callable[[str], None] = silent, plugins: Sequence[str] = (), others: Sequence[Network] = (),
 ) -> Engine:  # fmt: skip
-    """The engine, ready to train. ``native`` is lean with compiled passes. ``auto`` is lean on a CPU; on a GPU
-    stacked, or loop for a text model or one's own.
+    """The engine, ready to train. ``auto`` is lean on a CPU; on a GPU stacked, or loop for a text model or one's own.
 
-    ``note`` prints a line for the user. ``plugins``: of the run. ``others``: further networks, which requests name
-    from 1 on.
-    Raises :class:`UserError` naming the key for a device, engine and precision that do not go together.
+    ``others``: further networks, which requests name from 1 on. Raises :class:`UserError` naming the key for a device,
+    engine and precision that do not go together.
     """
-    device = prepare_device(hardware)
-    networks = [network, *others]
+    inputs = EngineInputs(hardware, [network, *others], data, test, prepare_device(hardware), note, plugins)
     name = hardware.engine
-    if name == "auto":
-        on_gpu = "stacked" if all(one.is_ours for one in networks) else "loop"
-        name = "lean" if device.type == "cpu" else on_gpu
-    if name == "stacked" and not all(one.is_ours for one in networks):
-        what = "a text model" if network.reads_texts else "a model of one's own"
-        raise UserError(f"hardware.engine: stacked does not train {what}; lean (CPU) or loop would fit")
-    if name in ("lean", "native") and device.type != "cpu":
-        raise UserError(f"hardware.engine: {name} is for the CPU; stacked is for a GPU, loop runs on both")
-    if name == "ray" and device.type != "cpu":
-        raise UserError("hardware.engine: ray trains on the CPUs of a cluster; hydra/launcher=ray gives each job a GPU")
-    _check_precision(hardware.precision, name, device)
-    dtype = DTYPES[hardware.precision]
-    workers = worker_count(hardware)
-    if name == "lean":
-        from knot_runner.engine.federated.lean.client import make_client
-        from knot_runner.engine.federated.lean.engine import Lean
-
-        if hardware.precision == "bf16":
-            from knot_runner.engine.federated.lean.half import make_half_client as make_client
-        return Lean(network, data, test, dtype, workers, hardware.threads, plugins, others, make_client)
-    if name == "native":
-        from knot_runner.engine.federated.native.engine import Native, has_passes
-
-        if not any(map(has_passes, networks)):
-            kinds = "mlp, cnn, resnet, wrn and vgg"
-            note(f"hardware.engine: native has passes for model.kind={kinds} alone; this model trains as with lean")
-        return Native(network, data, test, dtype, workers, hardware.threads, plugins, others)
-    if name == "ray":
-        from knot_runner.engine.federated.ray_engine import RayEngine
-
-        return RayEngine(
-            network, data, test, dtype, hardware.workers, hardware.threads, note=note, plugins=plugins, others=others
-        )
-    data, test = data.to(device), test.to(device)  # once for all networks
-    engines = [_in_process(name, hardware, one, data, test, device, note) for one in networks]
-    return engines[0] if len(engines) == 1 else PerNetwork(engines)
+    if name == "auto" and inputs.device.type == "cpu":
+        name = "lean"
+    elif name == "auto":
+        name = "stacked" if all(one.is_ours for one in inputs.networks) else "loop"
+    return load(ENGINES[name])(inputs)
 
 
-def _check_precision(precision: str, engine: str, device: torch.device) -> None:
-    """Raises :class:`UserError` for a precision that ``engine`` does not have on ``device``."""
-    if precision not in ("tf32", "bf16") or (device.type == "cuda" and engine == "stacked"):
-        return
-    if precision == "bf16" and engine == "lean":
-        from knot_runner.engine.federated.lean.half import has_fast_bfloat16
+def make_loop(inputs: EngineInputs) -> Engine:
+    """``hardware.engine=loop``, the reference, for any device and model."""
+    from knot_runner.engine.federated.loop import Loop
 
-        if has_fast_bfloat16():
-            return
+    _check_precision(inputs.hardware.precision)
+    data, test = inputs.data.to(inputs.device), inputs.test.to(inputs.device)  # once for all networks
+    return _per_network([Loop(one, data, test, inputs.device, inputs.dtype) for one in inputs.networks])
+
+
+def make_lean(inputs: EngineInputs) -> Engine:
+    """``hardware.engine=lean``, for a CPU; in bfloat16 where the CPU has fast instructions for it."""
+    require_cpu(inputs, "lean")
+    if inputs.hardware.precision != "bf16":
+        _check_precision(inputs.hardware.precision)
+        return lean_engine(Lean, inputs)
+    from knot_runner.engine.federated.lean.half import has_fast_bfloat16, make_half_client
+
+    if not has_fast_bfloat16():
         raise UserError(
             "hardware.precision: bf16 is for engine=stacked on CUDA, or engine=lean on a CPU with AMX, which this one "
             "lacks; float32 runs anywhere"
         )
-    also = ", or engine=lean on a CPU with AMX" if precision == "bf16" else ""
-    raise UserError(f"hardware.precision: {precision} is for engine=stacked on CUDA{also}; float32 runs anywhere")
+    return lean_engine(Lean, inputs, make_client=make_half_client)
 
 
-def _in_process(
-    name: str, hardware: HardwareSettings, network: Network, data: ClientData, test: ClientData, device: torch.device,
-    note: Callable[[str], None],
-) -> Engine:  # fmt: skip
-    """The stacked engine or the loop, of one network."""
-    dtype = DTYPES[hardware.precision]
-    if name == "stacked":
-        from knot_runner.engine.federated.stacked.engine import Stacked
+def make_stacked(inputs: EngineInputs) -> Engine:
+    """``hardware.engine=stacked``, for image models of the package on any device."""
+    from knot_runner.engine.federated.stacked.engine import Stacked
 
-        autocast = "bf16" if hardware.precision == "bf16" else "none"
-        return Stacked(network, data, test, device, dtype, hardware.stack, autocast, hardware.precision == "tf32", note)
-    from knot_runner.engine.federated.loop import Loop
+    hardware, device = inputs.hardware, inputs.device
+    for network in inputs.networks:
+        if not network.is_ours:
+            what = "a text model" if network.reads_texts else "a model of one's own"
+            raise UserError(f"hardware.engine: stacked does not train {what}; lean (CPU) or loop would fit")
+    if device.type != "cuda":
+        _check_precision(hardware.precision)
+    data, test = inputs.data.to(device), inputs.test.to(device)  # once for all networks
+    autocast, tf32 = "bf16" if hardware.precision == "bf16" else "none", hardware.precision == "tf32"
+    engines = []
+    for network in inputs.networks:
+        arguments = network, data, test, device, inputs.dtype, hardware.stack, autocast, tf32, inputs.note
+        engines.append(Stacked(*arguments))
+    return _per_network(engines)
 
-    return Loop(network, data, test, device, dtype)
+
+def make_ray(inputs: EngineInputs) -> Engine:
+    """``hardware.engine=ray``, for the CPUs of a cluster."""
+    from knot_runner.engine.federated.ray_engine import RayEngine
+
+    hardware, (network, *others) = inputs.hardware, inputs.networks
+    if inputs.device.type != "cpu":
+        raise UserError("hardware.engine: ray trains on the CPUs of a cluster; hydra/launcher=ray gives each job a GPU")
+    _check_precision(hardware.precision)
+    places = hardware.workers, hardware.threads
+    return RayEngine(
+        network,
+        inputs.data,
+        inputs.test,
+        inputs.dtype,
+        *places,
+        note=inputs.note,
+        plugins=inputs.plugins,
+        others=others,
+    )
+
+
+def lean_engine(kind: type[Lean], inputs: EngineInputs, **options: Any) -> Lean:
+    """An engine of worker processes, ``kind``, with further ``options`` of its constructor."""
+    network, *others = inputs.networks
+    workers, threads = worker_count(inputs.hardware), inputs.hardware.threads
+    return kind(
+        network, inputs.data, inputs.test, inputs.dtype, workers, threads, plugins=inputs.plugins, others=others,
+        **options,
+    )  # fmt: skip
+
+
+def require_cpu(inputs: EngineInputs, name: str) -> None:
+    """Raises :class:`UserError` unless the device is the CPU."""
+    if inputs.device.type != "cpu":
+        raise UserError(f"hardware.engine: {name} is for the CPU; stacked is for a GPU, loop runs on both")
+
+
+def _check_precision(precision: str) -> None:
+    """Raises :class:`UserError` for a precision that only some engines have."""
+    if precision in ("tf32", "bf16"):
+        also = ", or engine=lean on a CPU with AMX" if precision == "bf16" else ""
+        raise UserError(f"hardware.precision: {precision} is for engine=stacked on CUDA{also}; float32 runs anywhere")
+
+
+def _per_network(engines: Sequence[Engine]) -> Engine:
+    return engines[0] if len(engines) == 1 else PerNetwork(engines)
 
 
 class PerNetwork:

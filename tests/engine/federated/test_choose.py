@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -31,17 +30,12 @@ OWN = NETWORKS["own"]
 )
 def test_auto_is_stacked_on_a_gpu_where_all_networks_are_of_the_package(networks, wanted, monkeypatch) -> None:
     made = []
-
-    def make(name, hardware, network, data, test, device, note):
-        made.append((name, network))
-        return SimpleNamespace(name=name, device=device)
-
     monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("meta"))
-    monkeypatch.setattr(choose, "_in_process", make)
+    monkeypatch.setattr(choose, "load", lambda name: lambda inputs: made.append((name, inputs.networks)))
     first, *others = networks
     hardware = HardwareSettings("gpu", "cuda", threads=1, workers=1, engine="auto")
-    engine = choose.make_engine(hardware, first, images(GREY), images(GREY, 40, 1), others=others)
-    assert engine.name == wanted and made == [(wanted, network) for network in networks]
+    choose.make_engine(hardware, first, images(GREY), images(GREY, 40, 1), others=others)
+    assert made == [(f"knot_runner.engine.federated.choose:make_{wanted}", networks)]
 
 
 @pytest.mark.parametrize(

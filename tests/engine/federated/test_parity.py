@@ -11,12 +11,12 @@ from knot_runner.engine.federated import flat, local
 from knot_runner.engine.federated.cohort import ClientModel, Inference
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.native.engine import Native
 from knot_runner.engine.federated.recipe import Phase
 from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.engine.objectives import CrossEntropy
+from knot_runner.engines.native.engine import Native
 from tests.engine.federated.cases import CLASSES, FAMILIES, LINEAR, MODELS, PLAIN, RECIPES, Case, cohort, images
-from tests.engine.federated.native_cases import needs_compiler
+from tests.engines.native_cases import needs_compiler
 
 pytestmark = pytest.mark.machine
 

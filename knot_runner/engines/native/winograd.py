@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from knot_runner.engine.federated.native.library import address, native_library
+from knot_runner.engines.native.library import address, native_library
 
 
 class WinogradConv2d(nn.Conv2d):

@@ -4,3 +4,7 @@ Open ``engine.py`` first: which work the compiled passes do. ``perceptron.cpp``:
 ``pooled_convolution.cpp``: pooling and the gradients of a CNN's convolutions; ``winograd.cpp``: 3x3 convolutions of
 ResNets, wide ResNets and VGGs; ``library.py`` compiles and loads them.
 """
+
+from knot_runner.config.settings.groups import ENGINES
+
+ENGINES["native"] = "knot_runner.engines.native.engine:make_native"

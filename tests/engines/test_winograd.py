@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from knot_runner.engine.federated.native.engine import WinogradClient, make_native_client
-from knot_runner.engine.federated.native.library import native_library
-from knot_runner.engine.federated.native.winograd import WinogradConv2d, use_winograd
+from knot_runner.engines.native.engine import WinogradClient, make_native_client
+from knot_runner.engines.native.library import native_library
+from knot_runner.engines.native.winograd import WinogradConv2d, use_winograd
 from tests.engine.federated.cases import FAMILIES, MODELS, images
-from tests.engine.federated.native_cases import needs_compiler
+from tests.engines.native_cases import needs_compiler
 
 pytestmark = [pytest.mark.machine, needs_compiler]
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from knot_runner.engine.examples import augmented_images
 from knot_runner.engine.federated.lean.dense import WeightBias
-from knot_runner.engine.federated.native.library import OVERREAD, address, native_library
+from knot_runner.engines.native.library import OVERREAD, address, native_library
 
 
 class _Shape(ctypes.Structure):

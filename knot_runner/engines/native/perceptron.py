@@ -14,7 +14,7 @@ from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.federated.lean.dense import WeightBias, pairs
 from knot_runner.engine.federated.lean.network import Sgd
 from knot_runner.engine.federated.lean.stems import Gram
-from knot_runner.engine.federated.native.library import OVERREAD, address, native_library
+from knot_runner.engines.native.library import OVERREAD, address, native_library
 
 
 class _Layer(ctypes.Structure):

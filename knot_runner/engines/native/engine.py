@@ -9,17 +9,19 @@ from torch import Tensor
 
 from knot_runner.config.settings import CnnSettings, MlpSettings, ResnetSettings, VggSettings, WrnSettings
 from knot_runner.engine.examples import ClientData, normalised
+from knot_runner.engine.federated.choose import EngineInputs, lean_engine, require_cpu
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.federated.lean.client import AutogradClient, ManualBackward, TrainingClient, make_client
 from knot_runner.engine.federated.lean.dense import WeightBias
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.lean.stems import Stem
-from knot_runner.engine.federated.native.library import native_library
-from knot_runner.engine.federated.native.perceptron import Perceptron
-from knot_runner.engine.federated.native.stem import PooledConvs
-from knot_runner.engine.federated.native.winograd import use_winograd
 from knot_runner.engine.objectives import tempered
+from knot_runner.engines.native.library import native_library
+from knot_runner.engines.native.perceptron import Perceptron
+from knot_runner.engines.native.stem import PooledConvs
+from knot_runner.engines.native.winograd import use_winograd
 from knot_runner.models.network import Network
+from knot_runner.util.errors import UserError
 
 
 class NativeBackward(ManualBackward):
@@ -58,6 +60,17 @@ class Native(Lean):
     ) -> None:  # fmt: skip
         native_library(dtype)  # compiled before workers look for it
         super().__init__(network, data, test, dtype, *options, **others, make_client=make_native_client)
+
+
+def make_native(inputs: EngineInputs) -> Native:
+    """``hardware.engine=native``. Raises :class:`UserError` where nothing can be compiled, and on a GPU."""
+    require_cpu(inputs, "native")
+    if inputs.hardware.precision not in ("float32", "float64"):
+        raise UserError(f"hardware.precision: {inputs.hardware.precision} is not of engine=native; float32 is")
+    if not any(map(has_passes, inputs.networks)):
+        kinds = "mlp, cnn, resnet, wrn and vgg"
+        inputs.note(f"hardware.engine: native has passes for model.kind={kinds} alone; this model trains as with lean")
+    return lean_engine(Native, inputs)
 
 
 def make_native_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> TrainingClient:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from knot_runner.engine.federated.native.library import find_compiler
+from knot_runner.engines.native.library import find_compiler
 from knot_runner.util.errors import UserError
 
 

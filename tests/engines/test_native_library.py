@@ -10,10 +10,10 @@ import torch
 
 from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.federated import choose
-from knot_runner.engine.federated.native import library
+from knot_runner.engines.native import library
 from knot_runner.util.errors import UserError
 from tests.engine.federated.cases import FAMILIES, GREY, MODELS, images
-from tests.engine.federated.native_cases import needs_compiler
+from tests.engines.native_cases import needs_compiler
 
 pytestmark = pytest.mark.machine
 

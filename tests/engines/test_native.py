@@ -14,15 +14,15 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
 from knot_runner.engine.federated.lean.stems import Gram
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.native.engine import Native
-from knot_runner.engine.federated.native.stem import PooledConvs
 from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
+from knot_runner.engines.native.engine import Native
+from knot_runner.engines.native.stem import PooledConvs
 from knot_runner.models.network import Network
 from tests.engine.federated.cases import MODELS, RECIPES, cohort, lean_engine
-from tests.engine.federated.native_cases import needs_compiler
 from tests.engine.federated.test_lean import equal
 from tests.engine.federated.test_lean_layers import assert_gradients_of_autograd
+from tests.engines.native_cases import needs_compiler
 
 pytestmark = [pytest.mark.machine, needs_compiler]
 
