@@ -88,7 +88,7 @@ VERBS = (
 )
 #: Parts of lines that say what was understood, before a command is carried out or refused.
 NOTES = ("hardware: CPU (no CUDA device)", " is given ", "left out", ": chosen for method=")
-PRESETS = ("knot_fig5", "fedwad_toy", "chill_fig6", "nope", "a,b", "glob(x*)", "../x", "", "=", "[a]")
+PRESETS = ("knot/fig5", "fedwad/toy", "chill/fig6", "nope", "a,b", "glob(x*)", "../x", "", "=", "[a]")
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,8 @@ BAD = [
     ),
     (["plugins=[no_such_module]"], "plugins: no_such_module: cannot be imported"),
     (["a=[1"], "a: cannot read '[1': ] is missing; quotes make a text of it"),
-    (["tabel", "knot_table2"], "tabel: there is no such command (did you mean 'table'?)"),
-    (["table", "knot_tabel2"], "experiment=knot_tabel2: there is no such experiment (did you mean 'knot_table2'?)"),
+    (["tabel", "knot/table2"], "tabel: there is no such command (did you mean 'table'?)"),
+    (["table", "knot_tabel2"], "experiment=knot_tabel2: there is no such experiment (did you mean 'knot/table2'?)"),
     (["--frobnicate"], "--frobnicate: there is no such flag"),
 ]
 
@@ -185,7 +185,7 @@ def test_a_diverging_run_is_recorded_as_such(tmp_path, capsys):
 
 
 def test_check_lists_jobs_and_runs_nothing(tmp_path, capsys):
-    check = ["check", "--quick", "experiment=knot_table3", f"paths.out={tmp_path}", "seed=0,1"]
+    check = ["check", "--quick", "experiment=knot/table3", f"paths.out={tmp_path}", "seed=0,1"]
     assert main([*check, "task.source=embedded"]) == 0
     assert "16 jobs, 0 done, 16 to do" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
@@ -193,7 +193,7 @@ def test_check_lists_jobs_and_runs_nothing(tmp_path, capsys):
 
 def test_help_and_ls_do_not_import_torch():
     code = "import sys; from knot_runner.cli.main import main\n"
-    for arguments in (["--help"], ["ls"], ["check", "--quick", "experiment=knot_table2"]):
+    for arguments in (["--help"], ["ls"], ["check", "--quick", "experiment=knot/table2"]):
         code += f"main({arguments!r}); print('torch:', 'torch' in sys.modules)\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert [line for line in done.stdout.splitlines() if line.startswith("torch:")] == ["torch: False"] * 3

@@ -23,9 +23,9 @@ def refusal(*arguments):
 
 @pytest.mark.parametrize("flags", [[], ["-m"]])
 def test_each_preset_of_a_command_has_its_own_grid(flags):
-    words = ["experiment=fedwad_toy,fedwad_fig14", "seed=0,1"]
+    words = ["experiment=fedwad/toy,fedwad/fig14", "seed=0,1"]
     jobs, commands = compose_all([*flags, *words])
-    assert [command.preset for command in commands] == ["fedwad_toy", "fedwad_fig14"]
+    assert [command.preset for command in commands] == ["fedwad/toy", "fedwad/fig14"]
     for command in commands:
         alone = compose_all([f"experiment={command.preset}", "seed=0,1"])[0]
         assert [job.run_id for job in command.jobs] == [job.run_id for job in alone] and command.sweep
@@ -43,7 +43,7 @@ def test_each_preset_of_a_command_has_its_own_grid(flags):
         (["--multirun"], True),
         (["hydra/launcher=joblib"], True),
         (["seed=0,1"], True),
-        (["-m", "experiment=fedwad_toy", "seed=0", "method.fedwad.support=2", "method.fedwad.mode=exact"], True),
+        (["-m", "experiment=fedwad/toy", "seed=0", "method.fedwad.support=2", "method.fedwad.mode=exact"], True),
     ],
 )
 def test_a_grid_that_was_asked_for_is_one_with_a_single_job_too(arguments, sweep):
@@ -91,8 +91,8 @@ def test_what_is_no_name_is_refused_where_a_name_belongs(argument):
 
 
 def test_a_verb_names_its_preset_once(capsys):
-    assert cli.main(["table", "fedwad_toy", "experiment=knot_table2"]) == 2
-    assert "experiment: table fedwad_toy names the preset already" in capsys.readouterr().err
+    assert cli.main(["table", "fedwad/toy", "experiment=knot/table2"]) == 2
+    assert "experiment: table fedwad/toy names the preset already" in capsys.readouterr().err
 
 
 # --------------------------------------------------------------------------------------------------------- given twice

@@ -20,8 +20,8 @@ def run_id(*overrides):
 
 
 def test_a_presets_grid_is_added_and_the_command_line_replaces_it():
-    assert len(compose_jobs(expand_preset(["experiment=knot_table2"], None), None)) == 40
-    few = compose_jobs(expand_preset(["experiment=knot_table2", "seed=7", "method=entropy_a,sinkhorn_e"], None), None)
+    assert len(compose_jobs(expand_preset(["experiment=knot/table2"], None), None)) == 40
+    few = compose_jobs(expand_preset(["experiment=knot/table2", "seed=7", "method=entropy_a,sinkhorn_e"], None), None)
     assert [(job.settings.method["name"], job.settings.seed) for job in few] == [("entropy_a", 7), ("sinkhorn_e", 7)]
 
 
@@ -50,8 +50,8 @@ ONE_BY_ONE = [
     ["task=erc", "task.datasets.MELD.embedded={rows:50},{rows:60}", "seed=1"],
     ["task=erc", "training.distil={epochs:1},{lr:0.5}", "seed=0"],
     ["task=femnist", "model.hidden.0=5,6"],
-    ["experiment=knot_table2", "seed=5", "method=entropy_a", "task=erc", "training.distil.epochs=1,2"],
-    ["experiment=chill_table1", "seed=0", "task=femnist", "report.seeds=3"],
+    ["experiment=knot/table2", "seed=5", "method=entropy_a", "task=erc", "training.distil.epochs=1,2"],
+    ["experiment=chill/table1", "seed=0", "task=femnist", "report.seeds=3"],
 ]
 
 

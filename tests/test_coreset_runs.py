@@ -182,7 +182,7 @@ def figure(out: Path, preset: str, overrides: list[str], capsys) -> tuple[str, l
 def test_the_preset_of_coresets(tmp_path, capsys):
     small = [o for o in CORESET if not o.startswith(("method=", "partition", "method.fedwad.support", "task=mnist"))]
     small += ["partition.clients=6", "partition.shards_per_client=2", "method.fedwad.support=5", "hardware.workers=1"]
-    said, rows = figure(tmp_path, "fedwad_coreset", small, capsys)
+    said, rows = figure(tmp_path, "fedwad/coreset", small, capsys)
     assert "mnist, 6 clients by shards (shards per client 2), FedWaD, S=5: distance to all" in said
     assert {row["coreset"] for row in rows} == {"exact", "FedWaD, S=5"} and len(rows) == 2 * 12
 
@@ -193,7 +193,7 @@ def test_the_preset_of_nearest_neighbours_beside_personal_models(tmp_path, capsy
         "method=coreset_knn_2,fedper_final", "partition.clients=3,4", "task.limit=200", "task.shape=[1,8,8]",
         "model.hidden=[8]", "training.rounds=1", "training.epochs=1", "hardware.workers=1",
     ]  # fmt: skip
-    said, rows = figure(tmp_path, "fedwad_knn", small, capsys)
+    said, rows = figure(tmp_path, "fedwad/knn", small, capsys)
     assert [(row["method"], row["clients"]) for row in rows] == [
         (name, clients) for name in ("nearest neighbour, 2 points", "FedPer") for clients in ("3", "4")
     ]

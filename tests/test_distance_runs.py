@@ -143,24 +143,24 @@ def test_out_of_the_box(tmp_path, capsys):
 @pytest.mark.thorough
 def test_the_toy_and_its_gaps(tmp_path, capsys):
     few = [f"paths.out={tmp_path}", "seed=0", "method.fedwad.support=2,10"]
-    assert main(["experiment=fedwad_toy", *few]) == 0
+    assert main(["experiment=fedwad/toy", *few]) == 0
     shown = capsys.readouterr()
     assert "3 done, 0 failed (1 more of the grid are the same runs)" in shown.err
-    assert (tmp_path / "figures" / "fedwad_toy.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "figures" / "fedwad/toy.png").read_bytes()[:4] == b"\x89PNG"
     results = [json.loads(path.read_text()) for path in tmp_path.glob("gaussians/*/*/result.json")]
     assert sorted(result["support"][0] for result in results) == [2, 10, 200]  # exact mode once
     for result in results:
         assert result["value"] / result["exact"] - 1 == pytest.approx(GAPS[result["support"][0]], rel=0.3)
         assert np.diff(result["sums"]).max() < 1e-9 * result["exact"]  # Theorem 2
-    assert main(["plot", "fedwad_toy", *few]) == 0
+    assert main(["plot", "fedwad/toy", *few]) == 0
     assert capsys.readouterr().out == shown.out  # a preset that has run shows its figure
 
 
 @pytest.mark.thorough
 def test_the_running_times(tmp_path, capsys):
     few = [f"paths.out={tmp_path}", "task.samples=12,30", "method.fedwad.support=4", "task.dimension=2", "seed=0"]
-    assert main(["experiment=fedwad_runtime", *few]) == 0
+    assert main(["experiment=fedwad/runtime", *few]) == 0
     shown = capsys.readouterr().out
     assert "d=2, ratio 1:3, FedWaD-a, S=4: n=30 in" in shown and "FedWaD-e takes" in shown
-    rows = list(csv.DictReader((tmp_path / "figures" / "fedwad_runtime.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "figures" / "fedwad/runtime.csv").open()))
     assert len(rows) == 2 * 3 * 2 * 2  # ratios, methods, quantities, sizes

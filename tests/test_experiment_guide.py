@@ -16,10 +16,10 @@ ROWS = re.findall(r"^\| `(\w+)` \| (.*) \|$", (FOLDER / "README.md").read_text()
 BESIDES = {name: cells.split("|")[2].strip(" `") for name, cells in ROWS if cells.count("|") > 3}
 #: Of those whose runs are recorded with settings of their own: one job of the grid.
 ONE_JOB = {
-    "chill_table1": "method.temperature=1 method.lr_control=false",
-    "chill_mnist_notebook": "method.temperature=1",
-    "fedwad_table1": "method=clustered_fedavg partition=pairs partition.clients=20 method.clustering.graph=none",
-    "knot_table3": "method=entropy_a",
+    "chill/table1": "method.temperature=1 method.lr_control=false",
+    "chill/mnist_notebook": "method.temperature=1",
+    "fedwad/table1": "method=clustered_fedavg partition=pairs partition.clients=20 method.clustering.graph=none",
+    "knot/table3": "method=entropy_a",
 }
 
 

@@ -222,10 +222,12 @@ def test_a_row_that_cannot_be_is_found(broken):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("preset", ["feddf_femnist", "feddf_cifar10"])
+@pytest.mark.parametrize("preset", ["federated/feddf_femnist", "federated/feddf_cifar10"])
 def test_presets_on_tiny_runs(preset, tmp_path, capsys):
     """Table and claims; the clients of all methods are the same."""
-    shape, model = ("[1,8,8]", "model.hidden=[8]") if preset == "feddf_femnist" else ("[3,16,16]", "training.epochs=1")
+    shape, model = (
+        ("[1,8,8]", "model.hidden=[8]") if preset == "federated/feddf_femnist" else ("[3,16,16]", "training.epochs=1")
+    )
     small = ["task.source=embedded", "task.limit=200", f"task.shape={shape}", model, "training.rounds=1", "seed=0"]
     small += ["partition.clients=4", "training.participants=2", "hardware.workers=1", f"paths.out={tmp_path}"]
     assert main([f"experiment={preset}", "partition.alpha=1", *small]) == 0

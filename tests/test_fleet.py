@@ -228,9 +228,9 @@ def test_the_preset_its_claims_and_its_measures(tmp_path, capsys):
     tiny = replaced(tiny, "training.participants=5", "training.lr=0.1", "task.source=embedded", "report.target=0.15")
     small = [*tiny, "training.target=0.15", "seed=0", "fleet.compute.sigma=3", f"paths.out={tmp_path}"]
     small += ["method=fedavg"]
-    assert main(["experiment=fleet_femnist", *small]) == 0
+    assert main(["experiment=federated/fleet_femnist", *small]) == 0
     assert "fleet=phones_partial" in capsys.readouterr().out
-    assert main(["claims", "fleet_femnist", *small]) == 0
+    assert main(["claims", "federated/fleet_femnist", *small]) == 0
     judged = capsys.readouterr().out
     assert "FedBuff reaches 80% sooner than rounds that wait for all" in judged
     measures = "--measure=time_to_target,rounds_to_target,fleet.clock"

@@ -13,7 +13,7 @@ FEW = ["partition.clients=6", "training.participants=3", "model.hidden=[16]", "t
 @pytest.mark.thorough
 def test_landscapes_of_two_clients_and_their_figure(tmp_path, capsys):
     small = [f"method.personalisation.{word}" for word in ("lr=0.05", "epochs=4", "saves=2", "between=[1,1]", "grid=3")]
-    overrides = ["experiment=soup_landscape", "task.source=embedded", "seed=0", "task.limit=300", "task.shape=[1,8,8]"]
+    overrides = ["experiment=soup/landscape", "task.source=embedded", "seed=0", "task.limit=300", "task.shape=[1,8,8]"]
     overrides += [*FEW, *small]
     assert main([*overrides, f"paths.out={tmp_path}"]) == 0
     (folder,) = (path.parent for path in tmp_path.glob("*/*/*/result.json"))
@@ -28,26 +28,26 @@ def test_landscapes_of_two_clients_and_their_figure(tmp_path, capsys):
         assert record[f"landscape/{client}/segment"][[0, -1], 0].tolist() == pytest.approx(
             own[[0, -1]].tolist(), abs=1e-6
         )
-    assert (tmp_path / "figures" / "soup_landscape.png").exists()
+    assert (tmp_path / "figures" / "soup/landscape.png").exists()
     assert "above the line between the ends by at most" in capsys.readouterr().out
 
 
 @pytest.mark.thorough
 def test_a_table_of_trade_offs_and_its_figure(tmp_path, capsys):
-    overrides = ["experiment=soup_femnist", "task.source=embedded", "seed=0,1", "task.limit=300", "task.shape=[1,8,8]"]
+    overrides = ["experiment=soup/femnist", "task.source=embedded", "seed=0,1", "task.limit=300", "task.shape=[1,8,8]"]
     overrides += FEW
     overrides += ["method=finetune,soup", "method.personalisation.epochs=1", "method.personalisation.saves=1"]
     assert main([*overrides, f"paths.out={tmp_path}"]) == 0
     capsys.readouterr()
-    assert main(["table", "soup_femnist", *overrides[1:], f"paths.out={tmp_path}"]) == 0
+    assert main(["table", "soup/femnist", *overrides[1:], f"paths.out={tmp_path}"]) == 0
     shown = capsys.readouterr().out
     assert "ID at OOD -1" in shown and "what the curve of (OOD, ID) dominates" in " ".join(shown.split())
-    assert main(["plot", "soup_femnist", *overrides[1:], f"paths.out={tmp_path}"]) == 0
+    assert main(["plot", "soup/femnist", *overrides[1:], f"paths.out={tmp_path}"]) == 0
     shown = capsys.readouterr().out
-    assert "soup: ends at ID" in shown and (tmp_path / "figures" / "soup_femnist.png").exists()
-    rows = (tmp_path / "figures" / "soup_femnist.csv").read_text().splitlines()
+    assert "soup: ends at ID" in shown and (tmp_path / "figures" / "soup/femnist.png").exists()
+    rows = (tmp_path / "figures" / "soup/femnist.csv").read_text().splitlines()
     assert rows[0] == "method,seed,step,alpha,ood_accuracy,id_accuracy" and len(rows) == 1 + 2 * (2 + 11)
     results = [json.loads(path.read_text()) for path in tmp_path.glob("*/soup/*/result.json")]
     area = sum(result["personalisation"]["area"] for result in results) / 2
-    (table,) = (tmp_path / "tables").glob("soup_femnist.csv")
+    (table,) = (tmp_path / "tables").glob("soup/femnist.csv")
     assert f"{area:.4f}"[1:] in table.read_text()

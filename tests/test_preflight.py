@@ -38,8 +38,8 @@ def refused(capsys, *arguments) -> str:
 
 @pytest.mark.parametrize(
     ("preset", "jobs", "names"),
-    [("soup_gld23k", 9, "gld23k"), ("soup_femnist", 21, "femnist"), ("knot_table3", 40, "erc"),
-     ("chill_table1", 99, "femnist cifar10 cifar100")],
+    [("soup/gld23k", 9, "gld23k"), ("soup/femnist", 21, "femnist"), ("knot/table3", 40, "erc"),
+     ("chill/table1", 99, "femnist cifar10 cifar100")],
 )  # fmt: skip
 def test_a_preset_on_a_fresh_machine_says_once_what_is_missing(out, capsys, preset, jobs, names):
     assert refused(capsys, f"experiment={preset}") == (
@@ -65,14 +65,14 @@ def test_one_run_says_the_command_too(out, capsys):
 
 
 def test_check_says_the_same(out, capsys):
-    assert main(["check", "experiment=knot_table3", "--quick"]) == 2
+    assert main(["check", "experiment=knot/table3", "--quick"]) == 2
     shown = capsys.readouterr().out
     assert "40 jobs, 0 done, 40 to do" in shown
     assert "the sweep would stop: paths.data: is not set" in shown and "'knot-runner data erc'" in shown
 
 
 def test_a_source_that_no_job_has_is_said_once(out, capsys):
-    line = refused(capsys, "experiment=chill_sa", "task.source=hub")
+    line = refused(capsys, "experiment=chill/sa", "task.source=hub")
     assert "task.datasets.Cell.hub: is not set, so task.source=hub has no Cell (all 66 jobs)" in line
     line = refused(capsys, "-m", "task=gld23k", "task.source=hub", "seed=0,1")
     assert "task.hub: is not set, so task.source=hub has no gld23k (all 2 jobs)" in line

@@ -23,35 +23,35 @@ def overrides(out):
 def test_a_table_of_two_methods_and_two_seeds(out, capsys, monkeypatch):
     monkeypatch.setattr("knot_runner.report.render.terminal.PIPE_WIDTH", 80)  # as on a narrow terminal
     small = [*overrides(out), "method=entropy_a,sinkhorn_e", "seed=0,1"]
-    assert main(["experiment=knot_table2", *small]) == 0
+    assert main(["experiment=knot/table2", *small]) == 0
     said = capsys.readouterr()
     assert "4 done, 0 failed" in said.err
-    assert main(["table", "knot_table2", *small]) == 0
+    assert main(["table", "knot/table2", *small]) == 0
     shown = capsys.readouterr().out
     assert said.out == shown  # a preset that has run shows its table
     assert "Entropy-A" in shown and "Sinkhorn-E" in shown and "ALL" in shown
     assert max(len(line) for line in shown.splitlines() if not line.startswith(str(out))) <= 80
-    rows = list(csv.DictReader((out / "tables" / "knot_table2.csv").open()))
+    rows = list(csv.DictReader((out / "tables" / "knot/table2.csv").open()))
     assert {row["method"] for row in rows} >= {"entropy_a", "sinkhorn_e"}
-    assert (out / "tables" / "knot_table2.md").stat().st_size > 300
-    assert "toprule" in (out / "tables" / "knot_table2.tex").read_text()
+    assert (out / "tables" / "knot/table2.md").stat().st_size > 300
+    assert "toprule" in (out / "tables" / "knot/table2.tex").read_text()
 
 
 @pytest.mark.thorough
 def test_table_1_over_three_tasks(out, capsys):
     small = [*(o for o in overrides(out)), "seed=0"]
-    assert main(["experiment=knot_table1", *small]) == 0
-    assert main(["table", "knot_table1", *small]) == 0
+    assert main(["experiment=knot/table1", *small]) == 0
+    assert main(["table", "knot/table1", *small]) == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in ("Cell", "MELD", "SNLI"))
 
 
-FURTHER = ["knot_fig2", "knot_fig5", "knot_fig6", "knot_fig7", "knot_fig8", "knot_bias"]
+FURTHER = ["knot/fig2", "knot/fig5", "knot/fig6", "knot/fig7", "knot/fig8", "knot/bias"]
 
 
-@pytest.mark.parametrize("preset", ["knot_probe", *(pytest.param(one, marks=pytest.mark.thorough) for one in FURTHER)])
+@pytest.mark.parametrize("preset", ["knot/probe", *(pytest.param(one, marks=pytest.mark.thorough) for one in FURTHER)])
 def test_every_figure_is_drawn_from_its_runs(out, preset, capsys):
-    small = [*overrides(out), *(["method.loss.epsilon=0.01,1"] if preset == "knot_fig8" else [])]
+    small = [*overrides(out), *(["method.loss.epsilon=0.01,1"] if preset == "knot/fig8" else [])]
     assert main([f"experiment={preset}", *small]) == 0
     capsys.readouterr()
     assert main(["plot", preset, *small]) == 0, capsys.readouterr().err
@@ -62,18 +62,18 @@ def test_every_figure_is_drawn_from_its_runs(out, preset, capsys):
 @pytest.mark.thorough
 def test_the_grid_of_appendix_h(out, capsys):
     small = [*overrides(out), "training.distil.batch=16,32", "training.distil.lr=0.001", "method.loss.epsilon=0.01"]
-    assert main(["experiment=knot_grid", *small]) == 0
-    assert main(["table", "knot_grid", *small]) == 0
+    assert main(["experiment=knot/grid", *small]) == 0
+    assert main(["table", "knot/grid", *small]) == 0
     assert "batch=32" in capsys.readouterr().out
 
 
 def test_a_table_without_runs_says_what_makes_them(tmp_path, capsys):
-    assert main(["table", "knot_table2", f"paths.out={tmp_path}"]) == 2
-    assert "knot-runner experiment=knot_table2" in capsys.readouterr().err
+    assert main(["table", "knot/table2", f"paths.out={tmp_path}"]) == 2
+    assert "knot-runner experiment=knot/table2" in capsys.readouterr().err
 
 
 def test_plot_of_a_table_and_table_of_nothing(capsys):
-    assert main(["plot", "knot_table2"]) == 2
+    assert main(["plot", "knot/table2"]) == 2
     assert "is a table" in capsys.readouterr().err
     assert main(["table"]) == 2
     assert "needs the name of a preset" in capsys.readouterr().err

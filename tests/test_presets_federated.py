@@ -26,14 +26,14 @@ def shown(arguments, capsys):
 def test_table_1_with_its_rate_controls(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("knot_runner.report.render.terminal.PIPE_WIDTH", 80)  # as on a narrow terminal
     small = [*SMALL, f"paths.out={tmp_path}", "method.temperature=4,1,0.25", "seed=0,1"]
-    first = shown(["experiment=chill_table1", *small], capsys)
-    assert first == shown(["table", "chill_table1", *small], capsys)  # a preset that has run shows its table
+    first = shown(["experiment=chill/table1", *small], capsys)
+    assert first == shown(["table", "chill/table1", *small], capsys)  # a preset that has run shows its table
     assert "FEMNIST-DNN" in first and "rate=lr/0.25" in first and "(6.00)" not in first
     assert max(len(line) for line in first.splitlines() if not line.startswith(str(tmp_path))) <= 80
-    rows = list(csv.DictReader((tmp_path / "tables" / "chill_table1.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "tables" / "chill/table1.csv").open()))
     assert {row["T"] for row in rows} == {"4", "1", "0.25"}
     assert len(list(tmp_path.glob("femnist/*/*/result.json"))) == 2 * (3 + 2)  # T=1 is its own control
-    for name in ("chill_fig4", "chill_fig6"):
+    for name in ("chill/fig4", "chill/fig6"):
         said = shown(["plot", name, *small], capsys)
         assert (tmp_path / "figures" / f"{name}.png").read_bytes()[:4] == PNG and "runs are there" not in said
 
@@ -42,14 +42,14 @@ def test_table_1_with_its_rate_controls(tmp_path, capsys, monkeypatch):
 def test_table_2_over_three_partitions(tmp_path, capsys):
     model = ["model=cnn_chill", "model.convs=[{channels:2,kernel:5,padding:0}]", "model.hidden=[4]"]
     small = [*(o for o in CLIENTS if not o.startswith("partition.")), *model, f"paths.out={tmp_path}", "seed=0"]
-    said = shown(["experiment=chill_table2", *small, "method.temperature=1,0.5", "partition=centralised,small"], capsys)
+    said = shown(["experiment=chill/table2", *small, "method.temperature=1,0.5", "partition=centralised,small"], capsys)
     assert "centralised" in said.lower() and "non-iid" in said.lower()
     results = list(tmp_path.glob("cifar10/*/*/partition.json"))
     assert len(results) == 4
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("task", ["erc", "nli"])  # chill_sa is chill_nli on other texts
+@pytest.mark.parametrize("task", ["erc", "nli"])  # chill/sa is chill/nli on other texts
 def test_texts_at_several_temperatures(tmp_path, capsys, task):
     own = ("task=", "training=", "partition=")
     tiny = [word for word in TINY_TEXTS if not word.startswith(own)]
@@ -72,12 +72,12 @@ def test_texts_at_several_temperatures(tmp_path, capsys, task):
 @pytest.mark.thorough
 def test_the_notebook_trace(tmp_path, capsys):
     small = [*CLIENTS, f"paths.out={tmp_path}", "partition.clients=5", "model.hidden=[8]", "seed=0"]
-    said = shown(["experiment=chill_mnist_notebook", *small, "method.temperature=1,0.25"], capsys)
+    said = shown(["experiment=chill/mnist_notebook", *small, "method.temperature=1,0.25"], capsys)
     assert "MNIST" in said and "87.9" in said
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("preset", ["chill_fig1", "chill_fig2", "chill_fig3"])
+@pytest.mark.parametrize("preset", ["chill/fig1", "chill/fig2", "chill/fig3"])
 def test_the_probe_figures(tmp_path, preset, capsys):
     small = ["task.source=embedded", "task.limit=60", "task.shape=[3,8,8]", "model.hidden=[4]", "partition=small",
              "model.convs=[{channels:2,kernel:3,padding:1}]", "method.warm_epochs=0", "method.attack_steps=4",

@@ -95,26 +95,26 @@ KNOT = {
 SINKHORN = {"name": "sinkhorn", "solver": "newton", "epsilon": 0.001, "tolerance": 1e-6, "scaling": 0.5}
 #: one job -> what must stand in it
 PROTOCOLS: dict[tuple[str, ...], dict[str, Any]] = {
-    ("experiment=chill_table1", "task=femnist", "method.temperature=0.05", "method.lr_control=false"): {
+    ("experiment=chill/table1", "task=femnist", "method.temperature=0.05", "method.lr_control=false"): {
         **CHILL, "method.temperature": 0.05, "model.hidden": [512, 256, 128], "model.output": "logits",
     },
-    ("experiment=chill_table2", "partition=dirichlet", "method.temperature=1"): {
+    ("experiment=chill/table2", "partition=dirichlet", "method.temperature=1"): {
         **CHILL, "partition.alpha": 0.5, "partition.floor": 10, "partition.clients": 50, "task.name": "cifar10",
     },
-    ("experiment=chill_mnist_notebook", "method.temperature=0.25"): {
+    ("experiment=chill/mnist_notebook", "method.temperature=0.25"): {
         "training.rounds": 50, "training.participants": 10, "training.epochs": 10, "training.batch": 128,
         "training.drop_last": True, "training.lr": 0.01, "training.weight_decay": 1e-4, "training.momentum": 0.0,
         "training.decay_biases": True, "method.aggregation": "uniform", "partition.clients": 100,
         "partition.alpha": 0.5, "partition.floor": 10, "model.hidden": [256, 256], "task.mean": [0.0],
         "task.std": [1.0],
     },
-    ("experiment=fedwad_table1", "task=mnist_fedwad", "partition=pairs", "method=clustered_fedrep",
+    ("experiment=fedwad/table1", "task=mnist_fedwad", "partition=pairs", "method=clustered_fedrep",
      "partition.clients=20", "method.clustering.graph=affinity"): {
         **CLUSTERED, "method.head_epochs": 4, "method.final_head_epochs": 10, "model.hidden": [512, 256, 64],
         "model.output": "softmax", "method.clustering.otdd.fedwad.support": 10, "task.mean": [0.1307],
         "task.std": [0.3081],
     },
-    ("experiment=fedwad_table1", "task=cifar10_fedwad", "partition=shards", "method=clustered_fedper",
+    ("experiment=fedwad/table1", "task=cifar10_fedwad", "partition=shards", "method=clustered_fedper",
      "partition.clients=20", "method.clustering.graph=sparse3"): {
         **{key: value for key, value in CLUSTERED.items() if key != "partition.groups"},
         "partition.shards_per_client": 2, "method.final_head_epochs": 10, "task.mean": [0.485, 0.456, 0.406],
@@ -122,16 +122,16 @@ PROTOCOLS: dict[tuple[str, ...], dict[str, Any]] = {
         "model.convs": [{"channels": 64, "kernel": 5, "padding": 0}] * 2,
         "method.clustering.otdd.encoder.sizes": [12, 24, 48], "method.clustering.otdd.encoder.epochs": 0,
     },
-    ("experiment=fedwad_toy", "method.fedwad.mode=approximate", "method.fedwad.support=10"): {
+    ("experiment=fedwad/toy", "method.fedwad.mode=approximate", "method.fedwad.support=10"): {
         "method.fedwad.iterations": 20, "method.fedwad.t": 0.5, "method.fedwad.start_scale": 1.0, "task.samples": 200,
         "task.dimension": 2, "task.covariance": 0.2, "task.offset": pytest.approx(32**0.5),
     },
-    ("experiment=fedwad_coreset", "partition.shards_per_client=8", "method.distance=exact",
+    ("experiment=fedwad/coreset", "partition.shards_per_client=8", "method.distance=exact",
      "method.fedwad.support=10"): {
         "method.points": 10, "method.participants": 10, "method.fedwad.iterations": 20, "partition.clients": 100,
     },
-    ("experiment=knot_table2", "method=sinkhorn_e"): {**KNOT, "method.weighting": "E", "method.loss": SINKHORN},
-    ("experiment=knot_table3", "method=entropy_d"): {
+    ("experiment=knot/table2", "method=sinkhorn_e"): {**KNOT, "method.weighting": "E", "method.loss": SINKHORN},
+    ("experiment=knot/table3", "method=entropy_d"): {
         **KNOT, "method.weighting": "D", "method.loss": {"name": "entropy", "form": "kl"}, "task.name": "erc",
     },
     ("task=sa", "training=sa_published"): {
@@ -161,12 +161,12 @@ EIGHT = ",".join(f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for w
 @pytest.mark.parametrize(
     ("name", "sweep"),
     [
-        ("chill_table1", {"task": "femnist,cifar10,cifar100", "method.temperature": "4,2,1,0.5,0.25,0.05"}),
-        ("chill_table2", {"partition": "centralised,iid,dirichlet", "method.temperature": "4,2,1,0.5,0.25,0.05"}),
-        ("chill_mnist_notebook", {"method.temperature": "4,2,1,0.5,0.25"}),
+        ("chill/table1", {"task": "femnist,cifar10,cifar100", "method.temperature": "4,2,1,0.5,0.25,0.05"}),
+        ("chill/table2", {"partition": "centralised,iid,dirichlet", "method.temperature": "4,2,1,0.5,0.25,0.05"}),
+        ("chill/mnist_notebook", {"method.temperature": "4,2,1,0.5,0.25"}),
         *((f"knot_table{i}", {"method": EIGHT}) for i in (2, 3, 4)),
         (
-            "fedwad_table1",
+            "fedwad/table1",
             {"partition.clients": "20,40,100", "method.clustering.graph": GRAPHS, "method": CLUSTERING,
              "task": "mnist_fedwad,cifar10_fedwad", "partition": "pairs,shards", "seed": "0,1,2,3,4"},
         ),
@@ -175,7 +175,7 @@ EIGHT = ",".join(f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for w
              "method": CLUSTERING, "method.clustering.otdd.fedwad.support": "10,100", "seed": "0,1,2,3,4"})
             for i in (2, 3, 4, 5)
         ),
-        ("knot_grid", {"training.distil.batch": "16,32,64,128,256,512,1024,2048"}),
+        ("knot/grid", {"training.distil.batch": "16,32,64,128,256,512,1024,2048"}),
     ],
 )  # fmt: skip
 def test_grids(name: str, sweep: dict[str, str]) -> None:

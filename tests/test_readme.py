@@ -132,7 +132,7 @@ def test_the_commands_on_sweeps_run_one_after_another(tmp_path):
         small = [] if arguments[0] == "compare" else SMALL_IMAGES
         quick = ["--quick"] if arguments[0] == "check" else []  # tests/test_estimate_*.py have estimates
         assert main([*own, *quick, *small, f"paths.out={tmp_path}"]) == 0, line
-    assert (tmp_path / "reports" / "chill_table1.html").exists() and (tmp_path / "claims" / "chill_table1.md").exists()
+    assert (tmp_path / "reports" / "chill/table1.html").exists() and (tmp_path / "claims" / "chill/table1.md").exists()
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def test_our_list_is_of_presets_that_the_guide_has_a_time_for():
         (own,) = [part for part in section if f"\n| `{one.preset}` |" in part]
         assert path == "conf/experiment/README.md"
         assert re.sub(r"[^a-z0-9 -]", "", own.splitlines()[0].lower()).replace(" ", "-") == anchor
-    (one,) = chosen_presets(["kd_cifar100", "kd_cifar100"], None)
+    (one,) = chosen_presets(["kd/cifar100", "kd/cifar100"], None)
     assert one.minutes is None
 
 

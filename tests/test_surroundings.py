@@ -61,7 +61,7 @@ PRESET = [*RUN, "task.source=embedded", "seed=0", "method.temperature=1", "metho
 @pytest.fixture(scope="module")
 def preset(tmp_path_factory):
     out = tmp_path_factory.mktemp("preset")
-    assert main(["experiment=chill_table1", *PRESET, f"paths.out={out}"]) == 0
+    assert main(["experiment=chill/table1", *PRESET, f"paths.out={out}"]) == 0
     for path in out.glob("tables/*"):
         path.unlink()
     return out
@@ -71,11 +71,11 @@ def preset(tmp_path_factory):
 def test_a_preset_is_shown_from_a_read_only_folder(verb, files, preset, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with ReadOnly(preset):
-        assert main([verb, "chill_table1", *PRESET, f"paths.out={preset}"]) == 0
+        assert main([verb, "chill/table1", *PRESET, f"paths.out={preset}"]) == 0
         said = capsys.readouterr().err
         assert f"{preset} can only be read; files are written to {tmp_path}" in said
         assert len(list(tmp_path.glob("knot-runner-*/*/*"))) == files
-        assert main(["experiment=chill_table1", *PRESET, f"paths.out={preset}"]) == 0  # all there: shown
+        assert main(["experiment=chill/table1", *PRESET, f"paths.out={preset}"]) == 0  # all there: shown
     assert not list(preset.glob("tables/*"))
 
 
@@ -116,7 +116,7 @@ def test_a_folder_that_is_gone_is_said(tmp_path, monkeypatch, capsys):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    for arguments in (RUN, ["ls"], ["table", "chill_table1"]):
+    for arguments in (RUN, ["ls"], ["table", "chill/table1"]):
         assert main([*arguments]) == 2
         assert complaints(capsys) == ["knot-runner: the current folder is not there any more; cd to one that is"]
 

@@ -104,7 +104,7 @@ def test_an_interrupted_run_goes_on_with_the_same_bits(once, tmp_path, monkeypat
 @pytest.mark.thorough
 def test_distances_between_data_sets_and_their_map(tmp_path, capsys):
     small = ["task.limit=60", "method.otdd.samples=40", "hardware.workers=1", "seed=0", f"paths.out={tmp_path}"]
-    assert main(["experiment=fedwad_texts", *small, "method.otdd.features.kind=tfidf"]) == 0
+    assert main(["experiment=fedwad/texts", *small, "method.otdd.features.kind=tfidf"]) == 0
     said = capsys.readouterr().out
     assert "FedWaD, S=10, K=10, t=0.5: with the exact distances, Spearman" in said
     exact, federated = (
@@ -117,7 +117,7 @@ def test_distances_between_data_sets_and_their_map(tmp_path, capsys):
     assert (ours[np.triu_indices(4, 1)] >= true[np.triu_indices(4, 1)]).all()
     assert main(["compare", "method.name=dataset_distance", f"--out={tmp_path}"]) == 0
     assert "exact" in capsys.readouterr().out
-    assert main(["check", "--quick", "experiment=fedwad_texts", *small, "method.otdd.features.kind=tfidf"]) == 0
+    assert main(["check", "--quick", "experiment=fedwad/texts", *small, "method.otdd.features.kind=tfidf"]) == 0
     assert "2 jobs, 2 done, 0 to do" in capsys.readouterr().out
 
 
@@ -125,11 +125,11 @@ def test_distances_between_data_sets_and_their_map(tmp_path, capsys):
 def test_the_table_of_clusters_speaks_of_texts(tmp_path, capsys):
     few = ["task.limit=60", "partition.clients=6", "model.hidden=16", "training.rounds=1", "hardware.workers=1"]
     grid = ["method.clustering.graph=none,affinity", "method.clustering.otdd.features.kind=tfidf", "seed=0"]
-    assert main(["experiment=fedwad_erc", *few, *grid, f"paths.out={tmp_path}"]) == 0
+    assert main(["experiment=fedwad/erc", *few, *grid, f"paths.out={tmp_path}"]) == 0
     said = capsys.readouterr().out
     assert "all clients by test texts" in said and "images" not in said
     assert "texts of up to 64 tokens, the utterance only" in said and "by distances of tfidf features" in said
-    assert main(["claims", "fedwad_erc", *few, *grid, f"paths.out={tmp_path}"]) == 0
+    assert main(["claims", "fedwad/erc", *few, *grid, f"paths.out={tmp_path}"]) == 0
     assert "Words tell the planted groups apart" in capsys.readouterr().out
 
 
@@ -163,7 +163,7 @@ def test_a_coreset_of_texts_goes_on_after_a_kill(tmp_path, monkeypatch):
 
 def test_a_coreset_of_texts_has_no_picture(tmp_path, capsys):
     given = [*replaced(CORESET, "method.epochs=2"), "partition.clients=12", "partition.shards_per_client=2"]
-    one = ["experiment=fedwad_coreset", *given, "method.distance=federated", "method.fedwad.support=10", "seed=0"]
+    one = ["experiment=fedwad/coreset", *given, "method.distance=federated", "method.fedwad.support=10", "seed=0"]
     assert main([*one, f"paths.out={tmp_path}"]) == 2
     assert "its points are features of texts, which have no picture" in capsys.readouterr().err
 

@@ -53,10 +53,10 @@ def test_what_counts_a_number_is_beside_it_or_in_its_row():
 
 
 def test_the_group_is_the_preset_unless_it_is_named(tmp_path):
-    job = compose_all(["experiment=fedwad_toy", "tracker=wandb"])[0][0]
+    job = compose_all(["experiment=fedwad/toy", "tracker=wandb"])[0][0]
     (named,), _ = compose_all([*job.overrides, "tracker.group=mine"])
     (none,), _ = compose_all([one for one in job.overrides if not one.startswith("tracker")])
-    assert job.settings.tracker.group == "fedwad_toy" and named.settings.tracker.group == "mine"
+    assert job.settings.tracker.group == "fedwad/toy" and named.settings.tracker.group == "mine"
     assert none.config["tracker"] == {"name": "none"} and job.run_id == named.run_id == none.run_id
     assert compose_all(["tracker=wandb"])[0][0].settings.tracker.group is None
     assert tracked(tmp_path, "wandb", group="mine").group == "mine"

@@ -39,7 +39,7 @@ def test_an_unknown_key_is_answered_with_the_whole_key_that_was_meant(key, hint)
 
 def test_what_a_preset_brings_for_its_report_is_no_setting_that_was_meant():
     with pytest.raises(UserError) as problem:
-        compose_all(["experiment=chill_table1", "task=femnist", "paper=1"])
+        compose_all(["experiment=chill/table1", "task=femnist", "paper=1"])
     assert str(problem.value).startswith("paper: there is no such setting") and "report.paper" not in str(problem.value)
 
 
@@ -78,10 +78,10 @@ def test_many_names_are_not_listed_where_a_command_lists_them():
 WRONG = [
     (["task=femnist", "method=knot"], "method=knot: there is no such method (there are "),
     (["reproduce", "zzz"], "zzz: there is no such preset (there are "),
-    (["report", "experiment=chill_table1"], "report takes the name alone, as in 'knot-runner report chill_table1'"),
-    (["table", "+experiment=chill_table1"], "table takes the name alone, as in 'knot-runner table chill_table1'"),
-    (["claims", "chill_table1,knot_table2"], "claims: takes one preset at a time, not chill_table1 and knot_table2"),
-    (["plot", "chill_fig4", "task=femnist", "chill_fig6"], "plot: takes one preset at a time, not chill_fig4 and "),
+    (["report", "experiment=chill/table1"], "report takes the name alone, as in 'knot-runner report chill/table1'"),
+    (["table", "+experiment=chill/table1"], "table takes the name alone, as in 'knot-runner table chill/table1'"),
+    (["claims", "chill/table1,knot/table2"], "claims: takes one preset at a time, not chill/table1 and knot/table2"),
+    (["plot", "chill/fig4", "task=femnist", "chill/fig6"], "plot: takes one preset at a time, not chill/fig4 and "),
     (["table", "task=femnist"], "table: needs the name of a preset"),
     (["ls", "methods"], "methods: ls has no such group (did you mean 'method'?)"),
     (["ls", "method", "kd"], "kd: ls has no such group (there is: encoder, experiment, fleet, hardware, method, "),
@@ -93,23 +93,23 @@ WRONG = [
     (["femnist"], "femnist: is no command; 'knot-runner task=femnist' is right"),
     (["task", "femnist"], "task: is no command; 'knot-runner task=femnist' is right"),
     (["task:femnist"], "task:femnist: is no command; 'knot-runner task=femnist' is right"),
-    (["chill_table1"], "chill_table1: is no command; 'knot-runner experiment=chill_table1' is right"),
+    (["chill/table1"], "chill/table1: is no command; 'knot-runner experiment=chill/table1' is right"),
     (["method", "-m"], "method: is no command; 'knot-runner method=NAME' is right"),
     (["run", "task=femnist"], "run: there is no such command; a run has none, as in 'knot-runner task=femnist'"),
-    (["check", "chill_table1"], "chill_table1: has no value; experiment=chill_table1 is right"),
+    (["check", "chill/table1"], "chill/table1: has no value; experiment=chill/table1 is right"),
     (["plot", "partition", "femnist"], "femnist: has no value; task=femnist is right"),
     (["--task=femnist"], "--task=femnist: is a setting; task=femnist, without --, is right"),
     (["--model"], "--model: is a setting; model=NAME, without --, is right"),
     (["--training.lr=1"], "--training.lr=1: is a setting; training.lr=1, without --, is right"),
     (["--config-dir"], "--config-dir: without =DIR; a folder of YAML is right, as in --config-dir=mine"),
     (["data", "task=mnist"], "task=mnist: data takes the name alone, as in 'knot-runner data mnist'"),
-    (["reproduce", "experiment=kd_mnist"], "reproduce takes the name alone, as in 'knot-runner reproduce kd_mnist'"),
+    (["reproduce", "experiment=kd/mnist"], "reproduce takes the name alone, as in 'knot-runner reproduce kd/mnist'"),
     (["reproduce", "paths.data=nowhere"], "paths.data: nowhere is not a folder; 'knot-runner data' shows"),
     # flags of another verb, and ones that are spelled alike
-    (["plot", "chill_fig4", "--format=pdf"], "no such flag of plot (did you mean '--formats'?)"),
-    (["plot", "chill_fig4", "-o", "fig.png"], "-o: there is no such flag of plot (there is: --config-dir"),
-    (["table", "chill_table1", "--stale=rerun"], "--stale=rerun: there is no such flag of table (there is"),
-    (["report", "kd_mnist", "--open"], "--open: there is no such flag of report (there is: --config-dir=DIR, --index)"),
+    (["plot", "chill/fig4", "--format=pdf"], "no such flag of plot (did you mean '--formats'?)"),
+    (["plot", "chill/fig4", "-o", "fig.png"], "-o: there is no such flag of plot (there is: --config-dir"),
+    (["table", "chill/table1", "--stale=rerun"], "--stale=rerun: there is no such flag of table (there is"),
+    (["report", "kd/mnist", "--open"], "--open: there is no such flag of report (there is: --config-dir=DIR, --index)"),
     (["ls", "--all"], "--all: there is no such flag (there is: --config-dir=DIR)"),
     (["ls", "task=femnist"], "task: ls takes names of groups, --config-dir=DIR and plugins=[FILE.py]"),
     # names and values of other programs
@@ -124,7 +124,7 @@ WRONG = [
     (["task=femnist", "seed=0:3"], "seed: expected a whole number, got '0:3'; range(0,3) is 0, 1 and 2, a run each"),
     (["task=femnist", "model.hidden=100"], "model.hidden: expected a list, got 100; [100] is one"),
     (["task=femnist", "evaluate.matrix=yes"], "evaluate.matrix: expected a whole number, got 'yes'; end is right, too"),
-    (["plot", "chill_fig4", "report.kind=curve"], "report.kind: there is no figure 'curve' (did you mean 'curves'?)"),
+    (["plot", "chill/fig4", "report.kind=curve"], "report.kind: there is no figure 'curve' (did you mean 'curves'?)"),
     (["hydra/launcher=joblib", "hydra.launcher.n_jobs=two"], "hydra.launcher.n_jobs=two: expected a whole number"),
 ]  # fmt: skip
 
@@ -139,7 +139,7 @@ def test_a_wrong_command_is_told_what_is_right(arguments, said, tmp_path, monkey
 
 def test_a_folder_of_runs_that_is_a_file_is_one_line(tmp_path, capsys):
     (tmp_path / "out").touch()
-    assert main(["table", "kd_mnist", f"paths.out={tmp_path / 'out'}"]) == 2
+    assert main(["table", "kd/mnist", f"paths.out={tmp_path / 'out'}"]) == 2
     told = capsys.readouterr().err
     assert f"paths.out: {tmp_path / 'out'}: is not a folder; the one that the runs were" in told and len(told) < 300
 

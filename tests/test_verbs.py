@@ -51,8 +51,8 @@ def test_ls_of_groups_shows_these_alone(capsys):
 
 
 def test_a_figure_is_no_table(tmp_path, capsys):
-    assert cli.main(["table", "fedwad_toy", "seed=0", f"paths.out={tmp_path}"]) == 2
-    assert "table fedwad_toy: is a figure ('knot-runner plot fedwad_toy' shows it)" in capsys.readouterr().err
+    assert cli.main(["table", "fedwad/toy", "seed=0", f"paths.out={tmp_path}"]) == 2
+    assert "table fedwad/toy: is a figure ('knot-runner plot fedwad/toy' shows it)" in capsys.readouterr().err
 
 
 def test_tables_on_a_pipe_are_not_folded(capsys, tmp_path):

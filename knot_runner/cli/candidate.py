@@ -220,9 +220,9 @@ def run_preset(one: Candidate, seconds: float) -> int:
     The command's output goes to ``<out>/reproduced/NAME.txt``, its notes and progress to standard error. Raises
     :class:`UserError` if that file cannot be written.
     """
-    folder = one.preset.out / PRINTED
-    require_writable(folder, "paths.out")
-    return run_for(command_of(one), folder / f"{one.name}.txt", seconds)
+    path = one.preset.out / PRINTED / f"{one.name}.txt"
+    require_writable(path.parent, "paths.out")
+    return run_for(command_of(one), path, seconds)
 
 
 def run_for(command: Sequence[str], printed: Path, seconds: float) -> int:

@@ -37,7 +37,7 @@ knot-runner: experiments in knowledge distillation and federated learning, compo
   knot-runner task=mnist_fedwad method=clustered_fedrep      clients grouped by the distance of their data first
   knot-runner task=gaussians                                 one federated Wasserstein distance
   knot-runner -m method=entropy_a,sinkhorn_e seed=0,1,2      a grid
-  knot-runner experiment=knot_table3 task.missing=skip       a preset with its grid
+  knot-runner experiment=knot/table3 task.missing=skip       a preset with its grid
 
   knot-runner ls                          tasks, models, methods, presets; your own with --config-dir=DIR
   knot-runner data   [TASK] [--fetch]     which data are there, where the others come from, their download

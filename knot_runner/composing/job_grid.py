@@ -22,7 +22,7 @@ from knot_runner.composing.override_errors import one_line
 from knot_runner.composing.overrides import parse_overrides
 from knot_runner.config.settings import Misfit
 from knot_runner.config.strict import as_built
-from knot_runner.util.config_yaml import yaml_files
+from knot_runner.util.config_yaml import choices
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.messages import LOGGER
 
@@ -148,7 +148,7 @@ class JobGrid:
     def _model(self, name: str) -> dict[str, Any]:
         """The settings of the model in ``conf/model/NAME.yaml``."""
         if name not in self._models:
-            names = [path.stem for path in yaml_files("model", self.config_dir)]
+            names = choices("model", self.config_dir)
             if name not in names:
                 raise UserError(f"there is no model {name!r}{nearest(name, names)}")
             composed = hydra_compose.choice_config(f"model/{name}", self.config_dir)

@@ -53,10 +53,10 @@ def missing_config(text: str, config_dir: str | None) -> str:
     own = re.match(r"In '([^']*)': Could not (?:find|load) '([^']*)'", text)
     if own and config_dir and (path := Path(config_dir) / f"{own.group(1)}.yaml").is_file():
         return f"{path}: its defaults name {message_text(own.group(2))!r}, which does not exist"
-    group, _, name = (wanted.group(1) if wanted else "").rpartition("/")
-    if group == "hydra/launcher":
-        return _missing_launcher(name)
-    if not wanted or not group or "/" in group or not (config_folder() / group).is_dir():
+    group, _, name = (wanted.group(1) if wanted else "").partition("/")
+    if group == "hydra" and name.startswith("launcher/"):
+        return _missing_launcher(name.removeprefix("launcher/"))
+    if not name or not (config_folder() / group).is_dir():
         return message_text(one_line(text), 200)
     known = nearest(name[:80], choices(group, config_dir), listed_by="knot-runner ls")
     return f"{group}={message_text(name)}: there is no such {group}{known}"

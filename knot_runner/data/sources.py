@@ -92,7 +92,7 @@ class DataSet:
 
 def data_sets(config_dir: str | None = None) -> dict[str, DataSet]:
     """All data sets by their names, sorted. Raises :class:`UserError` naming the file and key of a wrong one."""
-    return {path.stem: _read(path) for path in yaml_files("data", config_dir)}
+    return {name: _read(path) for name, path in yaml_files("data", config_dir).items()}
 
 
 def _read(path: Path) -> DataSet:

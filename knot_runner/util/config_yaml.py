@@ -28,14 +28,16 @@ def config_folder() -> Path:
 
 def choices(group: str, config_dir: str | Path | None = None) -> list[str]:
     """The choices of ``group``, ours and those in the user's ``config_dir``."""
-    return [path.stem for path in yaml_files(group, config_dir)]
+    return list(yaml_files(group, config_dir))
 
 
-def yaml_files(group: str, config_dir: str | Path | None = None) -> list[Path]:
-    """One YAML file per choice of ``group``, sorted. If both folders have the same name, Hydra takes ours."""
-    folders = [Path(folder) for folder in (config_dir, config_folder()) if folder]
-    found = {path.stem: path for folder in folders for path in (folder / group).glob("*.yaml")}
-    return [found[name] for name in sorted(found)]
+def yaml_files(group: str, config_dir: str | Path | None = None) -> dict[str, Path]:
+    """Each choice of ``group`` -> its file, sorted; a choice in a folder is ``FOLDER/NAME``. If both ``conf/`` and
+    ``config_dir`` have the same name, Hydra takes ours."""
+    found = {}
+    for folder in [Path(folder) / group for folder in (config_dir, config_folder()) if folder]:
+        found |= {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.yaml")}
+    return {name: found[name] for name in sorted(found)}
 
 
 def headline(path: Path) -> str:

@@ -14,5 +14,5 @@ def cell(table: Any, settings: tuple[str, ...], metric: str, case: str = "FEMNIS
     return row.cells[f"{case}: {metric}"][0]
 
 
-def build(jobs: list[Any], metrics: list[str] = ALL, paper: str | None = "chill_table1", **options: Any) -> Any:
+def build(jobs: list[Any], metrics: list[str] = ALL, paper: str | None = "chill/table1", **options: Any) -> Any:
     return build_table(jobs, paper, metrics, kind="temperatures", options=options)

@@ -76,7 +76,7 @@ def write(
     return job
 
 
-def build(jobs: list[Job], paper: str | None = "fedwad_table2", metrics: list[str] = BOTH, **more: Any) -> ResultTable:
+def build(jobs: list[Job], paper: str | None = "fedwad/table2", metrics: list[str] = BOTH, **more: Any) -> ResultTable:
     return build_table(jobs, paper, metrics, kind="clustered", **more)
 
 

@@ -56,8 +56,8 @@ class Reader(HTMLParser):
 
 
 def composed() -> list[Job]:
-    """Two methods, two seeds of knot_table3."""
-    words = ["experiment=knot_table3", "method=entropy_a,sinkhorn_e", "seed=0,1", "paths.data=/secret/place"]
+    """Two methods, two seeds of knot/table3."""
+    words = ["experiment=knot/table3", "method=entropy_a,sinkhorn_e", "seed=0,1", "paths.data=/secret/place"]
     return references(compose_all(words)[0])
 
 
@@ -82,7 +82,7 @@ def made(seed: int, torch: str = "2.13.0", **seconds: float) -> dict[str, Any]:
 def page_request(**spec: Any) -> PageRequest:
     whole = {"kind": "methods", "paper": "knot_table3", "metrics": ["f1", "sd"], "figures": []} | spec
     return PageRequest(
-        "knot_table3", "KNOT Table 3", whole, "knot-runner experiment=knot_table3", "knot-runner report x"
+        "knot/table3", "KNOT Table 3", whole, "knot-runner experiment=knot/table3", "knot-runner report x"
     )
 
 

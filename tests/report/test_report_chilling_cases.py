@@ -33,7 +33,7 @@ def test_table_2_tells_partitions_apart(federated: Any) -> None:
         for kind in ("dirichlet", "iid", "centralised")
         for t in (1.0, 0.5)
     ]
-    table = build(jobs, ["accuracy", "loss"], "chill_table2")
+    table = build(jobs, ["accuracy", "loss"], "chill/table2")
     assert list(dict.fromkeys(group.block for group in table.groups)) == [
         "centralised iid", "federated iid", "federated non-iid"
     ]  # fmt: skip
@@ -89,8 +89,8 @@ def test_wrong_columns_and_papers_say_what_is_right(federated: Any) -> None:
     jobs = [federated.made(1.0, [0.5])]
     with pytest.raises(UserError, match="no metric 'speed' "):
         build(jobs, ["speed"])
-    with pytest.raises(UserError, match="knot_table2 cannot stand beside a table of kind temperatures"):
-        build(jobs, ["accuracy"], "knot_table2")
+    with pytest.raises(UserError, match="knot/table2 cannot stand beside a table of kind temperatures"):
+        build(jobs, ["accuracy"], "knot/table2")
 
 
 def test_slips_are_marked_where_they_stand(federated: Any) -> None:

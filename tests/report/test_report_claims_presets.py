@@ -18,16 +18,16 @@ from knot_runner.util.errors import UserError
 PRESETS = {path.stem: yaml.safe_load(path.read_text()) for path in (config_folder() / "experiment").glob("*.yaml")}
 CLAIMED = {name: read_claims(preset["report"]) for name, preset in PRESETS.items() if preset["report"].get("claims")}
 #: Alike but for the data set or the partition of another.
-TWINS = {"knot_table2", "knot_table4", "fedwad_table3", "fedwad_table4", "fedwad_table5"}
+TWINS = {"knot/table2", "knot/table4", "fedwad/table3", "fedwad/table4", "fedwad/table5"}
 #: A small part of a grid that has all that its claims compare.
 PARTS = {
     **{f"fedwad_table{i}": ["partition.clients=20"] for i in range(1, 6)},
-    "fedwad_runtime": ["task.dimension=2", "task.samples=30,300"],
+    "fedwad/runtime": ["task.dimension=2", "task.samples=30,300"],
 }
 
 
 #: One of each family; composing the grids of the others takes a second each.
-QUICK = {"chill_table1", "fedmd_femnist", "fedwad_table1", "kd_temperature", "knot_table3", "soup_cossim"}
+QUICK = {"chill/table1", "federated/fedmd_femnist", "fedwad/table1", "kd/temperature", "knot/table3", "soup/cossim"}
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_every_preset_composes_and_every_claim_is_on_runs_of_it(name, tmp_path):
     assert all(one.runs for one in found), [one.text for one in found if not one.runs]
 
 
-@pytest.mark.parametrize("name", ["knot_table2", "knot_table3", "knot_table4"])
+@pytest.mark.parametrize("name", ["knot/table2", "knot/table3", "knot/table4"])
 def test_the_papers_effects_of_knot(name):
     table = paper_tables.read_printed(name)
     for claim in CLAIMED[name]:
@@ -60,7 +60,7 @@ def _printed(table, measure, side):
     return np.mean([paper_tables.printed_value(table, measure, method, "ALL") for method in methods])
 
 
-@pytest.mark.parametrize("name", ["chill_table1", "chill_table2"])
+@pytest.mark.parametrize("name", ["chill/table1", "chill/table2"])
 def test_the_papers_effects_of_chilling(name):
     table = paper_tables.read_printed(name)
     cases = {
@@ -107,13 +107,13 @@ def test_the_papers_effects_of_clustering(name):
 
 
 def test_the_verb_prints_and_writes(tmp_path, capsys):
-    assert claims_command(["chill_mnist_notebook", f"paths.out={tmp_path}", "seed=0"]) == 0
+    assert claims_command(["chill/mnist_notebook", f"paths.out={tmp_path}", "seed=0"]) == 0
     said = capsys.readouterr().out
-    assert "Claims of chill_mnist_notebook" in said and "no runs" in said and "experiment=chill_mnist" in said
+    assert "Claims of chill/mnist_notebook" in said and "no runs" in said and "experiment=chill_mnist" in said
     assert {path.suffix for path in (tmp_path / "claims").iterdir()} == {".md", ".csv", ".json"}
 
 
-@pytest.mark.parametrize("arguments", [[], ["seed=0"], ["--al"], ["knot_bias"], ["knot_tabel3"]])
+@pytest.mark.parametrize("arguments", [[], ["seed=0"], ["--al"], ["knot/bias"], ["knot_tabel3"]])
 def test_the_verb_says_what_it_needs(arguments):
     with pytest.raises(UserError, match=r"needs the name of a preset|no report.claims|did you mean|no such flag"):
         claims_command(arguments)
@@ -123,10 +123,10 @@ def test_seeds_are_planned_in_the_preset_and_nowhere_else():
     """What a preset runs reaches its first look, but for the two that say that they give estimates."""
     for name in CLAIMED:
         report, seeds = PRESETS[name]["report"], str(PRESETS[name]["sweep"]["seed"]).split(",")
-        assert report["seeds"] == len(seeds) or (report["seeds"] > len(seeds) and name in ("knot_table4", "fedwad_knn"))
+        assert report["seeds"] == len(seeds) or (report["seeds"] > len(seeds) and name in ("knot/table4", "fedwad/knn"))
     for override in ("report.seeds=2", "+report.seeds=2", "++report.seeds=2", "~report.seeds"):
         with pytest.raises(UserError, match=r"report.seeds: is planned before the runs"):
-            claims_command(["chill_mnist_notebook", override])
+            claims_command(["chill/mnist_notebook", override])
 
 
 def test_claims_are_said_in_plain_words():

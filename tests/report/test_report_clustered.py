@@ -169,7 +169,7 @@ def test_agreement_and_single_clients_are_said_once_per_clustering(tmp_path: Pat
 
 
 def test_no_structure_has_no_planted_groups(tmp_path: Path) -> None:
-    table = build([write(job(tmp_path, graph, kind="shards"), 0.5) for graph in ("none", "affinity")], "fedwad_table3")
+    table = build([write(job(tmp_path, graph, kind="shards"), 0.5) for graph in ("none", "affinity")], "fedwad/table3")
     assert not any("Rand" in line for line in table.lines)
     assert said(table, "MNIST, no structure, all").endswith(
         "clustering almost always improves, some cases of FedPer apart."

@@ -27,7 +27,7 @@ def test_mean_uplifts_follow_from_the_printed_rows(name: str) -> None:
     table = paper_tables.read_printed(name)
     for data, uplift in table["uplift"].items():
         rows = [row for algorithm in table["values"][data].values() for row in algorithm.values()]
-        assert len(rows) == (9 if name == "fedwad_table1" else 12)
+        assert len(rows) == (9 if name == "fedwad/table1" else 12)
         for i, (structure, _, _) in enumerate(table["columns"]):
             plain = table["columns"].index([structure, "none", None])
             gains = [row[i][0] - row[plain][0] for row in rows]
@@ -50,10 +50,10 @@ def test_table_1_is_part_of_the_others() -> None:
 @pytest.mark.parametrize(
     ("name", "data", "algorithm", "clients", "column", "pair"),
     [
-        ("fedwad_table1", "MNIST", "FedAvg", 20, 0, [26.3, 3.8]),
-        ("fedwad_table2", "MNIST", "FedRep", 10, 6, [90.5, 6.6]),
-        ("fedwad_table3", "MNIST", "FedPer", 100, 6, [86.9, 1.7]),
-        ("fedwad_table5", "CIFAR10", "FedAvg", 20, 0, [23.5, 6.9]),
+        ("fedwad/table1", "MNIST", "FedAvg", 20, 0, [26.3, 3.8]),
+        ("fedwad/table2", "MNIST", "FedRep", 10, 6, [90.5, 6.6]),
+        ("fedwad/table3", "MNIST", "FedPer", 100, 6, [86.9, 1.7]),
+        ("fedwad/table5", "CIFAR10", "FedAvg", 20, 0, [23.5, 6.9]),
     ],
 )
 def test_single_numbers(name: str, data: str, algorithm: str, clients: int, column: int, pair: list[float]) -> None:
@@ -73,9 +73,9 @@ def test_the_runs_of_table_1_are_those_of_the_others() -> None:
     few = ["method=clustered_fedavg", "partition.clients=20", "seed=0"]
     made = {name: compose_all([f"experiment={name}", *few])[0] for name in TABLES}
     ids = {name: {one.run_id for one in jobs} for name, jobs in made.items()}
-    assert len(ids["fedwad_table1"]) == 2 * 2 * 4 and ids["fedwad_table1"] < set().union(*map(ids.get, TABLES[1:]))
-    assert len(ids["fedwad_table2"]) == 1 + 3 * 2  # vanilla has no support size
-    for one in made["fedwad_table1"]:
+    assert len(ids["fedwad/table1"]) == 2 * 2 * 4 and ids["fedwad/table1"] < set().union(*map(ids.get, TABLES[1:]))
+    assert len(ids["fedwad/table2"]) == 1 + 3 * 2  # vanilla has no support size
+    for one in made["fedwad/table1"]:
         assert (one.method.clustering.otdd.encoder is None) == (one.settings.task.name == "mnist")
 
 
@@ -100,7 +100,7 @@ def test_table_1_fits_80_columns(tmp_path: Path) -> None:
         for graph, value in (("none", 0.3), ("affinity", 0.8), ("sparse3", 0.7), ("sparse5", 0.6))
         for seed in (0, 1)
     ]
-    table = build(jobs, "fedwad_table1")
+    table = build(jobs, "fedwad/table1")
     assert max(map(len, shown(table, 80))) <= 80
     names = [("FedAvg", "20"), ("FedAvg", "gain"), ("mean uplift", "")]
     assert [row.keys for row in table.rows] == [(data, *name) for data in ("MNIST", "CIFAR10") for name in names]

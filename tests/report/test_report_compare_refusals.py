@@ -42,7 +42,7 @@ def grid(tmp_path):
         (["--out"], "--out=..."),
         (["--export=t.xlsx"], ".csv, .parquet, .tex or .md"),
         (["--sort=loss"], "--sort=loss: is not shown"),
-        (["chill_table1"], "is neither a filter"),
+        (["chill/table1"], "is neither a filter"),
         (["-m"], "there is no such flag"),
     ],
 )

@@ -171,7 +171,7 @@ def test_plot_writes_what_its_flags_ask_for(tmp_path: Path, capsys: pytest.Captu
     ],
 )
 def test_flags_that_cannot_be_are_said_in_a_line(flag: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plot", "chill_fig4", flag]) == 2
+    assert main(["plot", "chill/fig4", flag]) == 2
     assert said in capsys.readouterr().err
 
 

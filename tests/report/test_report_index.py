@@ -31,20 +31,20 @@ CLAIM = {
 def test_the_index_says_what_the_pages_say(finished: list[Job], tmp_path: Path) -> None:
     reports = tmp_path / "reports"
     reports.mkdir()
-    page = write_page(reports / "knot_table3.html", page_request(claims=[CLAIM]), finished, {})
+    page = write_page(reports / "knot/table3.html", page_request(claims=[CLAIM]), finished, {})
     assert page.tally  # some verdict is on it
     (reports / "older.html").write_text("<p>a page of before</p>")
     (reports / "broken.html").write_text('<meta name="knot-runner-report" content="[1]">')
     for _ in range(2):  # the index is none of the pages
         entries = write_index(reports)
-    expected = PageEntry("knot_table3", "knot_table3.html", "KNOT Table 3", {"done": 4}, page.tally, page.runs.span)
+    expected = PageEntry("knot/table3", "knot/table3.html", "KNOT Table 3", {"done": 4}, page.tally, page.runs.span)
     assert entries == [PageEntry("broken", "broken.html"), expected, PageEntry("older", "older.html")]
     read = Reader((reports / "index.html").read_text())
     (verdict,) = page.tally
     cells = [[" ".join(cell.split()) for cell in row] for row in read.rows]
-    assert cells[2] == ["knot_table3", "KNOT Table 3", f"{verdict} 1", "done 4", page.runs.span]
+    assert cells[2] == ["knot/table3", "KNOT Table 3", f"{verdict} 1", "done 4", page.runs.span]
     assert cells[3][:3] == ["older", NO_SUMMARY, "-"]
-    assert read.addresses == ["data:,", "broken.html", "knot_table3.html", "older.html"]
+    assert read.addresses == ["data:,", "broken.html", "knot/table3.html", "older.html"]
 
 
 def test_nothing_on_a_page_becomes_markup_in_the_index(tmp_path: Path) -> None:
@@ -88,5 +88,5 @@ def test_the_verb_writes_it_and_says_what_it_cannot(tmp_path: Path, capsys: pyte
     (tmp_path / "reports" / "x.html").write_text("")
     assert main(["report", place, "--index"]) == 0
     assert capsys.readouterr().out.splitlines() == ["1 page", str(tmp_path / "reports" / "index.html")]
-    assert main(["report", "--index", "knot_table3"]) == 2
-    assert "report --index: takes paths.out=DIR alone, not 'knot_table3'" in capsys.readouterr().err
+    assert main(["report", "--index", "knot/table3"]) == 2
+    assert "report --index: takes paths.out=DIR alone, not 'knot/table3'" in capsys.readouterr().err

@@ -59,7 +59,7 @@ def test_facts_at_the_head(finished: list[Job]) -> None:
     text = Reader(render_page(page_of(finished))).text
     assert "done 4 of 4 runs" in " ".join(text.split())
     assert "2 seeds" in text
-    assert "knot-runner experiment=knot_table3" in text
+    assert "knot-runner experiment=knot/table3" in text
 
 
 @pytest.mark.thorough
@@ -87,7 +87,7 @@ def test_every_job_has_its_state_and_cause(jobs: list[Job], factory: Factory) ->
     text = Reader(render_page(view)).text
     for cause in ("diverged in round 3 at client 5", "cannot be read", "ValueError: no such thing"):
         assert cause in text
-    assert "The rest is made by: knot-runner experiment=knot_table3" in text
+    assert "The rest is made by: knot-runner experiment=knot/table3" in text
 
 
 def test_half_of_the_runs(jobs: list[Job], factory: Factory) -> None:
@@ -168,20 +168,20 @@ GRID = ["method=entropy_a,sinkhorn_e", "seed=0,1"]
 @pytest.mark.thorough
 def test_the_verb_writes_the_page(tmp_path: Path, capsys: Any) -> None:
     words = [*GRID, f"paths.out={tmp_path / 'out'}"]
-    made_jobs = references(compose_all(["experiment=knot_table3", *words])[0])
+    made_jobs = references(compose_all(["experiment=knot/table3", *words])[0])
     for job in made_jobs[:2]:
         Factory(tmp_path).predictions(Factory(tmp_path).write(job, **made(job.seed)))
     failure = {"kind": "error", "cause": "ValueError: <b>no</b>", "attempts": 2, "at": 1.0}
     made_jobs[2].folder.mkdir(parents=True)
     (made_jobs[2].folder / "failed.json").write_text(json.dumps(failure))
-    assert report_command(["knot_table3", *words]) == 0
+    assert report_command(["knot/table3", *words]) == 0
     said = capsys.readouterr().out.splitlines()
-    path = tmp_path / "out" / "reports" / "knot_table3.html"
+    path = tmp_path / "out" / "reports" / "knot/table3.html"
     assert said == ["2 done, 1 failed, 1 missing of 4 runs", str(path)]
     read = Reader(path.read_text(encoding="utf-8"))
     assert "KNOT Table 3: eight methods on ERC, several seeds" in read.text
     assert "ValueError: <b>no</b> (error, attempts: 2)" in read.text
-    assert sorted(p.name for p in path.parent.iterdir()) == ["knot_table3.html"]
+    assert sorted(p.name for p in path.parent.iterdir()) == ["knot/table3.html"]
 
 
 @pytest.mark.parametrize("arguments", [[], ["seed=1"], ["../x"], ["a/b"]])
@@ -192,9 +192,9 @@ def test_the_verb_wants_a_preset(arguments: list[str]) -> None:
 
 def test_the_verb_without_runs(tmp_path: Path) -> None:
     with pytest.raises(
-        UserError, match="none of the 4 runs is there; make it with: knot-runner experiment=knot_table3"
+        UserError, match="none of the 4 runs is there; make it with: knot-runner experiment=knot/table3"
     ):
-        report_command(["knot_table3", *GRID, f"paths.out={tmp_path}"])
+        report_command(["knot/table3", *GRID, f"paths.out={tmp_path}"])
 
 
 @pytest.mark.thorough

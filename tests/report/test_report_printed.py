@@ -8,7 +8,7 @@ from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import METHOD_NAMES
 from knot_runner.util.errors import UserError
 
-OF_METHODS = ["knot_table2", "knot_table3", "knot_table4"]
+OF_METHODS = ["knot/table2", "knot/table3", "knot/table4"]
 
 
 @pytest.mark.parametrize("name", OF_METHODS)
@@ -37,15 +37,15 @@ def test_pooled_accuracy_of_all_follows_from_the_test_sizes() -> None:
 @pytest.mark.parametrize(
     ("name", "metric", "method", "dataset", "value"),
     [
-        ("knot_table2", "f1", "sinkhorn_d", "Food", 0.59),
-        ("knot_table2", "sd", "sinkhorn_e", "ALL", 0.73),
-        ("knot_table3", "f1", "entropy_e", "IEMOCAP", 0.36),
-        ("knot_table3", "sd", "sinkhorn_e", "DyDa0", 0.53),
-        ("knot_table4", "accuracy", "sinkhorn_a", "SNLI", 0.73),
-        ("knot_table4", "sd", "sinkhorn_d", "SNLI", 0.23),
-        ("knot_table4", "f1", "sinkhorn_d", "SNLI", None),
-        ("knot_table4", "sd", "fedavg", "SNLI", None),
-        ("knot_table4", "sd", "sinkhorn_d", "Moon", None),
+        ("knot/table2", "f1", "sinkhorn_d", "Food", 0.59),
+        ("knot/table2", "sd", "sinkhorn_e", "ALL", 0.73),
+        ("knot/table3", "f1", "entropy_e", "IEMOCAP", 0.36),
+        ("knot/table3", "sd", "sinkhorn_e", "DyDa0", 0.53),
+        ("knot/table4", "accuracy", "sinkhorn_a", "SNLI", 0.73),
+        ("knot/table4", "sd", "sinkhorn_d", "SNLI", 0.23),
+        ("knot/table4", "f1", "sinkhorn_d", "SNLI", None),
+        ("knot/table4", "sd", "fedavg", "SNLI", None),
+        ("knot/table4", "sd", "sinkhorn_d", "Moon", None),
     ],
 )
 def test_single_numbers(name: str, metric: str, method: str, dataset: str, value: float | None) -> None:
@@ -66,7 +66,7 @@ def test_bias_shares_sum_to_one() -> None:
 
 
 def test_unknown_table_names_the_nearest() -> None:
-    with pytest.raises(UserError, match="did you mean 'knot_table2'"):
+    with pytest.raises(UserError, match="did you mean 'knot/table2'"):
         paper_tables.read_printed("knot_tabel2")
 
 

@@ -25,17 +25,17 @@ def sums(rows: list[list[float]], unit: int) -> tuple[list[int], list[int]]:
 
 #: (table, measure) -> columns, sums of the rows in the order of EIGHT, sums of the columns; in hundredths
 METHODS = {
-    ("knot_table2", "f1"): ("Cloths Toys Cell Food ALL", [241, 246, 236, 250, 250, 247, 239, 251],
+    ("knot/table2", "f1"): ("Cloths Toys Cell Food ALL", [241, 246, 236, 250, 250, 247, 239, 251],
                             [385, 359, 375, 433, 408]),
-    ("knot_table2", "sd"): ("Cloths Toys Cell Food ALL", [398, 389, 412, 374, 376, 378, 408, 364],
+    ("knot/table2", "sd"): ("Cloths Toys Cell Food ALL", [398, 389, 412, 374, 376, 378, 408, 364],
                             [607, 674, 602, 595, 621]),
-    ("knot_table3", "f1"): ("MELD IEMOCAP DyDa0 DyDa1 DyDa2 ALL", [183, 197, 197, 235, 211, 231, 199, 244],
+    ("knot/table3", "f1"): ("MELD IEMOCAP DyDa0 DyDa1 DyDa2 ALL", [183, 197, 197, 235, 211, 231, 199, 244],
                             [255, 215, 332, 290, 320, 285]),
-    ("knot_table3", "sd"): ("MELD IEMOCAP DyDa0 DyDa1 DyDa2 ALL", [380, 372, 383, 371, 381, 365, 391, 354],
+    ("knot/table3", "sd"): ("MELD IEMOCAP DyDa0 DyDa1 DyDa2 ALL", [380, 372, 383, 371, 381, 365, 391, 354],
                             [538, 517, 462, 482, 497, 501]),
-    ("knot_table4", "accuracy"): ("Fic Gov Slate Tele Trv SNLI ALL", [447, 438, 444, 444, 443, 425, 445, 445],
+    ("knot/table4", "accuracy"): ("Fic Gov Slate Tele Trv SNLI ALL", [447, 438, 444, 444, 443, 425, 445, 445],
                                   [473, 489, 471, 473, 482, 627, 516]),
-    ("knot_table4", "sd"): ("Fic Gov Slate Tele Trv SNLI ALL", [370, 370, 369, 365, 364, 362, 354, 352],
+    ("knot/table4", "sd"): ("Fic Gov Slate Tele Trv SNLI ALL", [370, 370, 369, 365, 364, 362, 354, 352],
                             [442, 431, 448, 446, 435, 288, 416]),
 }  # fmt: skip
 
@@ -51,15 +51,15 @@ def test_cells_of_knots_tables(name: str, measure: str) -> None:
 TEMPERATURES = [4.0, 2.0, 1.0, 0.5, 0.25, 0.05]
 #: (table, case) -> sums in thousandths; Table 1: accuracy, delta, loss, rounds, speed-up; Table 2: accuracy, loss
 CHILLED = {
-    ("chill_table1", "FEMNIST-DNN"): ([368873, 282129, 212344, 171064, 140320, 111703],
+    ("chill/table1", "FEMNIST-DNN"): ([368873, 282129, 212344, 171064, 140320, 111703],
                                       [469600, -2340, 4273, 803000, 11900]),
-    ("chill_table1", "CIFAR10-CNN"): ([335384, 311928, 294934, 205811, 180912, 157978],
+    ("chill/table1", "CIFAR10-CNN"): ([335384, 311928, 294934, 205811, 180912, 157978],
                                       [248910, 870, 9567, 1219000, 8600]),
-    ("chill_table1", "CIFAR100-ResNet18"): ([319524, 319138, 232168, 213285, 189327, 268298],
+    ("chill/table1", "CIFAR100-ResNet18"): ([319524, 319138, 232168, 213285, 189327, 268298],
                                             [171640, 620, 18920, 1345000, 5560]),
-    ("chill_table2", "centralised iid"): ([59202, 64311, 66224, 65220, 64972, 62207], [375550, 6586]),
-    ("chill_table2", "federated iid"): ([49693, 53303, 55985, 54510, 55905, 49301], [310210, 8487]),
-    ("chill_table2", "federated non-iid"): ([39304, 41988, 42934, 43071, 44942, 46238], [248910, 9567]),
+    ("chill/table2", "centralised iid"): ([59202, 64311, 66224, 65220, 64972, 62207], [375550, 6586]),
+    ("chill/table2", "federated iid"): ([49693, 53303, 55985, 54510, 55905, 49301], [310210, 8487]),
+    ("chill/table2", "federated non-iid"): ([39304, 41988, 42934, 43071, 44942, 46238], [248910, 9567]),
 }  # fmt: skip
 
 
@@ -80,19 +80,19 @@ def test_cells_of_the_notebook() -> None:
 
 #: table -> data sets, numbers of clients, sums of the rows and of the columns (mean, deviation, mean, ...) in tenths
 CLUSTERED_CELLS = {
-    "fedwad_table1": ("MNIST CIFAR10", [20, 40, 100],
+    "fedwad/table1": ("MNIST CIFAR10", [20, 40, 100],
         [5651, 6143, 6316, 7464, 7455, 7635, 7783, 7733, 7812, 4271, 4240, 3591, 7043, 6859, 6444, 7249, 7102, 6840],
         [12197, 759, 16153, 310, 14822, 629, 15100, 627, 12260, 672, 15093, 990, 13327, 707, 13249, 736]),
-    "fedwad_table2": ("MNIST", [10, 20, 40, 100],
+    "fedwad/table2": ("MNIST", [10, 20, 40, 100],
         [6037, 6324, 6468, 6438, 6807, 6844, 6969, 6885, 6898, 6957, 6994, 6917],
         [8325, 706, 11904, 4, 11904, 5, 11590, 352, 11798, 145, 11523, 450, 11633, 199]),
-    "fedwad_table3": ("MNIST", [10, 20, 40, 100],
+    "fedwad/table3": ("MNIST", [10, 20, 40, 100],
         [5147, 4385, 4821, 5012, 6451, 6322, 6048, 6411, 6914, 6732, 6513, 6685],
         [7957, 679, 10226, 624, 10156, 629, 9845, 590, 9739, 641, 9655, 555, 9676, 469]),
-    "fedwad_table4": ("CIFAR10", [10, 20, 40, 100],
+    "fedwad/table4": ("CIFAR10", [10, 20, 40, 100],
         [4874, 4292, 4180, 3848, 6335, 6080, 5886, 5482, 6465, 6305, 6132, 5876],
         [7472, 267, 9869, 392, 9804, 374, 8502, 481, 8963, 658, 8903, 470, 9069, 531]),
-    "fedwad_table5": ("CIFAR10", [10, 20, 40, 100],
+    "fedwad/table5": ("CIFAR10", [10, 20, 40, 100],
         [4806, 3973, 3647, 2940, 6443, 6350, 6204, 5873, 6525, 6462, 6341, 6147],
         [7716, 262, 10104, 615, 10087, 538, 8716, 346, 8751, 361, 8811, 363, 8723, 318]),
 }  # fmt: skip

@@ -45,7 +45,7 @@ def shown(renderable: Any, width: int = 80, terminal: bool = False) -> str:
 
 @pytest.fixture
 def nli(full_grid: Any) -> Any:
-    return build_table(full_grid("nli", 3), "knot_table4", ["accuracy", "sd"])
+    return build_table(full_grid("nli", 3), "knot/table4", ["accuracy", "sd"])
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_table_of_groups_of_settings_shows_the_members_that_differ(factory: An
 
 def test_diverged_prints_div_everywhere_and_nan_nowhere(factory: Any) -> None:
     jobs = [factory.made("entropy_a"), factory.made(status="diverged")]
-    table = build_table(jobs, "knot_table3", ["f1"])
+    table = build_table(jobs, "knot/table3", ["f1"])
     for text in (shown(TerminalTable(table)), table_markdown(table), table_latex(table)):
         assert "div." in text and "nan" not in text.lower().replace("domin", "")
     row = next(r for r in csv.DictReader(io.StringIO(table_csv(table))) if r["method"] == "sinkhorn_e")
@@ -119,7 +119,7 @@ def test_diverged_prints_div_everywhere_and_nan_nowhere(factory: Any) -> None:
 
 def test_markdown(factory: Any) -> None:
     jobs = [factory.made(method, base=base) for method, base in (("entropy_a", 0.3), ("sinkhorn_e", 0.4))]
-    text = table_markdown(build_table(jobs, "knot_table3", ["f1"], notes=["one note"]))
+    text = table_markdown(build_table(jobs, "knot/table3", ["f1"], notes=["one note"]))
     assert "| method | MELD | IEMOCAP | DyDa0 | DyDa1 | DyDa2 (global) | ALL |" in text
     assert "| Sinkhorn-E | 0.400 (0.38) |" in text and "| Entropy-A | 0.300 (0.28) |" in text
     assert text.endswith("- one note\n")
@@ -129,7 +129,7 @@ def test_markdown(factory: Any) -> None:
 
 def test_csv_is_long_and_exact(factory: Any) -> None:
     jobs = [factory.made(seed=seed, base=base) for seed, base in enumerate((0.38, 0.40, 0.42))]
-    rows = list(csv.DictReader(io.StringIO(table_csv(build_table(jobs, "knot_table3", ["f1", "sd"])))))
+    rows = list(csv.DictReader(io.StringIO(table_csv(build_table(jobs, "knot/table3", ["f1", "sd"])))))
     assert len(rows) == 2 * 6
     first = rows[0]
     assert (first["method"], first["data set"], first["metric"]) == ("sinkhorn_e", "MELD", "f1")
@@ -139,7 +139,7 @@ def test_csv_is_long_and_exact(factory: Any) -> None:
 
 def test_csv_of_locals(factory: Any) -> None:
     rows = list(
-        csv.DictReader(io.StringIO(table_csv(build_table([factory.made()], "knot_table1", ["f1"], kind="locals"))))
+        csv.DictReader(io.StringIO(table_csv(build_table([factory.made()], "knot/table1", ["f1"], kind="locals"))))
     )
     assert [row["metric"] for row in rows[:4]] == ["train", "valid", "test", "score"]
     assert (rows[0]["data set"], rows[0]["mean"], rows[0]["paper"]) == ("IEMOCAP", "1000", "3354")
@@ -176,8 +176,8 @@ def test_escapes_hold_for_any_text(text: str) -> None:
 
 
 def test_files_are_written_whole_and_leave_nothing_else(nli: Any, tmp_path: Path) -> None:
-    paths = write_table(nli, tmp_path / "new", "knot_table4")
-    assert [path.name for path in paths] == ["knot_table4.md", "knot_table4.csv", "knot_table4.tex"]
+    paths = write_table(nli, tmp_path / "new", "knot/table4")
+    assert [path.name for path in paths] == ["knot/table4.md", "knot/table4.csv", "knot/table4.tex"]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(path.name for path in paths)
     assert paths[1].read_text(encoding="utf-8") == table_csv(nli)
 
@@ -190,7 +190,7 @@ def test_a_name_is_a_file_name(nli: Any, tmp_path: Path, name: str) -> None:
 
 def test_the_same_runs_give_the_same_bytes(full_grid: Any) -> None:
     jobs = full_grid("sa", 2)
-    first, second = (build_table(order, "knot_table2", ["f1", "sd"]) for order in (jobs, list(jobs)))
+    first, second = (build_table(order, "knot/table2", ["f1", "sd"]) for order in (jobs, list(jobs)))
     assert table_markdown(first) == table_markdown(second) and table_latex(first) == table_latex(second)
 
 
@@ -208,7 +208,7 @@ def chilled(federated: Any) -> Any:
         for seed in (0, 1)
     ]
     metrics = ["accuracy", "delta", "loss", "rounds", "speedup"]
-    return build_table(jobs, "chill_table1", metrics, kind="temperatures", notes=["100% sure"])
+    return build_table(jobs, "chill/table1", metrics, kind="temperatures", notes=["100% sure"])
 
 
 @pytest.mark.parametrize("terminal", [False, True])

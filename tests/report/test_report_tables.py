@@ -19,7 +19,7 @@ def cell(table: Any, row: str, group: str, column: str) -> Any:
 
 
 def test_rows_and_columns_are_in_the_papers_order(full_grid: Any) -> None:
-    table = build_table(list(reversed(full_grid("sa", 1))), "knot_table2", ["f1", "sd"])
+    table = build_table(list(reversed(full_grid("sa", 1))), "knot/table2", ["f1", "sd"])
     assert [row.keys[0] for row in table.rows] == list(METHOD_NAMES)
     assert [row.heads[0] for row in table.rows][::7] == ["Entropy-A", "Sinkhorn-E"]
     assert [g.key for g in table.groups] == ["f1", "sd"]
@@ -29,14 +29,14 @@ def test_rows_and_columns_are_in_the_papers_order(full_grid: Any) -> None:
 
 def test_mean_interval_paper_and_gap(factory: Any) -> None:
     jobs = [factory.made(seed=seed, base=base) for seed, base in enumerate((0.38, 0.40, 0.42))]
-    found = cell(build_table(jobs, "knot_table3", ["f1"]), "sinkhorn_e", "f1", "MELD")
+    found = cell(build_table(jobs, "knot/table3", ["f1"]), "sinkhorn_e", "f1", "MELD")
     assert (found.mean, found.seeds, found.planned) == (pytest.approx(0.40), 3, 3)
     assert found.half == pytest.approx(0.049683, abs=1e-6)
     assert found.paper == 0.38 and found.gap == pytest.approx(0.02)
 
 
 def test_one_seed_has_a_mean_and_no_interval(factory: Any) -> None:
-    found = cell(build_table([factory.made(base=0.4)], "knot_table3", ["f1"]), "sinkhorn_e", "f1", "MELD")
+    found = cell(build_table([factory.made(base=0.4)], "knot/table3", ["f1"]), "sinkhorn_e", "f1", "MELD")
     assert (found.mean, found.half, found.seeds) == (0.4, None, 1)
 
 
@@ -44,7 +44,7 @@ def test_runs_not_there_are_counted_and_named(factory: Any) -> None:
     jobs = [factory.made(seed=0), factory.job(seed=1), factory.made(seed=2, status="diverged"), factory.job(seed=3)]
     jobs.append(factory.made(seed=4))
     (jobs[-1].folder / "result.json").write_text("{")
-    table = build_table(jobs, "knot_table3", ["f1"])
+    table = build_table(jobs, "knot/table3", ["f1"])
     found = cell(table, "sinkhorn_e", "f1", "MELD")
     assert (found.mean, found.seeds, found.planned, found.diverged) == (0.4, 1, 5, 1)
     text = "\n".join(table.lines)
@@ -60,7 +60,7 @@ def test_rows_in_the_same_case_share_a_line(factory: Any) -> None:
 
 def test_a_data_set_without_a_run_is_empty_and_all_has_no_gap(factory: Any) -> None:
     names = ["MELD", "DyDa0", "DyDa1", "DyDa2"]
-    table = build_table([factory.made(names=names)], "knot_table3", ["f1", "sd"])
+    table = build_table([factory.made(names=names)], "knot/table3", ["f1", "sd"])
     absent, joined = cell(table, "sinkhorn_e", "f1", "IEMOCAP"), cell(table, "sinkhorn_e", "f1", "ALL")
     assert (absent.mean, absent.seeds, absent.paper) == (None, 0, 0.33)
     assert joined.paper == 0.41 and joined.gap is None
@@ -69,13 +69,13 @@ def test_a_data_set_without_a_run_is_empty_and_all_has_no_gap(factory: Any) -> N
 
 def test_runs_with_unlike_data_sets_are_flagged(factory: Any) -> None:
     jobs = [factory.made(seed=0), factory.made(seed=1, names=["MELD", "DyDa2"])]
-    table = build_table(jobs, "knot_table3", ["f1"])
+    table = build_table(jobs, "knot/table3", ["f1"])
     assert cell(table, "sinkhorn_e", "f1", "IEMOCAP").seeds == 1
     assert "Not every run has the same data sets, so their ALL differ in meaning." in table.lines
 
 
 def test_generated_text_is_never_compared(factory: Any) -> None:
-    table = build_table([factory.made(source="embedded")], "knot_table3", ["f1"])
+    table = build_table([factory.made(source="embedded")], "knot/table3", ["f1"])
     assert all(found.gap is None for row in table.rows for found in row.cells["f1"])
     assert any("embedded" in line for line in table.lines)
     assert not any("within" in line for line in table.lines)
@@ -83,13 +83,13 @@ def test_generated_text_is_never_compared(factory: Any) -> None:
 
 def test_nearness_counts_means_within_the_band(factory: Any) -> None:
     # ours .40 .41 .42 .43 .44 .45; paper .38 .33 .46 .43 .43 .41: MELD, DyDa1, DyDa2 are within .02
-    table = build_table([factory.made(base=0.4)], "knot_table3", ["f1"])
+    table = build_table([factory.made(base=0.4)], "knot/table3", ["f1"])
     assert "macro F1: 3 of 6 means lie within 0.02 of the paper's." in table.lines
 
 
 def test_settings_set_rows_apart(factory: Any) -> None:
     labels = ("task.labels.support=semantic", "task.labels.support=onehot")
-    table = build_table([factory.made(label=label) for label in labels], "knot_table3", ["f1"])
+    table = build_table([factory.made(label=label) for label in labels], "knot/table3", ["f1"])
     assert table.heads == ("method", "settings")
     assert [row.keys for row in table.rows] == [("sinkhorn_e", label) for label in labels]
 
@@ -110,10 +110,10 @@ def test_without_a_paper_columns_are_those_measured(factory: Any) -> None:
 @pytest.mark.parametrize(
     ("paper", "metrics", "message"),
     [
-        ("knot_table2", ["f1"], "Table 2 of the paper is of task sa; these runs are of erc"),
+        ("knot/table2", ["f1"], "Table 2 of the paper is of task sa; these runs are of erc"),
         ("knot_table9", ["f1"], "no printed table 'knot_table9'"),
-        ("knot_bias", ["f1"], "knot_bias cannot stand beside a table of kind methods"),
-        ("knot_table3", ["f2"], "no metric 'f2'"),
+        ("knot/bias", ["f1"], "knot/bias cannot stand beside a table of kind methods"),
+        ("knot/table3", ["f2"], "no metric 'f2'"),
     ],
 )
 def test_wrong_requests_say_what_is_right(factory: Any, paper: str, metrics: list[str], message: str) -> None:
@@ -148,7 +148,7 @@ def test_a_grid_has_a_row_per_setting_and_all_alone(factory: Any) -> None:
 def test_kinds_are_checked(factory: Any) -> None:
     with pytest.raises(UserError, match="no table of kind 'method' \\(did you mean 'methods'"):
         build_table([factory.made()], None, ["f1"], kind="method")
-    with pytest.raises(UserError, match="knot_table1"):
+    with pytest.raises(UserError, match="knot/table1"):
         build_table([factory.made()], None, ["f1"], kind="locals")
 
 
@@ -157,7 +157,7 @@ def test_kinds_are_checked(factory: Any) -> None:
 
 def test_locals_beside_table_1(factory: Any) -> None:
     jobs = [factory.made(task=task, seed=seed) for task in ("erc", "sa") for seed in (0, 1)]
-    table = build_table(jobs, "knot_table1", ["f1"], kind="locals")
+    table = build_table(jobs, "knot/table1", ["f1"], kind="locals")
     assert [row.keys[0] for row in table.rows] == ["sa"] * 5 + ["erc"] * 6
     train, score = cell(table, "Cell", "sizes", "train"), cell(table, "Cell", "score", "score")
     assert (train.mean, train.paper, train.half) == (1000, 133574, 0)
@@ -168,11 +168,11 @@ def test_locals_beside_table_1(factory: Any) -> None:
 
 
 def test_locals_use_accuracy_for_inference(factory: Any) -> None:
-    table = build_table([factory.made(task="nli")], "knot_table1", ["f1"], kind="locals")
+    table = build_table([factory.made(task="nli")], "knot/table1", ["f1"], kind="locals")
     assert cell(table, "Fic", "score", "score").mean == 0.6
 
 
 def test_locals_of_one_seed_count_once_over_methods(factory: Any) -> None:
     jobs = [factory.made(method, seed) for method in ("entropy_a", "sinkhorn_e") for seed in (0, 1, 2)]
-    found = cell(build_table(jobs, "knot_table1", ["f1"], kind="locals"), "MELD", "score", "score")
+    found = cell(build_table(jobs, "knot/table1", ["f1"], kind="locals"), "MELD", "score", "score")
     assert (found.seeds, found.planned) == (3, 3)

@@ -19,7 +19,7 @@ def mnist(federated: Any) -> list[Any]:
 
 
 def test_trace_counts_rounds_from_1_as_the_notebook_does(mnist: list[Any]) -> None:
-    table = build_table(mnist, "chill_mnist_notebook", ["accuracy"], kind="trace")
+    table = build_table(mnist, "chill/mnist_notebook", ["accuracy"], kind="trace")
     accuracy, loss = table.groups
     assert accuracy.columns == ("acc r1", "acc r10", "acc r20", "acc r30", "acc r40", "acc r50")
     assert loss.columns == ("loss r50",)
@@ -33,13 +33,13 @@ def test_trace_counts_rounds_from_1_as_the_notebook_does(mnist: list[Any]) -> No
 def test_trace_of_a_shorter_run_leaves_its_columns_empty(federated: Any, mnist: list[Any]) -> None:
     job = federated.job(1.0, task="mnist", model=("mlp_notebook", "mlp"))
     federated.write(job, [0.5] * 12, classes=10)
-    table = build_table([*mnist, job], "chill_mnist_notebook", [], kind="trace")
+    table = build_table([*mnist, job], "chill/mnist_notebook", [], kind="trace")
     assert [c.mean for c in table.rows[1].cells["accuracy"]] == [50, 50, None, None, None, None]
 
 
 def test_trace_of_several_cases_is_refused(federated: Any, mnist: list[Any]) -> None:
     with pytest.raises(UserError, match="of one task and model; these runs are of MNIST; femnist, femnist_dnn"):
-        build_table([*mnist, federated.made(1.0, [0.5])], "chill_mnist_notebook", [], kind="trace")
+        build_table([*mnist, federated.made(1.0, [0.5])], "chill/mnist_notebook", [], kind="trace")
     with pytest.raises(UserError, match="kind trace needs the printed table beside it \\(chill_mnist_notebook\\)"):
         build_table(mnist, None, [], kind="trace")
 

@@ -32,7 +32,7 @@ knot-runner check [overrides] [flags]: the jobs of a command, what is there, wha
   -m, --multirun       a grid, though it has one job
   --config-dir=DIR     YAML of your own
 
-  knot-runner check experiment=knot_table3 task.missing=skip --quick"""
+  knot-runner check experiment=knot/table3 task.missing=skip --quick"""
 CHECK_FLAGS = ("--all", "--quick")
 #: Hydra's and our flags for composing that this verb also accepts.
 OTHERS = ("--multirun", "--config-dir=DIR", "--config-name=NAME")

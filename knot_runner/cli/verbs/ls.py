@@ -45,7 +45,7 @@ def ls_command(arguments: list[str]) -> int:
     plugins = [name for override in overrides for name in _plugins(override.key_or_group, override.value())]
     added = _added(plugins) if plugins else []
     for group in [group for group in GROUPS if group in named] or GROUPS:
-        _print(group, [(path.stem, _described(path, folder)) for path in yaml_files(group, folder)])
+        _print(group, [(name, _described(path, folder)) for name, path in yaml_files(group, folder).items()])
     if not named or "method" in named:
         _print_compositions(folder)
     for path in hidden(folder):
@@ -58,7 +58,7 @@ def ls_command(arguments: list[str]) -> int:
 def _print_compositions(folder: str | None) -> None:
     """Print which methods run on which kinds of task, by family."""
     methods: dict[str, list[str]] = {}
-    for path in yaml_files("method", folder):
+    for path in yaml_files("method", folder).values():
         algorithm = algorithm_of(path)
         if algorithm in METHOD_SETTINGS:
             methods.setdefault(family_of_algorithm(algorithm).name, []).append(path.stem)
@@ -130,8 +130,9 @@ def _print(group: str, choices: list[tuple[str, str]]) -> None:
 
 def hidden(config_dir: str | None) -> list[Path]:
     """Files of ``config_dir`` that are shadowed by ours of the same name."""
-    return [path for g in GROUPS for path in (Path(config_dir) / g).glob("*.yaml")
-            if (config_folder() / g / path.name).is_file()] if config_dir else []  # fmt: skip
+    own = Path(config_dir or "")
+    paths = [path for group in GROUPS for path in (own / group).rglob("*.yaml")] if config_dir else []
+    return [path for path in paths if (config_folder() / path.relative_to(own)).is_file()]
 
 
 def algorithm_of(path: Path, seen: tuple[Path, ...] = ()) -> str:
@@ -170,7 +171,7 @@ def describe_yaml(path: Path) -> str:
     """Description of a YAML file, for a preset with its number of jobs."""
     try:
         text, said = path.read_text(encoding="utf-8"), headline(path)
-        whole = _loaded(path, text) if path.parent.name == "experiment" else None
+        whole = _loaded(path, text) if "experiment" in path.parts else None
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
         return "cannot be read: a run says where it is wrong"
     sweep = whole.get("sweep") if isinstance(whole, dict) else None

@@ -30,7 +30,7 @@ OF_ALL = ("-m", "--multirun", "--config-dir")
 #: Key of the planned looks at claims; changing them after the runs would let results select their own verdicts.
 SEEDS_KEY = "report.seeds"
 #: A plain name, which files can be named after.
-_NAME = r"\w[\w.-]*"
+_NAME = r"\w[\w./-]*"
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def _check_one_name(arguments: list[str], verb: str) -> None:
     if len(names) > 1 and all(re.fullmatch(_NAME, name) for name in names):
         raise UserError(f"{verb}: takes one preset at a time, not {' and '.join(names)}")
     if not re.fullmatch(_NAME, first):
-        raise UserError(f"{verb}: needs the name of a preset, as in 'knot-runner {verb} knot_table3' (ls lists them)")
+        raise UserError(f"{verb}: needs the name of a preset, as in 'knot-runner {verb} knot/table3' (ls lists them)")
 
 
 def preset_of(arguments: list[str], verb: str, flags: Sequence[str] = ()) -> Preset:
@@ -100,7 +100,7 @@ knot-runner table PRESET [overrides]: ours beside the paper's, from the records;
 
 {PRESET_FLAGS}
 
-  knot-runner table knot_table3 task.missing=skip"""
+  knot-runner table knot/table3 task.missing=skip"""
 
 
 def table_command(arguments: list[str]) -> int:
@@ -117,7 +117,7 @@ knot-runner claims PRESET [overrides]: which of the paper's claims hold, with in
 
 {PRESET_FLAGS}
 
-  knot-runner claims chill_table1 task=femnist"""
+  knot-runner claims chill/table1 task=femnist"""
 
 
 def claims_command(arguments: list[str]) -> int:
@@ -128,7 +128,7 @@ def claims_command(arguments: list[str]) -> int:
     preset = preset_of(arguments, "claims")
     if not preset.spec.get("claims"):
         raise UserError(f"claims {preset.name}: its YAML has no report.claims; a list of them is what is judged")
-    from knot_runner.cli.show import folder_for, references
+    from knot_runner.cli.show import folder_for, place_of, references
     from knot_runner.report.claims.verdicts import judge
     from knot_runner.report.claims.view import claims_table, write_claims
     from knot_runner.report.render.terminal import output
@@ -136,7 +136,8 @@ def claims_command(arguments: list[str]) -> int:
     verdicts = judge(references(preset.jobs), preset.spec, preset.command)
     title = f"Claims of {preset.name}"
     output().print(claims_table(title, verdicts))
-    for path in write_claims(title, verdicts, folder_for(preset.out, "claims"), preset.name):
+    folder, name = place_of(preset.name)
+    for path in write_claims(title, verdicts, folder_for(preset.out, f"claims/{folder}"), name):
         print(path)
     return 0
 
@@ -150,8 +151,8 @@ knot-runner plot partition [overrides]: who has which classes; trains nothing
   --no-caption         without the title above and the notes below
 {PRESET_FLAGS}
 
-  knot-runner plot chill_fig4 task=femnist
-  knot-runner plot chill_fig4 task=femnist --formats=pdf --width=single --no-caption
+  knot-runner plot chill/fig4 task=femnist
+  knot-runner plot chill/fig4 task=femnist --formats=pdf --width=single --no-caption
   knot-runner plot partition task=femnist partition=small partition.alpha=0.1"""
 PLOT_FLAGS = ("--formats", "--width", "--no-caption")
 

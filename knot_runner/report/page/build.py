@@ -176,16 +176,16 @@ def write_index(folder: Path) -> list[PageEntry]:
 
     Raises :class:`UserError` if there is no page.
     """
-    pages = sorted(path for path in folder.glob("*.html") if path.name != INDEX_FILE)
+    pages = sorted(path for path in folder.rglob("*.html") if path.name != INDEX_FILE)
     if not pages:
         raise UserError(f"report --index: there is no page in {folder}; 'knot-runner report PRESET' makes one")
-    entries = [read_entry(path) for path in pages]
+    entries = [read_entry(path, folder) for path in pages]
     write_atomic(folder / INDEX_FILE, template("index.html.j2").render(entries=entries))
     return entries
 
 
-def read_entry(path: Path) -> PageEntry:
-    """The entry from the summary of the page at ``path``; without a summary, only its name."""
+def read_entry(path: Path, folder: Path) -> PageEntry:
+    """The entry from the summary of the page at ``path`` in ``folder``; without a summary, only its name."""
     finder = _SummaryFinder()
     finder.feed(path.read_text(encoding="utf-8", errors="replace"))
     try:
@@ -193,7 +193,8 @@ def read_entry(path: Path) -> PageEntry:
         facts = str(found["about"]), _counts(found["runs"]), _counts(found["claims"]), str(found["records"])
     except (ValueError, KeyError, TypeError, AttributeError):
         facts = ()
-    return PageEntry(path.stem, quote(path.name), *facts)
+    page = path.relative_to(folder)
+    return PageEntry(page.with_suffix("").as_posix(), quote(page.as_posix()), *facts)
 
 
 def _counts(found: Any) -> dict[str, int]:
