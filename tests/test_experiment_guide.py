@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from knot_runner.composing.commands import compose_all
+from knot_runner.util.config_yaml import choices, yaml_files
 
 FOLDER = Path(__file__).resolve().parents[1] / "conf" / "experiment"
-ROWS = re.findall(r"^\| `(\w+)` \| (.*) \|$", (FOLDER / "README.md").read_text(), flags=re.M)
+ROWS = re.findall(r"^\| `([\w/]+)` \| (.*) \|$", (FOLDER / "README.md").read_text(), flags=re.M)
 #: Of presets with printed numbers: name -> what their command has besides.
 BESIDES = {name: cells.split("|")[2].strip(" `") for name, cells in ROWS if cells.count("|") > 3}
 #: Of those whose runs are recorded with settings of their own: one job of the grid.
@@ -24,11 +25,13 @@ ONE_JOB = {
 
 
 def test_every_preset_stands_there_once() -> None:
-    assert sorted(name for name, _ in ROWS) == sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    assert sorted(name for name, _ in ROWS) == choices("experiment")
 
 
 def test_those_with_printed_numbers_are_those_of_the_first_table() -> None:
-    reports = {path.stem: yaml.safe_load(path.read_text()).get("report") or {} for path in FOLDER.glob("*.yaml")}
+    reports = {
+        name: yaml.safe_load(path.read_text()).get("report") or {} for name, path in yaml_files("experiment").items()
+    }
     assert set(BESIDES) == {name for name, report in reports.items() if "paper" in report}
 
 
@@ -43,7 +46,7 @@ def test_each_claim_of_the_source_on_personal_models_is_in_a_preset() -> None:
     """S1 to S9 of the objective-conflict blog; S10, on linear models, is a test of the transfer matrix."""
     sources = [
         claim["source"]
-        for preset in FOLDER.glob("soup_*.yaml")
+        for preset in (FOLDER / "soup").glob("*.yaml")
         for claim in yaml.safe_load(preset.read_text())["report"]["claims"]
     ]
     found = {name for source in sources if "objective-conflict" in source for name in re.findall(r"\bS\d\b", source)}

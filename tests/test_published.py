@@ -13,9 +13,9 @@ import yaml
 
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.report.run_rows import lookup
-from knot_runner.util.config_yaml import config_folder
+from knot_runner.util.config_yaml import yaml_files
 
-EXPERIMENTS = {path.stem: yaml.safe_load(path.read_text()) for path in (config_folder() / "experiment").glob("*.yaml")}
+EXPERIMENTS = {name: yaml.safe_load(path.read_text()) for name, path in yaml_files("experiment").items()}
 
 
 @cache
@@ -164,14 +164,14 @@ EIGHT = ",".join(f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for w
         ("chill/table1", {"task": "femnist,cifar10,cifar100", "method.temperature": "4,2,1,0.5,0.25,0.05"}),
         ("chill/table2", {"partition": "centralised,iid,dirichlet", "method.temperature": "4,2,1,0.5,0.25,0.05"}),
         ("chill/mnist_notebook", {"method.temperature": "4,2,1,0.5,0.25"}),
-        *((f"knot_table{i}", {"method": EIGHT}) for i in (2, 3, 4)),
+        *((f"knot/table{i}", {"method": EIGHT}) for i in (2, 3, 4)),
         (
             "fedwad/table1",
             {"partition.clients": "20,40,100", "method.clustering.graph": GRAPHS, "method": CLUSTERING,
              "task": "mnist_fedwad,cifar10_fedwad", "partition": "pairs,shards", "seed": "0,1,2,3,4"},
         ),
         *(
-            (f"fedwad_table{i}", {"partition.clients": "10,20,40,100", "method.clustering.graph": GRAPHS,
+            (f"fedwad/table{i}", {"partition.clients": "10,20,40,100", "method.clustering.graph": GRAPHS,
              "method": CLUSTERING, "method.clustering.otdd.fedwad.support": "10,100", "seed": "0,1,2,3,4"})
             for i in (2, 3, 4, 5)
         ),

@@ -14,8 +14,8 @@ FOLDER = Path(__file__).parent / "paper"
 
 
 def printed_tables() -> list[str]:
-    """Names of the printed tables, such as ``knot_table2``."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    """Names of the printed tables, such as ``knot/table2``."""
+    return sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.yaml"))
 
 
 @cache

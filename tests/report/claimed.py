@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from knot_runner import metrics
-from knot_runner.config.strict import digest
 from knot_runner.report.claims.verdicts import Verdict, judge
 from knot_runner.report.run_folders import Job
 from tests.report.conftest import DATASETS, LABELS
+from tests.report.sealing import save_file, seal
 
 BASE = {"text": "a claim", "source": "a paper"}
 EXTRA = {"sinkhorn": {"epsilon": 0.1}, "entropy": {"form": "kl"}}
@@ -62,8 +61,7 @@ def judged(jobs: list[Job], *claims: dict[str, Any], command: str = "make", **sp
 def rewrite(folder: Path, **changes: Any) -> None:
     """Change a result and seal it anew."""
     path = folder / "result.json"
-    result = {k: v for k, v in json.loads(path.read_text()).items() if k != "digest"} | changes
-    path.write_text(json.dumps({**result, "digest": digest(result, 64)}))
+    seal(folder, json.loads(path.read_text()) | changes)
 
 
 def grid(factory: Any, seeds: int = 3, skills: tuple[float, float] = (2.0, 0.5)) -> list[Job]:

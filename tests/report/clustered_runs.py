@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from knot_runner.report.render.table_model import ResultTable
 from knot_runner.report.render.terminal import TerminalTable
 from knot_runner.report.run_folders import Job
 from knot_runner.report.tables.build import build_table
+from tests.report.sealing import seal
 
 BOTH = ["clusters", "weighted"]
 
@@ -72,7 +72,7 @@ def write(
         },
     } | more  # fmt: skip
     job.folder.mkdir(parents=True, exist_ok=True)
-    (job.folder / "result.json").write_text(json.dumps({**result, "digest": digest(result, 64)}), encoding="utf-8")
+    seal(job.folder, result)
     return job
 
 
@@ -108,7 +108,7 @@ def two_seeds(root: Path) -> list[Job]:
 
 def whole(root: Path) -> list[Job]:
     """Every row of Table 2 over two seeds, all columns: what the paper prints, the second seed 1 point lower."""
-    table = paper_tables.read_printed("fedwad_table2")
+    table = paper_tables.read_printed("fedwad/table2")
     return [
         write(job(root, graph, seed, clients, support or 10, method=method), cells[column][0] / 100 - 0.01 * seed)
         for method, algorithm in table["algorithms"].items()

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
-from safetensors.numpy import save_file
 
 from knot_runner.config.settings.run_id import run_id
 from knot_runner.metrics import measure_data_set
@@ -18,6 +17,7 @@ from knot_runner.records import read_result, write_result
 from knot_runner.report.compare.answer import Question, compare_runs
 from knot_runner.report.compare.files import Sheet
 from knot_runner.report.compare.settings import parse_filter
+from tests.report.sealing import save_file
 
 CONFIG: dict[str, Any] = {
     "seed": 0,

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from knot_runner.config.strict import digest
 from knot_runner.report.run_folders import Job
+from knot_runner.results.base import BYTES, FLOPS
 from tests.report import clustered_runs, pages
+from tests.report.sealing import put, save_file, seal
 
 LABELS = {
     "sa": (
@@ -73,11 +74,7 @@ class Factory:
     def write(self, job: Job, base: float = 0.4, names: list[str] | None = None, **changes: Any) -> Job:
         job.folder.mkdir(parents=True, exist_ok=True)
         result = self.result(job, base, names) | changes
-        try:
-            sealed = {**result, "digest": digest(result, 64)}
-        except ValueError:  # a test puts NaN in
-            sealed = result
-        (job.folder / "result.json").write_text(json.dumps(sealed), encoding="utf-8")
+        seal(job.folder, result)
         return job
 
     def made(
@@ -122,7 +119,7 @@ class Factory:
             for i in range(3)
             for model in models
         ]  # fmt: skip
-        (job.folder / "probe.json").write_text(json.dumps(entries), encoding="utf-8")
+        put(job.folder / "probe.json", json.dumps(entries))
         return job
 
 
@@ -162,7 +159,7 @@ class FederatedFactory:
             row = {
                 "round": i + 1, "participants": [i % clients, (i + 1) % clients], "before": [accuracy, accuracy],
                 "after": [round(min(accuracy + 0.1, 1), 6)] * 2, "train_loss": 1.0, "train_temperature": 1.0,
-                "steps": 10, "seconds": 0.5,
+                "steps": 10, "seconds": 0.5, **dict.fromkeys((*BYTES, *FLOPS), 0),
             }  # fmt: skip
             if (i + 1) % every == 0 or i == len(accuracies) - 1:
                 row |= {
@@ -194,8 +191,7 @@ class FederatedFactory:
         job.folder.mkdir(parents=True, exist_ok=True)
         (job.folder / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         result = self.result(job, rows, **changes)
-        sealed = {**result, "digest": digest(result, 64)}
-        (job.folder / "result.json").write_text(json.dumps(sealed), encoding="utf-8")
+        seal(job.folder, result)
         return job
 
     def made(self, temperature: float, accuracies: list[float], **of_job: Any) -> Job:

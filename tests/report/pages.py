@@ -80,7 +80,7 @@ def made(seed: int, torch: str = "2.13.0", **seconds: float) -> dict[str, Any]:
 
 
 def page_request(**spec: Any) -> PageRequest:
-    whole = {"kind": "methods", "paper": "knot_table3", "metrics": ["f1", "sd"], "figures": []} | spec
+    whole = {"kind": "methods", "paper": "knot/table3", "metrics": ["f1", "sd"], "figures": []} | spec
     return PageRequest(
         "knot/table3", "KNOT Table 3", whole, "knot-runner experiment=knot/table3", "knot-runner report x"
     )

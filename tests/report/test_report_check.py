@@ -25,7 +25,7 @@ def test_every_preset_passes():
     ({"metrics": ["acuracy"]}, "report.metrics: there is no metric 'acuracy' (did you mean 'accuracy'?)"),
     ({"metrics": "f1"}, "report.metrics: 'f1' is not a list; [f1] would be one"),
     ({"paper": "knot_table9"}, "knot_table9"),
-    ({"paper": "chill_table1"}, "chill_table1 cannot stand beside a table of kind methods"),
+    ({"paper": "chill/table1"}, "chill/table1 cannot stand beside a table of kind methods"),
     ({"figures": ["curvs"]}, "report.figures: there is no figure 'curvs' (did you mean 'curves'?)"),
     ({"seeds": 1}, "report.seeds"),
     ({"claims": [CLAIM | {"measure": "acc"}]}, "claim 'a': there is no measure 'acc'"),

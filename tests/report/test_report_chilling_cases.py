@@ -140,7 +140,10 @@ def test_diverged_missing_and_damaged_runs(federated: Any) -> None:
     assert (found.mean, found.seeds, found.planned, found.diverged) == (50, 1, 4, 1)
     text = "\n".join(table.lines)
     assert "FEMNIST-DNN T=1: 1 of 4 runs are there (seed 1 damaged; seed 2 diverged; seed 3 not run yet)." in text
-    assert f"Not counted: {jobs[1].folder / 'rounds.jsonl'}: is damaged; delete its folder." in text
+    assert (
+        f"Not counted: {jobs[1].folder / 'rounds.jsonl'}: does not match its digest in result.json; delete its folder."
+        in text
+    )
 
 
 def test_scikit_learns_digits_are_not_called_text(federated: Any) -> None:

@@ -68,7 +68,10 @@ def test_missing_and_damaged_runs_leave_their_seed_out(factory):
     (jobs[6].folder / "predictions.safetensors").write_bytes(b"damaged")
     found = judged(jobs, claim())[0]
     assert found.seeds == 2 and found.look == 0 and found.verdict == "undecided"
-    assert "1 of 4 effects left out: not run yet" in found.note and "predictions.safetensors: is damaged" in found.note
+    assert (
+        "1 of 4 effects left out: not run yet" in found.note
+        and "predictions.safetensors: does not match its digest" in found.note
+    )
 
 
 def test_runs_that_diverge_on_one_side_allow_no_verdict(factory):

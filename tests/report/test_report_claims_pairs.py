@@ -11,6 +11,7 @@ from tests.report import clustered_runs
 from tests.report.claimed import ENTROPY, SINKHORN, claim, grid, judged, knot, rewrite
 from tests.report.clustered_runs import job as clustered
 from tests.report.clustered_runs import write
+from tests.report.sealing import put
 
 
 def test_pairs_agree_on_all_other_settings(factory):
@@ -58,8 +59,8 @@ def with_clients(jobs):
         row = {"round": 1, "participants": [], "before": [], "after": [], "accuracy": share, "f1": share, "loss": 1.0,
                "tempered_loss": 1.0, "clients": [share] * result["clients"]}  # fmt: skip
         rewrite(job.folder, rounds=1)
-        (job.folder / "rounds.jsonl").write_text(json.dumps(row) + "\n")
-        (job.folder / "partition.json").write_text(json.dumps({"test": [100_000] * result["clients"]}))
+        put(job.folder / "rounds.jsonl", json.dumps(row) + "\n")
+        put(job.folder / "partition.json", json.dumps({"test": [100_000] * result["clients"]}))
     return jobs
 
 

@@ -12,16 +12,16 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.report import paper_tables
 from knot_runner.report.claims.spec import read_claims
 from knot_runner.report.claims.verdicts import judge
-from knot_runner.util.config_yaml import config_folder
+from knot_runner.util.config_yaml import yaml_files
 from knot_runner.util.errors import UserError
 
-PRESETS = {path.stem: yaml.safe_load(path.read_text()) for path in (config_folder() / "experiment").glob("*.yaml")}
+PRESETS = {name: yaml.safe_load(path.read_text()) for name, path in yaml_files("experiment").items()}
 CLAIMED = {name: read_claims(preset["report"]) for name, preset in PRESETS.items() if preset["report"].get("claims")}
 #: Alike but for the data set or the partition of another.
 TWINS = {"knot/table2", "knot/table4", "fedwad/table3", "fedwad/table4", "fedwad/table5"}
 #: A small part of a grid that has all that its claims compare.
 PARTS = {
-    **{f"fedwad_table{i}": ["partition.clients=20"] for i in range(1, 6)},
+    **{f"fedwad/table{i}": ["partition.clients=20"] for i in range(1, 6)},
     "fedwad/runtime": ["task.dimension=2", "task.samples=30,300"],
 }
 
@@ -81,7 +81,7 @@ def test_the_papers_effects_of_chilling(name):
         assert claim.paper == pytest.approx(np.exp(expected) if claim.logs else expected, abs=0.006), claim.text
 
 
-@pytest.mark.parametrize("name", [f"fedwad_table{i}" for i in range(1, 6)])
+@pytest.mark.parametrize("name", [f"fedwad/table{i}" for i in range(1, 6)])
 def test_the_papers_effects_of_clustering(name):
     """Mean over numbers of clients (and supports) of what the columns differ by."""
     table = paper_tables.read_printed(name)
@@ -109,8 +109,8 @@ def test_the_papers_effects_of_clustering(name):
 def test_the_verb_prints_and_writes(tmp_path, capsys):
     assert claims_command(["chill/mnist_notebook", f"paths.out={tmp_path}", "seed=0"]) == 0
     said = capsys.readouterr().out
-    assert "Claims of chill/mnist_notebook" in said and "no runs" in said and "experiment=chill_mnist" in said
-    assert {path.suffix for path in (tmp_path / "claims").iterdir()} == {".md", ".csv", ".json"}
+    assert "Claims of chill/mnist_notebook" in said and "no runs" in said and "experiment=chill/mnist" in said
+    assert {path.suffix for path in (tmp_path / "claims" / "chill").iterdir()} == {".md", ".csv", ".json"}
 
 
 @pytest.mark.parametrize("arguments", [[], ["seed=0"], ["--al"], ["knot/bias"], ["knot_tabel3"]])

@@ -62,7 +62,7 @@ def test_columns_and_rows_come_in_the_papers_order(tmp_path: Path) -> None:
         for kind in ("shards", "iid", "pairs")
         for graph, support in (("sparse10", 10), ("sparse5", 10), ("affinity", 100), ("affinity", 10), ("none", 10))
     ]
-    found = clustered_frame(load_runs(jobs), {}, paper_tables.read_printed("fedwad_table1")["algorithms"])
+    found = clustered_frame(load_runs(jobs), {}, paper_tables.read_printed("fedwad/table1")["algorithms"])
     assert [(line.algorithm, line.clients) for line in found["line"].unique()] == [
         ("FedAvg", 20), ("FedAvg", 100), ("FedPer", 20), ("FedPer", 100)
     ]  # fmt: skip
@@ -110,7 +110,7 @@ def test_a_row_of_gains_is_paired_by_seed(tmp_path: Path, two_seeds: list[Job]) 
 
 def test_the_mean_uplift_is_over_all_rows_as_the_paper_has_it(whole: list[Job]) -> None:
     table = build(whole)
-    theirs = paper_tables.read_printed("fedwad_table2")["uplift"]["MNIST"]
+    theirs = paper_tables.read_printed("fedwad/table2")["uplift"]["MNIST"]
     found = cell(table, ("MNIST", "mean uplift", ""), "strong_affinity_S10")
     assert (found.mean, found.std) == pytest.approx(theirs[1], abs=0.11)
     assert (found.paper, found.paper_std) == tuple(theirs[1]) and (found.seeds, found.half) == (2, None)

@@ -16,7 +16,7 @@ from knot_runner.report.run_folders import Job
 from knot_runner.report.tables.clustered_grid import GridColumn, GridRow
 from tests.report.clustered_runs import build, job, shown, write
 
-TABLES = [f"fedwad_table{number}" for number in range(1, 6)]
+TABLES = [f"fedwad/table{number}" for number in range(1, 6)]
 
 
 # --------------------------------------------------------------------------------------------------- printed numbers
@@ -38,7 +38,7 @@ def test_mean_uplifts_follow_from_the_printed_rows(name: str) -> None:
 
 
 def test_table_1_is_part_of_the_others() -> None:
-    one, rest = paper_tables.read_printed("fedwad_table1"), [paper_tables.read_printed(name) for name in TABLES[1:]]
+    one, rest = paper_tables.read_printed("fedwad/table1"), [paper_tables.read_printed(name) for name in TABLES[1:]]
     for data, algorithms in one["values"].items():
         for algorithm, rows in algorithms.items():
             for clients, cells in rows.items():
@@ -61,7 +61,7 @@ def test_single_numbers(name: str, data: str, algorithm: str, clients: int, colu
 
 
 def test_the_printed_table_can_be_cited() -> None:
-    cite = paper_tables.cite(paper_tables.read_printed("fedwad_table2"))
+    cite = paper_tables.cite(paper_tables.read_printed("fedwad/table2"))
     assert cite == "paper: Federated Wasserstein Distance, arXiv 2310.01973 (ICLR 2024), Table 2"
 
 

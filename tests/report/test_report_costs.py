@@ -10,12 +10,12 @@ import pytest
 
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.report.records.run_view import cost_lines
-from knot_runner.report.records.schema import is_round
 from knot_runner.report.render.text import quantity
 from knot_runner.results import kind_problem
 from knot_runner.results.base import total_costs
 from tests.report.chilled import build, cell
 from tests.report.claimed import claim, judged, rewrite
+from tests.report.sealing import put
 from tests.report.test_report_claims_measures import COLD, WARMER, course
 from tests.report.test_report_summary import shown
 
@@ -29,7 +29,7 @@ def spend(job: Any, *sent: int) -> Any:
     for i, row in enumerate(rows):
         total = sent[min(i, len(sent) - 1)]
         row |= COSTS | {"bytes_down": total // 4, "bytes_up": total - total // 4}
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    put(path, "".join(json.dumps(row) + "\n" for row in rows))
     return job
 
 
@@ -45,22 +45,6 @@ def test_totals_are_sums_of_rows_and_to_the_target_of_its_rounds():
     assert found["sent"] == "models" and "Kaplan" in found["formula"]
     assert total_costs(rows, None, "models")["bytes_to_target"] is None
     assert total_costs([COSTS], None, "models")["server_flops"] is None
-
-
-def test_rows_of_an_earlier_version_have_no_total():
-    assert total_costs([COSTS, {"round": 1}], None, "models") is None
-
-
-@pytest.mark.parametrize("broken", [
-    {"bytes_up": -1}, {"bytes_up": None}, {"bytes_down": 1.5}, {"client_flops": "many"}, {"server_flops": -1},
-    {"client_flops": True},
-])  # fmt: skip
-def test_a_row_whose_costs_cannot_be_is_found(broken):
-    plain = {"round": 1, "participants": [0], "before": [0.5], "after": [None]}
-    assert is_round(plain, 1) and is_round(plain | COSTS, 1)
-    assert not is_round(plain | COSTS | broken, 1)
-    for key in COSTS:
-        assert not is_round(plain | {name: value for name, value in COSTS.items() if name != key}, 1)
 
 
 @pytest.mark.parametrize(
@@ -154,12 +138,7 @@ def test_bytes_of_all_rounds_until_then_count(federated):
     assert judged(jobs, bytes_claim())[0].effect == pytest.approx(30 / 15)
 
 
-def test_records_without_bytes_and_diverged_runs_are_left_out_and_said(federated):
-    jobs = spent(federated, (10, 11, 9), (20, 22, 18))
-    old = course(federated, 1.0, 5, 7)
-    jobs += [old, spend(course(federated, 0.05, 5, 7), 100), federated.made(4.0, [0.1, 0.5], seed=7)]
-    found = judged(jobs, bytes_claim())[0]
-    assert found.seeds == 3 and "its record has no bytes, since an earlier version made it" in found.note
+def test_diverged_runs_are_left_out_and_said(federated):
     diverged = spent(federated, (10, 11, 9), (20, 22, 18))
     rewrite(diverged[3].folder, status="diverged", metrics={})
     found = judged(diverged, bytes_claim())[0]
@@ -184,14 +163,10 @@ def test_a_table_of_temperatures_has_bytes_on_request(federated):
     jobs = [spend(federated.made(4.0, [0.1, 0.4], seed=seed), 4_000_000) for seed in (0, 1)]
     jobs += [spend(federated.made(1.0, [0.4, 0.4], seed=0), 2_500_000, 10)]
     jobs += [spend(federated.made(1.0, [0.2, 0.3], seed=1), 2_500_000)]
-    jobs += [federated.made(0.5, [0.4, 0.4], seed=0), federated.made(0.5, [0.1, 0.1], seed=1)]
     table = build(jobs, ["rounds", "bytes"])
     assert cell(table, ("4",), "bytes").mean == pytest.approx(8)
     short = cell(table, ("1",), "bytes")
     assert (short.mean, short.text) == (pytest.approx(2.5), ">5.0 (1 of 2)")
-    old = cell(table, ("0.5",), "bytes")  # an earlier version's
-    assert (old.mean, old.text) == (None, "")
-    assert cell(table, ("0.5",), "rounds").text == ">2 (1 of 2)"
     assert "MB: megabytes sent, both ways, until the target is met" in " ".join(table.lines)
     assert [group.metric for group in table.groups] == ["rounds", "bytes_megabytes"]
     assert not any("megabytes" in line for line in build(jobs).lines)  # not by default

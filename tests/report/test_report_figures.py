@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from knot_runner.report.figures import style as figure_style
 from knot_runner.report.figures.bias import probe_moves
@@ -22,6 +21,7 @@ from knot_runner.report.figures.style import by_name
 from knot_runner.report.run_folders import load_runs
 from knot_runner.report.series import Numbers
 from knot_runner.util.errors import UserError
+from tests.report.sealing import put, save_file
 
 #: The figures of KNOT; the others have files of their own.
 OF_TEXTS = ("expected_label", "confidence", "tsne", "support", "epsilon", "bias", "probe")
@@ -212,7 +212,7 @@ def write_probe(job: Any, **models: list[list[float]]) -> Any:
          "probabilities": rows}
         for model, rows in models.items()
     ]  # fmt: skip
-    (job.folder / "probe.json").write_text(json.dumps(entries))
+    put(job.folder / "probe.json", json.dumps(entries))
     return job
 
 

@@ -6,10 +6,10 @@ import math
 import pytest
 
 from knot_runner.metrics import time_to_target
-from knot_runner.report.records.schema import is_round
 from knot_runner.report.run_folders import load_runs
 from knot_runner.util.errors import UserError
 from tests.report.claimed import judged
+from tests.report.sealing import put
 from tests.report.test_report_claims_measures import rounds_claim
 from tests.report.test_report_summary import of_rounds
 
@@ -24,7 +24,7 @@ def clocked(federated, temperature, accuracies, seconds, seed=0, every=1):
     federated.write(job, accuracies, every, fleet={**FACTS, "clock": clock})
     rows = [json.loads(line) for line in (job.folder / "rounds.jsonl").read_text().splitlines()]
     rows = [{**row, **OF_ROW, "clock": seconds * row["round"]} for row in rows]
-    (job.folder / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    put(job.folder / "rounds.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     return job
 
 
@@ -115,15 +115,3 @@ def test_the_summary_says_when_the_target_was_reached(federated):
 def test_an_unsound_result_is_refused(federated, changes, reason):
     (run,) = load_runs([federated.write(federated.job(), [0.1, 0.2], **changes)])
     assert run.status == "corrupt" and reason in run.problem
-
-
-@pytest.mark.parametrize(
-    ("changes", "right"),
-    [({}, True), ({"clock": -1.0}, False), ({"clock": None}, False), ({"late": 0.5}, False), ({"dropped": -1}, False),
-     ({"partial": None}, False), ({"staleness": float("nan")}, False), ({"staleness": 2}, True)],
-)  # fmt: skip
-def test_rows_of_a_fleet(federated, changes, right):
-    (row,) = federated.rows(federated.job(), [0.1])
-    assert is_round(row, 1)
-    assert is_round({**row, "clock": 3.5, **OF_ROW, **changes}, 1) is right
-    assert not is_round({**row, "late": 1}, 1)

@@ -51,7 +51,7 @@ def test_nothing_on_a_page_becomes_markup_in_the_index(tmp_path: Path) -> None:
     summary = page_summary(HOSTILE, {HOSTILE: 1}, {HOSTILE: 2}, HOSTILE)
     escaped = summary.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     (tmp_path / "a b#?.html").write_text(f'<meta name="knot-runner-report" content="{escaped}">')
-    assert read_entry(tmp_path / "a b#?.html").about == HOSTILE
+    assert read_entry(tmp_path / "a b#?.html", tmp_path).about == HOSTILE
     write_index(tmp_path)
     text = (tmp_path / "index.html").read_text()
     read = Reader(text)

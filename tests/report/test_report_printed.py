@@ -27,7 +27,7 @@ def test_sd_of_all_is_the_mean_of_its_columns(name: str) -> None:
 
 
 def test_pooled_accuracy_of_all_follows_from_the_test_sizes() -> None:
-    table, sizes = paper_tables.read_printed("knot_table4"), paper_tables.read_printed("knot_table1")["datasets"]["nli"]
+    table, sizes = paper_tables.read_printed("knot/table4"), paper_tables.read_printed("knot/table1")["datasets"]["nli"]
     weights = [sizes[name]["test"] for name in table["columns"][:-1]]
     for row in table["metrics"]["accuracy"].values():
         pooled = sum(w * v for w, v in zip(weights, row[:-1], strict=True)) / sum(weights)
@@ -53,14 +53,14 @@ def test_single_numbers(name: str, metric: str, method: str, dataset: str, value
 
 
 def test_table_of_locals_keeps_the_printed_slip_and_says_so() -> None:
-    table = paper_tables.read_printed("knot_table1")
+    table = paper_tables.read_printed("knot/table1")
     assert table["datasets"]["sa"]["Cloths"]["train"] == 19470
     assert any("19,470" in note and "dropped digit" in note for note in table["notes"])
     assert [table["datasets"]["erc"][f"DyDa{i}"]["score"] for i in range(3)] == [0.38, 0.34, 0.40]
 
 
 def test_bias_shares_sum_to_one() -> None:
-    for task, teachers in paper_tables.read_printed("knot_bias")["shares"].items():
+    for task, teachers in paper_tables.read_printed("knot/bias")["shares"].items():
         for name, shares in teachers.items():
             assert sum(shares) == pytest.approx(1, abs=0.003), (task, name)
 
@@ -72,6 +72,6 @@ def test_unknown_table_names_the_nearest() -> None:
 
 def test_every_table_can_be_cited() -> None:
     assert (
-        paper_tables.cite(paper_tables.read_printed("knot_table3"))
+        paper_tables.cite(paper_tables.read_printed("knot/table3"))
         == "paper: KNOT, arXiv 2110.02432v2 (COLING 2022), Table 3"
     )

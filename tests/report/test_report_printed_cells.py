@@ -71,7 +71,7 @@ def test_cells_of_chillings_tables(name: str, case: str) -> None:
 
 def test_cells_of_the_notebook() -> None:
     """Accuracy after rounds 1, 10, ..., 50, then the loss after 50; in ten-thousandths."""
-    values = paper_tables.read_printed("chill_mnist_notebook")["values"]["MNIST"]
+    values = paper_tables.read_printed("chill/mnist_notebook")["values"]["MNIST"]
     assert sums([values[t] for t in TEMPERATURES[:5]], 10000) == (
         [2055846, 3173182, 4215307, 4632374, 4950655],
         [915400, 2810300, 3504200, 3836400, 3844600, 4081300, 35164],
@@ -123,14 +123,14 @@ SIZES = {
 
 @pytest.mark.parametrize("task", SIZES)
 def test_cells_of_the_table_of_data(task: str) -> None:
-    rows = paper_tables.read_printed("knot_table1")["datasets"][task]
+    rows = paper_tables.read_printed("knot/table1")["datasets"][task]
     found = {
         name: (row["train"], row["valid"], row["test"], round(100 * row["score"]))
         for name, row in rows.items()
         if row["role"] != "transfer"
     }
     assert found == SIZES[task]
-    assert paper_tables.read_printed("knot_table1")["datasets"]["sa"]["Grocery"]["train"] == 104817
+    assert paper_tables.read_printed("knot/table1")["datasets"]["sa"]["Grocery"]["train"] == 104817
 
 
 def effects() -> list[Any]:

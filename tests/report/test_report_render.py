@@ -176,8 +176,8 @@ def test_escapes_hold_for_any_text(text: str) -> None:
 
 
 def test_files_are_written_whole_and_leave_nothing_else(nli: Any, tmp_path: Path) -> None:
-    paths = write_table(nli, tmp_path / "new", "knot/table4")
-    assert [path.name for path in paths] == ["knot/table4.md", "knot/table4.csv", "knot/table4.tex"]
+    paths = write_table(nli, tmp_path / "new", "table4")
+    assert [path.name for path in paths] == ["table4.md", "table4.csv", "table4.tex"]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(path.name for path in paths)
     assert paths[1].read_text(encoding="utf-8") == table_csv(nli)
 

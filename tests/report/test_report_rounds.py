@@ -116,7 +116,7 @@ def test_nothing_there_and_damage_are_said(federated: Any, tmp_path: Path, name:
         FIGURES[name]([federated.job()], tmp_path / "figure.png", command="knot-runner x")
     job = federated.made(1.0, [0.2])
     (job.folder / "rounds.jsonl").write_text("{")
-    with pytest.raises(UserError, match="rounds.jsonl: is damaged"):
+    with pytest.raises(UserError, match="rounds.jsonl: does not match its digest"):
         FIGURES[name]([job], tmp_path / "figure.png")
 
 

@@ -94,13 +94,3 @@ def test_swapped_results_are_of_another_run(tmp_path: Path) -> None:
     swap(*(folder / "result.json" for folder in folders))
     lines = " ".join(compare_runs(Question(out=tmp_path)).lines)
     assert "Left out: 2 damaged results" in lines and "is of another run" in lines
-
-
-def test_results_from_before_seals_are_used_and_that_is_said(tmp_path: Path) -> None:
-    from tests.report.conftest import Factory
-
-    job = Factory(tmp_path).made()
-    assert load_runs([job])[0].status == "done"
-    (tmp_path / "new").mkdir()
-    made(tmp_path / "new", 0.5)
-    assert "sealed" not in " ".join(compare_runs(Question(out=tmp_path / "new")).lines)

@@ -40,13 +40,13 @@ def test_trace_of_a_shorter_run_leaves_its_columns_empty(federated: Any, mnist: 
 def test_trace_of_several_cases_is_refused(federated: Any, mnist: list[Any]) -> None:
     with pytest.raises(UserError, match="of one task and model; these runs are of MNIST; femnist, femnist_dnn"):
         build_table([*mnist, federated.made(1.0, [0.5])], "chill/mnist_notebook", [], kind="trace")
-    with pytest.raises(UserError, match="kind trace needs the printed table beside it \\(chill_mnist_notebook\\)"):
+    with pytest.raises(UserError, match="kind trace needs the printed table beside it \\(chill/mnist_notebook\\)"):
         build_table(mnist, None, [], kind="trace")
 
 
 def test_printed_tables_keep_the_papers_arithmetic() -> None:
     """Deltas and speed-ups follow from accuracies and rounds, but for the two slips and rounding."""
-    table = paper_tables.read_printed("chill_table1")
+    table = paper_tables.read_printed("chill/table1")
     wrong = []
     for case, rows in table["values"].items():
         accuracy, _, _, rounds, _ = rows[1.0]

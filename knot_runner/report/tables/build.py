@@ -39,9 +39,9 @@ TABLE_KINDS: Table[TableKind] = Table("TABLE_KINDS", {
     "grid": TableKind(grid_table, METRICS.keys, printed="methods"),
     "gains": TableKind(gains_table, computed_metrics, printed="methods"),
     "personal": TableKind(personal_table, METRICS.keys, PERSONAL_METRICS, printed="methods"),
-    "locals": TableKind(local_models, computed_metrics, printed="locals", needs="knot_table1"),
+    "locals": TableKind(local_models, computed_metrics, printed="locals", needs="knot/table1"),
     "temperatures": TableKind(temperatures_table, CHILLING_COLUMNS.keys, printed="temperatures"),
-    "trace": TableKind(trace, printed="trace", needs="chill_mnist_notebook"),
+    "trace": TableKind(trace, printed="trace", needs="chill/mnist_notebook"),
     "clustered": TableKind(clustered, ACCURACY_WEIGHTINGS.keys, printed="clustered"),
 }, _accepted)  # fmt: skip
 
