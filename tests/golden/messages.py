@@ -1,0 +1,77 @@
+"""The messages that tests expect, in one file: ``with refuses(): ...`` passes where the block raises UserError with the
+message that ``messages.json`` has for this test.
+
+    python -m tests.golden.messages [pytest arguments]      records them anew; look at the difference before you commit
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from knot_runner.util.errors import UserError
+
+FILE = Path(__file__).with_suffix(".json")
+ROOT = Path(__file__).resolve().parents[2]
+#: File to which messages are appended instead of being compared.
+RECORD = "KNOT_RECORD_MESSAGES"
+_TEMPORARY = re.compile(r"/[^\s'\":;,()\[\]]*?/pytest-of-[^/\s]+/pytest-\d+/(?:popen-gw\d+/)?[^/\s'\":;,()\[\]]*")
+_asked: Counter[str] = Counter()
+_expected: dict[str, list[str]] = {}
+
+
+@contextlib.contextmanager
+def refuses(kind: type[UserError] = UserError) -> Iterator[pytest.ExceptionInfo[UserError]]:
+    """Expect a :class:`UserError` of this ``kind`` with the recorded message; the n-th of a test is its n-th line."""
+    with pytest.raises(kind) as problem:
+        yield problem
+    test = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
+    number = _asked[test]
+    _asked[test] += 1
+    said = plain(str(problem.value))
+    if RECORD in os.environ:
+        with open(os.environ[RECORD], "a") as file:  # noqa: PTH123 (appended to by several processes)
+            file.write(json.dumps([test, number, said]) + "\n")
+        return
+    if not _expected:
+        _expected.update(json.loads(FILE.read_text()))
+    lines = _expected.get(test, [])
+    assert number < len(lines), f"no message is recorded for {test}: {said}"
+    assert said == lines[number]
+
+
+def plain(text: str) -> str:
+    """``text`` without what differs between machines: folders of the test, of the project and of real data."""
+    text = _TEMPORARY.sub("TMP", text)
+    for folder, name in ((os.environ.get("KNOT_TEST_DATA"), "DATA"), (str(ROOT), "PROJECT")):
+        if folder:
+            text = text.replace(folder, name)
+    return text
+
+
+def main(arguments: list[str]) -> None:
+    """Run the tests and write the messages that they met; those of tests that did not run stay."""
+    with tempfile.NamedTemporaryFile(mode="r", suffix=".jsonl") as file:
+        environment = {**os.environ, RECORD: file.name}
+        subprocess.run([sys.executable, "-m", "pytest", "-q", *arguments], env=environment, check=False, cwd=ROOT)
+        found: dict[str, dict[int, str]] = {}
+        for line in file:
+            test, number, said = json.loads(line)
+            found.setdefault(test, {})[number] = said
+    known = json.loads(FILE.read_text()) if FILE.exists() else {}
+    known |= {test: [lines[number] for number in sorted(lines)] for test, lines in found.items()}
+    FILE.write_text(json.dumps(dict(sorted(known.items())), indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
