@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from knot_runner.cli.verbs.ls import describe_yaml
-from knot_runner.composing.commands import compose_all, compose_jobs, expand_preset
+from knot_runner.composing.commands import compose_all, compose_jobs
 from knot_runner.composing.override_errors import GROUPS
 from knot_runner.util.config_yaml import config_folder
 from knot_runner.util.errors import UserError
@@ -20,8 +20,8 @@ def run_id(*overrides):
 
 
 def test_a_presets_grid_is_added_and_the_command_line_replaces_it():
-    assert len(compose_jobs(expand_preset(["experiment=knot/table2"], None), None)) == 40
-    few = compose_jobs(expand_preset(["experiment=knot/table2", "seed=7", "method=entropy_a,sinkhorn_e"], None), None)
+    assert len(compose_all(["experiment=knot/table2"])[0]) == 40
+    few = compose_all(["experiment=knot/table2", "seed=7", "method=entropy_a,sinkhorn_e"])[0]
     assert [(job.settings.method["name"], job.settings.seed) for job in few] == [("entropy_a", 7), ("sinkhorn_e", 7)]
 
 

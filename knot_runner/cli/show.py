@@ -7,8 +7,10 @@ import tempfile
 from pathlib import Path
 
 from knot_runner import provenance
+from knot_runner.composing.arms import without_arm
 from knot_runner.composing.job import ComposedJob
 from knot_runner.config.plugins import load_plugins
+from knot_runner.config.settings.run import ARM
 from knot_runner.config.settings.run_id import resolved
 from knot_runner.report.check import check_report
 from knot_runner.report.figures import registry as figures
@@ -135,16 +137,15 @@ def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:
     """``jobs`` in the form reports read. Runs whose data differ from the current ``paths.data`` are left out and
     reported; with ``keep`` they are included."""
     data = None if keep else provenance.CurrentData(jobs[0].settings.paths.data)
-    return [
-        Job(
-            job.run_id,
-            job.folder,
-            job.settings.task.name,
-            job.settings.method["name"],
-            job.settings.seed,
-            job.label,
-            resolved(job.config),
-            data,
-        )
-        for job in jobs
-    ]
+    return [_reference(job, data) for job in jobs]
+
+
+def _reference(job: ComposedJob, data: provenance.CurrentData | None) -> Job:
+    """``job`` as reports read it: an arm stands in the place of the method's name, and is the setting ``arm``."""
+    settings = job.settings
+    config, label = resolved(job.config), job.label
+    if job.arm:
+        config = {**config, ARM: job.arm}
+        label = ", ".join(without_arm(label.split(", ")))
+    method = job.arm or settings.method["name"]
+    return Job(job.run_id, job.folder, settings.task.name, method, settings.seed, label, config, data)

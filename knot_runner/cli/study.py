@@ -177,7 +177,7 @@ def _read(arguments: Sequence[str]) -> Study:
         key: word.partition("=")[2] for word in words for key in (TRIALS, SEED, TOGETHER) if word.startswith(f"{key}=")
     }
     rest = [word for word in words if word != SWEEPER and word.partition("=")[0] not in own]
-    overrides, notes = last_counts(parse_overrides(expand_preset(rest, config_dir)))
+    overrides, notes = last_counts(parse_overrides(expand_preset(rest, config_dir)[0]))
     for note in notes:
         LOGGER.warning("%s", note)
     launched = [one.key_or_group for one in overrides if one.key_or_group.startswith((LAUNCHER_GROUP, LAUNCHER, BATCH))]
@@ -188,7 +188,7 @@ def _read(arguments: Sequence[str]) -> Study:
         raise UserError(f"{launched[0]}: trials of a study run one after another; {TOGETHER}=4 draws four at a time")
     space = [one for one in overrides if one.is_sweep_override()]
     for one in space:
-        if one.key_or_group in ("seed", "experiment", "task"):
+        if one.key_or_group in ("arm", "seed", "experiment", "task"):
             raise UserError(f"{one.key_or_group}: is not searched; one value is right, and one study for each")
     if not space:
         raise UserError(f"{SWEEPER}: nothing is searched; 'training.lr=tag(log,interval(0.001,1))' or a list of values")

@@ -41,6 +41,8 @@ class ComposedJob:
     overrides: list[str] = field(default_factory=list)
     #: what distinguishes it from the preset's other jobs, beyond method and seed
     label: str = ""
+    #: its arm, "" for none
+    arm: str = ""
 
     @functools.cached_property
     def run_id(self) -> str:

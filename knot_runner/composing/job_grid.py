@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.composing import hydra_compose
+from knot_runner.composing.arms import without_arm
 from knot_runner.composing.fitting import chosen_hardware, chosen_to_fit, deals_nothing, node_of
 from knot_runner.composing.hydra_compose import plain_config
 from knot_runner.composing.job import ComposedJob, job_of
@@ -21,6 +22,7 @@ from knot_runner.composing.named_models import with_models
 from knot_runner.composing.override_errors import one_line
 from knot_runner.composing.overrides import parse_overrides
 from knot_runner.config.settings import Misfit
+from knot_runner.config.settings.run import ARM
 from knot_runner.config.strict import as_built
 from knot_runner.util.config_yaml import choices
 from knot_runner.util.errors import UserError, nearest
@@ -110,7 +112,7 @@ class JobGrid:
         try:
             config = base.with_values([self._override(o) for o in picked if _key(o) in self.late])
         except OmegaConfBaseException as problem:
-            return self._left_out(self._said(_in_place(fitting, picked), problem), chosen)
+            return self._left_out(self._said(_in_place(fitting, without_arm(picked)), problem), chosen)
         config = _under_preset(with_models(config, self._model), self.words)
         if claims is not None:
             config = {**config, "report": {**config["report"], "claims": claims}}
@@ -120,7 +122,9 @@ class JobGrid:
             return self._left_out(problem, chosen)
         # other groups keep their spelling, since run ids of presets depend on it (method.temperature=4,2,1)
         training = as_built(config.get("training"), job.settings.training)
-        return dataclasses.replace(job, config={**config, "training": training} if training else config)
+        config = {**config, "training": training} if training else config
+        arm = next((o.partition("=")[2] for o in picked if _key(o) == ARM), "")
+        return dataclasses.replace(job, config=config, arm=arm)
 
     def _said(self, overrides: list[str], problem: OmegaConfBaseException) -> UserError:
         """Hydra's error for ``overrides`` that OmegaConf refused with ``problem``, in one line."""
@@ -164,7 +168,7 @@ class JobGrid:
         """Return what :meth:`_base` makes of the groups of ``picked``, once."""
         early = tuple(o for o in picked if _key(o) not in self.late)
         if early not in self._composed:
-            self._composed[early] = self._base(list(early))
+            self._composed[early] = self._base(without_arm(early))
         return self._composed[early]
 
     def _base(self, early: list[str]) -> tuple[Base, Any, list[str], DictConfig]:

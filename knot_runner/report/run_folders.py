@@ -34,9 +34,10 @@ LONGEST_RESULT = 10_000_000
 
 @dataclass(frozen=True)
 class Job:
-    """One run that a preset requests, done or not. ``label``: settings that distinguish it from the other runs of its
-    method, as text ("task.labels.support=onehot"), or "". ``config``: its composed settings. ``data``: the current data
-    files, which must match those of the run; None: no check."""
+    """One run that a preset requests, done or not. ``method``: its name, or that of the preset's arm. ``label``:
+    settings that distinguish it from the other runs of its method, as text ("task.labels.support=onehot"), or "".
+    ``config``: its composed settings. ``data``: the current data files, which must match those of the run; None: no
+    check."""
 
     run_id: str
     folder: Path
@@ -152,7 +153,8 @@ def _load(job: Job) -> Run:
         return Run(job, "missing", "not run yet")
     except (ValueError, OSError, RecursionError) as problem:
         return Run(job, "corrupt", f"{path} cannot be read ({type(problem).__name__})")
-    wrong = sound.result_problem(result, job.task, job.method, job.seed)
+    method = (job.config.get("method") or {}).get("name", job.method)
+    wrong = sound.result_problem(result, job.task, method, job.seed)
     wrong = wrong or problem_of(result, job.folder)
     if wrong:
         return Run(job, "corrupt", f"{path} {wrong}")

@@ -176,6 +176,6 @@ def describe_yaml(path: Path) -> str:
         return "cannot be read: a run says where it is wrong"
     sweep = whole.get("sweep") if isinstance(whole, dict) else None
     if isinstance(sweep, dict):
-        jobs = math.prod(len(str(values).split(",")) for values in sweep.values())
+        jobs = math.prod(len(one if isinstance(one, dict) else str(one).split(",")) for one in sweep.values())
         said += f" ({counted(jobs, 'job')})"
     return said

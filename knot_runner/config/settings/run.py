@@ -44,6 +44,9 @@ from knot_runner.config.settings.tasks.task import TEXT_FORMATS, TaskSettings
 from knot_runner.config.strict import build, shorten, without
 from knot_runner.util.errors import UserError, nearest
 
+#: The key that chooses arms of a preset; in reports the column with their names.
+ARM = "arm"
+
 
 @dataclass
 class Settings:
@@ -75,7 +78,7 @@ class Settings:
     evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
     #: clipping and noise of federated training; null = none
     privacy: UserPrivacySettings | None = None
-    #: a preset's grid: override -> values, comma-separated; no part of a run
+    #: a preset's grid: override -> values, comma-separated, and ``arms``: name -> its overrides; no part of a run
     sweep: dict[str, Any] | None = None
     #: a sweep begins no more jobs after one has failed
     fail_fast: bool = False

@@ -227,5 +227,5 @@ def rounds_of(runs: Iterable[Run], options: Mapping[str, Any], command: str) -> 
 
 def _other_settings(run: Run) -> Any:
     """The seed, and all settings but the training temperature."""
-    free = ("method.temperature", "method.lr_control", "method.name")
+    free = ("method.temperature", "method.lr_control", "method.name", "arm")
     return run.job.seed, settings_of(run, lambda key: key in free)

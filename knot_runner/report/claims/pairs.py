@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from knot_runner.config.settings.partition import TRAINING_SHARES, unlike_shares
+from knot_runner.config.settings.run import ARM
 from knot_runner.config.strict import without
 from knot_runner.report.claims.spec import BEFORE, Claim, config_leaves
 from knot_runner.report.run_folders import Run
@@ -137,13 +138,24 @@ def _rest(claim: Claim, runs: Sequence[Run], shares: Sequence[str] = ()) -> Call
     """A function returning the settings of a run that a pair must share: all but those that the claim varies.
 
     A varied name or kind includes the settings it selects (``method.name``: all of ``method``), unless they are swept;
-    nor need it share the ``shares`` of the partition, unless they are.
+    a varied arm includes those that the arms set. Nor need it share the ``shares`` of the partition, unless they are
+    swept.
     """
     swept = {part.partition("=")[0].lstrip("+") for run in runs for part in run.job.label.split(", ")}
     free = claim.touched | {f"{key.partition('.')[0]}.name" for key in claim.touched}
     free |= {f"partition.{key}" for key in shares} - swept
     groups = tuple(key.rpartition(".")[0] + "." for key in claim.touched if key.endswith((".name", ".kind")))
+    if ARM in claim.touched:
+        of_arms = _keys_of_arms(runs[0].job.config)
+        free |= of_arms
+        groups += tuple(f"{key}." for key in of_arms)
     return lambda run: settings_of(run, lambda key: key in free or (key.startswith(groups) and key not in swept))
+
+
+def _keys_of_arms(config: Mapping[str, Any]) -> frozenset[str]:
+    """The settings and groups that the arms of the preset set."""
+    arms = lookup(config, "sweep.arms") or {}
+    return frozenset(key.lstrip("+~").rpartition("@")[2] for own in arms.values() for key in own)
 
 
 def settings_of(run: Run, varied: Callable[[str], bool]) -> Rest:

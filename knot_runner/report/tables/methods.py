@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from knot_runner.config.settings.run import ARM
 from knot_runner.metrics import METRICS, top_of
 from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import METHOD_NAMES, ColumnGroup, Parts, TableCell, TableRow, display
@@ -61,7 +62,8 @@ class MethodsTable:
 
     def parts(self, request: TableRequest) -> Parts:
         """The finished table, with rows of baselines where ``report.baselines`` asks for them."""
-        heads = ("method", "settings") if len(self.rows[0].keys) > 1 else ("method",)
+        first = ARM if ARM in request.runs[0].job.config else "method"
+        heads = (first, "settings") if len(self.rows[0].keys) > 1 else (first,)
         if not request.options.get("baselines"):
             return self.rows, heads, self.groups, self.lines
         shown = [group for group in self.groups if group.metric_name in request.metrics]

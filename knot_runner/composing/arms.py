@@ -1,0 +1,70 @@
+"""Arms of a preset (``sweep.arms``): names, each with its overrides, such as ``near: {method: finetune}``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hydra.core.override_parser.types import Override
+
+from knot_runner.composing.override_errors import message_text
+from knot_runner.composing.overrides import parse_overrides
+from knot_runner.config.settings.run import ARM
+from knot_runner.util.errors import UserError, nearest
+
+#: Name -> its overrides.
+Arms = dict[str, list[Override]]
+
+
+def read_arms(found: Any) -> Arms:
+    """The arms of a preset's ``sweep.arms``. Raises :class:`UserError`, also for an override with several values."""
+    if not isinstance(found, dict) or not all(isinstance(own, dict) for own in found.values()):
+        raise UserError("sweep.arms: is not a mapping of names to overrides, as in near: {method: finetune}")
+    arms = {}
+    for name, own in found.items():
+        arms[str(name)] = parse_overrides([_override(key, value) for key, value in own.items()])
+        for override in arms[str(name)]:
+            if override.is_sweep_override():
+                line = message_text(override.input_line)
+                raise UserError(f"sweep.arms.{name}: {line} has several values. Use one value, or several arms")
+    return arms
+
+
+def arm_overrides(names: Sequence[str], arms: Arms, others: Iterable[Override]) -> list[list[str]]:
+    """For each arm of ``names``: ``arm=NAME`` and its overrides.
+
+    Raises :class:`UserError` for an unknown arm, and for a key that is set by one of ``others``, too.
+    """
+    keys = {override.key_or_group for override in others}
+    found = []
+    for name in names:
+        if not arms:
+            raise UserError(f"{ARM}={message_text(name)}: there are no arms. Choose a preset with sweep.arms")
+        if name not in arms:
+            raise UserError(f"{ARM}={message_text(name)}: there is no such arm{nearest(name, arms)}")
+        for override in arms[name]:
+            if override.key_or_group in keys:
+                line = message_text(override.input_line)
+                raise UserError(f"{override.key_or_group}: {ARM}={name} has {line}. Remove it, or choose other arms")
+        found.append([f"{ARM}={name}", *(override.input_line for override in arms[name])])
+    return found
+
+
+def without_arm(overrides: Iterable[str]) -> list[str]:
+    """The ``overrides`` that Hydra composes: all but ``arm=NAME``."""
+    return [override for override in overrides if not override.startswith(f"{ARM}=")]
+
+
+def _override(key: str, value: Any) -> str:
+    return key if key.startswith("~") else f"{key}={_text(value)}"
+
+
+def _text(value: Any) -> str:
+    """``value`` in the grammar of overrides; text as it stands."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{_text(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_text, value)) + "]"
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return str(value)
