@@ -28,6 +28,8 @@ from knot_runner.util.errors import UserError, nearest
 MAX_JOBS = 10_000
 #: The group that may be placed elsewhere in the config, as in ``+encoder@method.encoder=NAME``.
 PLACED_GROUP = "encoder"
+#: Pieces of methods, which are placed, as in ``base/synthesis@method.synthesis=records``.
+PIECES = "base/"
 FLAGS = ("--multirun", "--config-dir=DIR", "--config-name=NAME", "--cfg=job", "--stale=rerun", "--help")
 #: Text that Hydra's grammar would accept if it were ASCII.
 PLAIN_TEXT = re.compile(r"[^\W\d_][^\"'`,=:;\[\](){}\\$<>#&!~^]*|[/.~][^\"'`,=:;\[\](){}\\$<>#&!^]*")
@@ -119,7 +121,7 @@ def _checked(override: Override) -> Override:
         raise UserError(f"{line}: has no key; key=value is right ('knot-runner ls' and conf/ show the keys)")
     if is_hydras(key):
         check_key(key)
-    if override.package is not None and key != PLACED_GROUP:
+    if override.package is not None and key != PLACED_GROUP and not key.startswith(PIECES):
         raise UserError(f"{line}: a group cannot be put elsewhere; {message_text(key)}=NAME is right")
     if isinstance(value, Glob) and key == LAUNCHER_GROUP:
         raise UserError(f"{line}: a sweep has one launcher; {key}=NAME is right")

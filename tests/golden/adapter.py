@@ -141,8 +141,8 @@ SETTINGS: dict[str, str | list[str]] = {
     "precision": "hardware.precision",
 }
 
-#: Setting -> neutral word of a value -> today's. Other methods have their names in lower case with underscores; other
-#: values are the same.
+#: Setting -> neutral word of a value -> today's, with the overrides that go with it. Other methods have their names in
+#: lower case with underscores; other values are the same.
 VALUES = {
     "task": {
         "handwritten characters": "femnist",
@@ -156,25 +156,29 @@ VALUES = {
     },
     "method": {
         "logit chilling": "fedavg_chill",
-        "FedPer with final head epochs": "fedper_final",
+        "FedPer with final head epochs": "fedper method.first_head=averaged",
         "local training": "local",
-        "proximal fine-tuning": "finetune_near",
-        "label similarity": "cossim",
-        "loss landscape": "landscape",
-        "FedDF with Sinkhorn-E": "feddf_sinkhorn_e",
-        "FedDF with RKD": "feddf_rkd",
-        "FedMD with several architectures": "fedmd_three",
+        "proximal fine-tuning": "finetune method.personalisation.wd=0.1",
+        "label similarity": "fedavg +base/personalisation@method.personalisation=cossim",
+        "loss landscape": "fedavg +base/personalisation@method.personalisation=landscape",
+        "transfer matrix": "fedavg +base/personalisation@method.personalisation=transfer_matrix",
+        "FedDF with Sinkhorn-E": "feddf method.distil.ensemble=each method.distil.weighting=E "
+        "base/loss@method.distil.loss=sinkhorn",
+        "FedDF with RKD": "feddf +base/term@method.distil.terms.kd=kd method.distil.terms.kd.weight=1.0 "
+        "+base/term@method.distil.terms.rkd=rkd",
+        "FedMD with several architectures": "fedmd",
         "FD": "feddistill",
         "mutual learning of parties": "dml_parties",
-        "FitNets in two stages": "fitnets_two_stage",
-        "triplets": "multi_triplet",
-        "KD by optimal transport": "kd_sinkhorn",
+        "FitNets in two stages": "kd +method.schedule.phases=[{epochs:10,terms:{hint:{weight:1.0}}}]",
+        "triplets": "multi_teacher +base/term@method.terms.triplet=triplet",
+        "KD by optimal transport": "kd ~method.terms.kd +base/term@method.terms.sinkhorn=sinkhorn",
+        "label smoothing": "student_alone method.terms.ce.label_smoothing=0.1",
         "born-again network": "born_again",
         "average of own weights": "self_average",
         "cross-modal distillation": "cross_modal",
-        "data-free, generator": "data_free_generator",
-        "data-free, batch statistics": "data_free_statistics",
-        "data-free, records": "data_free_records",
+        "data-free, generator": "data_free",
+        "data-free, batch statistics": "data_free base/synthesis@method.synthesis=statistics method.teacher=vgg4_slim",
+        "data-free, records": "data_free base/synthesis@method.synthesis=records",
         "data set distance": "dataset_distance",
         "nearest neighbor in coresets": "coreset_knn",
     },
@@ -250,8 +254,11 @@ def run(method: str, settings: dict[str, Any], out: Path) -> Outcome:
 
 def command(method: str, settings: dict[str, Any], out: Path) -> list[str]:
     """Return the arguments of the run that `method` and `settings` describe in neutral words."""
-    words = dict(settings, method=method)
-    overrides = [f"{SETTINGS[word]}={_value(word, value)}" for word, value in words.items() if value is not None]
+    words = {"method": method, **settings}
+    overrides = []
+    for word, value in words.items():
+        if value is not None:
+            overrides += f"{SETTINGS[word]}={_value(word, value)}".split()
     return [*overrides, *MACHINE, f"paths.out={out}"]
 
 
