@@ -28,6 +28,7 @@ from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings.families import family_of
 from knot_runner.util.config_yaml import choices
 from tests.fuzz_commands import NOTES
+from tests.tiny import CLUSTERING, FEDDF_RKD, FEDDF_SINKHORN_E
 
 #: Tasks that are run, and options that make them small.
 SMALL_IMAGES = ["task.limit=240", "task.shape=[{channels},8,8]"]
@@ -89,7 +90,9 @@ OPTIONS = [
     ["+method.personalisation.kind=soup", "+method.personalisation.epochs=2", "+method.personalisation.saves=2"],
 ]
 #: Methods that put a piece on another algorithm, and the settings of some algorithms.
-PIECES = ("feddf", "feddf_sinkhorn_e", "feddf_rkd", "clustered_fedavg", "clustered_feddf", "finetune", "soup")
+PIECES = ("feddf", "clustered_fedavg", "finetune", "soup")
+#: Methods with pieces.
+VARIANTS = [" ".join(words) for words in (FEDDF_SINKHORN_E, FEDDF_RKD, ["method=feddf", *CLUSTERING])]
 ALGORITHMS = [
     ["method.algorithm=fedprox", "method.mu=0.01"],
     ["method.algorithm=scaffold"],
@@ -134,17 +137,18 @@ class Outcome:
 def compositions(count: int, seed: int) -> list[list[str]]:
     """``count`` compositions, the same for the same seed."""
     draw = random.Random(seed)
-    methods = choices("method")
+    methods = [*(f"method={name}" for name in choices("method")), *VARIANTS]
     return [_composition(draw, methods) for _ in range(count)]
 
 
 def _composition(draw: random.Random, methods: list[str]) -> list[str]:
     """Nine of ten draws of a group are meant to fit the task and the method; the others are of all there are."""
     task, method = draw.choice(list(TASKS)), draw.choice(methods)
-    on_images, stages = TASKS[task] is SMALL_IMAGES, method.startswith(("entropy", "sinkhorn", "teachers"))
+    on_images = TASKS[task] is SMALL_IMAGES
+    stages = method.startswith(("method=entropy", "method=sinkhorn", "method=teachers"))
     anything = draw.random() < 0.1
-    words = [f"task={task}", f"method={method}"]
-    if method in PIECES and draw.random() < 0.7:
+    words = [f"task={task}", *method.split()]
+    if words[1].removeprefix("method=") in PIECES and draw.random() < 0.7:
         words += draw.choice(ALGORITHMS)
     if anything or (draw.random() < 0.8 and (on_images or not stages)):
         partition = draw.choice(list(PARTITIONS))
@@ -239,7 +243,7 @@ def run_small(words: list[str], folder: Path) -> tuple[Outcome, str]:
 def _difference(one: Path, two: Path) -> str:
     """ "" where two finished runs have the same weights, up to the rounding of float64: Adam makes it larger where
     gradients are as small as its epsilon, so a server that distils may be a little further apart."""
-    distils = json.loads((one / "result.json").read_text())["method"].startswith(("feddf", "clustered_feddf", "fedgen"))
+    distils = json.loads((one / "result.json").read_text())["method"].startswith(("feddf", "fedgen"))
     weights = [load_file(folder / "model.safetensors") for folder in (one, two)]
     for name, tensor in weights[0].items():
         gap = (tensor.double() - weights[1][name].double()).abs().max() if tensor.numel() else torch.zeros(())

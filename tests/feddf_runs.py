@@ -12,13 +12,13 @@ from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import BiasSettings, ServerDistillation
 from knot_runner.pipelines.clients.setup import make_setup
 from knot_runner.pipelines.context import RunContext
-from tests.tiny import TINY_IMAGES, replaced
+from tests.tiny import FEDDF_SINKHORN_E, TINY_IMAGES, replaced
 
 ENTROPY = {"name": "entropy", "form": "kl"}
 POINTS = [[0.0], [1.0], [3.0]]
 TRANSFER, RANDOM = torch.arange(30, 62), torch.arange(5, 25)
 TINY_FEDDF = replaced(
-    TINY_IMAGES, "method=feddf_sinkhorn_e", "training.lr=0.1", "method.distil.bias.images=30", "method.distil.batch=16",
+    TINY_IMAGES, *FEDDF_SINKHORN_E, "training.lr=0.1", "method.distil.bias.images=30", "method.distil.batch=16",
     "method.distil.lr=0.01", "method.distil.loss.solver=newton", "method.distil.loss.epsilon=0.5",
     "task.geometry=onehot",
 )  # fmt: skip

@@ -200,7 +200,7 @@ REFUSED_IN_STAGES = [
     ["method=fitnets", "method.terms.hint.taps=[[nowhere,nowhere]]"],
     ["method=at", "method.terms.at.taps=[[logits,logits]]"],
     ["method=kd", "+method.terms.nothing={weight: 1}"],
-    ["method=data_free_statistics"],
+    ["method=data_free", "base/synthesis@method.synthesis=statistics"],
     ["method=born_again", "~method.terms.ce"],
     ["method=sinkhorn_e", "partition.clients=400"],
 ]

@@ -208,7 +208,7 @@ BAD = [
     (["method.clustering.graph=nearest"], "method.clustering.graph: 'nearest' is not one of none, affinity, sparse3"),
     (["method.clustering.scale=0.001"], "method.clustering.scale: 0.001 is exceeded by the largest distance"),
     (["training.stop_at_target=true", "training.target=0.5"], "training.stop_at_target: a cluster's rounds do not"),
-    (["method=clustered_scaffold"], "training.momentum: 0.5 does not go with scaffold"),
+    (["method.algorithm=scaffold"], "training.momentum: 0.5 does not go with scaffold"),
     (["training.participants=20"], "training.participants: 20 are more than the 10 clients"),
     (["partition=centralised"], "method.clustering: partition=centralised has one client"),
 ]

@@ -190,7 +190,7 @@ def test_the_preset_of_coresets(tmp_path, capsys):
 @pytest.mark.thorough
 def test_the_preset_of_nearest_neighbours_beside_personal_models(tmp_path, capsys):
     small = [
-        "method=coreset_knn_2,fedper_final", "partition.clients=3,4", "task.limit=200", "task.shape=[1,8,8]",
+        "arm=points_2,fedper", "partition.clients=3,4", "task.limit=200", "task.shape=[1,8,8]",
         "model.hidden=[8]", "training.rounds=1", "training.epochs=1", "hardware.workers=1",
     ]  # fmt: skip
     said, rows = figure(tmp_path, "fedwad/knn", small, capsys)

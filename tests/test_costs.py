@@ -22,7 +22,7 @@ from knot_runner.pipelines.rounds.scores import NO_WORK
 from knot_runner.pipelines.runs import commits
 from knot_runner.results import kind_problem
 from tests.run_folders import records, run
-from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
+from tests.tiny import CLUSTERING, TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
 
 #: Of the tiny perceptron, 64 pixels, 16 hidden units, 10 classes: weights and biases in 4 bytes each.
 BODY, HEAD = 64 * 16 + 16, 16 * 10 + 10
@@ -81,7 +81,7 @@ def test_one_party_with_all_examples_sends_nothing(tmp_path):
 
 def test_clusters_cost_the_sum_and_say_that_distances_are_left_out(tmp_path):
     small = ["method.clustering.clusters=2", "method.clustering.otdd.fedwad.iterations=2", "training.rounds=2"]
-    folder = run(tmp_path, *replaced(TINY_IMAGES, "method=clustered_scaffold", "training.momentum=0", *small))
+    folder = run(tmp_path, *replaced(TINY_IMAGES, "method=scaffold", *CLUSTERING, "training.momentum=0", *small))
     result, rows = records(folder)
     for row in rows:
         assert row["bytes_up"] == row["bytes_down"] == len(row["participants"]) * 2 * (BODY + HEAD) * 4 > 0

@@ -137,7 +137,7 @@ def test_what_the_teacher_says_of_an_image_goes_with_the_same_image_in_the_view(
 
 def test_a_student_alone_begins_and_is_fed_as_the_one_that_is_taught(planned, tmp_path):
     view, _, store, _, taught = planned
-    job, other, federation = distil_federation(tmp_path, "method=cross_modal_alone", f"method.view={view}")
+    job, other, federation = distil_federation(tmp_path, "method=student_alone", f"method.view={view}")
     (alone,) = distil.plan(job.method, {}, federation, 0)
     assert (alone.train, alone.valid, alone.originals) == (taught.train, taught.valid, None)
     assert federation.server.originals  # named, as there, though nobody reads them

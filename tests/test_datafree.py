@@ -41,6 +41,11 @@ TINY_FREE = [
 ]  # fmt: skip
 
 
+def free(kind: str) -> list[str]:
+    """The method with images of a ``kind`` of synthesis."""
+    return ["method=data_free", f"base/synthesis@method.synthesis={kind}"]
+
+
 # --------------------------------------------------------------------------------------------------------------- images
 
 
@@ -48,7 +53,7 @@ TINY_FREE = [
 def asked(request, tmp_path_factory):
     """(Store with a teacher's weights and records and no image, the request for images) of each kind."""
     out = tmp_path_factory.mktemp(request.param)
-    job, store, federation = distil_federation(out / "real", f"method=data_free_{request.param}", *TINY_FREE)
+    job, store, federation = distil_federation(out / "real", *free(request.param), *TINY_FREE)
     torch.manual_seed(0)
     model = build_network(federation.clients[0].network)
     store.put("local", "made", model.state_dict(), {})
@@ -193,14 +198,14 @@ def test_an_infinite_loss_ends_it(asked, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_student_reads_made_images_alone(kind, tmp_path):
-    job, _, federation = distil_federation(tmp_path, f"method=data_free_{kind}", *TINY_FREE)
+    job, _, federation = distil_federation(tmp_path, *free(kind), *TINY_FREE)
     state = {"weights/teacher": "local/made", "records": "records/r", "synthetic": "synthetic/s"}
     (student,) = distil.plan(job.method, state, federation, 3)
     assert student.train.examples == student.valid.examples == ("synthetic", "s")
 
 
 def test_a_run_says_what_was_released(tmp_path, capsys):
-    command = ["method=data_free_records", "method.synthesis.records=top", *TINY_FREE]
+    command = [*free("records"), "method.synthesis.records=top", *TINY_FREE]
     folder = run(tmp_path, *replaced(TINY_DISTIL, *command))
     result = json.loads((folder / "result.json").read_text())
     assert result["synthesis"]["released"] == {"kind": "top", "floats": 1100, "bytes": 4400}
@@ -211,7 +216,7 @@ def test_a_run_says_what_was_released(tmp_path, capsys):
 
 @pytest.mark.thorough
 def test_kill_9_and_the_same_command_again(tmp_path):
-    command = ["method=data_free_generator", *TINY_FREE, "method.synthesis.steps=250"]
+    command = ["method=data_free", *TINY_FREE, "method.synthesis.steps=250"]
     command = replaced(TINY_DISTIL, *replaced(command[:-1], command[-1]))
     (folder,) = [run(tmp_path / "alone", *command)]
     until = functools.partial(there, tmp_path / "killed", "artefacts/synthetic/*/commit.json")
@@ -236,20 +241,20 @@ def test_kill_9_and_the_same_command_again(tmp_path):
 )
 def test_what_does_not_fit_is_said_in_one_line(overrides, said, tmp_path):
     with pytest.raises(UserError) as problem:
-        distil_job(tmp_path, "method=data_free_statistics", *overrides)
+        distil_job(tmp_path, *free("statistics"), *overrides)
     assert said in str(problem.value) and "\n" not in str(problem.value)
 
 
 def test_statistics_need_batch_normalisation_and_texts_have_no_pixels(tmp_path, capsys):
-    command = replaced(TINY_DISTIL, "method=data_free_statistics", "method.teachers=[cnn_32]", f"paths.out={tmp_path}")
+    command = replaced(TINY_DISTIL, *free("statistics"), "method.teachers=[cnn_32]", f"paths.out={tmp_path}")
     assert main(command) == 2
     said = capsys.readouterr().err
     assert "method.synthesis.kind=statistics: are of batch normalisation, and cnn_32 has none; resnet8" in said
-    assert main(["task=sa", "method=data_free_records", f"paths.out={tmp_path}"]) == 2
+    assert main(["task=sa", "method=data_free", f"paths.out={tmp_path}"]) == 2
     assert "method.synthesis: makes images, and task=sa has texts; null is right" in capsys.readouterr().err
 
 
 def test_kd_on_made_images_lowers_the_students_distance_from_its_teacher(tmp_path):
-    folder = run(tmp_path, *replaced(TINY_DISTIL, "method=data_free_generator", *TINY_FREE, "training.distil.epochs=8"))
+    folder = run(tmp_path, *replaced(TINY_DISTIL, "method=data_free", *TINY_FREE, "training.distil.epochs=8"))
     rows = [json.loads(line) for line in next((tmp_path / "artefacts" / "distil").glob("*/rounds.jsonl")).open()]
     assert rows[-1]["loss"] < rows[0]["loss"] and folder.exists()

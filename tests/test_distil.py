@@ -1,6 +1,5 @@
 """Distillation by loss terms through the command line: its parties, its records, launchers, and what is refused."""
 
-import dataclasses
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,18 +83,22 @@ def test_a_run_and_its_records(tmp_path):
     assert result["kept_epochs"]["local teacher"] == {"epoch": 1, "select": "last"}
 
 
+#: Two teachers, and relations of triples by their vote.
+TRIPLET = ["method=multi_teacher", "+base/term@method.terms.triplet=triplet"]
+
+
 @pytest.mark.parametrize(
     "method, models",
     [
         ("dml", {"student 2"}),
         ("born_again", {"generation 1"}),
         ("self_average", set()),
-        ("multi_triplet", {"teacher 1", "teacher 2", "ensemble"}),
-        ("label_smoothing", set()),
+        ("multi_teacher +base/term@method.terms.triplet=triplet", {"teacher 1", "teacher 2", "ensemble"}),
+        ("student_alone method.terms.ce.label_smoothing=0.1", set()),
     ],
 )
 def test_other_schedules(method, models, tmp_path):
-    result = result_of(run(tmp_path, *small(f"method={method}")))
+    result = result_of(run(tmp_path, *small(*f"method={method}".split())))
     assert set(result["baselines"]) == models
 
 
@@ -188,7 +191,7 @@ def test_a_loud_term_is_warned_of(tmp_path, capsys):
         (["method=sp", "training.distil.batch=1"], "training.distil.batch: 1 leaves method.terms.sp nothing"),
         (["method=rkd", "training.distil.batch=1"], "method.terms.rkd nothing to compare; relations need at least 2"),
         (["method=pkt", "training.distil.batch=1"], "method.terms.pkt nothing to compare; relations need at least 2"),
-        (["method=multi_triplet", "training.distil.batch=2"], "method.terms.triplet nothing to compare"),
+        ([*TRIPLET, "training.distil.batch=2"], "method.terms.triplet nothing to compare"),
         (["+method.schedule.phases=[{epochs: 1, terms: {sp: {weight: 1}}}]", "training.distil.batch=1"], "1 leaves"),
         (["training.distil.milestones=[3,2]"], "training.distil.milestones: [3, 2] do not rise"),
     ],
@@ -213,11 +216,6 @@ def test_what_does_not_fit_is_refused_before_training(overrides, line, tmp_path,
     assert main([*small(*overrides), f"paths.out={tmp_path}"]) == 2
     assert line in capsys.readouterr().err
     assert not list(Path(tmp_path).glob("artefacts/distil/*/tensors.safetensors"))
-
-
-def test_without_data_the_short_name_is_the_generators():
-    (short,), (long,) = (compose_jobs(small(f"method={name}"), None) for name in ("data_free", "data_free_generator"))
-    assert short.method.name == "data_free" and dataclasses.replace(short.method, name=long.method.name) == long.method
 
 
 def test_the_vocabulary_does_not_depend_on_teachers():

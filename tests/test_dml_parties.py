@@ -74,7 +74,7 @@ def test_the_global_model_may_stand_apart(out, texts, capsys):
 
 @pytest.mark.thorough
 def test_the_control_hears_nobody(out, texts):
-    alone = result_of(run(out, *TEXTS, "method=parties_alone"))
+    alone = result_of(run(out, *TEXTS, "method=dml_parties", "method.weight=0.0"))
     assert alone["before"] == result_of(texts)["before"] and alone["metrics"] != result_of(texts)["metrics"]
 
 

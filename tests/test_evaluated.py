@@ -53,7 +53,7 @@ def run(out: Path, capsys: pytest.CaptureFixture, *words: str) -> dict:
     [
         ("fedavg", ONE), ("feddf", ONE), ("scaffold", ONE), ("ditto", OWN), ("apfl", OWN), ("fedala", OWN),
         ("fedsoup", OWN), ("fedrep training.epochs=5", OWN), ("fedper", OWN), ("local", OWN), ("fedmd", OWN),
-        ("feddistill", OWN), ("finetune_short", OWN), ("soup", OWN), ("clustered_fedavg", CLUSTERS),
+        ("feddistill", OWN), ("finetune", OWN), ("soup", OWN), ("clustered_fedavg", CLUSTERS),
         ("clustered_fedavg method.clustering.graph=none", ONE), ("clustered_fedper", OWN),
         ("fedavg model=resnet8_slim method.batchnorm=local training.rounds=1", OWN),
         ("fedavg method.algorithm=mine", OWN), ("fedavg method.algorithm=same", ONE),

@@ -12,13 +12,13 @@ from knot_runner.config.settings import run_id
 from knot_runner.report.records.schema import is_round
 from tests.feddf_runs import TINY_FEDDF, run, setup_of
 from tests.forked import Forked, reached
-from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
+from tests.tiny import CLUSTERING, FEDDF_SINKHORN_E, TINY_IMAGES, TINY_TEXTS, replaced
 
 # ----------------------------------------------------------------------------------------------------- the examples
 
 
 def test_transfer_images_are_at_no_client_and_have_no_labels(tmp_path):
-    words = replaced(TINY_IMAGES, "method=feddf_sinkhorn_e", "method.distil.bias.images=30")
+    words = replaced(TINY_IMAGES, *FEDDF_SINKHORN_E, "method.distil.bias.images=30")
     made = setup_of(tmp_path, words)
     transfer, random = made.federation.transfer.train, made.federation.random
     clients = torch.cat(made.federation.rows("train"))
@@ -41,7 +41,7 @@ def test_transfer_images_are_at_no_client_and_have_no_labels(tmp_path):
 
 def test_classes_at_the_leaves_of_a_tree_choose_the_solver_of_trees():
     """Newton's is made for few classes: of 62 a round would take minutes."""
-    words = ["task=femnist", "method=feddf_sinkhorn_e"]
+    words = ["task=femnist", *FEDDF_SINKHORN_E]
     for more, solver in (
         ([], "tree"),
         (["task.geometry=superclasses"], "tree"),
@@ -63,7 +63,7 @@ def test_without_a_server_that_distils_the_clients_are_the_same(tmp_path):
 
 
 def test_texts_are_distilled_on_the_transfer_set_of_their_task(tmp_path):
-    small = ["method=feddf_sinkhorn_e", "method.distil.bias.texts=7", "method.distil.bias.tokens=9"]
+    small = [*FEDDF_SINKHORN_E, "method.distil.bias.texts=7", "method.distil.bias.tokens=9"]
     made = setup_of(tmp_path, [*TINY_TEXTS, *small])
     federation, texts = made.federation, made.data.texts
     (own,) = (data for data in made.task.whole.datasets.values() if data.role == "transfer")
@@ -138,7 +138,7 @@ def test_clusters_distil_each_on_their_own_clients(tmp_path):
     spec = [f"method.distil.{name}" for name in ("batch=16", "lr=0.01")]
     pairs = ["partition=pairs_of_five", "partition.clients=6", "training.small_clients=allow"]
     small = [word for word in replaced(TINY_IMAGES, "training.lr=0.1") if not word.startswith("partition.")]
-    clustered = [*small, *pairs, *spec, "method=clustered_feddf"]
+    clustered = [*small, *pairs, *spec, "method=feddf", *CLUSTERING]
     one = run(tmp_path / "one", *clustered, "method.clustering.graph=none")
     alone = run(tmp_path / "alone", *small, *pairs, *spec, "method=feddf", "method.aggregation=uniform")
     assert [row["distil_loss"] for row in one[1]] == [row["distil_loss"] for row in alone[1]]
@@ -232,7 +232,7 @@ def test_presets_on_tiny_runs(preset, tmp_path, capsys):
     small += ["partition.clients=4", "training.participants=2", "hardware.workers=1", f"paths.out={tmp_path}"]
     assert main([f"experiment={preset}", "partition.alpha=1", *small]) == 0
     said = capsys.readouterr().out
-    assert all(name in said for name in ("fedavg", "feddf", "feddf_entropy_a", "feddf_sinkhorn_e"))
+    assert all(name in said for name in ("fedavg", "feddf", "entropy_a", "sinkhorn_e"))
     dealt = {path.read_text() for path in tmp_path.glob("*/*/*/partition.json")}
     assert len(dealt) == 1 and len(list(tmp_path.glob("*/*/*/result.json"))) == 4
     assert main(["claims", preset, "partition.alpha=1", *small]) == 0

@@ -222,7 +222,7 @@ def test_bad_input_is_one_line_that_names_the_key(arguments, said, tmp_path, cap
 
 
 def test_a_text_model_that_begins_pretrained_is_refused(tmp_path, capsys):
-    assert main([*TINY_TEXTS, "method=fedmd_three", f"paths.out={tmp_path}"]) == 2
+    assert main([*TINY_TEXTS, "method=fedmd", "method.models=[cnn_8,cnn_4]", f"paths.out={tmp_path}"]) == 2
     assert "method.models[0]: model cnn_8 does not read task=erc" in " ".join(capsys.readouterr().err.split())
 
 

@@ -115,8 +115,7 @@ WITHOUT_ROUNDS = METHODS | {
     "fedrep": ["method.head_epochs=1"],
     "fedgen": [],
     "local": [],
-    "clustered_feddf": ["method.clustering.graph=none", "method.distil.batch=16"],
-    "clustered_scaffold": ["method.clustering.graph=none"],
+    "clustered_fedavg": ["method.clustering.graph=none"],
 }
 
 
@@ -145,8 +144,8 @@ def test_federated_methods_are_refused_without_rounds_for_a_last_round_of_heads_
         except UserError as problem:
             refused |= {method} if str(problem).startswith("method.final_head_epochs: ") else set()
             assert "fleet.mode" not in str(problem).partition(": ")[0], problem
-    assert refused == {"fedper_final", "fedrep_final", "clustered_fedper", "clustered_fedrep"}
-    assert fitting > {"scaffold", "feddf", "clustered_feddf", "fedgen", "feddistill", "fedmd_three", "local"}
+    assert refused == {"clustered_fedper", "clustered_fedrep"}
+    assert fitting > {"scaffold", "feddf", "fedgen", "feddistill", "fedmd", "local"}
 
 
 def test_without_a_fleet_a_run_is_what_it_was():
@@ -202,8 +201,11 @@ BAD = [
     (["fleet=phones_async", "fleet.late=partial"], "fleet.late: partial is of mode=sync; drop is right"),
     (["fleet=phones_async", "fleet.over_selection=2"], "fleet.over_selection: is of mode=sync; 1 is right"),
     (["fleet=phones_async", "fleet.staleness_exponent=-1"], "fleet.staleness_exponent: -1.0 is negative"),
-    (["fleet=phones_async", "method=fedper_final"], "method.final_head_epochs: is a last round of all, which"),
-    (["method=fedavg_chilled_stragglers"], "method.stragglers.by: speed is that of a fleet; fleet=phones, or by: seed"),
+    (["fleet=phones_async", "method=clustered_fedper"], "method.final_head_epochs: is a last round of all, which"),
+    (
+        ["method.stragglers={share:0.3,temperature:0.25,epochs:2,by:speed}"],
+        "method.stragglers.by: speed is that of a fleet; fleet=phones, or by: seed",
+    ),
 ]
 
 

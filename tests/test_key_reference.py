@@ -18,7 +18,7 @@ RUNS = (
     "task=femnist method=soup fleet=phones",
     "task=femnist method=fedavg privacy=user_level method.aggregation=uniform",
     "task=mnist_fedwad method=clustered_fedrep",
-    "task=mnist method=multi_triplet training=kd",
+    "task=mnist method=multi_teacher +base/term@method.terms.triplet=triplet training=kd",
     "task=image_sets",
 )
 

@@ -21,15 +21,17 @@ from knot_runner.util.errors import UserError
 from tests.forked import Forked, there
 from tests.tiny import TINY_IMAGES, replaced
 
-COSSIM = replaced(TINY_IMAGES, "method=cossim", "method.personalisation.rounds=2", "method.personalisation.lr=0.05")
-SMALL = [*TINY_IMAGES, "method=transfer_matrix", "method.personalisation.epochs=1", "method.personalisation.steps=4",
+#: The key of a kind of personalised models.
+KIND = "+base/personalisation@method.personalisation"
+COSSIM = replaced(TINY_IMAGES, f"{KIND}=cossim", "method.personalisation.rounds=2", "method.personalisation.lr=0.05")
+SMALL = [*TINY_IMAGES, f"{KIND}=transfer_matrix", "method.personalisation.epochs=1", "method.personalisation.steps=4",
          "method.personalisation.saves=2", "method.personalisation.lr=0.1"]  # fmt: skip
-LANDSCAPE = [*TINY_IMAGES, "method=landscape", "method.personalisation.lr=0.05", "method.personalisation.grid=3"]
+LANDSCAPE = [*TINY_IMAGES, f"{KIND}=landscape", "method.personalisation.lr=0.05", "method.personalisation.grid=3"]
 #: Eight clients of real digits, half of them with reversed labels.
 CONFLICT = [word for word in TINY_IMAGES if not word.startswith(("partition.", "task.limit", "training."))]
 CONFLICT += ["partition=iid", "partition.clients=8", "partition.alter=conflict", "training.rounds=8",
              "training.participants=8", "training.epochs=2", "training.lr=0.1", "training.evaluate_every=8",
-             "method=transfer_matrix", "method.personalisation.lr=0.1", "method.personalisation.epochs=5",
+             f"{KIND}=transfer_matrix", "method.personalisation.lr=0.1", "method.personalisation.epochs=5",
              "method.personalisation.start=zero", "method.personalisation.steps=20"]  # fmt: skip
 
 
@@ -130,7 +132,7 @@ def test_lambda_finds_the_clients_with_reversed_labels(conflict, capsys):
 @pytest.mark.thorough
 def test_the_figure_of_lambda(conflict, tmp_path, capsys):
     out, folder, result = conflict
-    (run,) = load_runs([Job(folder.name, folder, "femnist", "transfer_matrix", 0)])
+    (run,) = load_runs([Job(folder.name, folder, "femnist", "fedavg", 0)])
     matrix, groups = transfer_matrix(run)
     record = load_file(folder / "clients.safetensors")
     assert np.array_equal(matrix, record["lambda"]) and np.array_equal(groups, record["groups"])
@@ -159,11 +161,11 @@ def test_other_runs_have_no_figure_of_lambda(tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
-        (["method=cossim", "method.personalisation.cutoff=1"], "method.personalisation.cutoff: 1"),
-        (["method=cossim", "method.personalisation.form=mean"], "method.personalisation.form"),
-        (["method=transfer_matrix", "method.personalisation.saves=7"], "7 do not divide the 50 steps"),
-        (["method=transfer_matrix", "method.personalisation.l2=4"], "method.personalisation.l2: 4 with matrix_lr=0.3"),
-        (["method=transfer_matrix", "method.personalisation.select=valid"], "method.personalisation.select"),
+        ([f"{KIND}=cossim", "method.personalisation.cutoff=1"], "method.personalisation.cutoff: 1"),
+        ([f"{KIND}=cossim", "method.personalisation.form=mean"], "method.personalisation.form"),
+        ([f"{KIND}=transfer_matrix", "method.personalisation.saves=7"], "7 do not divide the 50 steps"),
+        ([f"{KIND}=transfer_matrix", "method.personalisation.l2=4"], "method.personalisation.l2: 4 with matrix_lr=0.3"),
+        ([f"{KIND}=transfer_matrix", "method.personalisation.select=valid"], "method.personalisation.select"),
         (["partition.alter=rotate"], "partition.alter"),
         (["method=temperature_probe", "partition.alter=noise"], "partition.alter: is of federated methods on images"),
     ],

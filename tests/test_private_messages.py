@@ -25,7 +25,7 @@ TRANSFER = ["partition.transfer=0.2", "method.distil.batch=16"]
 METHODS = {
     "fedgen": [],
     "feddf": TRANSFER,
-    "feddf_kd": TRANSFER,
+    "feddf +base/term@method.distil.terms.kd=kd": TRANSFER,
     "fedmd": TRANSFER,
     "feddistill": [],
 }
@@ -35,7 +35,7 @@ METHODS = {
 @pytest.mark.parametrize(("method", "messages"), [("fedgen", 1), ("feddistill", 1), ("fedmd", 1), ("feddf", 2)])
 def test_epsilon_counts_a_rounds_messages(method, messages, tmp_path, capsys):
     """As one vector of so many bounded parts: noise multiplier z / sqrt(messages)."""
-    result, rows, _ = run(tmp_path, *PRIVATE, f"method={method}", *METHODS[method])
+    result, rows, _ = run(tmp_path, *PRIVATE, *f"method={method}".split(), *METHODS[method])
     facts, delta = result["privacy"], 6**-1.1
     spent = epsilon_after(mechanism(0.5 / messages**0.5, 3, 6), delta)
     assert [row["epsilon"] for row in rows] == pytest.approx([spent(done) for done in (1, 2, 3)], rel=1e-9)
@@ -78,7 +78,7 @@ def test_noise_is_found_for_all_messages(tmp_path):
 )  # fmt: skip
 def test_a_methods_own_keys_alone_enter_its_id(method, reads):
     """Runs of other methods have the names that they had before there were such keys."""
-    words = [*CLIPPED, f"method={method}", *METHODS.get(method, [])]
+    words = [*CLIPPED, *f"method={method}".split(), *METHODS.get(method, [])]
     (plain,) = compose_jobs(words, None)
     for key in ("label_scale", "clip_logits", "control_steps"):
         (other,) = compose_jobs([*words, f"privacy.{key}=7"], None)
@@ -115,7 +115,7 @@ EMPTY = replaced(CLIPPED, "training.participants=1", "training.rounds=6", "seed=
 @pytest.mark.thorough
 @pytest.mark.parametrize("method", METHODS)
 def test_engines_agree_and_a_round_may_have_no_participants(method, tmp_path):
-    words = [*EMPTY, f"method={method}", *METHODS[method], "hardware.precision=float64"]
+    words = [*EMPTY, *f"method={method}".split(), *METHODS[method], "hardware.precision=float64"]
     if TRANSFER[0] in words:  # a single client is its own student: Adam would make large what rounding leaves of that
         words.append("method.distil.optimiser=sgd")
     _, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
@@ -130,7 +130,7 @@ def test_engines_agree_and_a_round_may_have_no_participants(method, tmp_path):
 @accounted
 @pytest.mark.parametrize("method", METHODS)
 def test_kill_9_and_the_same_command_again_with_more_messages(method, tmp_path):
-    longer = replaced(PRIVATE, f"method={method}", "training.rounds=12", "training.participants=2")
+    longer = replaced(PRIVATE, *f"method={method}".split(), "training.rounds=12", "training.participants=2")
     longer += METHODS[method]
     alone = run(tmp_path / "alone", *longer)
     killed = Forked(*longer, f"paths.out={tmp_path / 'k'}", until=functools.partial(reached, tmp_path / "k", 4))

@@ -20,7 +20,7 @@ from knot_runner.util.errors import UserError
 from tests.accounted import accounted, mechanism
 from tests.feddf_runs import records, run, setup_of
 from tests.forked import Forked, reached
-from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
+from tests.tiny import FEDDF_RKD, TINY_IMAGES, TINY_TEXTS, replaced
 
 #: Without noise there is nothing to account for, and the extra is not needed.
 CLIPPED = [*TINY_IMAGES, "privacy=user_level", "method.aggregation=uniform", "privacy.noise_multiplier=0",
@@ -112,7 +112,7 @@ def test_personalisation_after_private_rounds_costs_nothing(tmp_path):
 
 @accounted
 def test_heads_that_train_on_after_the_rounds_cost_nothing(tmp_path):
-    result, rows, _ = run(tmp_path, *PRIVATE, "method=fedper_final", "model.hidden=[8]", "method.final_head_epochs=1")
+    result, rows, _ = run(tmp_path, *PRIVATE, "method=fedper", "model.hidden=[8]", "method.final_head_epochs=1")
     assert len(rows) == 4 and rows[3]["epsilon"] == rows[2]["epsilon"] and result["privacy"]["rounds"] == 3
 
 
@@ -230,7 +230,7 @@ BAD = [
         ["method=feddf", "partition.transfer=0.2", "method.distil.weighting=E"],
         "method.distil.weighting: E weighs clients by their own data or logits",
     ),
-    (["method=feddf_rkd", "partition.transfer=0.3", "model.hidden=[8]"], "method.distil.terms.rkd: reads inner layers"),
+    ([*FEDDF_RKD, "partition.transfer=0.3", "model.hidden=[8]"], "method.distil.terms.rkd: reads inner layers"),
     (["method=clustered_fedavg"], "method.clustering: the distances between the clients' data are not private"),
     (["method.aggregation=weighted"], "method.aggregation: what one client can change of a weighted mean"),
     (["partition=centralised"], "privacy: partition=centralised has one client"),

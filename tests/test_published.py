@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner.composing.commands import compose_all
 from knot_runner.report.run_rows import lookup
 from knot_runner.util.config_yaml import yaml_files
 
@@ -20,7 +20,7 @@ EXPERIMENTS = {name: yaml.safe_load(path.read_text()) for name, path in yaml_fil
 
 @cache
 def config(*overrides: str) -> dict[str, Any]:
-    (job,) = compose_jobs([*overrides, "seed=0"], None)
+    job = compose_all([*overrides, "seed=0"], first=True)[0][0]
     return job.config
 
 
@@ -143,7 +143,7 @@ PROTOCOLS: dict[tuple[str, ...], dict[str, Any]] = {
         "training.distil": stage(20, 128, 1e-3),
     },
     ("task=femnist", "method=fedrep"): {"method.head_epochs": 4, "method.aggregation": "uniform"},
-    ("task=femnist", "method=fedper_final"): {"method.final_head_epochs": 10, "method.aggregation": "uniform"},
+    ("experiment=fedwad/knn", "arm=fedper"): {"method.final_head_epochs": 10, "method.aggregation": "uniform"},
 }  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def test_best_round_and_target_count_as_the_rows_do():
     [
         ([*TINY_IMAGES, "method=fedavg"], "round"),
         ([*TINY_IMAGES, "method=clustered_fedavg", "training.small_clients=allow"], "round"),
-        ([*TINY_IMAGES, "method=finetune_short"], "round"),
+        ([*TINY_IMAGES, "method=finetune"], "round"),
         ([*TINY_IMAGES, "method=fedavg", "fleet=phones_drop", "fleet.dropout=0.5"], "round"),
         (TINY_PARTIES, "round"),
         (["task=mnist", "task.limit=200", "method=coreset", "method.epochs=3", "partition.clients=4",
@@ -58,7 +58,7 @@ def test_the_round_of_a_divergence_counts_from_1(tmp_path, capsys, method):
 STRAGGLERS = ["+method.stragglers.share=1.0", "+method.stragglers.temperature=0.1"]
 
 
-@pytest.mark.parametrize("method", ["fedavg", "clustered_fedavg", "finetune_short"])
+@pytest.mark.parametrize("method", ["fedavg", "clustered_fedavg", "finetune"])
 @pytest.mark.parametrize(
     ("words", "train", "test"),
     [

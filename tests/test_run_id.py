@@ -9,6 +9,7 @@ import pytest
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import FederatedSettings, run_id
 from tests.changed_settings import leaves, other, replaced
+from tests.tiny import FEDDF_SINKHORN_E
 
 #: Where and how a run is carried out and shown, for every kind of run.
 #: (``task.optional``: which sets were there is in the digest of the data, by which a reuse is checked)
@@ -117,7 +118,7 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
     "a fleet in rounds": (["task=femnist", "method=fedavg", "fleet=phones"], [*PLAIN, "fleet.staleness_exponent"]),
     "a fleet without rounds": (["task=femnist", "method=fedavg", "fleet=phones_async"], PLAIN),
     "a server that distils": (
-        ["task=femnist", "method=feddf_sinkhorn_e"],
+        ["task=femnist", *FEDDF_SINKHORN_E],
         [*PLAIN, "method.distil.bias.texts", "method.distil.bias.tokens", *OF_VALID],
     ),
     "a server that distils texts": (

@@ -16,7 +16,7 @@ from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from knot_runner.util.errors import UserError
 from tests.feddf_runs import RANDOM, TINY_FEDDF, TRANSFER, distil, run
 from tests.methods.federated.conftest import make_world, settings
-from tests.tiny import TINY_IMAGES, replaced
+from tests.tiny import FEDDF_RKD, TINY_IMAGES, replaced
 
 HIDDEN, CLASSES = 5, 3
 NETWORK = Network(MlpSettings("mlp", "t", [HIDDEN], "logits"), (1, 2, 2), CLASSES)
@@ -193,7 +193,7 @@ def test_settings_of_the_loss_that_terms_do_not_have(changes, key):
 
 #: Terms of inner layers, of one teacher and of several.
 RUN = [
-    *replaced(TINY_IMAGES, "method=feddf_rkd", "training.lr=0.1", "training.rounds=2", "hardware.precision=float64"),
+    *replaced(TINY_IMAGES, *FEDDF_RKD, "training.lr=0.1", "training.rounds=2", "hardware.precision=float64"),
     "method.distil.batch=16", "method.distil.optimiser=sgd", "method.distil.lr=0.05",
     "+method.distil.terms.hint.weight=1",
 ]  # fmt: skip

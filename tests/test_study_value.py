@@ -80,7 +80,7 @@ def test_a_study_side_by_side_has_the_values_of_one_in_turn(tmp_path, fake, caps
         (["task=gaussians", "method.fedwad.t=0.2,0.4"], f"method=federated_distance {NO_NUMBER}"),
         (["task=mnist", "method=kd", "training.distil.lr=1,2", "report={objective: valid.accuracy}"],
          "report.objective: of method=kd valid.f1 alone is recorded"),
-        (["task=mnist", "method=data_free_top", "training.distil.lr=1,2"], "is validated on images of its own making"),
+        (["task=mnist", "method=data_free", "training.distil.lr=1,2"], "is validated on images of its own making"),
         (["method.loss.epsilon=0.1,0.2"], "method.loss.epsilon: changes what valid.loss of method=sinkhorn_e is"),
         (["training.local.lr=0.1,0.2"], "training.local.lr: changes what valid.loss of method=sinkhorn_e is measured"),
     ],

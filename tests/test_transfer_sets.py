@@ -22,7 +22,7 @@ from tests.feddf_runs import run as federated
 from tests.feddf_runs import setup_of
 from tests.forked import Forked, reached
 from tests.plain_knot import PlainKnot
-from tests.tiny import TINY_IMAGES, TINY_PARTIES, replaced
+from tests.tiny import FEDDF_SINKHORN_E, TINY_IMAGES, TINY_PARTIES, replaced
 
 #: Sixty of the digits that stand in for USPS.
 OTHER = ["transfer=usps", "transfer.limit=60"]
@@ -79,7 +79,7 @@ def test_jobs_of_a_sweep_have_the_bits_of_jobs_alone(tmp_path):
 
 
 def test_a_server_distils_on_it_and_clients_keep_all_training_images(tmp_path):
-    words = [*TINY_IMAGES, "method=feddf_sinkhorn_e", "method.distil.bias.images=30", *OTHER]
+    words = [*TINY_IMAGES, *FEDDF_SINKHORN_E, "method.distil.bias.images=30", *OTHER]
     made = setup_of(tmp_path, words)
     federation = made.federation
     assert torch.cat(federation.rows("train")).sort().values.tolist() == list(range(300)) and made.held_out == 0

@@ -35,6 +35,21 @@ TINY_TAUGHT = [
     "hardware.workers=1",
 ]  # fmt: skip
 
+#: FedDF by KNOT's Sinkhorn-E: every client is a teacher.
+FEDDF_SINKHORN_E = [
+    "method=feddf", "method.distil.ensemble=each", "method.distil.weighting=E",
+    "base/loss@method.distil.loss=sinkhorn",
+]  # fmt: skip
+
+#: FedDF by softened outputs and by relations between examples.
+FEDDF_RKD = [
+    "method=feddf", "+base/term@method.distil.terms.kd=kd", "method.distil.terms.kd.weight=1.0",
+    "+base/term@method.distil.terms.rkd=rkd",
+]  # fmt: skip
+
+#: Clusters of clients, of any federated method.
+CLUSTERING = ["+base/clustering@method.clustering=otdd", "method.aggregation=uniform"]
+
 
 def replaced(small: list[str], *overrides: str) -> list[str]:
     """``small`` with ``overrides``, each key once: a key that is given twice is said on the command line."""

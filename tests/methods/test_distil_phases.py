@@ -31,7 +31,7 @@ from tests.run_folders import run
 from tests.tiny import TINY_TAUGHT, replaced
 
 HINT = {"hint": {"weight": 0.5}}
-TWO_STAGE = replaced(TINY_TAUGHT, "method=fitnets_two_stage", "method.schedule.phases.0.epochs=3")
+TWO_STAGE = replaced(TINY_TAUGHT, "+method.schedule.phases=[{epochs: 3, terms: {hint: {weight: 1.0}}}]")
 
 
 @pytest.fixture

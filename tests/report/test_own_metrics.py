@@ -117,7 +117,7 @@ def test_a_claim_says_why_its_metric_is_not_resampled(factory, own, later, why):
         ["method=fedavg"],
         ["method=clustered_fedavg"],
         ["method=clustered_fedavg", "method.clustering.graph=none"],
-        ["method=finetune_short"],
+        ["method=finetune"],
         ["method=coreset_knn", "method.epochs=1"],
     ],
     ids=" ".join,

@@ -80,7 +80,9 @@ LANDSCAPE_NOTE = (
 def landscape_figure(runs: list[Run], command: str) -> style.Drawing:
     """Contours of the loss over the plane of two clients' fine-tuning, a row per client: on its own test examples, and
     on the others', all clients alike. The first run that has landscapes is drawn."""
-    run = runs_with(runs, "personalisation.landscape", f"landscapes; method=landscape has (made by: {command})")[0]
+    run = runs_with(
+        runs, "personalisation.landscape", f"landscapes; personalisation.kind=landscape has (made by: {command})"
+    )[0]
     arrays = run_folders.arrays(run, CLIENTS_FILE, command)
     facts = run.result["personalisation"]["landscape"]
     made, grid = style.panels(2 * len(facts), 5.4, 4.3, across=2)
@@ -141,7 +143,9 @@ TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose upd
 def transfer_figure(runs: list[Run], command: str) -> style.Drawing:
     """A map of lambda [K, K] per setting, of its first seed, clients sorted by group; the means over all seeds come
     back as lines. Raises :class:`UserError` for runs without a transfer matrix."""
-    having = runs_with(runs, "personalisation.transfer", "a transfer matrix; method=transfer_matrix learns one")
+    having = runs_with(
+        runs, "personalisation.transfer", "a transfer matrix; personalisation.kind=transfer_matrix learns one"
+    )
     found = style.by_name(having)
     made, grid = style.panels(len(found), 3.9, 3.7)
     lines, rows = [], []

@@ -19,7 +19,7 @@ from knot_runner.report.series import Band, Numbers, band, band_numbers
 from knot_runner.util.errors import UserError
 
 #: Methods in Fig. 5 beside the coresets -> the paper's names.
-ALGORITHM_NAMES = {"fedavg": "FedAvg", "fedrep_final": "FedRep", "fedper_final": "FedPer"}
+ALGORITHM_NAMES = {"fedavg": "FedAvg", "fedrep": "FedRep", "fedper": "FedPer"}
 OWN_CORESET = "coreset.safetensors"
 #: White pixels between images.
 GAP = 2
