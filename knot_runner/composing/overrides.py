@@ -24,6 +24,8 @@ from knot_runner.composing.override_errors import GROUPS, assignment, message_te
 from knot_runner.util.config_yaml import choices
 from knot_runner.util.errors import UserError, nearest
 
+#: Maximum characters and opening brackets of an argument: Hydra's parser takes minutes for more.
+MAX_CHARACTERS, MAX_BRACKETS = 5_000, 60
 #: Maximum number of jobs of one command; the largest preset has 720.
 MAX_JOBS = 10_000
 #: The group that may be placed elsewhere in the config, as in ``+encoder@method.encoder=NAME``.
@@ -107,6 +109,8 @@ def parse_overrides(arguments: Sequence[str]) -> list[Override]:
 @functools.lru_cache(maxsize=1000)  # a command parses each of its overrides several times, which is slow
 def _parsed(argument: str) -> Override:
     key, equals, value = argument.partition("=")
+    if len(argument) > MAX_CHARACTERS or sum(map(argument.count, "[{(")) > MAX_BRACKETS:
+        raise UserError(f"{message_text(key)}: too long for a command line. Put it into a YAML file of --config-dir=DIR")
     text = equals and not value.isascii() and PLAIN_TEXT.fullmatch(value)
     for readable in [argument, f"{key}='{value}'"] if text else [argument]:
         with contextlib.suppress(HydraException, ValueError, RecursionError):

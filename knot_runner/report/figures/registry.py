@@ -23,7 +23,7 @@ from knot_runner.report.figures.coreset import coreset_accuracy, coreset_images
 from knot_runner.report.figures.data_distances import distance_course, matrix_figure
 from knot_runner.report.figures.federated_distance import distance_runtime, moving_measure
 from knot_runner.report.figures.predictions import confidence, expected_label
-from knot_runner.report.figures.rounds import aggregation, curves
+from knot_runner.report.figures.rounds import accuracy_by_round, aggregation, curves
 from knot_runner.report.figures.style import DPI
 from knot_runner.report.figures.temperature_probe import boundary_figure, gradient_figure, softmax_figure
 from knot_runner.report.run_folders import Job
@@ -39,6 +39,7 @@ FIGURES: Table[Callable[..., list[str]]] = Table("FIGURES", {
     "epsilon": vector_figure,
     "bias": bias_figure,
     "probe": probe_figure,
+    "accuracy_by_round": accuracy_by_round,
     "curves": curves,
     "aggregation": aggregation,
     "gradients": gradient_figure,

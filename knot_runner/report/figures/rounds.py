@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from knot_runner.config.strict import by_key
 from knot_runner.records import ROUNDS_FILE
 from knot_runner.report import paper_tables, run_folders
 from knot_runner.report.figures import style
@@ -65,6 +66,36 @@ def curves(runs: list[Run], command: str) -> style.Drawing:
             lines.append(f"{name}, {key.name}: after {one.places[-1]} rounds {last}")
     notes = [_band_note(runs, found), *measured_line(runs)]
     return style.Drawing(made, "Accuracy after each round, by training temperature", notes, lines, _numbers(found))
+
+
+@style.figure_of(one_task=False, reads=(ROUNDS_FILE,))
+def accuracy_by_round(runs: list[Run], command: str) -> style.Drawing:
+    """Accuracy on the test examples after each round: a panel per task, a line per method and further settings.
+
+    Lines are means over seeds, bands are 95% t intervals. The numbers go into a CSV beside the PNG; the last round's
+    come back as lines.
+    """
+    named = by_key(((run.job.task, " ".join([run.job.method, run.job.label]).strip()), run) for run in runs)
+    accuracy = _of_row("accuracy", 100)
+    found = {
+        names: band([accuracy(run_folders.rounds(run, command)) for run in own], top=100.0)
+        for names, own in named.items()
+    }
+    tasks = list(dict.fromkeys(task for task, _ in found))
+    looks = {name: {"colour": style.nth_colour(i)} for i, name in enumerate(dict.fromkeys(name for _, name in found))}
+    made, grid = style.panels(len(tasks), 4.6, 3.2, across=2)
+    for axes, task in zip(grid, tasks, strict=True):
+        style.draw_bands(axes, {name: one for (own, name), one in found.items() if own == task}, looks)
+        axes.set(title=plain(task), xlabel="rounds trained", ylabel="accuracy (%)")
+        style.limit_to_shares(axes, 100.0)
+    style.side_legend(made, {plain(name): {"color": look["colour"], "lw": 2} for name, look in looks.items()})
+    lines = [
+        f"{task}, {name}: accuracy {one.mean[-1]:.2f}% after {one.places[-1]} rounds"
+        for (task, name), one in found.items()
+    ]
+    notes = [style.seeds_note(runs), *measured_line(runs)]
+    numbers = band_numbers(("task", "method", "round"), found, digits=10, decimals=6)
+    return style.Drawing(made, "Accuracy after each round, by method", notes, lines, numbers)
 
 
 @style.figure_of(one_task=False, reads=(ROUNDS_FILE,))
