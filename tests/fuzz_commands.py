@@ -38,7 +38,7 @@ VALUES = (
     "1,,2", ",", "1,", ",1", "[1,,2]", "1;2", "=1", "a=b", "a b", " x", "x ", "#", "a#b", "&", "<x>", "`x`", "!x",
     "~", "*", "a|b", "\\", "\\x", "x\\", "\n", "a\nb", "\t", "\0", "\x1b[31m", "ü", "/tmp/ü ö", "日本語", "\u202e",
     "\udcff", "$", "${", "${}", "${x}", "${seed}", "${.x}", "${oc.env:NO_SUCH}", "${oc.decode:1}", "${now:%Y}",
-    "${${x}}", "${seed}${seed}", "glob(*)", "glob(fed*)", "glob(", "glob(zz*)", "interval(0,1)", "range(0,1e9)",
+    "${${x}}", "glob(*)", "glob(fed*)", "glob(", "glob(zz*)", "interval(0,1)", "range(0,1e9)",
     "range(0,3)", "range(3)", "range(3,0)", "range(0,1,0)", "range(0,inf)", "range(a,b)", "range()", "choice()",
     "choice(1,2)", "choice(a,[1])", "sort(3,1,2)", "sort(1,a)", "shuffle(1,2)", "tag(x,1,2)", "foo(1)", "int(x)",
     "float(1,2)", "str(1)", "bool(x)", "0,1", "a,b", "1,a,[2]", "0,0", "[" * 500, "[" * 500 + "]" * 500, "(" * 300,
@@ -53,15 +53,15 @@ KEYS = (
 HYDRA = (
     "hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir",
     "hydra.job.chdir", "hydra", "hydra.job.name", "hydra.job.env_set.A", "hydra.searchpath", "hydra.callbacks.x",
-    "hydra.launcher", "hydra.launcher._target_", "hydra.launcher.n_jobs", "hydra.launcher.together", "hydra.sweeper",
+    "hydra.launcher", "hydra.launcher._target_", "hydra.launcher.n_jobs", "hydra.sweeper",
     "hydra.sweeper.max_batch_size", "hydra/launcher", "hydra/sweeper", "hydra/callbacks", "hydra/job_logging",
     "hydra/output", "hydra.help.header", "hydra.runtime.cwd", "hydra.nope",
 )  # fmt: skip
 FLAGS = (
     "-m", "--multirun", "--config-dir", "--config-dir=", "--config-dir=/nope", "--config-dir=.", "--config-path=/",
     "--config-name=x", "-cd", "-x", "--", "---", "-", "--stale", "--stale=x", "--stale=keep", "--all",
-    "--ü", "--runs", "--quick", "-c", "--cfg=x", "--cfg=job", "-p", "--package=x", "--resolve", "-i", "--info=x",
-    "-sc", "--shell-completion=install=x", "-cn", "--run", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=x",
+    "--ü", "--runs", "--quick", "-c", "--cfg=x", "--cfg=job", "-p", "--package=x", "--resolve", "--info=x",
+    "-sc", "-cn", "--run", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=x",
 )  # fmt: skip
 BASES = (
     [],
@@ -147,7 +147,7 @@ def _mangled(draw: random.Random, keys: list[str]) -> list[str]:
 
 def _chained(draw: random.Random, keys: list[str]) -> list[str]:
     """Interpolations that double at every step, or lead in a circle."""
-    length, key = draw.choice([2, 15, 40]), draw.choice(["task.a", "method.a", "a", "paths.a"])
+    length, key = draw.choice([2, 5, 8]), draw.choice(["task.a", "method.a", "a", "paths.a"])
     links = [f"+{key}{at + 1}=" + f"${{{key}{at}}}" * draw.choice([2, 2, 3]) for at in range(length)]
     first = draw.choice([f"+{key}0=abcdefgh", f"+{key}0=${{{key}{length}}}"])
     return draw.choice([[first, *links], [*links, first], [first, *links, f"paths.out=${{{key}{length}}}"]])
