@@ -1,4 +1,4 @@
-"""The size of the project stays within its budgets, which are lowered when something goes and never raised for convenience."""
+"""The size of the project stays within its budgets, which are lowered when something goes."""
 
 from __future__ import annotations
 

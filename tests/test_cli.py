@@ -37,10 +37,10 @@ BAD = [
     (["+model.per_party.Nobody.layers=1"], "model.per_party.Nobody: task sa has no such data set"),
     (
         ["model.per_party={Cell:{layers:1}}"],
-        "model.per_party: cannot take that value; a key that is new in it needs a +",
+        "model.per_party: cannot take that value. A key that is new in it needs a +",
     ),
     (["plugins=[no_such_module]"], "plugins: no_such_module: cannot be imported"),
-    (["a=[1"], "a: cannot read '[1': ] is missing; quotes make a text of it"),
+    (["a=[1"], "a: cannot read '[1'. Quote text with special characters"),
     (["tabel", "knot/table2"], "tabel: there is no such command (did you mean 'table'?)"),
     (["table", "knot_tabel2"], "experiment=knot_tabel2: there is no such experiment (did you mean 'knot/table2'?)"),
     (["--frobnicate"], "--frobnicate: there is no such flag"),
@@ -200,7 +200,7 @@ def test_help_and_ls_do_not_import_torch():
 
 
 def test_hydras_own_flags_show_and_run_nothing(tmp_path, capsys):
-    assert main(["--cfg", "job", "--resolve", f"paths.out={tmp_path}/x"]) == 0
+    assert main(["--cfg", "job", f"paths.out={tmp_path}/x"]) == 0
     assert "method:" in capsys.readouterr().out
     assert not (tmp_path / "x").exists()
 

@@ -142,7 +142,7 @@ BAD = [
     (["partition=iid", "partition.clients=400"], "partition.clients: 400 are more than the 300 training examples"),
     (["partition=dirichlet"], "partition.floor: 10 examples for each of 50 clients"),
     (["hardware.precision=bf16", "hardware.engine=loop"], "hardware.precision: bf16 is for engine=stacked on CUDA"),
-    (["hardware.engine=leen"], "hardware.engine: 'leen' is not one of"),
+    (["hardware.engine=leen"], "hardware.engine: there is no engine 'leen' (did you mean 'lean'?)"),
     (["training.target=2"], "training.target: 2.0 is not in (0, 1]"),
     (["training.stop_at_target=true"], "training.target: is not set, but stop_at_target needs it"),
     (["method=fedrep", "method.head_epochs=2"], "method.head_epochs: 2 of training.epochs=2 leaves none"),

@@ -59,14 +59,13 @@ def test_texts_at_several_temperatures(tmp_path, capsys, task):
     said = shown([f"experiment=chill/{task}", *small], capsys)
     assert said == shown(["table", f"chill/{task}", *small], capsys)
     assert "ten clients" in said and "rate=lr/0.25" in said and ("one client" in said) == (task == "erc")
-    assert "texts of up to" in said and "AdamW" in said
     cases = 2 if task == "erc" else 1
     assert len(list(tmp_path.glob(f"{task}/*/*/result.json"))) == 5 * cases
     judged = shown(["claims", f"chill/{task}", *small], capsys)
     assert "Ten clients: T=0.25 ends with higher" in judged
     drawn = shown(["plot", f"chill/{task}", *small, "report.kind=curves"], capsys)
     assert ("after 2 rounds accuracy" if task == "nli" else "after 2 rounds macro F1 0.") in drawn
-    assert (tmp_path / "figures" / f"chill/{task}.png").read_bytes()[:4] == PNG
+    assert (tmp_path / "figures" / "chill" / f"{task}.png").read_bytes()[:4] == PNG
 
 
 @pytest.mark.thorough

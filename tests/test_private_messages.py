@@ -6,13 +6,13 @@ import signal
 
 import pytest
 import torch
+from knot_runner.report.tables.made_with import made_with
 
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings.run_id import run_id
 from knot_runner.methods.federated.accountant import epsilon_after, noise_for
 from knot_runner.methods.federated.user_privacy import private_mean_logits, private_sum
 from knot_runner.report.records.schema import is_round
-from knot_runner.report.tables.made_with import made_with
 from tests.accounted import accounted, mechanism
 from tests.feddf_runs import run, setup_of
 from tests.forked import Forked, reached

@@ -57,6 +57,7 @@ def joined_flags(arguments: Sequence[str]) -> list[str]:
 
 def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split a command line into (flags, overrides)."""
+    arguments = joined_flags(arguments)
     flags = [a for a in arguments if a.startswith("-")]
     names = [f"{CONFIG_NAME}={a.partition('=')[2]}" for a in flags if a.startswith("--config-name=")]
     others = [a for a in flags if not a.startswith("--config-name=")]
@@ -110,7 +111,7 @@ def parse_overrides(arguments: Sequence[str]) -> list[Override]:
 def _parsed(argument: str) -> Override:
     key, equals, value = argument.partition("=")
     if len(argument) > MAX_CHARACTERS or sum(map(argument.count, "[{(")) > MAX_BRACKETS:
-        raise UserError(f"{message_text(key)}: too long for a command line. Put it into a YAML file of --config-dir=DIR")
+        raise UserError(f"{message_text(key)}: too long for a command line. Use a YAML file in --config-dir=DIR")
     text = equals and not value.isascii() and PLAIN_TEXT.fullmatch(value)
     for readable in [argument, f"{key}='{value}'"] if text else [argument]:
         with contextlib.suppress(HydraException, ValueError, RecursionError):

@@ -1,5 +1,6 @@
 """What launches the jobs of a sweep, part by part: what is waited for, what is stopped, what is said at the end."""
 
+import multiprocessing
 from types import SimpleNamespace
 
 import pytest
@@ -79,9 +80,19 @@ def test_what_kept_a_job_from_returning_is_raised(tmp_path, monkeypatch, hydra):
 # ---------------------------------------------------------------------------------------------------- one job of many
 
 
+def told(monkeypatch, *messages, exitcode):
+    """A process that sends ``messages`` and ends."""
+    pipe, theirs = multiprocessing.Pipe()
+    for message in messages:
+        theirs.send(message)
+    theirs.close()
+    process = SimpleNamespace(join=lambda: None, exitcode=exitcode)
+    monkeypatch.setattr(task, "start_process", lambda *_: (process, pipe))
+
+
 def test_nothing_begins_once_a_sweep_that_fails_fast_has_failed(tmp_path, monkeypatch):
     (one,) = composed(tmp_path)
-    monkeypatch.setattr(task, "JobsProcess", lambda *_: pytest.fail("a process was started"))
+    monkeypatch.setattr(task, "start_process", lambda *_: pytest.fail("a process was started"))
     plan = planned(tmp_path, [one], fail_fast=True)
     plan.mark(STOP)
     assert task.run_in_process(one, plan)["state"] == "skipped"
@@ -92,8 +103,7 @@ def test_nothing_begins_once_a_sweep_that_fails_fast_has_failed(tmp_path, monkey
 def test_only_a_sweep_that_fails_fast_stops_at_a_failure(tmp_path, monkeypatch, fail_fast):
     (one,) = composed(tmp_path)
     plan = planned(tmp_path, [one], fail_fast)
-    silent = SimpleNamespace(outcomes=dict, code=9, resumed=set())
-    monkeypatch.setattr(task, "JobsProcess", lambda *_: silent)
+    told(monkeypatch, exitcode=9)
     found = task.run_in_process(one, plan)
     assert found["state"] == "failed" and plan.stopped == fail_fast
     failure = read_failure(one.folder)
@@ -104,8 +114,7 @@ def test_only_a_sweep_that_fails_fast_stops_at_a_failure(tmp_path, monkeypatch, 
 def test_a_job_that_says_how_it_ended_is_believed(tmp_path, monkeypatch, state):
     """And what it put on record itself is not counted twice."""
     (one,) = composed(tmp_path)
-    heard = SimpleNamespace(outcomes=lambda: {one.run_id: ended(one.run_id, state)}, code=9, resumed=set())
-    monkeypatch.setattr(task, "JobsProcess", lambda *_: heard)
+    told(monkeypatch, False, state, exitcode=9)
     write_failure(one.folder, "error", "its own")
     assert task.run_in_process(one, planned(tmp_path, [one]))["state"] == state
     assert read_failure(one.folder).attempts == 1

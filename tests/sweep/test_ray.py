@@ -115,7 +115,7 @@ def test_ray_is_an_extra(monkeypatch):
         ("num_cpus=two", "hydra.launcher.num_cpus: 'two' is not a number of cores for each job"),
         ("num_gpus=-1", "hydra.launcher.num_gpus: -1 is not a number of GPUs for each job"),
         ("num_cpus=true", "hydra.launcher.num_cpus: True is not a number"),
-        ("address=3", "hydra.launcher.address: 3 is not host:port or ray://host:port; null finds a cluster"),
+        ("address=3", "hydra.launcher.address: 3 is not host:port or ray://host:port. Use null for any"),
     ],
 )
 def test_settings_of_the_launcher_are_checked(setting, said, monkeypatch):
