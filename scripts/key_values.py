@@ -90,9 +90,11 @@ def resolved(path: Path) -> dict[str, Any]:
     own = yaml.load(path.read_text(encoding="utf-8"), LOADER) or {}
     made: dict[str, Any] = {}
     for entry in own.get("defaults", []):
-        if not isinstance(entry, str) or entry == "_self_":  # an override is of another group
+        name, choice = next(iter(entry.items())) if isinstance(entry, dict) else (entry, "")
+        if name == "_self_" or (isinstance(entry, dict) and not name.startswith("/base/")):  # of another group
             continue
-        name, _, package = entry.partition("@")
+        name, _, package = name.partition("@")
+        name = f"{name}/{choice}".rstrip("/")
         found = resolved((CONF / name[1:] if name.startswith("/") else path.parent / name).with_suffix(".yaml"))
         for part in reversed([part for part in package.split(".") if part and part != "_here_"]):
             found = {part: found}
@@ -138,6 +140,9 @@ def contents(place: str) -> Iterator[Any]:
         for key in inside:
             content = content.get(key) if isinstance(content, dict) else None
         yield content
+    if inside:  # pieces, which are chosen inside of a method
+        folder, name = ("term", inside[1]) if inside[0] == "terms" else (inside[0], "*")
+        yield from (resolved(path) for path in sorted((CONF / "base" / folder).glob(f"{name}.yaml")))
 
 
 def fits(cls: type, values: dict[str, Any]) -> bool:

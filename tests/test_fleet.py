@@ -229,7 +229,7 @@ def test_the_preset_its_claims_and_its_measures(tmp_path, capsys):
     tiny = [word for word in TINY_IMAGES if word.partition("=")[0] not in ("task", "training.lr")]
     tiny = replaced(tiny, "training.participants=5", "training.lr=0.1", "task.source=embedded", "report.target=0.15")
     small = [*tiny, "training.target=0.15", "seed=0", "fleet.compute.sigma=3", f"paths.out={tmp_path}"]
-    small += ["method=fedavg"]
+    small += ["arm=fedavg"]
     assert main(["experiment=federated/fleet_femnist", *small]) == 0
     assert "fleet=phones_partial" in capsys.readouterr().out
     assert main(["claims", "federated/fleet_femnist", *small]) == 0

@@ -17,7 +17,7 @@ OWN = ["method.personalisation.epochs=1", "method.personalisation.saves=1", "met
 @pytest.mark.thorough
 def test_the_preset_on_twelve_images(tmp_path, capsys):
     data, out = write_gld23k(tmp_path / "data"), tmp_path / "out"
-    words = ["experiment=soup/gld23k", "method=soup", "seed=0", f"paths.data={data}", f"paths.out={out}"]
+    words = ["experiment=soup/gld23k", "arm=soup", "seed=0", f"paths.data={data}", f"paths.out={out}"]
     assert main([*words, "task.shape=[3,16,16]", *NARROW, *SHORT, *OWN]) == 0, capsys.readouterr().err
     (folder,) = (path.parent for path in out.glob("*/*/*/result.json"))
     result = json.loads((folder / "result.json").read_text())
@@ -32,7 +32,7 @@ def test_the_preset_on_twelve_images(tmp_path, capsys):
 
 
 def test_the_preset_without_its_files_is_refused_in_one_line(tmp_path, capsys):
-    words = ["experiment=soup/gld23k", "method=soup", "seed=0", *NARROW, *SHORT]
+    words = ["experiment=soup/gld23k", "arm=soup", "seed=0", *NARROW, *SHORT]
     assert main([*words, f"paths.data={tmp_path}", f"paths.out={tmp_path / 'out'}"]) == 2
     said = capsys.readouterr().err
     assert "gld23k_user_dict_train.csv: is not there" in said and "Traceback" not in said

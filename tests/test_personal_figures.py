@@ -36,7 +36,7 @@ def test_landscapes_of_two_clients_and_their_figure(tmp_path, capsys):
 def test_a_table_of_trade_offs_and_its_figure(tmp_path, capsys):
     overrides = ["experiment=soup/femnist", "task.source=embedded", "seed=0,1", "task.limit=300", "task.shape=[1,8,8]"]
     overrides += FEW
-    overrides += ["method=finetune,soup", "method.personalisation.epochs=1", "method.personalisation.saves=1"]
+    overrides += ["arm=finetune,soup", "method.personalisation.epochs=1", "method.personalisation.saves=1"]
     assert main([*overrides, f"paths.out={tmp_path}"]) == 0
     capsys.readouterr()
     assert main(["table", "soup/femnist", *overrides[1:], f"paths.out={tmp_path}"]) == 0

@@ -150,7 +150,7 @@ def test_bad_input_is_one_line(arguments, said, tmp_path, capsys):
 
 @pytest.mark.thorough
 def test_the_preset(tmp_path, capsys):
-    small = [*TINY_IMAGES, "task.source=embedded", "method=fedavg,ditto,apfl", "seed=0", f"paths.out={tmp_path}"]
+    small = [*TINY_IMAGES, "task.source=embedded", "arm=fedavg,ditto,apfl", "seed=0", f"paths.out={tmp_path}"]
     assert main(["experiment=federated/personal_femnist", *small]) == 0, capsys.readouterr().err
     shown = capsys.readouterr().out
     assert all(title in shown for title in ("ID accuracy", "OOD accuracy", "worst decile", "hurt")), shown

@@ -95,7 +95,7 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[st
     values = OmegaConf.to_container(grid) if grid is not None else {}
     arms = read_arms(values.pop("arms")) if "arms" in values else {}
     if arms:
-        values.setdefault(ARM, ",".join(arms))
+        values = {ARM: ",".join(arms), **values}
     if wrong := next((key for key, value in values.items() if value is None or isinstance(value, list | dict)), None):
         raise UserError(f"sweep.{wrong}: is not values separated by commas, as in {wrong}: '0,1,2'")
     return [*arguments, *(f"{key}={value}" for key, value in values.items() if key not in given)], arms

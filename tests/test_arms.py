@@ -1,0 +1,141 @@
+"""Arms of a preset: names, each with its overrides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from knot_runner.cli.main import main
+from knot_runner.cli.show import references
+from knot_runner.composing.commands import compose_all
+from knot_runner.composing.job import ComposedJob
+from knot_runner.report.claims.pairs import units
+from knot_runner.report.claims.spec import Claim
+from knot_runner.report.run_folders import Run
+from knot_runner.util.errors import UserError
+from tests.tiny import TINY_IMAGES
+
+PRESET = """\
+# @package _global_
+# knot-runner experiment=mine/arms
+# Fine-tuning and what holds it near
+defaults:
+  - override /task: femnist
+  - override /method: finetune
+sweep:
+  arms:
+    plain: {method: finetune}
+    near: {method: finetune, method.personalisation.wd: 0.1}
+    two: {method: fedmd, method.models: [cnn_4, cnn_8], partition.transfer: 0.2, method.distil.batch: 16}
+    sinkhorn: {method: feddf, base/loss@method.distil.loss: sinkhorn}
+    again: {method: finetune}
+    ARM
+  seed: 0,1
+report:
+  kind: grid
+  metrics: [accuracy]
+  claims:
+    - {text: Near, source: ours, measure: accuracy, of: {arm: near}, against: {arm: plain}, expect: higher}
+"""
+
+
+@pytest.fixture
+def preset(tmp_path: Path) -> list[str]:
+    """The words that choose the preset."""
+    return written(tmp_path)
+
+
+def written(folder: Path, arm: str = "last: {method: fedavg}") -> list[str]:
+    path = folder / "conf" / "experiment" / "mine" / "arms.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(PRESET.replace("ARM", arm))
+    return [f"--config-dir={folder / 'conf'}", "experiment=mine/arms"]
+
+
+def composed(*words: str) -> list[ComposedJob]:
+    return compose_all(list(words))[0]
+
+
+def test_every_arm_is_a_job_with_its_overrides(preset: list[str]) -> None:
+    jobs = composed(*preset)
+    assert [(job.arm, job.settings.seed) for job in jobs[:3]] == [("plain", 0), ("plain", 1), ("near", 0)]
+    by_arm = {job.arm: job for job in jobs}
+    assert len(jobs) == 12 and {arm: job.label for arm, job in by_arm.items()} == {arm: f"arm={arm}" for arm in by_arm}
+    assert by_arm["plain"].method.personalisation.wd == 0.0 and by_arm["near"].method.personalisation.wd == 0.1
+    assert by_arm["two"].method.models != [] and by_arm["two"].settings.held_out.transfer == 0.2
+    assert by_arm["sinkhorn"].method.distil.loss["name"] == "sinkhorn"
+
+
+def test_an_arm_is_the_run_that_its_overrides_are(preset: list[str]) -> None:
+    near, other = composed(*preset, "arm=near", "seed=0"), composed(*preset, "arm=again,plain", "seed=0")
+    (typed,) = composed("task=femnist", "method=finetune", "method.personalisation.wd=0.1")
+    assert [job.run_id for job in near] == [typed.run_id] and "arm" not in near[0].own_config
+    assert other[0].run_id == other[1].run_id != typed.run_id  # of two names
+
+
+def test_arms_are_chosen_in_the_typed_order(preset: list[str]) -> None:
+    assert [job.arm for job in composed(*preset, "arm=two,near", "seed=1")] == ["two", "near"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["arm=naer"], "arm=naer: there is no such arm (did you mean 'near'?)"),
+        (["arm=near", "method=soup"], "method: arm=near has method=finetune. Remove it, or choose other arms"),
+        (["method.personalisation.wd=1"], "method.personalisation.wd: arm=near has method.personalisation.wd=0.1."),
+    ],
+)
+def test_arms_that_do_not_fit_are_refused(words: list[str], said: str, preset: list[str]) -> None:
+    with pytest.raises(UserError) as problem:
+        composed(*preset, *words)
+    assert said in str(problem.value)
+
+
+@pytest.mark.parametrize("words", [["task=femnist"], ["experiment=chill/table1"]])
+def test_arm_without_arms_is_refused(words: list[str]) -> None:
+    with pytest.raises(UserError, match="arm=near: there are no arms. Choose a preset with sweep.arms"):
+        composed(*words, "arm=near")
+
+
+@pytest.mark.parametrize(
+    ("arm", "said"),
+    [
+        ("lrs: {training.lr: '0.1,0.2'}", "sweep.arms.lrs: training.lr=0.1,0.2 has several values"),
+        ("lrs: {training.lr: 'range(1,3)'}", "sweep.arms.lrs: training.lr=range(1,3) has several values"),
+        ("flat: fedavg", "sweep.arms: is not a mapping of names to overrides"),
+        ("typo: {method.temprature: 2}", "method.temprature: there is no such setting"),
+    ],
+)
+def test_invalid_arms_are_refused(arm: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as problem:
+        composed(*written(tmp_path, arm))
+    assert said in str(problem.value) and "\n" not in str(problem.value)
+
+
+def test_a_preset_over_another_adds_arms_and_chooses_some() -> None:
+    jobs = composed("experiment=federated/feddf_terms", "partition.alpha=1", "seed=0")
+    assert [job.arm for job in jobs] == ["fedavg", "feddf", "kd", "rkd"]
+
+
+def test_claims_pair_runs_of_two_arms(preset: list[str]) -> None:
+    jobs = references(composed(*preset, "arm=plain,near,last"))
+    runs = [Run(job, "missing") for job in jobs]
+    claim = Claim("a", "b", "accuracy", "higher", of={"arm": "near"}, against={"arm": "plain"})
+    found = units(claim, runs)
+    assert [(unit.seed, [part.run.job.method for part in unit.parts]) for unit in found] == [
+        (0, ["near", "plain"]),
+        (1, ["near", "plain"]),
+    ]
+
+
+def test_tables_and_claims_name_the_arms(preset: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = [*TINY_IMAGES[1:], "arm=plain,near", f"paths.out={tmp_path / 'out'}", "training.rounds=1"]
+    words = [word for word in small if word != "training.rounds=3"]
+    assert main([*preset, *words]) == 0
+    shown = capsys.readouterr().out
+    assert "plain" in shown and "near" in shown
+    table = (tmp_path / "out" / "tables" / "mine" / "arms.csv").read_text().splitlines()
+    assert table[0].startswith("arm,") and {line.split(",")[0] for line in table[1:]} == {"plain", "near"}
+    assert main(["claims", "mine/arms", preset[0], *words]) == 0
+    assert "no runs" not in capsys.readouterr().out
