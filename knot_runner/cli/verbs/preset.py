@@ -30,7 +30,7 @@ OF_ALL = ("-m", "--multirun", "--config-dir")
 #: Key of the planned looks at claims; changing them after the runs would let results select their own verdicts.
 SEEDS_KEY = "report.seeds"
 #: A plain name, which files can be named after.
-_NAME = r"\w[\w./-]*"
+_NAME = r"\w[\w.-]*(/\w[\w.-]*)*"
 
 
 @dataclass(frozen=True)
