@@ -36,11 +36,13 @@ METHODS = ["fedavg", "fedprox", "scaffold", "fedrep", "fedper"]
 
 
 def of(method: str) -> list[str]:
-    return [f"method=clustered_{method}", *{
-        "scaffold": ["training.momentum=0"],
-        "fedrep": ["method.head_epochs=1", "method.final_head_epochs=2"],
-        "fedper": ["method.final_head_epochs=2"],
-    }.get(method, [])]  # fmt: skip
+    return {
+        "fedavg": ["method=clustered_fedavg"],
+        "fedprox": ["method=clustered_fedavg", "method.algorithm=fedprox", "method.mu=0.01"],
+        "scaffold": ["method=clustered_fedavg", "method.algorithm=scaffold", "training.momentum=0"],
+        "fedrep": ["method=clustered_fedrep", "method.head_epochs=1", "method.final_head_epochs=2"],
+        "fedper": ["method=clustered_fedper", "method.final_head_epochs=2"],
+    }[method]
 
 
 def run(out: Path, *overrides: str) -> Path:

@@ -232,7 +232,7 @@ def test_presets_on_tiny_runs(preset, tmp_path, capsys):
     small += ["partition.clients=4", "training.participants=2", "hardware.workers=1", f"paths.out={tmp_path}"]
     assert main([f"experiment={preset}", "partition.alpha=1", *small]) == 0
     said = capsys.readouterr().out
-    assert all(name in said for name in ("fedavg", "feddf", "entropy_a", "sinkhorn_e"))
+    assert all(name in said for name in ("fedavg", "feddf", "Entropy-A", "Sinkhorn-E"))
     dealt = {path.read_text() for path in tmp_path.glob("*/*/*/partition.json")}
     assert len(dealt) == 1 and len(list(tmp_path.glob("*/*/*/result.json"))) == 4
     assert main(["claims", preset, "partition.alpha=1", *small]) == 0

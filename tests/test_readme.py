@@ -126,11 +126,11 @@ def test_the_commands_on_sweeps_run_one_after_another(tmp_path):
     for line in SWEEPS:
         program, *arguments = shlex.split(line)
         assert program == "knot-runner"
-        launched = [word for word in arguments if word.startswith("hydra") and "joblib" not in word]
+        launched = [word for word in arguments if word.startswith("hydra")]
         assert not launched or any(own[: len(launched)] == launched for own in LAUNCHERS.values())
         own = [word for word in arguments if word not in launched]
         small = [] if arguments[0] == "compare" else SMALL_IMAGES
-        quick = ["--quick"] if arguments[0] == "check" else []  # tests/test_estimate_*.py have estimates
+        quick = ["--quick"] if arguments[0] == "check" else []
         assert main([*own, *quick, *small, f"paths.out={tmp_path}"]) == 0, line
     assert (tmp_path / "reports" / "chill/table1.html").exists() and (tmp_path / "claims" / "chill/table1.md").exists()
 

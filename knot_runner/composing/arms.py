@@ -35,7 +35,7 @@ def arm_overrides(names: Sequence[str], arms: Arms, others: Iterable[Override]) 
 
     Raises :class:`UserError` for an unknown arm, and for a key that is set by one of ``others``, too.
     """
-    keys = {override.key_or_group for override in others}
+    keys = {_key(override) for override in others}
     found = []
     for name in names:
         if not arms:
@@ -43,9 +43,9 @@ def arm_overrides(names: Sequence[str], arms: Arms, others: Iterable[Override]) 
         if name not in arms:
             raise UserError(f"{ARM}={message_text(name)}: there is no such arm{nearest(name, arms)}")
         for override in arms[name]:
-            if override.key_or_group in keys:
+            if _key(override) in keys:
                 line = message_text(override.input_line)
-                raise UserError(f"{override.key_or_group}: {ARM}={name} has {line}. Remove it, or choose other arms")
+                raise UserError(f"{_key(override)}: {ARM}={name} has {line}. Remove it, or choose other arms")
         found.append([f"{ARM}={name}", *(override.input_line for override in arms[name])])
     return found
 
@@ -53,6 +53,10 @@ def arm_overrides(names: Sequence[str], arms: Arms, others: Iterable[Override]) 
 def without_arm(overrides: Iterable[str]) -> list[str]:
     """The ``overrides`` that Hydra composes: all but ``arm=NAME``."""
     return [override for override in overrides if not override.startswith(f"{ARM}=")]
+
+
+def _key(override: Override) -> str:
+    return override.input_line.partition("=")[0].lstrip("+~")
 
 
 def _override(key: str, value: Any) -> str:

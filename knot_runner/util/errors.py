@@ -39,15 +39,17 @@ MAX_NAMES = 30
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """The one of ``known`` that is spelled most like ``word``, upper and lower case aside, and folders (``kd/mnist``)
-    as prefixes (``kd_mnist``); None if none is alike."""
-    names = {_plain(str(name)): str(name) for name in known}
-    close = difflib.get_close_matches(_plain(str(word)), sorted(names), n=1, cutoff=0.6)
+    """The one of ``known`` that is spelled most like ``word``, upper and lower case aside; None if none is alike.
+
+    A name in a folder (``kd/mnist``) is compared without the folder, too, and as ``kd_mnist``.
+    """
+    names = {}
+    for name in map(str, known):
+        for spelling in (name.rpartition("/")[2], name.replace("/", "_")):
+            names[spelling.casefold()] = name
+    typed = str(word).casefold().replace("/", "_")
+    close = difflib.get_close_matches(typed, sorted(names), n=1, cutoff=0.6)
     return names[close[0]] if close else None
-
-
-def _plain(name: str) -> str:
-    return name.casefold().replace("/", "_")
 
 
 def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:

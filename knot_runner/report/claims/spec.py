@@ -28,9 +28,9 @@ class Claim:
     ``of`` less ``against`` in ``measure`` (see ``measures.py``) is expected ``higher`` or ``lower``, by ``by`` at
     least; or to be ``{ratio: r}``: that of ``against`` at least r times that of ``of``. Without ``against``:
     ``{above: x}`` or ``{below: x}``. With ``trend``, a numeric setting: ``rises`` or ``falls`` as it doubles.
-    ``where`` limits all of them; settings are dotted, and a list means any of its values. ``dataset``: one, or ALL;
-    ``over``: how clients are averaged. ``paper``: its effect, in the same unit. ``unlike``: the reason why runs
-    that hold out different shares of the training examples are compared; else they are not.
+    ``where`` limits all of them; settings are dotted (``arm``: the preset's arm), and a list means any of its values.
+    ``dataset``: one, or ALL; ``over``: how clients are averaged. ``paper``: its effect, in the same unit. ``unlike``:
+    the reason why runs that hold out different shares of the training examples are compared; else they are not.
     """
 
     text: str

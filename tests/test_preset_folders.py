@@ -1,0 +1,73 @@
+"""Presets in folders: ours by paper, and the user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from knot_runner.cli.main import main
+from knot_runner.composing.commands import compose_all
+from knot_runner.util.config_yaml import choices
+from knot_runner.util.errors import UserError, nearest
+
+OWN = """\
+# @package _global_
+# knot-runner experiment={name}
+# A tiny distance
+defaults:
+  - /experiment/fedwad/toy
+  - _self_
+sweep:
+  seed: "0"
+  method.fedwad.support: "2"
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    for name in ("flat", "mine/tiny", "mine/deep/tiny"):
+        path = tmp_path / "conf" / "experiment" / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(OWN.format(name=name))
+    return tmp_path / "conf"
+
+
+@pytest.mark.parametrize("name", choices("experiment"))
+def test_a_name_without_its_folder_or_slash_suggests_the_preset(name: str) -> None:
+    folder, _, rest = name.partition("/")
+    typed = rest if folder == "federated" else f"{folder}_{rest}"
+    assert nearest(typed, choices("experiment")) == f" (did you mean '{name}'?)"
+
+
+def test_presets_of_a_folder_are_chosen_by_glob(own: Path) -> None:
+    flag = f"--config-dir={own}"
+    _, commands = compose_all([flag, "experiment=glob(mine/*)"])
+    assert [command.preset for command in commands] == ["mine/deep/tiny", "mine/tiny"]
+    with pytest.raises(UserError, match="no experiment has such a name"):
+        compose_all(["experiment=glob(mine/*)"])
+
+
+def test_ls_lists_presets_of_folders(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ls", "experiment", f"--config-dir={own}"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in ("flat", "mine/tiny", "mine/deep/tiny", "chill/table1"))
+
+
+@pytest.mark.parametrize("name", ["flat", "mine/tiny", "mine/deep/tiny"])
+def test_an_own_preset_writes_below_its_folder(name: str, own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = own.parent / "out"
+    words = [f"--config-dir={own}", f"paths.out={out}"]
+    assert main([f"experiment={name}", *words]) == 0
+    assert main(["report", name, *words]) == 0
+    assert main(["claims", name, *words]) == 0
+    for path in (f"figures/{name}.png", f"reports/{name}.html", f"claims/{name}.md"):
+        assert (out / path).is_file()
+    assert main(["report", "--index", f"paths.out={out}"]) == 0
+    assert f'href="{name}.html"' in (out / "reports" / "index.html").read_text()
+
+
+def test_an_unknown_preset_of_a_folder_is_named(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--quick", "experiment=mine/tini", f"--config-dir={own}"]) == 2
+    said = capsys.readouterr().err
+    assert "experiment=mine/tini: there is no such experiment (did you mean 'mine/tiny'?)" in said
