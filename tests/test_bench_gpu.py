@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from knot_runner.engine.federated.stacked.engine import Stacked
-from knot_runner.util.errors import UserError
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "scripts"))
 
 import bench
 import bench_gpu
 import gpu_checks
+
+from tests.golden.messages import refuses
 
 CPU = torch.device("cpu")
 
@@ -51,7 +52,7 @@ def test_a_line_that_fails_is_said_and_the_others_go_on(capsys, monkeypatch):
 def test_a_gpu_that_is_not_there_is_one_line():
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    with pytest.raises(UserError, match="this machine has no CUDA GPU"):
+    with refuses():
         bench_gpu.main(bench.parsed(["gpu"]))
 
 

@@ -13,6 +13,7 @@ from knot_runner.config.settings.partition import Manual
 from knot_runner.config.strict import MAX_COUNT, MAX_NUMBER, build
 from knot_runner.util import memory
 from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 from tests.tiny import TINY_IMAGES
 
 #: One command per kind of settings, so that all dataclasses of numbers are met.
@@ -79,10 +80,10 @@ def test_the_bounds_are_of_magnitudes_and_the_largest_is_right():
     manual = {"kind": "manual", "clients": 10, "classes_per_client": 2, "mu": 4.0, "sigma": 2.0, "offset": 50}
     assert build(Manual, {**manual, "mu": -100.0}, "partition").mu == -100
     for mu in (-100.5, 100.5):
-        with pytest.raises(UserError, match="partition.mu: -?100.5 is "):
+        with refuses():
             build(Manual, {**manual, "mu": mu}, "partition")
     assert build(Manual, {**manual, "clients": 10**6}, "partition").clients == 10**6
-    with pytest.raises(UserError, match="partition.clients: 1000001 is above 1e"):
+    with refuses():
         build(Manual, {**manual, "clients": 10**6 + 1}, "partition")
     assert MAX_COUNT < 2**31 and MAX_NUMBER < 3.4e38  # of 32 bits
 

@@ -9,6 +9,7 @@ from knot_runner.cli import main as cli
 from knot_runner.composing.commands import Command, compose_all
 from knot_runner.composing.overrides import MAX_JOBS, parse_overrides, values_of
 from knot_runner.util.errors import UserError
+from tests.golden.messages import check, refuses
 
 
 def refusal(*arguments):
@@ -21,7 +22,7 @@ def refusal(*arguments):
 # ------------------------------------------------------------------------------------------------------------ presets
 
 
-@pytest.mark.parametrize("flags", [[], ["-m"]])
+@pytest.mark.parametrize("flags", [[], ["--multirun"]])
 def test_each_preset_of_a_command_has_its_own_grid(flags):
     words = ["experiment=fedwad/toy,fedwad/fig14", "seed=0,1"]
     jobs, commands = compose_all([*flags, *words])
@@ -149,59 +150,52 @@ def test_glob_finds_ones_own_methods(tmp_path):
     assert job.settings.method["name"] == "fedmine"
 
 
-@pytest.mark.parametrize(
-    ("argument", "said"),
-    [
-        ("seed=glob(*)", "range(0,5) or choice(1,2) list values"),
-        ("seed=interval(0,1)", "range(0,5) or choice(1,2) would list values"),
-        ("method=glob(zz*)", "no method has such a name"),
-        ("=5", "has no key; key=value is right"),
-        ("seed=range(0,1e9)", f"1,000,000,000 jobs; one command has at most {MAX_JOBS:,}"),
-        ("seed=range(0,1,0)", "a step that is not 0"),
-        ("seed=range(0,inf)", "finite bounds"),
-        ("hydra.sweeper.max_batch_size=1,2", "hydra.sweeper.max_batch_size=1,2: Hydra's own keys take one value"),
-        ("seed=range(5,0)", "this range is empty"),
-        ("seed=range(5,5)", "this range is empty"),
-        ("paths.out=" + "x" * 10_001, "too long or too deep"),
-        ("paths.out='" + "${seed.${x}}" * 13 + "'", "come to too much text"),
-        ("seed=" + "[" * 500, "too long or too deep"),
-        ("seed=" + "[" * 60 + "]" * 60, "too long or too deep"),
-        ("seed=" + "1," * 2000 + "1", "too long or too deep"),
-        ("a" * 10_000 + "=1", "a key of 10000 characters"),
-        ("seed=" + "9" * 5000, "a number of so many digits"),
-        ("seed=1,,2", "nothing beside one of its commas"),
-        ("seed=[1", "] is missing"),
-        ('seed="x', '" is not closed'),
-        ("seed=1]", "] closes nothing"),
-        ("seed=foo(1)", "there is no function foo"),
-        ("seed=range(a,b)", "range does not take that"),
-        ("seed=1;2", "some character of it needs quotes; quotes make a text of it, as in 'seed=\"1;2\"'"),
-        ("seed", "has no value; seed=VALUE is right"),
-        ("a b=1", "is not the name of a setting"),
-        ("a:b=ü", "is not the name of a setting"),
-        ("+seed=1", "seed=VALUE, without +, is right"),
-        ("~nope", "nope: there is no such setting"),
-        ("+method=entropy_a", "without +, is right"),
-        ("~method=[a]", "~method, without a value, is right"),
-        ("model@x=bert_tiny", "model=NAME is right"),
-        ("seed=${nope}", "seed: Interpolation key 'nope' not found"),
-        ("seed=${seed}", "seed: "),
-        ("++report=${x}", "report: Interpolation key 'x' not found"),
-        ("task.datasets.Cell.labels.5=${:eed}", "has an interpolation that cannot be read"),
-        ("task.limit=${:eed},5", "cannot"),
-        ("sweep=${x}", "sweep: Interpolation key 'x' not found"),
-        ("seed=${oc.env:NO_SUCH_VARIABLE}", "seed: Environment variable 'NO_SUCH_VARIABLE' not found"),
-        ("+task._target_=os.system", "nothing but plugins=[FILE.py] runs code"),
-        ("task.limit={_target_:os.system}", "nothing but plugins=[FILE.py] runs code"),
-        ("--config-dir", "--config-dir: without =DIR"),
-        ("--config-path=/", "--config-path=/: there is no such flag"),
-    ],
-    ids=lambda value: value[:30],
-)
-def test_a_refusal_names_the_key_and_what_is_right(argument, said):
-    found = refusal(argument)
-    assert said in found and argument.lstrip("+~").partition("=")[0][:40].strip() in found
-    assert len(found) < 400
+REFUSED = [
+    "seed=glob(*)",
+    "seed=interval(0,1)",
+    "method=glob(zz*)",
+    "=5",
+    "seed=range(0,1e9)",
+    "seed=range(0,1,0)",
+    "seed=range(0,inf)",
+    "hydra.sweeper.max_batch_size=1,2",
+    "seed=range(5,0)",
+    "seed=range(5,5)",
+    "paths.out=" + "x" * 10_001,
+    "seed=" + "[" * 500,
+    "seed=" + "[" * 60 + "]" * 60,
+    "seed=1,,2",
+    "seed=[1",
+    'seed="x',
+    "seed=1]",
+    "seed=foo(1)",
+    "seed=range(a,b)",
+    "seed=1;2",
+    "seed",
+    "a b=1",
+    "a:b=ü",
+    "+seed=1",
+    "~nope",
+    "+method=entropy_a",
+    "~method=[a]",
+    "model@x=bert_tiny",
+    "seed=${nope}",
+    "seed=${seed}",
+    "++report=${x}",
+    "task.datasets.Cell.labels.5=${:eed}",
+    "task.limit=${:eed},5",
+    "sweep=${x}",
+    "seed=${oc.env:NO_SUCH_VARIABLE}",
+    "--config-dir",
+    "--config-path=/",
+]
+
+
+@pytest.mark.parametrize("argument", REFUSED, ids=lambda value: value[:30])
+def test_a_refusal_names_the_key_and_what_is_right(argument):
+    message = refusal(argument)
+    check(message)
+    assert len(message) < 400
 
 
 def test_a_grid_is_counted_before_it_is_expanded():
@@ -210,15 +204,8 @@ def test_a_grid_is_counted_before_it_is_expanded():
     (override,) = parse_overrides([f"seed=range(0,{MAX_JOBS})"])
     assert len(values_of(override, None)) == MAX_JOBS
     (override,) = parse_overrides([f"seed=range(0,{MAX_JOBS + 1})"])
-    with pytest.raises(UserError, match="10,001 jobs"):
+    with refuses():
         values_of(override, None)
-
-
-@pytest.mark.parametrize("steps", [14, 60])
-def test_interpolations_that_double_are_refused(steps):
-    links = [f"+paths.a{at + 1}=" + f"${{paths.a{at}}}" * 2 for at in range(steps)]
-    said = refusal("+paths.a0=" + "x" * 80, *reversed(links))
-    assert "come to too much text" in said and said.startswith("paths.a")
 
 
 def test_interpolations_that_do_not_grow_are_resolved(monkeypatch):

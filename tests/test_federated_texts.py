@@ -23,7 +23,7 @@ from knot_runner.engine.objectives import Objective, cross_entropy
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.tokens import Encoded, batches
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 from tests.tiny import TINY_TEXTS, replaced
 
 SPEC = ModelSettings(
@@ -118,7 +118,7 @@ def test_a_phase_of_the_head_trains_the_classifier_alone():
 
 
 def test_image_engines_say_what_would_fit(tmp_path, capsys):
-    with pytest.raises(UserError, match="stacked trains with SGD alone"):
+    with refuses():
         images = request(optimiser="adamw")
         Stacked.train(None, [images])
     assert main([*TINY_TEXTS, "method=fedavg", "hardware.engine=stacked", f"paths.out={tmp_path}"]) == 2

@@ -16,8 +16,8 @@ from knot_runner.config.settings.families import family_of
 from knot_runner.pipelines.clients.setup import make_setup
 from knot_runner.pipelines.context import run_context
 from knot_runner.pipelines.runs.kept_models import load_model
-from knot_runner.util.errors import UserError
 from tests.golden import adapter
+from tests.golden.messages import refuses
 from tests.golden.record import FILE, described
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
 
@@ -108,13 +108,13 @@ def test_damaged_or_missing_model_file_is_named(file, tmp_path):
     words = [*replaced(TINY_TEXTS, "training.rounds=1"), "method=fedavg", f"paths.out={tmp_path}"]
     run = kr.run(words).folder
     assert load_model(run).probabilities(["so happy today", ["so sad", "what a day"]]).shape[0] == 2
-    with pytest.raises(UserError, match="has no model 'client/9'"):
+    with refuses():
         load_model(run, "client/9")
     (run / file).write_bytes((run / file).read_bytes() + b" ")
-    with pytest.raises(UserError, match=f"{file}: does not match its digest"):
+    with refuses():
         load_model(run)
     (run / file).unlink()
-    with pytest.raises(UserError, match=f"{file}: is not there"):
+    with refuses():
         load_model(run)
 
 
@@ -123,5 +123,5 @@ def test_personal_models_that_would_fill_the_disk_are_measured_only(tmp_path, mo
     words = [*TINY_IMAGES, "method=soup", f"paths.out={tmp_path}"]
     assert main(words) == 0 and "own models are measured and not kept" in capsys.readouterr().err
     (run,) = {path.parent for path in tmp_path.rglob("result.json")}
-    with pytest.raises(UserError, match="has no model 'client/0'"):
+    with refuses():
         load_model(run, "client/0")

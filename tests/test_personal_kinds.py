@@ -19,6 +19,7 @@ from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.run_folders import Job, load_runs
 from knot_runner.util.errors import UserError
 from tests.forked import Forked, there
+from tests.golden.messages import refuses
 from tests.tiny import TINY_IMAGES, replaced
 
 #: The key of a kind of personalised models.
@@ -154,7 +155,7 @@ def test_the_figure_of_lambda(conflict, tmp_path, capsys):
 
 def test_other_runs_have_no_figure_of_lambda(tmp_path):
     folder, _ = run(tmp_path / "runs", *replaced(TINY_IMAGES, "training.rounds=1"))
-    with pytest.raises(UserError, match="none of the runs has a transfer matrix"):
+    with refuses():
         FIGURES["transfer_matrix"]([Job(folder.name, folder, "femnist", "fedavg", 0)], tmp_path / "none.png")
 
 

@@ -13,6 +13,7 @@ from knot_runner.data.load import load_task
 from knot_runner.engine.store import Store
 from knot_runner.pipelines.federations.texts import text_federation
 from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 from tests.tiny import TINY
 
 #: commands -> run ids of version 0.1.0, before stages had ``select`` and ``max_length``
@@ -45,7 +46,7 @@ def test_what_no_stage_can_have_is_named(change, said):
 
 
 def test_federated_rounds_have_no_such_choice():
-    with pytest.raises(UserError, match="select"):
+    with refuses():
         job("task=femnist", "training.select=last")
 
 

@@ -86,7 +86,7 @@ def bad_override(text: str, overrides: list[str], search: list[str]) -> str:
         prefix = ".".join(parts[:depth])
         if prefix and not OmegaConf.is_dict(node):
             fix = f"{prefix}=VALUE" if node is not None else f"{prefix}=NAME" if prefix in GROUPS else f"+{path}=VALUE"
-            return f"{path}: {prefix} has no settings. Use {fix}"
+            return f"{path}: {prefix} {'is null' if node is None else 'has no settings'}. Use {fix}"
         if part not in node:
             return f"{path}: there is no such setting{_hint(config, node, prefix, part)}"
         node = node[part]

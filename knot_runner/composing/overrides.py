@@ -17,7 +17,8 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Glob, IntervalSweep, Override, OverrideType, RangeSweep
 from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import grammar_parser
+from omegaconf.errors import GrammarParseError, OmegaConfBaseException
 
 from knot_runner.composing.hydra_keys import CONFIG_NAME, LAUNCHER_GROUP, check_key, is_hydras
 from knot_runner.composing.override_errors import GROUPS, assignment, message_text, unreadable
@@ -114,7 +115,9 @@ def _parsed(argument: str) -> Override:
         raise UserError(f"{message_text(key)}: too long for a command line. Use a YAML file in --config-dir=DIR")
     text = equals and not value.isascii() and PLAIN_TEXT.fullmatch(value)
     for readable in [argument, f"{key}='{value}'"] if text else [argument]:
-        with contextlib.suppress(HydraException, ValueError, RecursionError):
+        with contextlib.suppress(HydraException, GrammarParseError, ValueError, RecursionError):
+            if "${" in value:
+                grammar_parser.parse(value)
             return OverridesParser.create().parse_overrides([readable])[0]
     raise UserError(unreadable(argument))
 

@@ -9,6 +9,7 @@ import pytest
 
 from knot_runner.data.load import load_task
 from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 
 ROWS = {
     "text": [f"row {i}" for i in range(20)],
@@ -64,13 +65,13 @@ def test_class_numbers_and_no_gold_label(hub_task, make, monkeypatch) -> None:
         data |= {"labels": {"0": "bad", "1": "good"}, "drop": ["-1"]}
     assert sum(len(part) for part in load_task(make(hub_task), None).datasets["A"].splits.values()) == 20
     hub_task["datasets"]["A"]["drop"] = []
-    with pytest.raises(UserError, match="some/stars train: line 3: label '-1' is in neither labels nor drop"):
+    with refuses():
         load_task(make(hub_task), None)
 
 
 def test_a_missing_column_names_the_nearest(hub_task, make, calls) -> None:
     hub_task["datasets"]["A"]["hub"]["columns"]["label"] = "unred"
-    with pytest.raises(UserError, match=r"some/stars train: has no column 'unred' \(did you mean 'unread'\?\)"):
+    with refuses():
         load_task(make(hub_task), None)
 
 
@@ -90,7 +91,7 @@ def test_the_hubs_reason_in_one_line(hub_task, make, monkeypatch, problem: Excep
 
 def test_a_hub_that_is_not_set(hub_task, make, calls) -> None:
     hub_task["datasets"]["A"]["hub"] = None
-    with pytest.raises(UserError, match="task.datasets.A.hub: is not set, so task.source=hub has no A"):
+    with refuses():
         load_task(make(hub_task), None)
 
 

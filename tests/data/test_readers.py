@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from knot_runner.data.readers import read_csv, read_dailydialog, read_jsonl, read_lines
 from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 
 
 def put(path: Path, content: bytes) -> Path:
@@ -41,7 +42,7 @@ def test_a_long_text_is_read_whole(tmp_path: Path) -> None:
 
 def test_a_field_over_many_lines_has_an_end(tmp_path: Path) -> None:
     path = put(tmp_path / "x.csv", b'text,label\n"' + (b"x" * (1 << 20) + b"\n") * 17 + b'",good\n')
-    with pytest.raises(UserError, match=r"x\.csv: line 17: not valid csv \(field larger than field limit"):
+    with refuses():
         list(read_csv(path))
 
 
@@ -101,13 +102,13 @@ def test_broken_jsonl_names_file_and_line(tmp_path: Path, content: bytes, messag
 
 
 def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be read"):
+    with refuses():
         list(read_lines(tmp_path))
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("knot_runner.data.readers.LONGEST_LINE", 100)
-    with pytest.raises(UserError, match="line 1: longer than 100 bytes"):
+    with refuses():
         list(read_jsonl(put(tmp_path / "x.jsonl", gzip.compress(b" " * 1000))))
 
 

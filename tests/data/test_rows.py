@@ -9,6 +9,7 @@ from knot_runner.config.settings import DatasetSettings, Labels, TextColumns
 from knot_runner.config.strict import build
 from knot_runner.data.rows import check_raw_labels, raw_label, read_table, table_notes, to_examples, with_context
 from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 
 LABELS = Labels(["sad", "calm", "glad"], [[-1.0], [0.0], [1.0]], "semantic")
 TALK = TextColumns(text="said", label="mood", dialogue="id")
@@ -77,7 +78,7 @@ def test_clients_by_their_columns() -> None:
 
 
 def test_a_column_of_clients_does_not_take_a_name_that_is_known() -> None:
-    with pytest.raises(UserError, match=r"clients\.dialogue: is a name that partition\.by knows already"):
+    with refuses():
         build(TextColumns, {"text": "said", "clients": {"dialogue": "id"}}, "task.datasets.A.local.columns")
 
 
@@ -98,7 +99,7 @@ def test_rows_without_text_are_left_out_and_counted() -> None:
 def test_the_number_of_rows_is_checked_where_it_is_known() -> None:
     rows = records(("a", "s", 0), ("", "s", 0))
     assert len(read_table("x.csv", rows, TALK, {}, expected=2).rows) == 1
-    with pytest.raises(UserError, match="x.csv: 2 rows where 3 are expected; the file is cut short"):
+    with refuses():
         read_table("x.csv", rows, TALK, {}, expected=3)
 
 
@@ -106,9 +107,9 @@ def test_where_keeps_rows_with_one_value_or_one_of_several() -> None:
     rows = records(("a", "s", 0), ("b", "c", 1), ("c", "g", 2))
     assert [row.text for row in read_table("x", rows, TALK, {"id": 1}).rows] == ["b"]
     assert [row.text for row in read_table("x", rows, TALK, {"mood": ["s", "g", "unheard"]}).rows] == ["a", "c"]
-    with pytest.raises(UserError, match=r"x: no row has mood=gg \(did you mean 'g'\?\)"):
+    with refuses():
         read_table("x", rows, TALK, {"mood": "gg"})
-    with pytest.raises(UserError, match="none of its 3 rows fits 'where'"):
+    with refuses():
         read_table("x", rows, TALK, {"mood": "s", "id": 2})
 
 
@@ -139,16 +140,14 @@ def test_an_unknown_label_is_named_with_file_and_line(label) -> None:
 
 def test_all_rows_dropped() -> None:
     table = read_table("x.csv", records(("a", "q", 0)), TALK, {})
-    with pytest.raises(UserError, match="x.csv: every row's label is in task.datasets.A.drop"):
+    with refuses():
         to_examples([table], "A", data(drop=["q"]), LABELS, context=0)
 
 
 def test_the_label_map_is_checked_against_the_task() -> None:
-    with pytest.raises(
-        UserError, match=r"task.datasets.A.labels.h: there is no label 'gladd' \(did you mean 'glad'\?\)"
-    ):
+    with refuses():
         check_raw_labels("A", data(labels={"h": "gladd"}), LABELS)
-    with pytest.raises(UserError, match="task.datasets.A.drop: 's' is in labels too"):
+    with refuses():
         check_raw_labels("A", data(drop=["s"]), LABELS)
 
 

@@ -1,7 +1,7 @@
-"""The messages that tests expect, in one file: ``with refuses(): ...`` passes where the block raises UserError with the
+"""The messages that tests expect, in one file: ``with refuses(): ...`` passes if the block raises UserError with the
 message that ``messages.json`` has for this test.
 
-    python -m tests.golden.messages [pytest arguments]      records them anew; look at the difference before you commit
+    python -m tests.golden.messages [pytest arguments]      records them again; read the difference before you commit
 """
 
 from __future__ import annotations
@@ -32,22 +32,27 @@ _expected: dict[str, list[str]] = {}
 
 @contextlib.contextmanager
 def refuses(kind: type[UserError] = UserError) -> Iterator[pytest.ExceptionInfo[UserError]]:
-    """Expect a :class:`UserError` of this ``kind`` with the recorded message; the n-th of a test is its n-th line."""
+    """Expect a :class:`UserError` of this ``kind`` with the recorded message."""
     with pytest.raises(kind) as problem:
         yield problem
+    check(str(problem.value))
+
+
+def check(message: str) -> None:
+    """Compare ``message`` with the recorded one: the n-th call of a test with the n-th of its messages."""
     test = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
     number = _asked[test]
     _asked[test] += 1
-    said = plain(str(problem.value))
+    message = plain(message)
     if RECORD in os.environ:
-        with open(os.environ[RECORD], "a") as file:  # noqa: PTH123 (appended to by several processes)
-            file.write(json.dumps([test, number, said]) + "\n")
+        with Path(os.environ[RECORD]).open("a") as file:  # several processes append to it
+            file.write(json.dumps([test, number, message]) + "\n")
         return
     if not _expected:
         _expected.update(json.loads(FILE.read_text()))
     lines = _expected.get(test, [])
-    assert number < len(lines), f"no message is recorded for {test}: {said}"
-    assert said == lines[number]
+    assert number < len(lines), f"no message is recorded for {test}: {message}"
+    assert message == lines[number]
 
 
 def plain(text: str) -> str:

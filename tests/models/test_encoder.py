@@ -7,7 +7,7 @@ from torch import nn
 
 from knot_runner.config.settings import EncoderSettings
 from knot_runner.models.encoder import build_encoder
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 
 
 def spec(kind: str, sizes: list[int]) -> EncoderSettings:
@@ -54,5 +54,5 @@ def test_dense_codes_are_their_formula():
 
 
 def test_images_too_small_are_refused():
-    with pytest.raises(UserError, match="encoder.sizes: 4 convolutions leave nothing of 8x8"):
+    with refuses():
         build_encoder(spec("conv", [4, 4, 4, 4]), (1, 8, 8))

@@ -21,6 +21,7 @@ from knot_runner.models.pretrained import describe_weights, load_pretrained, rea
 from knot_runner.pipelines.federations.texts import _check_weights
 from knot_runner.pipelines.runs.first_model import first_model
 from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 from tests.models.test_bert import SHAPE, SPEC
 
 LOCAL = dataclasses.replace(SPEC, weights="tiny")
@@ -124,7 +125,7 @@ def test_a_large_encoder_lies_in_parts(saved, tmp_path):
     load_pretrained(model := model_with(0), LOCAL, tmp_path)
     assert all(torch.equal(model.bert.state_dict()[name], tensor) for name, tensor in saved[1].items())
     save_file({names[0]: saved[1][names[0]].contiguous()}, folder / "model-2.safetensors")
-    with pytest.raises(UserError, match=r"model-2\.safetensors: .* is in another file"):
+    with refuses():
         load_pretrained(model, LOCAL, tmp_path)
 
 
@@ -156,7 +157,7 @@ def infinite(tensors):
 )  # fmt: skip
 def test_tensors_that_do_not_fit(changed, change, message):
     root = changed(change)
-    with pytest.raises(UserError, match=rf"^model.weights: {root}/tiny/model.safetensors: {message}"):
+    with refuses():
         load_pretrained(model_with(0), LOCAL, root)
 
 
@@ -202,7 +203,7 @@ def test_damaged_files_are_named(changed, damage):
 )
 def test_what_shapes_do_not_show(changed, config, message):
     root = changed(**config)
-    with pytest.raises(UserError, match=rf"^model.weights: {root}/tiny/config.json: {message}$"):
+    with refuses():
         load_pretrained(model_with(0), LOCAL, root)
 
 
@@ -210,7 +211,7 @@ def test_other_kinds_of_encoder_are_said(tmp_path):
     DistilBertModel(DistilBertConfig(vocab_size=500, dim=32, n_layers=2, n_heads=2, hidden_dim=64)).save_pretrained(
         tmp_path / "tiny"
     )
-    with pytest.raises(UserError, match="config.json: model_type is distilbert; bert is the one kind that is read$"):
+    with refuses():
         load_pretrained(model_with(0), LOCAL, tmp_path)
 
 
@@ -219,18 +220,18 @@ def test_weights_are_checked_before_anything_is_trained(saved):
     fits, deeper = (Network(dataclasses.replace(LOCAL, layers=layers), 500, 5) for layers in (2, 3))
     (note,) = _check_weights([fits, fits, Network(SPEC, 500, 5)], root)
     assert note.startswith(f"model.weights: {root}/tiny/model.safetensors: 37 tensors")
-    with pytest.raises(UserError, match="lacks 16 tensors of the encoder: encoder.layer.2"):
+    with refuses():
         _check_weights([fits, deeper], root)
 
 
 def test_a_folder_without_weights(saved, tmp_path):
     spec = dataclasses.replace(SPEC, weights="nowhere")
-    with pytest.raises(UserError, match=r"^model.weights: .*nowhere: a folder with config.json and model.safetensors"):
+    with refuses():
         load_pretrained(model_with(0), spec, tmp_path)
     (tmp_path / "nowhere").mkdir()
     (tmp_path / "nowhere/model.safetensors").write_bytes(b"")
-    with pytest.raises(UserError, match="a folder with config.json and model.safetensors is right"):
+    with refuses():
         weight_files(tmp_path / "nowhere")
     (tmp_path / "nowhere/config.json").write_text("[1]")
-    with pytest.raises(UserError, match=r"config\.json: is no JSON object"):
+    with refuses():
         load_pretrained(model_with(0), spec, tmp_path)

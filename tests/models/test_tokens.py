@@ -12,6 +12,7 @@ from transformers import AutoTokenizer, BertTokenizer
 
 from knot_runner.models.tokens import Encoded, batches, cut_to, encode, learn_vocabulary, make_tokenizer, read_tokenizer
 from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 
 TEXTS = ["The food is GOOD, really good!", "Café wasn't bad [SEP] I said so", "utterly unrepeatable"] * 20
 
@@ -78,7 +79,7 @@ def test_tokenizer_of_a_folder_gives_the_ids_of_transformers(said, form, tmp_pat
     assert ours.encode("Haus " * 9, "das große Haus").ids == pair["input_ids"]
     assert ours.encode("Haus " * 9, "das große Haus").type_ids == pair["token_type_ids"]
     if said == "limited length":
-        with pytest.raises(UserError, match=r"task.max_length=21 is larger than the 20 tokens"):
+        with refuses():
             cut_to(read_tokenizer(tmp_path), 21)
 
 
@@ -100,7 +101,7 @@ def test_pairs_have_segments(vocabulary):
 
 
 def test_a_vocabulary_that_does_not_fit_is_refused(vocabulary):
-    with pytest.raises(UserError, match=r"model.vocab: \d+% of the tokens are \[UNK\]"):
+    with refuses():
         encode(cut_to(make_tokenizer(vocabulary), 30), ["漢字 仮名 交じり 文 漢字"] * 3)
 
 
@@ -128,7 +129,7 @@ def test_folder_without_a_tokenizer_is_refused_in_one_line(files, message, tmp_p
     with pytest.raises(UserError, match=message) as refused:
         read_tokenizer(tmp_path)
     assert "\n" not in str(refused.value)
-    with pytest.raises(UserError, match="model.vocab: bert-base-uncased: file or folder not found"):
+    with refuses():
         read_tokenizer("bert-base-uncased")  # it would be one of the hub
 
 

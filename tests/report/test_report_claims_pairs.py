@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from knot_runner.report.run_folders import Job, load_runs
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 from tests.report import clustered_runs
 from tests.report.claimed import ENTROPY, SINKHORN, claim, grid, judged, knot, rewrite
 from tests.report.clustered_runs import job as clustered
@@ -30,7 +30,7 @@ def test_two_runs_that_fit_one_place_need_a_word_more(factory):
     jobs = grid(factory, seeds=1)
     other = knot(factory, "entropy_e", 0, 1.0, label="again")
     other.config["method"]["form"] = "b"
-    with pytest.raises(UserError, match=r"two runs fit one place; say which by method.form"):
+    with refuses():
         judged([*jobs, other], claim())
 
 

@@ -16,7 +16,7 @@ from knot_runner.report.claims.view import (
     more_text,
     write_claims,
 )
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 
 HELD = Verdict(
     "T=0.05 reaches the target at least twice as fast as T=1 on FEMNIST", "FLex&Chill Table 1", "holds", 2.41, 2.1, 2.8,
@@ -79,7 +79,7 @@ def test_files_are_written_and_json_is_read_again(tmp_path):
     assert [path.name for path in paths] == ["x.md", "x.csv", "x.json"]
     found = json.loads(paths[2].read_text())
     assert Verdict(**found["claims"][0]) == HELD and found["notes"] == footnotes(ALL)
-    with pytest.raises(UserError, match="is not a file name"):
+    with refuses():
         write_claims("x", ALL, tmp_path, "../x")
 
 

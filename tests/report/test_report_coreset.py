@@ -14,7 +14,7 @@ from knot_runner.report.figures.coreset import coreset_accuracy, coreset_images
 from knot_runner.report.records import schema as sound
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.report.run_folders import Job
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 from tests.report.sealing import save_file
 
 BOTH = {
@@ -94,7 +94,7 @@ def test_images_are_drawn_in_the_order_of_their_labels(tmp_path: Path) -> None:
 
 
 def test_a_run_without_its_coreset_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="coreset.safetensors: is not there"):
+    with refuses():
         coreset_images([job(tmp_path / "a", CORESET)], tmp_path / "f.png")
 
 
@@ -114,7 +114,7 @@ def test_accuracies_are_means_over_seeds_by_clients(tmp_path: Path) -> None:
 
 
 def test_runs_of_another_kind_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is not a coreset"):
+    with refuses():
         coreset_images([job(tmp_path / "a", KNN)], tmp_path / "f.png")
-    with pytest.raises(UserError, match="has no accuracy"):
+    with refuses():
         coreset_accuracy([job(tmp_path / "b", CORESET)], tmp_path / "f.png")

@@ -20,7 +20,7 @@ from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.figures.style import by_name
 from knot_runner.report.run_folders import load_runs
 from knot_runner.report.series import Numbers
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 from tests.report.sealing import put, save_file
 
 #: The figures of KNOT; the others have files of their own.
@@ -66,14 +66,14 @@ def test_every_figure_is_drawn(jobs: Any, tmp_path: Path, name: str, task: str) 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_without_runs_the_command_is_named(factory: Any, tmp_path: Path, name: str) -> None:
-    with pytest.raises(UserError, match="none of the 1 runs is there; make it with: knot-runner experiment=x"):
+    with refuses():
         FIGURES[name]([factory.job()], tmp_path / "figure.png", command="knot-runner experiment=x")
     assert not (tmp_path / "figure.png").exists()
 
 
 @pytest.mark.parametrize("name", ["expected_label", "tsne", "probe"])
 def test_a_missing_array_names_its_file(factory: Any, tmp_path: Path, name: str) -> None:
-    with pytest.raises(UserError, match="is not there; make it with: knot-runner x"):
+    with refuses():
         FIGURES[name]([factory.made()], tmp_path / "figure.png", command="knot-runner x")
 
 
@@ -83,7 +83,7 @@ def test_runs_not_there_and_generated_text_are_said(factory: Any, tmp_path: Path
 
 
 def test_several_tasks_are_refused(factory: Any, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="a figure is of one task; these runs are of erc, sa"):
+    with refuses():
         FIGURES["bias"]([factory.made(), factory.made(task="sa")], tmp_path / "figure.png")
 
 
@@ -192,7 +192,7 @@ def test_confidence_numbers(factory: Any, tmp_path: Path) -> None:
 
 
 def test_confidence_needs_a_bias(factory: Any, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="none of the runs has a bias; method=teachers"):
+    with refuses():
         FIGURES["confidence"]([factory.made(bias={})], tmp_path / "figure.png")
 
 

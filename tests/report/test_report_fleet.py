@@ -7,7 +7,7 @@ import pytest
 
 from knot_runner.metrics import time_to_target
 from knot_runner.report.run_folders import load_runs
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 from tests.report.claimed import judged
 from tests.report.sealing import put
 from tests.report.test_report_claims_measures import rounds_claim
@@ -68,7 +68,7 @@ def test_a_run_that_never_gets_there_counts_with_all_of_its_time(federated):
 
 def test_runs_without_a_fleet_have_no_time(federated):
     jobs = [federated.made(temperature, [0.1, 0.6], seed=0) for temperature in (0.05, 1.0)]
-    with pytest.raises(UserError, match="its runs have no time"):
+    with refuses():
         judged(jobs, time_claim(), target=0.5)
 
 

@@ -16,7 +16,7 @@ from knot_runner.report.figures import data_distances
 from knot_runner.report.records.distance import kinds_of_pairs, matrix_summary
 from knot_runner.report.records.schema import result_problem
 from knot_runner.report.run_folders import Job
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 
 EXACT = [[0.0, 1.0, 2.0], [1.0, 0.0, 4.0], [2.0, 4.0, 0.0]]
 
@@ -211,14 +211,14 @@ def test_a_course_over_many_pairs_is_their_mean(tmp_path: Path) -> None:
 
 def test_figures_refuse_what_they_cannot_draw(tmp_path: Path) -> None:
     alone = job(tmp_path, EXACT)
-    with pytest.raises(UserError, match=r"a course needs runs that differ in one of method.otdd.samples, "):
+    with refuses():
         data_distances.distance_course([alone], tmp_path / "figure.png")
     other = Job("probe", tmp_path / "probe", "image_sets", "dataset_distance", 0, "", alone.config)
     probe = {"kind": "probe", "temperatures": [1.0]}
     write_result(other.folder, result() | probe)
     for draw in (data_distances.matrix_figure, data_distances.distance_course):
-        with pytest.raises(UserError, match="measured no distances between data sets"):
+        with refuses():
             draw([alone, other], tmp_path / "figure.png")
     missing = Job("none", tmp_path / "none", "image_sets", "dataset_distance", 0)
-    with pytest.raises(UserError, match="none of the 1 runs is there; make it with: knot-runner experiment=x"):
+    with refuses():
         data_distances.matrix_figure([missing], tmp_path / "x.png", command="knot-runner experiment=x")

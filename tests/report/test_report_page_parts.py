@@ -21,7 +21,7 @@ from knot_runner.report.page import settings as page_settings
 from knot_runner.report.page.build import render_page
 from knot_runner.report.run_folders import Job, load_runs
 from knot_runner.results.base import total_costs
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 from tests.report.conftest import Factory
 from tests.report.pages import Reader, made, page_of
 
@@ -54,7 +54,7 @@ def test_every_figure_is_described(kind: str) -> None:
     ("wrong", "said"), [(["curvs"], "did you mean 'curves'"), ("curves", "is not a list"), ([3], "")]
 )
 def test_figures_that_are_none(wrong: Any, said: str) -> None:
-    with pytest.raises(UserError, match=f"report.figures: .*{said}"):
+    with refuses():
         page_figures.figure_names({"figures": wrong})
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from knot_runner.report.run_folders import cls_vectors, load_runs, predictions, probes, readable, rounds
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 from tests.report.sealing import put
 
 
@@ -68,7 +68,7 @@ def test_every_truncation_is_refused(factory: Any) -> None:
 
 def test_done_names_the_command_when_nothing_is_there(factory: Any) -> None:
     jobs = [factory.job(seed=0), factory.made(seed=1, status="diverged")]
-    with pytest.raises(UserError, match=r"none of the 2 runs is there \(diverged\); make it with: knot-runner x"):
+    with refuses():
         readable(jobs, command="knot-runner x")
 
 
@@ -84,14 +84,14 @@ def test_damaged_predictions_name_the_file_and_the_command(factory: Any) -> None
     job = factory.predictions(factory.made(), rows=30)
     path = job.folder / "predictions.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(UserError, match=r"predictions.safetensors: does not match its digest.* repeat: knot-runner y"):
+    with refuses():
         predictions(load_runs([job])[0], "knot-runner y")
 
 
 def test_arrays_that_are_not_there_name_the_command(factory: Any) -> None:
     (run,) = load_runs([factory.made()])
     for read in (predictions, cls_vectors, probes):
-        with pytest.raises(UserError, match="is not there; make it with: knot-runner z"):
+        with refuses():
             read(run, "knot-runner z")
 
 
@@ -101,7 +101,7 @@ def test_vectors_and_probes(factory: Any) -> None:
     assert points.shape == (50, 16) and labels.max() == 4
     assert {entry["model"] for entry in probes(run)} == {"student", "before", "MELD"}
     (run.job.folder / "probe.json").write_text(json.dumps([{"probe": "gender"}]))
-    with pytest.raises(UserError, match="probe.json: does not match its digest"):
+    with refuses():
         probes(run)
 
 
@@ -157,10 +157,10 @@ def test_every_truncation_of_the_rounds_is_refused(federated: Any) -> None:
     whole = path.read_bytes()
     for length in range(0, len(whole), 61):
         path.write_bytes(whole[:length])
-        with pytest.raises(UserError, match="rounds.jsonl: does not match its digest"):
+        with refuses():
             rounds(run)
     path.unlink()
-    with pytest.raises(UserError, match="rounds.jsonl: is not there; make it with: knot-runner z"):
+    with refuses():
         rounds(run, "knot-runner z")
 
 

@@ -9,6 +9,7 @@ import pytest
 from knot_runner.report.render.table_model import METHOD_NAMES, display
 from knot_runner.report.tables.build import build_table
 from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 
 
 def cell(table: Any, row: str, group: str, column: str) -> Any:
@@ -122,12 +123,12 @@ def test_wrong_requests_say_what_is_right(factory: Any, paper: str, metrics: lis
 
 
 def test_several_tasks_in_a_table_of_methods_are_refused(factory: Any) -> None:
-    with pytest.raises(UserError, match="of one task; these runs are of erc, sa"):
+    with refuses():
         build_table([factory.made(), factory.made(task="sa")], None, ["f1"])
 
 
 def test_no_run_at_all_names_the_command(factory: Any) -> None:
-    with pytest.raises(UserError, match="none of the 1 runs is there; make it with: knot-runner experiment=x"):
+    with refuses():
         build_table([factory.job()], None, ["f1"], command="knot-runner experiment=x")
 
 
@@ -146,9 +147,9 @@ def test_a_grid_has_a_row_per_setting_and_all_alone(factory: Any) -> None:
 
 
 def test_kinds_are_checked(factory: Any) -> None:
-    with pytest.raises(UserError, match="no table of kind 'method' \\(did you mean 'methods'"):
+    with refuses():
         build_table([factory.made()], None, ["f1"], kind="method")
-    with pytest.raises(UserError, match="knot/table1"):
+    with refuses():
         build_table([factory.made()], None, ["f1"], kind="locals")
 
 

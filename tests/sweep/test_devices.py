@@ -7,7 +7,7 @@ import pytest
 from knot_runner.composing.commands import compose_all
 from knot_runner.engine.hardware import choose_device
 from knot_runner.sweeps.job import leased
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 
 
 def settings(out, devices):
@@ -42,5 +42,5 @@ def test_a_device_is_what_was_asked_for_or_a_refusal(count, monkeypatch):
         if is_there:
             assert str(choose_device(name)) == name
         else:
-            with pytest.raises(UserError, match=f"hardware.device: '?{name}"):
+            with refuses():
                 choose_device(name)

@@ -15,6 +15,7 @@ from knot_runner.config.strict import build
 from knot_runner.transport import SOLVERS, Solver, TransportError, costs, ground_cost, loss, newton, support
 from knot_runner.transport import transport_loss as transport
 from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 
 LINE = torch.arange(-2.0, 3.0)[:, None]
 PLANE = torch.tensor([[0.0, 0.5], [1.0, 3.0], [2.5, 1.0], [4.0, 0.0], [3.0, 3.5]])
@@ -138,7 +139,7 @@ def test_line_in_any_order() -> None:
 
 
 def test_line_refuses_a_plane() -> None:
-    with pytest.raises(UserError, match=r"task\.labels.*one dimension, these have 2"):
+    with refuses():
         transport(*pairs(2), PLANE, ON_LINE)
 
 

@@ -13,6 +13,7 @@ from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.data.images import load_images
 from knot_runner.util.errors import UserError
 from tests.data.images.presets import PRESETS, task_config
+from tests.golden.messages import refuses
 
 NAMES = ("femnist", "cifar10", "cifar100", "mnist", "kmnist", "fashionmnist", "usps")
 
@@ -97,7 +98,7 @@ def test_paths_and_keys(image_task, tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     refused(r"sub: is not there \(a folder is\)", local={"train": ["sub", "sub"], "test": []})
     spec = dataclasses.replace(image_task("mnist"), local=None)
-    with pytest.raises(UserError, match="task.local: is not set, so task.source=local has no mnist"):
+    with refuses():
         load_images(spec, tmp_path)
 
 
@@ -109,7 +110,7 @@ def test_checksums(image_task, write, tmp_path: Path) -> None:
     spec = image_task("mnist", local={"train": ["x", "y"], "test": []})
     assert len(load_images(spec, tmp_path).train) == 16
     write.idx(paths[1], labels[::-1].copy())  # as long and as valid as before
-    with pytest.raises(UserError, match="y: is cut short or changed: sha256 .* where SHA256SUMS has"):
+    with refuses():
         load_images(spec, tmp_path)
 
 
@@ -123,7 +124,7 @@ def test_checksums_of_trees_and_zips(image_task, write, tmp_path: Path, entry: s
     spec = image_task("mnist", local=local, classes=["ape", "wolf"], shape=[1, 4, 4], holdout=0.5)
     assert len(load_images(spec, tmp_path).train) == 2
     (tmp_path / "SHA256SUMS").write_text(f"{'0' * 64}  {file}\n")
-    with pytest.raises(UserError, match=f"{file}: is cut short or changed"):
+    with refuses():
         load_images(spec, tmp_path)
 
 

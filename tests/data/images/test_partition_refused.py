@@ -25,6 +25,7 @@ from knot_runner.config.settings import (
 from knot_runner.data.images import ImageTask, make_partition
 from knot_runner.util.errors import UserError
 from tests.data.images.deals import balanced, counts, images, natural, own_keys, task
+from tests.golden.messages import refuses
 
 
 def test_the_public_codes_cifar10_partition() -> None:
@@ -78,7 +79,7 @@ REFUSED += [
 
 @pytest.mark.parametrize(("spec", "made", "message"), REFUSED)
 def test_what_cannot_hold_is_refused(spec: Any, made: ImageTask, message: str) -> None:
-    with pytest.raises(UserError, match=f"^{message}") as caught:
+    with refuses() as caught:
         make_partition(spec, made, 0)
     assert "\n" not in str(caught.value)
 

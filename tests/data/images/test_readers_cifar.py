@@ -14,6 +14,7 @@ import pytest
 
 from knot_runner.data.images import checks
 from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 
 RANDOM = np.random.default_rng(0)
 PIXELS = RANDOM.integers(0, 256, (10, 3, 32, 32), dtype=np.uint8)
@@ -82,7 +83,7 @@ def test_a_gadget_names_the_file(write, load_cifar, tmp_path: Path) -> None:
 
     files = python_files(write) | {"cifar-10-batches-py/data_batch_3": pickle.dumps(Gadget(), 2)}
     for entry in (write.tree(tmp_path, files) / "cifar-10-batches-py", write.tar(tmp_path / "x.tar.gz", files)):
-        with pytest.raises(UserError, match=r"data_batch_3: asks for posix\.system, which plain data does not need"):
+        with refuses():
             load_cifar(entry.name)
     assert not (tmp_path / "ran").exists()
 
@@ -108,7 +109,7 @@ def wrong_batches() -> dict[str, tuple[bytes, str]]:
 def test_wrong_python_batches(write, load_cifar, tmp_path: Path, name: str) -> None:
     content, message = wrong_batches()[name]
     write.tree(tmp_path, python_files(write) | {"cifar-10-batches-py/data_batch_2": content})
-    with pytest.raises(UserError, match=f"data_batch_2: .*{message}"):
+    with refuses():
         load_cifar("cifar-10-batches-py")
 
 
@@ -124,28 +125,26 @@ def test_wrong_binary_files(write, load_cifar, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=message):
             load_cifar("cifar-10-batches-bin")
     file.unlink()
-    with pytest.raises(UserError, match="data_batch_4.bin: is not there"):
+    with refuses():
         load_cifar("cifar-10-batches-bin")
 
 
 def test_what_is_no_cifar(write, load_cifar, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(
-        UserError, match="empty: holds no train batches of CIFAR; looked for data_batch_1.bin, train.bin"
-    ):
+    with refuses():
         load_cifar("empty")
-    with pytest.raises(UserError, match="absent: is not there"):
+    with refuses():
         load_cifar("absent")
     write.tar(tmp_path / "other.tar.gz", {"photos/a.png": b"x"})
-    with pytest.raises(UserError, match="other.tar.gz: holds no train batches of CIFAR"):
+    with refuses():
         load_cifar("other.tar.gz")
     files = binary_files(write)
     files.pop("cifar-10-batches-bin/data_batch_5.bin")
     write.tar(tmp_path / "less.tar.gz", files)
-    with pytest.raises(UserError, match="less.tar.gz: has no member cifar-10-batches-bin/data_batch_5.bin"):
+    with refuses():
         load_cifar("less.tar.gz")
     write.tree(tmp_path, binary_files(write))
-    with pytest.raises(UserError, match="its images are 3x32x32, but task.shape is 1x32x32"):
+    with refuses():
         load_cifar("cifar-10-batches-bin", shape=[1, 32, 32], mean=[0.5], std=[0.5])
 
 
@@ -174,7 +173,7 @@ def test_tar_attacks(write, load_cifar, tmp_path: Path, name: str) -> None:
         for file, data in binary_files(write).items():
             tar.addfile(member(file, size=len(data)), io.BytesIO(data))
     before = sorted(tmp_path.parent.rglob("*"))
-    with pytest.raises(UserError, match=r"x\.tar: member .*(leads out of the archive|is a link or device)"):
+    with refuses():
         load_cifar("x.tar")
     assert sorted(tmp_path.parent.rglob("*")) == before
 
@@ -183,20 +182,18 @@ def test_tar_bombs(write, load_cifar, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(checks, "MAX_UNFOLDED", 1_000_000)
     name = "cifar-10-batches-bin/data_batch_1.bin"
     write.tar(tmp_path / "bomb.tar.gz", {"cifar-10-batches-bin/other": bytes(5_000_000), name: b"x"})
-    with pytest.raises(UserError, match="bomb.tar.gz: unfolds to more than 1000000 bytes"):
+    with refuses():
         load_cifar("bomb.tar.gz")
     block = member("././@LongLink", tarfile.GNUTYPE_LONGNAME, size=5_000_000).tobuf(tarfile.GNU_FORMAT)
     (tmp_path / "name.tar.gz").write_bytes(gzip.compress(block + bytes(5_000_000)))  # a name of 5 MB
-    with pytest.raises(
-        UserError, match=r"name.tar.gz: .* \(an extended header of 5,000,000 bytes, more than 1,000,000\)"
-    ):
+    with refuses():
         load_cifar("name.tar.gz")
     write.tar(tmp_path / "many.tar.gz", {f"cifar-10-batches-bin/{i}": b"" for i in range(1001)})
-    with pytest.raises(UserError, match="many.tar.gz: has more than 1000 members"):
+    with refuses():
         load_cifar("many.tar.gz")
     monkeypatch.setattr("knot_runner.data.images.cifar.MAX_BYTES", 10_000)
     write.tar(tmp_path / "large.tar.gz", {name: bytes(20_000)})
-    with pytest.raises(UserError, match="has 20000 bytes, more than 10000"):
+    with refuses():
         load_cifar("large.tar.gz")
 
 
@@ -214,7 +211,7 @@ def test_extended_headers_are_read_up_to_a_size(write, load_cifar, tmp_path: Pat
     monkeypatch.setattr(checks, "MAX_HEADER", len(content))
     np.testing.assert_array_equal(load_cifar("x.tar").train.labels, LABELS)
     (tmp_path / "y.tar").write_bytes(member("long", kind, size=len(content) + 1).tobuf())
-    with pytest.raises(UserError, match="y.tar: is no tar archive, or cut short or broken .an extended header of"):
+    with refuses():
         load_cifar("y.tar")
 
 
@@ -222,5 +219,5 @@ def test_a_member_twice(write, load_cifar, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "x.tar", "w") as tar:
         for _ in range(2):
             tar.addfile(member("cifar-10-batches-bin/data_batch_1.bin", size=3), io.BytesIO(b"abc"))
-    with pytest.raises(UserError, match="has two members cifar-10-batches-bin/data_batch_1.bin"):
+    with refuses():
         load_cifar("x.tar")

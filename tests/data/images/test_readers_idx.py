@@ -11,6 +11,7 @@ import pytest
 
 from knot_runner.data.images import ImageTask, load_images
 from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 28, 28), dtype=np.uint8)
 LABELS = np.arange(12, dtype=np.uint8) % 10
@@ -60,7 +61,7 @@ def test_wrong_files(write, load, tmp_path: Path) -> None:
     refused("x: ends inside its first 16 bytes")
     (tmp_path / "x").unlink()
     refused("x: is not there")
-    with pytest.raises(UserError, match=r"task.local.train: has 3 files; idx needs pairs, \[images, labels\]"):
+    with refuses():
         load(["x", "y", "x"])
     for name, empty in (("x", PIXELS[:0]), ("y", LABELS[:0])):
         write.idx(tmp_path / name, empty)
@@ -75,7 +76,7 @@ def test_a_cut_is_never_read(write, load, tmp_path: Path, suffix: str) -> None:
         whole = path.read_bytes()
         for stop in np.unique(np.linspace(0, len(whole) - 1, 20).astype(int)):
             path.write_bytes(whole[:stop])
-            with pytest.raises(UserError, match=rf"{path.name}: "):
+            with refuses():
                 load([p.name for p in paths])
         path.write_bytes(whole)
 
@@ -114,7 +115,7 @@ def test_official_labels_have_decimals(load, tmp_path: Path) -> None:
 )
 def test_wrong_usps_lines(load, tmp_path: Path, line: str, message: str) -> None:
     (tmp_path / "zip").write_text("1 " + "0 " * 256 + "\n" + line + "\n")
-    with pytest.raises(UserError, match=f"zip: {message}"):
+    with refuses():
         load(["zip"], name="usps")
 
 
@@ -126,7 +127,7 @@ def test_a_cut_usps_file_is_never_read_as_whole(write, load, tmp_path: Path, pac
     ends = {i + 1 for i, byte in enumerate(whole) if byte == 10}
     for stop in set(np.linspace(0, len(whole) - 1, 20).astype(int)) - (set() if packed else ends):
         path.write_bytes(whole[:stop])
-        with pytest.raises(UserError, match=rf"{path.name}: "):
+        with refuses():
             load([path.name], name="usps")
 
 
@@ -134,5 +135,5 @@ def test_a_bomb_is_not_unfolded(load, tmp_path: Path) -> None:
     body = struct.pack(">4I", 0x803, 1, 28, 28) + bytes(50_000_000)
     (tmp_path / "x").write_bytes(gzip.compress(body))
     (tmp_path / "y").touch()
-    with pytest.raises(UserError, match="x: claims 1x28x28 = 784 bytes of values, but has more"):
+    with refuses():
         load(["x", "y"])

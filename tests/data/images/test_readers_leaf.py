@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from knot_runner.data.images import ImageTask, load_images
 from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 
 
 def rows(count: int, start: int = 0) -> tuple[list[list[float]], list[int]]:
@@ -130,7 +131,7 @@ def test_hostile_json(load, tmp_path: Path, content: str, message: str) -> None:
 
 def test_bytes_that_are_no_text(load, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(b'{"users": ["\xe9"]}')
-    with pytest.raises(UserError, match="a.json: not valid JSON"):
+    with refuses():
         load(train=["a.json"], test=[])
 
 
@@ -142,20 +143,20 @@ def test_a_byte_order_mark_is_read_over(write, load, tmp_path: Path) -> None:
 
 def test_files_that_do_not_go_together(write, load, shards: Path) -> None:
     write.leaf(shards / "test" / "b.json", {"w9": rows(1)})
-    with pytest.raises(UserError, match="b.json: writer 'w9' is in no train file"):
+    with refuses():
         load()
     write.leaf(shards / "test" / "b.json", {"w1": rows(1)})
-    with pytest.raises(UserError, match="b.json: writer 'w1' is in an earlier test file too"):
+    with refuses():
         load()
     write.leaf(shards / "train" / "c.json", {"w0": rows(1)})
-    with pytest.raises(UserError, match="train/c.json: writer 'w0' is in train/a_train_9.json too"):
+    with refuses():
         load()
-    with pytest.raises(UserError, match="absent.json: is not there"):
+    with refuses():
         load(train=["absent.json"])
     (shards / "bare").mkdir()
-    with pytest.raises(UserError, match="bare: this folder has no .json file"):
+    with refuses():
         load(train=["bare"])
-    with pytest.raises(UserError, match="train is in task.local.train too"):
+    with refuses():
         load(test=["train"])
 
 
@@ -165,5 +166,5 @@ def test_a_cut_is_never_read(load, shards: Path) -> None:
     json.loads(whole)
     for stop in np.linspace(0, len(whole) - 1, 25).astype(int):
         path.write_bytes(whole[:stop])
-        with pytest.raises(UserError, match=r"a_train_9\.json: not valid JSON"):
+        with refuses():
             load()

@@ -10,8 +10,8 @@ from knot_runner.engine.federated.recipe import Phase
 from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.engine.federated.stacked.plan import chunks, structure_of
 from knot_runner.engine.objectives import Objective, cross_entropy
-from knot_runner.util.errors import UserError
 from tests.engine.federated.cases import MODELS, PLAIN, RECIPES, Case, cohort, images
+from tests.golden.messages import refuses
 
 CPU = torch.device("cpu")
 SIZES = (23, 16, 5, 1, 9, 30, 12)
@@ -124,7 +124,7 @@ def test_bf16_is_near_float32_and_is_not_float32():
 
 
 def test_tf32_on_a_cpu_is_refused():
-    with pytest.raises(UserError, match=r"^hardware\.precision: tf32"):
+    with refuses():
         stacked(MODELS["mlp"], tf32=True)
 
 

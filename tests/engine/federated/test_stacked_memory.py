@@ -15,8 +15,8 @@ from knot_runner.engine.federated.stacked.memory import available, client_bytes,
 from knot_runner.engine.federated.stacked.plan import structure_of, width
 from knot_runner.engine.federated.stacked.program import Program
 from knot_runner.models.network import Network
-from knot_runner.util.errors import UserError
 from tests.engine.federated.cases import CLASSES, MODELS, RECIPES, cohort, images
+from tests.golden.messages import refuses
 
 CPU = torch.device("cpu")
 SIZES = (23, 16, 5, 1, 9, 30, 12)
@@ -179,7 +179,7 @@ def test_memory_that_runs_out_halves_the_stack_and_changes_no_result(small, stac
 
 def test_one_client_that_does_not_fit_is_the_users_to_mend(small):
     small(0)
-    with pytest.raises(UserError, match=r"^hardware\.stack: out of GPU memory with one client at a time"):
+    with refuses():
         engine().train(cohort(MODELS["mlp"], RECIPES["plain"]))
 
 

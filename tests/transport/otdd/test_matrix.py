@@ -22,6 +22,7 @@ from knot_runner.transport.otdd.first_iteration import cut_tiles
 from knot_runner.transport.otdd.matrix import OtddPool
 from knot_runner.transport.otdd.product_distances import product_distances, takes_products
 from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 from tests.transport.otdd.forms import FORMS
 
 SEED = 3
@@ -178,7 +179,7 @@ def test_one_class_only_and_equal_features(options):
 
 
 def test_sets_of_different_features(sets, options):
-    with pytest.raises(UserError, match=r"\[4, 6\] features"):
+    with refuses():
         distance_matrix([*sets(1, features=4), *sets(1)], options, SEED, 1)
 
 
@@ -186,7 +187,7 @@ def test_sets_of_different_features(sets, options):
 @pytest.mark.parametrize("solver", ["federated", "exact"])
 def test_values_too_large(sets, options, scale, covariance, solver):
     data = [LabelledSamples(one.points * scale, one.labels) for one in sets(2)]
-    with pytest.raises(UserError, match="too large"):
+    with refuses():
         distance_matrix(data, replace(options, covariance=covariance, part="full", solver=solver), SEED, 1)
 
 
@@ -200,7 +201,7 @@ def _fails(task, arrays):
 
 def test_errors_and_deaths_of_workers_are_said():
     with OtddPool([np.ones(3)], 2) as pool:
-        with pytest.raises(UserError, match=r"^x of 3.0$"):
+        with refuses():
             list(pool.run(_fails, ["x"]))
-        with pytest.raises(UserError, match="a worker process died"):
+        with refuses():
             list(pool.run(_exits, [1]))
