@@ -62,7 +62,7 @@ PRESET = [*RUN, "task.source=embedded", "seed=0", "method.temperature=1", "metho
 def preset(tmp_path_factory):
     out = tmp_path_factory.mktemp("preset")
     assert main(["experiment=chill/table1", *PRESET, f"paths.out={out}"]) == 0
-    for path in out.glob("tables/*"):
+    for path in out.glob("tables/chill/*"):
         path.unlink()
     return out
 
@@ -74,9 +74,9 @@ def test_a_preset_is_shown_from_a_read_only_folder(verb, files, preset, tmp_path
         assert main([verb, "chill/table1", *PRESET, f"paths.out={preset}"]) == 0
         said = capsys.readouterr().err
         assert f"{preset} can only be read; files are written to {tmp_path}" in said
-        assert len(list(tmp_path.glob("knot-runner-*/*/*"))) == files
+        assert len(list(tmp_path.glob("knot-runner-*/*/chill/*"))) == files
         assert main(["experiment=chill/table1", *PRESET, f"paths.out={preset}"]) == 0  # all there: shown
-    assert not list(preset.glob("tables/*"))
+    assert not list(preset.glob("tables/chill/*"))
 
 
 def test_a_figure_is_drawn_for_a_read_only_folder(tmp_path, monkeypatch, capsys):

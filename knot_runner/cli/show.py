@@ -33,8 +33,7 @@ def show_table(name: str, jobs: list[ComposedJob], command: str, keep: bool = Fa
         raise UserError(f"table {name}: is a figure ('knot-runner plot {name}' shows it)")
     table = preset_table(references(jobs, keep), spec, command)
     output().print(TerminalTable(table))
-    folder, file = place_of(name)
-    for path in write_table(table, folder_for(Path(jobs[0].settings.paths.out), f"tables/{folder}"), file):
+    for path in write_table(table, folder_for(Path(jobs[0].settings.paths.out), "tables"), name):
         print(path)
 
 
@@ -48,10 +47,9 @@ def show_figure(name: str, jobs: list[ComposedJob], command: str, keep: bool = F
         raise UserError(f"report.kind: there is no figure {kind!r}{nearest(kind, figures.FIGURES)}")
     if not requested:
         raise UserError(f"plot {name}: is a table ('knot-runner table {name}' shows it)")
-    folder, own = place_of(name)
     for drawn in requested:
-        file = f"{own}.png" if len(requested) == 1 else f"{own}_{drawn}.png"
-        path = folder_for(Path(jobs[0].settings.paths.out), f"figures/{folder}") / file
+        file = f"{name}.png" if len(requested) == 1 else f"{name}_{drawn}.png"
+        path = folder_for(Path(jobs[0].settings.paths.out), "figures") / file
         for line in figures.FIGURES[drawn](references(jobs, keep), path, notes=spec.get("notes", []), command=command):
             print(line)
         _print_files(path)
@@ -111,12 +109,6 @@ def show(name: str, jobs: list[ComposedJob], command: str, keep: bool = False) -
     (show_figure if is_figure else show_table)(name, jobs, command, keep)
 
 
-def place_of(preset: str) -> tuple[str, str]:
-    """The folder, "" for none, and the name of a preset's files: ``chill/`` and ``table1``."""
-    folder, slash, name = preset.rpartition("/")
-    return folder + slash, name
-
-
 def folder_for(out: Path, name: str) -> Path:
     """Create and return ``<out>/<name>``; if ``out`` is read-only, a folder below the system's temporary one, with a
     note.
@@ -128,7 +120,7 @@ def folder_for(out: Path, name: str) -> Path:
         return out / name
     except ReadOnlyError:
         instead = Path(tempfile.mkdtemp(prefix="knot-runner-")) / name
-        instead.mkdir(parents=True)
+        instead.mkdir()
         LOGGER.info("%s can only be read; files are written to %s", out, instead)
         return instead
 

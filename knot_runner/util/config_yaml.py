@@ -14,6 +14,8 @@ import yaml
 LONGEST_CONFIG = 300_000
 #: No setting is nested this deep; libyaml's own composer runs out of stack far below.
 DEEPEST = 40
+#: A choice's name that files can be named after, with the folders it is in: ``chill/table1``.
+PLAIN_NAME = r"\w[\w.-]*(/\w[\w.-]*)*"
 # lines at which a top-level key begins: what a mapping holds is indented, or begins with "- " where it is a list
 _SECTION = re.compile(r"^(?=[A-Za-z_]\w*:(?:\s|$))", re.MULTILINE)
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

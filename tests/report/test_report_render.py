@@ -182,7 +182,7 @@ def test_files_are_written_whole_and_leave_nothing_else(nli: Any, tmp_path: Path
     assert paths[1].read_text(encoding="utf-8") == table_csv(nli)
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "a b", "x\n"])
+@pytest.mark.parametrize("name", ["../x", "/x", "a//b", "a/../b", "", ".hidden", "a b", "x\n"])
 def test_a_name_is_a_file_name(nli: Any, tmp_path: Path, name: str) -> None:
     with refuses():
         write_table(nli, tmp_path, name)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from knot_runner.util.config_yaml import PLAIN_NAME
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ PRESET_FLAGS = """\
 OF_ALL = ("-m", "--multirun", "--config-dir")
 #: Key of the planned looks at claims; changing them after the runs would let results select their own verdicts.
 SEEDS_KEY = "report.seeds"
-#: A plain name, which files can be named after.
-_NAME = r"\w[\w.-]*(/\w[\w.-]*)*"
 
 
 @dataclass(frozen=True)
@@ -56,12 +55,12 @@ def _check_one_name(arguments: list[str], verb: str) -> None:
     """Check that the first argument is one plain name and that no other argument is a second one."""
     first = arguments[0] if arguments else ""
     typed = first.lstrip("+").removeprefix("experiment=")
-    if typed != first and re.fullmatch(_NAME, typed):
+    if typed != first and re.fullmatch(PLAIN_NAME, typed):
         raise UserError(f"{first}: {verb} takes the name alone, as in 'knot-runner {verb} {typed}'")
-    names = [*first.split(","), *(word for word in arguments[1:] if re.fullmatch(_NAME, word))]
-    if len(names) > 1 and all(re.fullmatch(_NAME, name) for name in names):
+    names = [*first.split(","), *(word for word in arguments[1:] if re.fullmatch(PLAIN_NAME, word))]
+    if len(names) > 1 and all(re.fullmatch(PLAIN_NAME, name) for name in names):
         raise UserError(f"{verb}: takes one preset at a time, not {' and '.join(names)}")
-    if not re.fullmatch(_NAME, first):
+    if not re.fullmatch(PLAIN_NAME, first):
         raise UserError(f"{verb}: needs the name of a preset, as in 'knot-runner {verb} knot/table3' (ls lists them)")
 
 
@@ -128,7 +127,7 @@ def claims_command(arguments: list[str]) -> int:
     preset = preset_of(arguments, "claims")
     if not preset.spec.get("claims"):
         raise UserError(f"claims {preset.name}: its YAML has no report.claims; a list of them is what is judged")
-    from knot_runner.cli.show import folder_for, place_of, references
+    from knot_runner.cli.show import folder_for, references
     from knot_runner.report.claims.verdicts import judge
     from knot_runner.report.claims.view import claims_table, write_claims
     from knot_runner.report.render.terminal import output
@@ -136,8 +135,7 @@ def claims_command(arguments: list[str]) -> int:
     verdicts = judge(references(preset.jobs), preset.spec, preset.command)
     title = f"Claims of {preset.name}"
     output().print(claims_table(title, verdicts))
-    folder, name = place_of(preset.name)
-    for path in write_claims(title, verdicts, folder_for(preset.out, f"claims/{folder}"), name):
+    for path in write_claims(title, verdicts, folder_for(preset.out, "claims"), preset.name):
         print(path)
     return 0
 

@@ -30,13 +30,12 @@ def report_command(arguments: list[str]) -> int:
     if INDEX_FLAG in arguments:
         return _index([word for word in arguments if word != INDEX_FLAG])
     preset = preset_of(arguments, "report", ("--index",))
-    from knot_runner.cli.show import folder_for, place_of, references
+    from knot_runner.cli.show import folder_for, references
     from knot_runner.report.page.build import PageRequest, write_page
 
     page = shlex.join(["knot-runner", "report", *arguments])
     request = PageRequest(preset.name, _about(preset.name, arguments[1:]), preset.spec, preset.command, page)
-    folder, name = place_of(preset.name)
-    path = folder_for(preset.out, f"reports/{folder}") / f"{name}.html"
+    path = folder_for(preset.out, "reports") / f"{preset.name}.html"
     standings = {job.run_id: _standing(job.folder) for job in preset.jobs}
     made = write_page(path, request, references(preset.jobs), standings)
     print(

@@ -22,6 +22,7 @@ from knot_runner.report.render.text import (
     paper_text,
     value_text,
 )
+from knot_runner.util.config_yaml import PLAIN_NAME
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 
@@ -101,11 +102,11 @@ def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]], digits: int = 
 
 
 def write_forms(texts: Mapping[str, str], folder: Path, name: str) -> list[Path]:
-    """Write each of ``texts`` (suffix -> content) as ``name``.suffix into ``folder``, atomically; return the paths.
+    """Write each of ``texts`` (suffix -> content) as ``name``.suffix below ``folder``, atomically; return the paths.
 
-    Raises :class:`UserError` for a name that is not a plain file name, and when the folder cannot be written.
+    Raises :class:`UserError` for a name that is not :data:`PLAIN_NAME`, and when the folder cannot be written.
     """
-    if not re.fullmatch(r"[\w][\w.-]*", name):
+    if not re.fullmatch(PLAIN_NAME, name):
         raise UserError(f"{name!r} is not a file name; letters, digits, '_', '-' and '.' are right")
     paths = [folder / f"{name}.{ending}" for ending in texts]
     for path, text in zip(paths, texts.values(), strict=True):
