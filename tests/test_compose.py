@@ -114,7 +114,7 @@ def test_the_label_tells_a_grids_jobs_apart():
 
 @pytest.mark.parametrize(
     "same", ["hardware.workers=7", "hardware=auto", "tracker=wandb", "paths.out=elsewhere", "paths.data=elsewhere",
-             "task.datasets.Food.hub.revision=abc", "model.revision=abc"]
+             "task.datasets.Food.hub.revision=abc"]
 )  # fmt: skip
 def test_where_it_runs_is_not_in_the_run_id(same):
     assert run_id(same) == run_id()

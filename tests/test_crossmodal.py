@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from knot_runner.cli.main import main
-from knot_runner.config.settings import run_id
 from knot_runner.data.images.views import edges, grey, half_size, task_in_view, viewed_images
 from knot_runner.data.tasks import Images
 from knot_runner.engine.examples import normalised, stored_data
@@ -167,13 +166,6 @@ def test_networks_that_teach_each_other_all_see_the_view(tmp_path):
     (second,) = distil.plan(job.method, state, federation, 1)
     ((network, _),) = second.teachers
     assert federation.server.originals and second.originals is None and network.inputs == (1, 8, 8)
-
-
-def test_without_a_view_a_run_has_the_name_it_had(tmp_path):
-    job = distil_job(tmp_path, "method=kd")
-    method = {key: value for key, value in job.config["method"].items() if key not in ("view", "synthesis")}
-    assert run_id({**job.config, "method": method}) == job.run_id
-    assert distil_job(tmp_path, "method=kd", "method.view=grey").run_id != job.run_id
 
 
 def test_the_teacher_is_measured_on_the_originals(tmp_path, capsys):

@@ -3,7 +3,6 @@
 import pytest
 
 from knot_runner.composing.commands import compose_jobs
-from knot_runner.config.settings import run_id
 from knot_runner.util.errors import UserError
 
 
@@ -51,22 +50,11 @@ def same(first, second):
     return job(*first).run_id == job(*second).run_id
 
 
-def test_what_is_not_in_use_does_not_name_a_run():
+def test_settings_that_are_not_read_are_no_part_of_the_run_id():
     clustered = ["task=mnist_fedwad"]
     none = [*clustered, "method.clustering.graph=none"]
     support, scale = "method.clustering.otdd.fedwad.support=50", "method.clustering.scale=9000"
     assert same(none, [*none, support]) and not same(clustered, [*clustered, support])
     assert not same(clustered, none) and not same(clustered, [*clustered, scale])
-    sparse = [*clustered, "method.clustering.graph=sparse3"]
-    assert same(sparse, [*sparse, scale])
     exact = ["task=image_sets", "method.otdd.solver=exact"]
     assert same(exact, [*exact, "method.otdd.fedwad.iterations=3"])
-    matrix = ["task=mnist", "partition=pairs", "method=dataset_distance"]
-    assert same(matrix, [*matrix, "model=femnist_dnn", "training=quick"])
-
-
-def test_a_run_without_clusters_keeps_its_name():
-    """Records made before clustering was a setting are still found."""
-    config = job("task=femnist").config
-    without = {**config, "method": {key: value for key, value in config["method"].items() if key != "clustering"}}
-    assert "clustering" in config["method"] and run_id(config) == run_id(without)

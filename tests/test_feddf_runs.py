@@ -8,7 +8,6 @@ import torch
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
-from knot_runner.config.settings import run_id
 from knot_runner.report.records.schema import is_round
 from tests.feddf_runs import TINY_FEDDF, run, setup_of
 from tests.forked import Forked, reached
@@ -118,18 +117,6 @@ def test_engines_agree_on_the_course_of_a_round(course, tmp_path):
         _, other, found = run(tmp_path / engine, *words, f"hardware.engine={engine}")
         assert [row["distil_steps"] for row in other] == [row["distil_steps"] for row in rows]
         assert all((found[name] - weights[name]).abs().max() < 1e-9 for name in weights)
-
-
-def test_a_constant_rate_to_the_end_is_the_run_that_it_was():
-    (job,) = compose_jobs([*TINY_IMAGES, "method=feddf"], None)
-    new = ("schedule", "valid", "check", "patience")
-    distil = {key: value for key, value in job.config["method"]["distil"].items() if key not in new}
-    assert run_id({**job.config, "method": {**job.config["method"], "distil": distil}}) == job.run_id
-    for word in ("schedule=cosine", "valid=0.1"):
-        (other,) = compose_jobs([*TINY_IMAGES, "method=feddf", f"method.distil.{word}"], None)
-        assert other.run_id != job.run_id
-    (other,) = compose_jobs([*TINY_IMAGES, "method=feddf", "method.distil.check=7"], None)
-    assert other.run_id == job.run_id  # nothing is checked
 
 
 @pytest.mark.thorough

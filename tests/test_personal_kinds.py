@@ -11,8 +11,6 @@ from safetensors.numpy import load_file
 from sklearn.metrics import roc_auc_score
 
 from knot_runner.cli.main import main
-from knot_runner.cli.python import compose
-from knot_runner.config.settings import run_id
 from knot_runner.data.images.held_out import unseen_clients
 from knot_runner.report.figures.client_models import transfer_matrix
 from knot_runner.report.figures.registry import FIGURES
@@ -179,14 +177,6 @@ def test_altered_examples_are_of_one_client(tmp_path, capsys):
     manual = [word for word in TINY_IMAGES if not word.startswith("partition.")]
     manual += ["partition=manual", "partition.clients=6", "partition.alter=shift", f"paths.out={tmp_path}"]
     assert "training examples are at several clients, which are not altered alike" in refused(capsys, *manual)
-
-
-def test_without_them_runs_have_the_names_that_they_had():
-    (job,) = compose(TINY_IMAGES)
-    before = {**job.config, "partition": {k: v for k, v in job.config["partition"].items() if k != "alter"}}
-    assert run_id(before) == job.run_id
-    (other,) = compose([*TINY_IMAGES, "partition.alter=shift"])
-    assert other.run_id != job.run_id
 
 
 @pytest.mark.thorough

@@ -8,8 +8,6 @@ import pytest
 import torch
 from knot_runner.report.tables.made_with import made_with
 
-from knot_runner.composing.commands import compose_jobs
-from knot_runner.config.settings.run_id import run_id
 from knot_runner.methods.federated.accountant import epsilon_after, noise_for
 from knot_runner.methods.federated.user_privacy import private_mean_logits, private_sum
 from knot_runner.report.records.schema import is_round
@@ -72,22 +70,6 @@ def test_noise_is_found_for_all_messages(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("method", "reads"),
-    [("fedavg", set()), ("fedgen", {"label_scale"}), ("feddf", {"clip_logits"}), ("fedmd", {"clip_logits"}),
-     ("feddistill", {"clip_logits"}), ("scaffold", {"control_steps"})],
-)  # fmt: skip
-def test_a_methods_own_keys_alone_enter_its_id(method, reads):
-    """Runs of other methods have the names that they had before there were such keys."""
-    words = [*CLIPPED, *f"method={method}".split(), *METHODS.get(method, [])]
-    (plain,) = compose_jobs(words, None)
-    for key in ("label_scale", "clip_logits", "control_steps"):
-        (other,) = compose_jobs([*words, f"privacy.{key}=7"], None)
-        assert (plain.run_id != other.run_id) == (key in reads), key
-        without = {name: value for name, value in plain.config["privacy"].items() if name != key}
-        assert (plain.run_id != run_id({**plain.config, "privacy": without})) == (key in reads), key
-
-
-@pytest.mark.parametrize(
     ("word", "attribute", "value"),
     [("privacy.label_scale=0.5", "label_scale", 0.1), ("privacy.clip_logits=3", "clip_logits", 3.0),
      ("privacy.clip_norm=null", "label_scale", 0.3)],
@@ -95,18 +77,6 @@ def test_a_methods_own_keys_alone_enter_its_id(method, reads):
 def test_what_is_sent_beside_models_is_clipped_by_its_key(word, attribute, value, tmp_path):
     federation = setup_of(tmp_path, replaced(CLIPPED, "method=fedgen", word)).federation  # clip_norm is 0.2
     assert getattr(federation.privacy, attribute) == pytest.approx(value)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [(["method=fedavg"], "private: updates clipped to 0.2, noise"),
-     (["privacy.clip_norm=null"], "private: not clipped,"),
-     (["method=fedmd", *TRANSFER], "private: logits clipped to 10 an example, noise"),
-     (["method=feddf", *TRANSFER], "private: updates clipped to 0.2, logits clipped to 10 an example, noise")],
-)  # fmt: skip
-def test_footnotes_say_what_is_clipped(words, said):
-    (job,) = compose_jobs(replaced(CLIPPED, *words), None)
-    assert said in made_with([job.config])
 
 
 EMPTY = replaced(CLIPPED, "training.participants=1", "training.rounds=6", "seed=2")

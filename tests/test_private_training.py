@@ -9,8 +9,6 @@ import pytest
 import torch
 
 from knot_runner.cli.main import main
-from knot_runner.composing.commands import compose_jobs
-from knot_runner.config.settings.run_id import run_id
 from knot_runner.methods.federated import accountant
 from knot_runner.methods.federated.accountant import epsilon_after, noise_for
 from knot_runner.report.compare.measures import direction
@@ -143,21 +141,8 @@ def test_a_run_that_diverges_has_spent_its_rounds(tmp_path):
     assert result["privacy"]["epsilon"] > 0 and result["privacy"]["clipped"] is None
 
 
-def test_ids_of_other_runs_are_as_they_were():
-    """No group is no setting."""
-    (plain,), (private,) = (compose_jobs(words, None) for words in (TINY_IMAGES, CLIPPED))
-    assert "privacy" not in plain.config and plain.run_id == run_id({**plain.config, "privacy": None})
-    assert private.run_id != run_id({**private.config, "privacy": None})
-
-
-def test_the_scale_of_control_variates_counts_with_scaffold_alone(tmp_path):
-    """Runs of other methods have the names that they had before there was such a key."""
-    for method, same in (("fedavg", True), ("scaffold", False)):
-        words = [*CLIPPED, f"method={method}"]
-        (plain,), (other,) = (compose_jobs([*words, *more], None) for more in ([], ["privacy.control_steps=10"]))
-        assert (plain.run_id == other.run_id) == same
-        without = {key: value for key, value in plain.config["privacy"].items() if key != "control_steps"}
-        assert (plain.run_id == run_id({**plain.config, "privacy": without})) == same
+def test_control_variates_are_clipped_by_control_steps(tmp_path):
+    words = [*CLIPPED, "method=scaffold"]
     federation = setup_of(tmp_path, [*words, "privacy.control_steps=10", "privacy.sampling=poisson"]).federation
     assert federation.privacy.control_scale == pytest.approx(10 * 0.01)
 

@@ -4,9 +4,7 @@ import pytest
 import torch
 
 from knot_runner.cli.main import main
-from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import MlpSettings
-from knot_runner.config.settings.run_id import run_id
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.server_terms import check_server_terms
@@ -14,7 +12,7 @@ from knot_runner.methods.federation import with_server
 from knot_runner.models.network import Network
 from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from knot_runner.util.errors import UserError
-from tests.feddf_runs import RANDOM, TINY_FEDDF, TRANSFER, distil, run
+from tests.feddf_runs import RANDOM, TRANSFER, distil, run
 from tests.methods.federated.conftest import make_world, settings
 from tests.tiny import FEDDF_RKD, TINY_IMAGES, replaced
 
@@ -211,19 +209,3 @@ def test_engines_agree_and_records_hold_the_terms(ensemble, tmp_path, capsys):
         assert all((found[name] - weights[name]).abs().max() < 1e-9 for name in weights)
     assert main([*RUN, "method.distil.terms.rkd.weight=1e7", f"paths.out={tmp_path / 'large'}"]) == 0
     assert "warning: method.distil.terms.rkd begins as" in capsys.readouterr().out
-
-
-def test_no_terms_is_the_run_that_it_was():
-    """Configs that earlier versions recorded lack the key; with terms the loss is not read."""
-    (job,) = compose_jobs(TINY_FEDDF, None)
-    method = job.config["method"]
-    assert method["distil"]["terms"] == {}
-    old = {key: value for key, value in method["distil"].items() if key != "terms"}
-    assert run_id({**job.config, "method": {**method, "distil": old}}) == job.run_id
-    ids = []
-    for word in ("method.distil.loss.form=kl", "method.distil.loss.form=symmetric"):
-        (other,) = compose_jobs([*RUN, word], None)
-        ids.append(other.run_id)
-    assert ids[0] == ids[1]
-    (other,) = compose_jobs([*RUN, "method.distil.terms.kd.tau=3"], None)
-    assert other.run_id != ids[0]

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from knot_runner.config.settings import ModelSettings, StageSettings
 from knot_runner.config.settings.networks import ImageModel
-from knot_runner.config.settings.run_id import used_of_stage
 from knot_runner.config.strict import digest, without
 from knot_runner.engine.examples import Augment
 from knot_runner.engine.objectives import Objective
@@ -114,7 +113,7 @@ def _plain(value: Any) -> Any:
         inputs = {"vocabulary" if value.reads_texts else "shape": value.inputs}
         return {"spec": _architecture(value.spec), **inputs, "classes": value.classes}
     if isinstance(value, StageSettings):  # length and number of its texts are in the texts' own key
-        return used_of_stage({**dataclasses.asdict(value), "max_length": None, "limit": None})
+        return {**dataclasses.asdict(value), "max_length": None, "limit": None}
     if isinstance(value, tuple | list):
         return [_plain(one) for one in value]
     return value

@@ -48,7 +48,7 @@ class Family:
     check: str = ""
     #: the stage that takes most of a run, as its progress is reported; one of "" must come to its end to be timed
     stage: str = ""
-    #: whether ``model`` and ``training`` change its numbers
+    #: whether its runs train
     trains: bool = True
     #: what ``training`` describes: rounds over clients, which a partition makes, or the stages of a distillation
     training: str = "rounds"
@@ -167,6 +167,7 @@ for _family in (
         inspect="knot_runner.pipelines.distance:inspect_distance",
         summary="knot_runner.report.records.distance:distance_summary",
         preload=("knot_runner.pipelines.distance",),
+        trains=False,
         on_gpu=False,
         libraries=("pot",),
     ),

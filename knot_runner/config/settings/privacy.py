@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS, algorithms_where, federated_algorithm
+from knot_runner.config.settings.methods.algorithms import algorithms_where, federated_algorithm
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.config.settings.methods.personalisation import shares_models
 from knot_runner.config.settings.partition import Centralised
@@ -104,10 +104,3 @@ def _check_sent(method: FederatedSettings) -> None:
             f"method.distil.weighting: {method.distil.weighting} weighs clients by their own data or logits, which are "
             "not clipped; with privacy A is right"
         )
-
-
-def unread_privacy_keys(algorithm: str, distils: bool) -> list[str]:
-    """Keys of ``privacy`` that a run of ``algorithm`` does not read; ``distils``: whether clients answer examples."""
-    read = {*federated_algorithm(algorithm).privacy_keys, *(("clip_logits",) if distils else ())}
-    of_some = {key for one in FEDERATED_ALGORITHMS.values() for key in one.privacy_keys}
-    return sorted(of_some - read)

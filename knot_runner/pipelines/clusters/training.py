@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from knot_runner import metrics
-from knot_runner.config.settings.methods.server_distillation import used_of_server
 from knot_runner.config.strict import digest, without
 from knot_runner.data.images import ImageTask
 from knot_runner.engine.federated.cohort import Engine, Trained
@@ -133,8 +132,6 @@ def cluster_key(work: ClusterWork, cluster: Federation) -> str:
     }
     training = dataclasses.asdict(settings.training)
     method = dataclasses.asdict(work.context.hp)
-    if method["distil"]:
-        method["distil"] = used_of_server(method["distil"])
     if settings.fleet is not None:
         plain["fleet"] = settings.fleet
     if cluster.server is not None:

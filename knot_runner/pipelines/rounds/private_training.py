@@ -8,7 +8,7 @@ from typing import Any
 
 from knot_runner.config.settings import Settings
 from knot_runner.config.settings.methods.algorithms import federated_algorithm
-from knot_runner.config.settings.privacy import UserPrivacySettings, unread_privacy_keys
+from knot_runner.config.settings.privacy import UserPrivacySettings
 from knot_runner.methods.federated.accountant import accountant_name, epsilon_after, neighbours, noise_for
 from knot_runner.methods.federated.user_privacy import UserPrivacy
 from knot_runner.methods.federation import Federation
@@ -113,8 +113,8 @@ def privacy_facts(settings: Settings, federation: Federation, rounds: int, rows:
         "clipped": sum(clipped) / len(norms) if norms else None,
         "median_norm": statistics.median(norms) if norms else None,
     }
-    method = settings.method
-    if "clip_logits" not in unread_privacy_keys(method["algorithm"], method["distil"] is not None):
+    algorithm = federated_algorithm(settings.method["algorithm"])
+    if settings.method["distil"] is not None or algorithm.sends_logits:
         facts |= {"clip_logits": privacy.clip_logits, "messages": privacy.messages}
     return {"privacy": facts}
 

@@ -51,8 +51,8 @@ class FederatedAlgorithm:
     #: why privacy does not cover what clients send; "" = it does: they send one model each, which is averaged, and
     #: nothing else, or the algorithm's own fold clips all that they send
     not_private: str = "are not known to send one model each and nothing else, and only that is clipped"
-    #: keys of ``privacy`` that are its own
-    privacy_keys: tuple[str, ...] = ()
+    #: whether clients send logits instead of models
+    sends_logits: bool = False
     #: whether clients keep control variates, whose changes they send along with their models
     controls: bool = False
     #: whether clients choose on held-out examples, so that ``partition.valid`` has a default
@@ -91,18 +91,8 @@ def _accepted(where: str, algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
 FEDERATED_ALGORITHMS: Table[FederatedAlgorithm] = Table("FEDERATED_ALGORITHMS", {
     "fedavg": _ours("averaging:FEDAVG"),
     "fedprox": _ours("averaging:FEDAVG", OwnKey("mu", _has_weight, "is not a weight of 0 or more")),
-    "scaffold": _ours(
-        "scaffold:SCAFFOLD",
-        sends=("weights", "buffers", "control"),
-        privacy_keys=("control_steps",),
-        controls=True,
-    ),
-    "fedgen": _ours(
-        "fedgen:FEDGEN",
-        OwnKey("generator"),
-        sends=("weights", "buffers", "generator/"),
-        privacy_keys=("label_scale",),
-    ),
+    "scaffold": _ours("scaffold:SCAFFOLD", sends=("weights", "buffers", "control"), controls=True),
+    "fedgen": _ours("fedgen:FEDGEN", OwnKey("generator"), sends=("weights", "buffers", "generator/")),
     "fedrep": _ours("personal:SHARED_BODY", OwnKey("head_epochs", _has_epochs, "is not at least 1"), keeps="head"),
     "fedper": _ours("personal:SHARED_BODY", keeps="head"),
     "feddistill": _ours(
@@ -111,9 +101,9 @@ FEDERATED_ALGORITHMS: Table[FederatedAlgorithm] = Table("FEDERATED_ALGORITHMS", 
         distil="none",
         averages=False,
         sends=("label_logits/", "label_counts/"),
-        privacy_keys=("clip_logits",),
+        sends_logits=True,
     ),
-    "fedmd": _ours("fedmd:FEDMD", distil="needed", averages=False, sends=(), privacy_keys=("clip_logits",)),
+    "fedmd": _ours("fedmd:FEDMD", distil="needed", averages=False, sends=(), sends_logits=True),
     "local": _ours(
         "own_models:LOCAL",
         distil="none",

@@ -18,10 +18,7 @@ from knot_runner.config.settings.sizes import (
     StepsOrNone,
     Width,
 )
-from knot_runner.config.strict import Holds, require, without
-
-#: Settings of the check on held-out examples.
-OF_VALID = ("check", "patience")
+from knot_runner.config.strict import Holds, require
 
 
 @dataclass
@@ -96,13 +93,6 @@ class ServerDistillation:
     def distils(self, round: int) -> bool:
         """Whether the server does so in ``round``."""
         return round >= self.after and (round - self.after) % self.every == 0
-
-
-def used_of_server(distil: dict[str, Any]) -> dict[str, Any]:
-    """Returns the plain settings of a server's distillation that are in use: without held-out examples nothing is
-    checked, and ``terms`` replace ``loss``."""
-    distil = distil if distil.get("valid") else without(distil, *OF_VALID)
-    return without(distil, "loss") if distil.get("terms") else distil
 
 
 @dataclass
