@@ -15,7 +15,6 @@ from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.feddistill import others_means
 from knot_runner.methods.federation import with_server
 from knot_runner.pipelines.rounds.client_rounds import run_exchange
-from knot_runner.report.records.schema import is_round
 from tests.feddf_runs import TRANSFER, close, distil, records, run
 from tests.forked import Forked, reached
 from tests.methods.federated.conftest import CLASSES, make_world, settings
@@ -146,7 +145,7 @@ RUNS = {
 def test_engines_agree(name, tmp_path):
     words = [*RUNS[name], "hardware.precision=float64"]
     _, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
-    assert all(is_round(row, number) for number, row in enumerate(rows, 1))
+    assert all(row["round"] == number for number, row in enumerate(rows, 1))
     assert all(key.startswith("client/") for key in weights) and len({key.split("/")[1] for key in weights}) > 3
     for engine in ("loop", "stacked"):
         _, other, found = run(tmp_path / engine, *words, f"hardware.engine={engine}")
@@ -170,7 +169,7 @@ def test_kill_9_and_the_same_command_again(tmp_path):
 @pytest.mark.parametrize("name", RUNS)
 def test_texts(name, tmp_path):
     _, rows, _ = run(tmp_path, *TINY_TEXTS, f"method={name}")
-    assert len(rows) == 2 and all(is_round(row, number) for number, row in enumerate(rows, 1))
+    assert len(rows) == 2 and all(row["round"] == number for number, row in enumerate(rows, 1))
     assert json.dumps(records(tmp_path)[0]["metrics"])
 
 

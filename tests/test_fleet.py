@@ -9,7 +9,6 @@ import torch
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
-from knot_runner.report.records.schema import is_round
 from knot_runner.util.config_yaml import choices
 from knot_runner.util.errors import UserError
 from tests.feddf_runs import run
@@ -27,7 +26,7 @@ def test_the_record_of_a_run_and_its_engines(tmp_path, capsys):
     result, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
     said = capsys.readouterr()
     assert "virtual clock: target after" in said.out and "its clock is simulated, in virtual seconds" in said.err
-    assert all(is_round(row, number) for number, row in enumerate(rows, 1))
+    assert all(row["round"] == number for number, row in enumerate(rows, 1))
     clocks = [row["clock"] for row in rows]
     assert clocks == sorted(clocks) and len(set(clocks)) > 1 and any(row["staleness"] for row in rows)
     assert set(result["fleet"]) == FACTS and result["fleet"]["clock"] == clocks[-1]
@@ -72,7 +71,7 @@ def test_kill_9_and_the_same_command_again(words, tmp_path):
 def test_ditto_without_rounds_and_its_engines(tmp_path):
     words = [*ASYNC, "method=ditto", "hardware.precision=float64", "evaluate.matrix=end"]
     result, rows, kept = run(tmp_path / "lean", *words, "hardware.engine=lean")
-    assert any(row["staleness"] for row in rows) and all(is_round(row, number) for number, row in enumerate(rows, 1))
+    assert any(row["staleness"] for row in rows) and all(row["round"] == number for number, row in enumerate(rows, 1))
     taken = {str(client) for row in rows for client in row["participants"]}
     assert {name.split("/")[1] for name in kept if name.startswith("client/")} == taken
     _, other, found = run(tmp_path / "loop", *words, "hardware.engine=loop")
@@ -105,7 +104,7 @@ def test_every_method_goes_with_a_fleet(method, tmp_path):
     """Also through rounds in which all fail."""
     words = replaced(FLEET, f"method={method}", *METHODS[method], "fleet.dropout=0.9", "training.participants=2")
     result, rows, _ = run(tmp_path, *words)
-    assert all(is_round(row, number) for number, row in enumerate(rows, 1))
+    assert all(row["round"] == number for number, row in enumerate(rows, 1))
     empty = [row for row in rows if not row["participants"]]
     assert empty and len(empty) == result["fleet"]["empty"] and all(row["steps"] == 0 for row in empty)
     assert len(rows) == 3 + (method == "fedrep") and all("accuracy" in row for row in rows)
@@ -125,7 +124,7 @@ def test_every_method_goes_without_rounds(method, tmp_path):
     """In every engine alike."""
     words = replaced(ASYNC, f"method={method}", *WITHOUT_ROUNDS[method], "hardware.precision=float64")
     result, rows, kept = run(tmp_path / "lean", *words, "hardware.engine=lean")
-    assert len(rows) == 6 and all(is_round(row, number) for number, row in enumerate(rows, 1))
+    assert len(rows) == 6 and all(row["round"] == number for number, row in enumerate(rows, 1))
     assert any(row["staleness"] for row in rows) and "accuracy" in rows[-1]
     assert result["fleet"]["arrived"] == sum(len(row["participants"]) for row in rows) == 12
     assert not any("fleet/" in name for name in kept)
@@ -247,4 +246,4 @@ def test_personalisation_goes_on_from_the_rounds_of_a_fleet(tmp_path):
     words = replaced(FLEET, "method=finetune", *small, slow, "training.rounds=2")
     result, rows, _ = run(tmp_path, *words)
     assert "personalisation" in result and result["fleet"]["clock"] == rows[-1]["clock"]
-    assert all(is_round(row, number) for number, row in enumerate(rows, 1))
+    assert all(row["round"] == number for number, row in enumerate(rows, 1))

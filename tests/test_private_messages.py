@@ -6,11 +6,9 @@ import signal
 
 import pytest
 import torch
-from knot_runner.report.tables.made_with import made_with
 
 from knot_runner.methods.federated.accountant import epsilon_after, noise_for
 from knot_runner.methods.federated.user_privacy import private_mean_logits, private_sum
-from knot_runner.report.records.schema import is_round
 from tests.accounted import accounted, mechanism
 from tests.feddf_runs import run, setup_of
 from tests.forked import Forked, reached
@@ -40,7 +38,7 @@ def test_epsilon_counts_a_rounds_messages(method, messages, tmp_path, capsys):
     assert facts["epsilon"] == rows[-1]["epsilon"] and facts["clipped"] is not None
     of_logits = {} if method == "fedgen" else {"messages": messages, "clip_logits": 10.0}
     assert {key: facts[key] for key in ("messages", "clip_logits") if key in facts} == of_logits
-    assert all(is_round(row, number) for number, row in enumerate(rows, 1))
+    assert all(row["round"] == number for number, row in enumerate(rows, 1))
     released = "the clients' mean logits" if method in ("feddistill", "fedmd") else "the global models"
     assert f"it is of {released}, simulated" in capsys.readouterr().out
 
@@ -90,7 +88,7 @@ def test_engines_agree_and_a_round_may_have_no_participants(method, tmp_path):
         words.append("method.distil.optimiser=sgd")
     _, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
     assert len(rows) == 6 and any(not row["participants"] for row in rows)
-    assert all(is_round(row, number) for number, row in enumerate(rows, 1))
+    assert all(row["round"] == number for number, row in enumerate(rows, 1))
     _, other, found = run(tmp_path / "loop", *words, "hardware.engine=loop")
     assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in rows], rel=1e-7)
     assert all((found[key] - weights[key]).abs().max() < 1e-6 for key in weights)
