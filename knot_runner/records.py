@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from knot_runner import __version__
-from knot_runner.config.strict import digest
+from knot_runner.config.strict import digest, without
 from knot_runner.util.config_yaml import read_config
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json, sha256, write_json
@@ -25,7 +25,8 @@ CLIENTS_FILE = "clients.safetensors"
 STATE_FILES = ("commit.json", "state-0.safetensors", "state-1.safetensors")
 #: Tensors shared by several commits.
 PART_FILES = "state-part-*.safetensors"
-#: In every record: the program that wrote it and the layout of its records. Records of another one are not read.
+#: In every record: the program that wrote it and the layout of its records. Records of another one are not read, so
+#: raise the layout whenever a record changes, or what a shared stage computes.
 WRITTEN_BY = f"{__version__}, layout 1"
 #: The log of a running distance matrix, in its artefact's folder.
 PAIRS_FILE = "pairs.jsonl"
@@ -37,9 +38,13 @@ ROUNDS_FILE = "rounds.jsonl"
 NOT_SEALED = {RESULT_FILE, "log.txt", "progress.json", "failed.json", *STATE_FILES}
 
 
+class OtherVersionError(UserError):
+    """A record was written by another version of knot_runner."""
+
+
 def write_sealed(path: Path, value: dict[str, Any]) -> dict[str, Any]:
     """Write ``value`` as JSON with its digest; returns the written mapping. Raises :class:`UserError`."""
-    content = {**{key: part for key, part in value.items() if key != "digest"}, "written_by": WRITTEN_BY}
+    content = without(value, "digest") | {"written_by": WRITTEN_BY}
     sealed = {**content, "digest": digest(content, 64)}
     write_json(path, sealed)
     return sealed
@@ -48,14 +53,14 @@ def write_sealed(path: Path, value: dict[str, Any]) -> dict[str, Any]:
 def read_sealed(path: Path) -> dict[str, Any] | None:
     """Read a record of :func:`write_sealed`; None if it is missing, was changed, or is of another version."""
     value = read_json(path)
-    return value if isinstance(value, dict) and not sealed_problem(value) else None
+    return None if sealed_problem(value) else value
 
 
 def sealed_problem(value: Any) -> str:
     """Why ``value`` is no record of :func:`write_sealed`, as text to follow its path; "" if it is one."""
-    if isinstance(value, dict) and (problem := other_version(value)):
-        return problem
-    return "" if isinstance(value, dict) and intact(value) else "does not match its checksum"
+    if isinstance(value, dict):
+        return other_version(value) or _checksum_problem(without(value, "digest"), value.get("digest"))
+    return "cannot be read"
 
 
 def other_version(record: dict[str, Any]) -> str:
@@ -63,23 +68,14 @@ def other_version(record: dict[str, Any]) -> str:
     version = record.get("written_by")
     if version == WRITTEN_BY:
         return ""
-    return f"written by another version of knot_runner ({version}); run the command again to recreate it"
-
-
-def intact(value: dict[str, Any]) -> bool:
-    """Whether the content matches its digest."""
-    rest = {key: part for key, part in value.items() if key != "digest"}
-    try:
-        return value.get("digest") == digest(rest, 64)
-    except (ValueError, RecursionError):  # NaN, or nested without end: nothing we write
-        return False
+    shown = version[:60] if isinstance(version, str) and version.isprintable() else "unknown"
+    return f"written by another version of knot_runner ({shown})"
 
 
 def write_result(folder: Path, result: dict[str, Any]) -> dict[str, Any]:
     """Write ``result.json`` with the run's id and, in ``digest``, the sha256 by name of every other file in ``folder``
     that is part of the result, and of the result itself under its own name; returns the written mapping."""
-    content = {key: part for key, part in result.items() if key != "digest"}
-    content |= {"run_id": folder.name, "written_by": WRITTEN_BY}
+    content = without(result, "digest") | {"run_id": folder.name, "written_by": WRITTEN_BY}
     files = _digests(folder)
     sealed = {**content, "digest": {**files, RESULT_FILE: digest([content, files], 64)}}
     write_json(folder / RESULT_FILE, sealed)
@@ -87,19 +83,41 @@ def write_result(folder: Path, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
-    """The result of the finished run in ``folder``; None if it is missing, damaged, or another run's."""
-    result = read_json(folder / RESULT_FILE)
-    return result if isinstance(result, dict) and not problem_of(result, folder) else None
+    """The result of the finished run in ``folder``; None if it is missing, damaged, of another run or version."""
+    try:
+        return require_result(folder)
+    except UserError:
+        return None
 
 
 def require_result(folder: Path) -> dict[str, Any]:
     """:func:`read_result` of a run that has to be finished. Raises :class:`UserError`."""
-    result = read_json(folder / RESULT_FILE)
+    path = folder / RESULT_FILE
+    if not path.is_file():  # reading a pipe would not end
+        raise UserError(f"{path}: file not found. The run in this folder is not finished")
+    result = read_json(path)
     if not isinstance(result, dict):
-        raise UserError(f"{folder}: is no finished run: it has no {RESULT_FILE}, or one that is damaged")
-    if problem := problem_of(result, folder):
-        raise UserError(f"{folder / RESULT_FILE}: {problem}")
+        raise UserError(f"{path}: cannot be read")
+    if problem := other_version(result):
+        raise OtherVersionError(f"{path}: {problem}; run the command again to recreate it")
+    digests = result["digest"] if isinstance(result.get("digest"), dict) else {}
+    files = without(digests, RESULT_FILE)
+    if problem := _checksum_problem([without(result, "digest"), files], digests.get(RESULT_FILE)):
+        raise UserError(f"{path}: {problem}")
+    if result.get("run_id") != folder.name:
+        raise UserError(f"{path}: is of another run ({result.get('run_id')!r:.100})")
     return result
+
+
+def result_problem(folder: Path) -> str:
+    """Why the result in ``folder`` is not used; "" if it is, or if there is none."""
+    if not (folder / RESULT_FILE).exists():
+        return ""
+    try:
+        require_result(folder)
+    except UserError as problem:
+        return str(problem)
+    return ""
 
 
 def find_run(word: str, out: Path) -> Path:
@@ -113,26 +131,11 @@ def find_run(word: str, out: Path) -> Path:
     return found[0]
 
 
-def problem_of(result: dict[str, Any], folder: Path) -> str:
-    """Why ``result`` is invalid for the run in ``folder``, as text to follow its path; "" if it is valid."""
-    if problem := other_version(result):
-        return problem
-    if not _whole(result):
-        return "does not match its digest"
-    if result["run_id"] != folder.name:
-        return f"is of another run ({result['run_id']})"
-    return ""
-
-
-def _whole(result: dict[str, Any]) -> bool:
-    if not isinstance(result.get("digest"), dict):
-        return False
-    content = {key: part for key, part in result.items() if key != "digest"}
-    files = {name: part for name, part in result["digest"].items() if name != RESULT_FILE}
+def _checksum_problem(content: Any, checksum: Any) -> str:
     try:
-        return result["digest"].get(RESULT_FILE) == digest([content, files], 64)
-    except (ValueError, RecursionError):
-        return False
+        return "" if checksum == digest(content, 64) else "does not match its checksum"
+    except (ValueError, RecursionError):  # NaN, or nested without end: nothing we write
+        return "does not match its checksum"
 
 
 def has_record(folder: Path, result: dict[str, Any], name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -19,8 +20,8 @@ def settings(root: Path | None) -> Any:
 
 def result(*files: fingerprints.Opened, plugins: tuple[str, ...] = (), **changes: Any) -> dict[str, Any]:
     """A result made by the code of today, as it comes back from its file."""
-    rows = [one.record() for one in files]
-    return json.loads(json.dumps({**provenance.made_by(plugins), "files": rows} | changes))
+    rows = [dataclasses.asdict(one) for one in files]
+    return json.loads(json.dumps({**provenance.made_by(plugins), "files": rows, "digest": {}} | changes))
 
 
 def touch(path: Path, seconds: int = 5) -> None:

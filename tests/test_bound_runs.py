@@ -14,7 +14,7 @@ from knot_runner.cli.main import main
 from knot_runner.engine.store import Store
 from knot_runner.pipelines.bound import measure as bound
 from knot_runner.pipelines.bound.parts import example_keys, first_rows
-from knot_runner.records import intact, read_result
+from knot_runner.records import read_result, sealed_problem
 from tests.bounded import BOUNDED, run
 from tests.tiny import TINY, TINY_IMAGES, TINY_PARTIES, replaced
 
@@ -46,7 +46,7 @@ def test_a_run_asked_for_its_bound_has_it_and_is_otherwise_its_twin(images, caps
     asked, plain = images
     one, other = read_result(asked), read_result(plain)
     record = json.loads((asked / "bound.json").read_text())
-    assert intact(record) and record["run_id"] == asked.name and "bound.json" in one["digest"]
+    assert not sealed_problem(record) and record["run_id"] == asked.name and "bound.json" in one["digest"]
     assert one["bound"] == {
         "texts": record["texts"]["train"],
         **{k: record["loss"][k] for k in ("train", "valid", "gap", "gap_less_start")},
@@ -57,7 +57,8 @@ def test_a_run_asked_for_its_bound_has_it_and_is_otherwise_its_twin(images, caps
         said = capsys.readouterr().out
         assert said.endswith(f"{folder / 'bound.json'}\n") and "Generalisation bound (KNOT Theorem 5.2)" in said
     measured = json.loads((plain / "bound.json").read_text())
-    assert intact(measured) and {**measured, "run_id": 0, "digest": 0} == {**record, "run_id": 0, "digest": 0}
+    assert not sealed_problem(measured)
+    assert {**measured, "run_id": 0, "digest": 0} == {**record, "run_id": 0, "digest": 0}
     assert read_result(plain) == other  # a finished result is not edited
 
 
@@ -209,7 +210,7 @@ def test_what_is_no_finished_run_of_knot_is_refused_in_a_line(tmp_path, capsys, 
     )
     assert "--delta: there is no such flag" in refusal([images[0], "--delta"], capsys)
     assert "paths.data: needs a folder" in refusal([images[0], "paths.data="], capsys)
-    assert "is no finished run" in refusal([tmp_path], capsys)
+    assert "result.json: file not found" in refusal([tmp_path], capsys)
     alone = [word for word in replaced(TINY_PARTIES, "method=teachers") if "bias" not in word]
     teachers = run(tmp_path, alone)
     federated = run(tmp_path, TINY_IMAGES)

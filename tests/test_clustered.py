@@ -159,7 +159,7 @@ def test_a_damaged_artefact_is_named_and_made_anew(out, once, capsys):
     log.write_text(damaged)
     again = run(out, "training.target=0.9")
     assert f"{log}: does not match its digest" in "".join(capsys.readouterr().err.split("\n"))
-    assert (log.parent / "damaged-1" / "rounds.jsonl").read_text() == damaged
+    assert (log.parent / "set-aside-1" / "rounds.jsonl").read_text() == damaged
     assert records(again)[0]["metrics"] == records(once)[0]["metrics"]
 
 

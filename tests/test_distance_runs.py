@@ -20,7 +20,7 @@ from knot_runner.pipelines import distance
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.distance import distance_draws
 from knot_runner.pipelines.runs.single_run import complete_run
-from knot_runner.report.records.schema import result_problem
+from knot_runner.results import kind_problem
 from knot_runner.transport.federated.fedwad import distance_between
 from knot_runner.transport.federated.measure import Measure, wasserstein
 from tests.golden.messages import refuses
@@ -57,7 +57,7 @@ def test_the_record_against_pot_and_the_algorithm_itself(tmp_path):
     assert kept["xi/3"] == pytest.approx(expected.xi.points, abs=1e-6)
     assert {key for key in kept if key.startswith("xi")} == {f"xi/{k}" for k in range(4)}
     assert all(kept[f"weights/{k}"].sum() == pytest.approx(1) for k in range(4))
-    assert not result_problem(result, "gaussians", "federated_distance", 0)
+    assert not kind_problem(result)
 
 
 def test_numbers_repeat_and_times_are_times(tmp_path):
@@ -96,7 +96,7 @@ def test_exact_mode_starts_with_the_first_sample_where_sizes_differ(tmp_path):
 
 def test_random_places_leave_the_server_without_a_value(tmp_path):
     result = complete_run(context(tmp_path, "method.fedwad.t=random"))
-    assert result["server_only"] == [] and not result_problem(result, "gaussians", "federated_distance", 0)
+    assert result["server_only"] == [] and not kind_problem(result)
 
 
 def test_privacy_is_paid_by_the_bare_run_and_said(tmp_path):

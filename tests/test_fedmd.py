@@ -23,7 +23,7 @@ from knot_runner.methods.party import Architecture
 from knot_runner.models.network import Network
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import run_exchange
-from knot_runner.report.records.schema import result_problem
+from knot_runner.results import kind_problem
 from tests.feddf_runs import TRANSFER, close, distil, run
 from tests.forked import Forked, reached
 from tests.methods.federated.conftest import CLASSES, SHAPE, make_world, settings, with_rows
@@ -145,7 +145,7 @@ def test_engines_agree_and_what_the_records_hold(tmp_path, capsys):
         "accuracy by architecture: cnn_4 (2 clients) 0." in said and "cnn_4, wide, flat, up to 1,674 parameters" in said
     )
     assert all(row["round"] == number for number, row in enumerate(rows, 1))
-    assert not result_problem(result, "femnist", "fedmd", 0) and result["model"] == "cnn_4, wide, flat"
+    assert not kind_problem(result) and result["model"] == "cnn_4, wide, flat"
     shapes = {name.split("/")[2] for name in weights if name.startswith("client/1/")}
     assert shapes == {"layers.0.weight", "layers.0.bias", "head.weight", "head.bias"}
     config = next((tmp_path / "lean").glob("*/*/*/config.yaml")).parent

@@ -119,8 +119,8 @@ def test_a_changed_log_is_set_aside_and_said(tmp_path, change):
     path.write_text(was)
     log = PairLog(path, 4, said.append)
     assert log.done == {} and log.seconds == 0.0 and not path.exists()
-    assert len(said) == 1 and str(path) in said[0] and "damaged-1" in said[0]
-    assert (tmp_path / "damaged-1" / "pairs.jsonl").read_text() == was
+    assert len(said) == 1 and str(path) in said[0] and "set-aside-1" in said[0]
+    assert (tmp_path / "set-aside-1" / "pairs.jsonl").read_text() == was
     log.add([(1, 2)], [7.0])
     log.flush()
     assert PairLog(path, 4, print).done == {(1, 2): 7.0}

@@ -11,11 +11,17 @@ from knot_runner.cli.main import main
 from knot_runner.records import (
     RESULT_FILE,
     STATE_FILES,
+    WRITTEN_BY,
+    OtherVersionError,
     clear_states,
-    is_sealed,
     read_record,
     read_result,
+    read_sealed,
+    require_result,
+    result_problem,
+    sealed_problem,
     write_result,
+    write_sealed,
 )
 from tests.golden.messages import refuses
 from tests.tiny import TINY_IMAGES
@@ -31,7 +37,7 @@ RESULT = {
 
 def test_round_trip(tmp_path):
     written = write_result(tmp_path, RESULT)
-    assert written == RESULT | {"run_id": tmp_path.name, "digest": written["digest"]}
+    assert written == RESULT | {"run_id": tmp_path.name, "written_by": WRITTEN_BY, "digest": written["digest"]}
     assert read_result(tmp_path) == write_result(tmp_path, RESULT) == write_result(tmp_path, written)
 
 
@@ -84,10 +90,18 @@ def test_a_file_that_the_result_does_not_know_is_not_its(tmp_path):
         read_record(tmp_path / "a", result, "vectors.safetensors")
 
 
-def test_a_result_from_before_seals_is_read_unchecked(tmp_path):
-    finished(tmp_path / "a")
-    old = {"status": "done"}
-    assert not is_sealed(old) and read_record(tmp_path / "a", old, "own.csv") == b"own.csv of a"
+def test_records_of_another_version_are_named_and_not_read(tmp_path, monkeypatch):
+    """They are recreated, and not called damaged."""
+    monkeypatch.setattr("knot_runner.records.WRITTEN_BY", "0.0.9, layout 0")
+    write_result(tmp_path, RESULT)
+    record = write_sealed(tmp_path / "record.json", {"x": 1})
+    monkeypatch.undo()
+    said = "written by another version of knot_runner (0.0.9, layout 0)"
+    with pytest.raises(OtherVersionError) as problem:
+        require_result(tmp_path)
+    assert str(problem.value) == f"{tmp_path / RESULT_FILE}: {said}; run the command again to recreate it"
+    assert result_problem(tmp_path) == str(problem.value) and read_result(tmp_path) is None
+    assert sealed_problem(record) == said and read_sealed(tmp_path / "record.json") is None
 
 
 def test_no_flipped_bit_and_no_cut_changes_a_number(tmp_path):

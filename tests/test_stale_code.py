@@ -51,7 +51,7 @@ def test_the_version_is_of_what_can_change_numbers(package: Path) -> None:
     (package / "conf").mkdir()
     (package / "conf/x.py").write_text("")  # a wheel has conf/ here, a checkout has not
     assert version() == before
-    native = ("engine/federated/native/perceptron.cpp", "engine/federated/native/vectors.h")
+    native = ("engines/native/perceptron.cpp", "engines/native/vectors.h")
     for name in (
         "metrics.py",
         "config/strict.py",
@@ -100,19 +100,6 @@ def test_other_torch() -> None:
     )
     found = provenance.reasons(Path(), result(versions={"torch": "1.0.0+cpu"}), settings(None))
     assert found == [f"torch 1.0.0, now {staleness.torch_version()}"]
-
-
-def test_records_from_before() -> None:
-    old = {"status": "done", "versions": {"torch": staleness.torch_version()}}
-    assert provenance.reasons(Path(), old, settings(Path("/"))) == ["made before code versions were recorded"]
-
-
-def test_records_that_say_it_otherwise(tmp_path: Path) -> None:
-    found = provenance.reasons(
-        Path(), result(files=[{"path": "x", "weight": 3}], plugins=[], versions=None), settings(tmp_path)
-    )
-    assert found == ["data: another version of knot_runner recorded what was read"]
-    assert provenance.code_changes({"code": "\x1b[31m0.0\n"}) == [f"code ?[31m0.0?, now {provenance.code_version()}"]
 
 
 def test_plugins(tmp_path: Path, monkeypatch) -> None:

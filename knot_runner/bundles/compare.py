@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from knot_runner.provenance.staleness import table_of
 from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE
 from knot_runner.report.statistics.intervals import wilson
 
@@ -98,6 +97,12 @@ def compare_rounds(
         if tests.get("ALL", 0) > 0 and all(_is_number(share) and 0 <= share <= 1 for share in shares):
             found.append(_judged_share(f"of round {number + 1}", *shares, tests["ALL"]))
     return _compared(pairs, found[-1:], [], len(rows), 0, 0)
+
+
+def table_of(record: dict[str, Any], key: str) -> dict[str, Any]:
+    """``record[key]`` if it is a mapping, else {}; records of a bundle may hold anything there."""
+    value = record.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def judged_names(scores: Mapping[str, Any]) -> list[str]:

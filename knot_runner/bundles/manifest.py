@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO, NoReturn
 
 from knot_runner.config.strict import AtMost, build, require
+from knot_runner.records import other_version
 from knot_runner.util.errors import UserError
 
-MANIFEST, FORMAT = "bundle.json", "knot_runner bundle 1"
+MANIFEST = "bundle.json"
 #: Folder of the runs inside an archive.
 RUNS = "runs"
 #: Maximum bytes of the table of contents and of a single file.
@@ -75,14 +76,13 @@ class Manifest:
     """The table of contents. ``code``: version of the code that packed the runs (the code that made each run is in its
     result); ``libraries``, ``platform``: library versions, and Python and machine, of the packing machine."""
 
-    format: str
+    written_by: str
     code: str
     platform: str
     libraries: dict[str, str]
     runs: list[PackedRun]
 
     def __post_init__(self) -> None:
-        require(self.format == FORMAT, "format", f"is {self.format[:80]!r}; this version reads {FORMAT!r}")
         require(bool(self.runs), "runs", "is empty")
         folders = [run.folder for run in self.runs]
         require(len(set(folders)) == len(folders), "runs", "names a run twice")
@@ -99,6 +99,8 @@ def read_manifest(content: bytes, where: str) -> Manifest:
         values = strict_json(content)
     except ValueError as problem:
         raise UserError(f"{where}: {MANIFEST} cannot be read ({problem})") from None
+    if isinstance(values, dict) and (problem := other_version(values)):
+        raise UserError(f"{where}: {problem}; run the command again to recreate it")
     try:
         return build(Manifest, values, "")
     except UserError as problem:

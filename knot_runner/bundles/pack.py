@@ -11,8 +11,8 @@ from importlib import metadata
 from pathlib import Path
 
 from knot_runner import provenance
-from knot_runner.bundles.manifest import FORMAT, MANIFEST, MAX_FILE, Manifest, PackedFile, PackedRun, archive_bytes
-from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE, read_record, require_result
+from knot_runner.bundles.manifest import MANIFEST, MAX_FILE, Manifest, PackedFile, PackedRun, archive_bytes
+from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE, WRITTEN_BY, read_record, require_result
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 from knot_runner.util.memory import size_text
@@ -69,7 +69,7 @@ def packed_run(folder: Path, weights: bool = False) -> RunContents:
 def write_bundle(runs: Sequence[RunContents], path: Path) -> None:
     """Write ``runs`` as one archive at ``path``, atomically. Raises :class:`UserError`."""
     versions = provenance.code_version(), this_platform(), installed_libraries()
-    manifest = Manifest(FORMAT, *versions, [one.run for one in runs])
+    manifest = Manifest(WRITTEN_BY, *versions, [one.run for one in runs])
     members = {MANIFEST: manifest.text().encode()}
     for one in runs:
         members |= one.contents

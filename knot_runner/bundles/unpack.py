@@ -20,7 +20,7 @@ from knot_runner.bundles.manifest import (
 )
 from knot_runner.bundles.pack import too_much
 from knot_runner.config.settings.families import family_of_result
-from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE, read_result, recorded_config
+from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE, recorded_config, require_result
 from knot_runner.results import kind_problem
 from knot_runner.util.errors import UserError
 
@@ -97,9 +97,10 @@ def _unpack(path: Path, run: PackedRun, members: Members, folder: Path) -> None:
 def _bundled(path: Path, run: PackedRun, folder: Path) -> BundledRun:
     """Load one run, checking its files against the seals in its result."""
     where = f"{path}: run {run.folder}"
-    result = read_result(folder)
-    if result is None:
-        raise UserError(f"{where}: {RESULT_FILE} is absent, damaged or of another run")
+    try:
+        result = require_result(folder)
+    except UserError as problem:
+        raise UserError(f"{where}: {str(problem).removeprefix(f'{folder}/')}") from None
     _check_result(where, run, result)
     try:
         config = recorded_config(folder)

@@ -68,7 +68,7 @@ class Checkpoint:
             return Commit(-1)
         try:
             record, state, log = self._verified()
-            parts = self._parts.load(record.get("parts", []))
+            parts = self._parts.load(record["parts"])
         except DoesNotMatch as problem:
             shared = sorted(path.name for path in self.folder.glob(PART_FILES))
             place = set_aside_files(self.folder, [*STATE_FILES, *shared, ROUNDS_FILE])
@@ -108,9 +108,8 @@ class Checkpoint:
             "log_bytes": self._logged,
             "log_sha256": self._hash.hexdigest(),
             "values": values,
+            "parts": self._parts.record(),
         }
-        if parts := self._parts.record():
-            record["parts"] = parts
         write_sealed(self.folder / RECORD, record)
         self._slot = 1 - self._slot
         self._parts.tidy()
@@ -137,7 +136,7 @@ class Checkpoint:
         record: Any = read_json(path)
         if problem := sealed_problem(record):
             raise DoesNotMatch(f"{path}: {problem}")
-        if record.get("work") != self._work:
+        if record["work"] != self._work:
             raise DoesNotMatch(f"{path}: is of other work ({record.get('work')})")
         state = self._read(record["file"])
         if hashlib.sha256(state).hexdigest() != record["sha256"]:

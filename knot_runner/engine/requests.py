@@ -22,8 +22,6 @@ from knot_runner.engine.examples import Augment
 from knot_runner.engine.objectives import Objective
 from knot_runner.models.network import Network
 
-#: Bump when a change of code changes what a stage computes: older artefacts are then not found.
-REQUEST_FORMAT = 1
 #: (stage, key) of an artefact in the store.
 Ref = tuple[str, str]
 
@@ -101,7 +99,7 @@ def request_key(request: StageRequest) -> str:
     plain = {spec.name: _plain(getattr(request, spec.name)) for spec in dataclasses.fields(request)}
     if isinstance(request, Predict):  # whose model it is follows from the weights; two roles may share one prediction
         del plain["party"], plain["stage"]
-    return digest({"format": REQUEST_FORMAT, **plain})
+    return digest(plain)
 
 
 def _plain(value: Any) -> Any:

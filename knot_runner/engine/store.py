@@ -126,7 +126,7 @@ class Store:
 
 def _damage(folder: Path, info: dict[str, Any]) -> str:
     """The damage of a finished artefact whose ``info`` is intact; "" if none."""
-    if info.get("artefact") != [folder.parent.name, folder.name]:
+    if info["artefact"] != [folder.parent.name, folder.name]:
         return f"{folder / INFO}: is of another stage"
     wrong = next((name for name, wanted in info["files"].items() if not _matches(folder / name, wanted)), None)
     return f"{folder / wrong}: does not match its digest in {INFO}" if wrong else ""

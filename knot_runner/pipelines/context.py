@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -138,7 +139,7 @@ class RunContext:
             "threads": self.settings.hardware.threads,
             "machine": machine(),
             **provenance.made_by(self.settings.plugins),
-            "files": [file.record() for file in files],
+            "files": [dataclasses.asdict(file) for file in files],
             "versions": {
                 "knot_runner": knot_runner.__version__,
                 "torch": torch.__version__,

@@ -154,7 +154,7 @@ def _describe(context: RunContext, task: PartyTask, counts: Counts, executor: Ex
     for name, data in task.datasets.items():
         datasets[name] = {"role": data.role, **{split: len(part) for split, part in data.splits.items()}}
     return {
-        **({"kind": context.family} if context.family != "distillation" else {}),
+        "kind": context.family,
         **context.describe(
             task.source_digest,
             task.source,

@@ -25,7 +25,7 @@ from knot_runner.engine.store import Artefact, Store
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.features.encoding import client_partition, feature_space, read_examples
 from knot_runner.pipelines.runs.commits import IndexPair, PairLog
-from knot_runner.records import PAIRS_FILE
+from knot_runner.records import PAIRS_FILE, WRITTEN_BY
 from knot_runner.transport.otdd.matrix import distance_matrix
 from knot_runner.transport.otdd.statistics import LabelledSamples
 from knot_runner.util.errors import UserError
@@ -33,9 +33,6 @@ from knot_runner.util.files import remove_temporaries
 from knot_runner.util.processes import cores
 
 DISTANCES_STAGE = "distances"
-#: Bump when a change of code changes what a distance is: older artefacts are then not found any more. (2: float32 is
-#: right for features with a common offset, exact distances are float64 whatever ``precision`` says.)
-DISTANCES_FORMAT = 2
 #: Data sets of one record; more pairs than that belong to no table or figure (clustering has no such limit).
 MAX_LABELS = 500
 
@@ -181,9 +178,7 @@ def _key(sets: list[LabelledSamples], otdd: OtddSettings, data: str, seed: int) 
             content.update(np.ascontiguousarray(array))
     unused = {"encoder", "features", "samples"} | ({"fedwad", "precision"} if otdd.solver == "exact" else set())
     used = {name: value for name, value in dataclasses.asdict(otdd).items() if name not in unused}
-    return digest_of(
-        {"format": DISTANCES_FORMAT, "otdd": used, "data": data, "samples": content.hexdigest(), "seed": seed}
-    )
+    return digest_of({"version": WRITTEN_BY, "otdd": used, "data": data, "samples": content.hexdigest(), "seed": seed})
 
 
 def subsample_note(otdd: OtddSettings, partition: Partition, task: ImageTask | TextPool) -> list[str]:

@@ -6,7 +6,6 @@ without being read only if its inode and ctime are equal, too: users cannot set 
 
 from __future__ import annotations
 
-import dataclasses
 import glob
 import hashlib
 import os
@@ -14,14 +13,9 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
 
-from knot_runner.config.strict import AtMost
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import sha256
-
-#: a 64-bit value of a file system
-Stamp = Annotated[int, AtMost(2**64)]
 
 #: A file changed less than this many ns (two ticks of a slow clock) before it was read may change again with the same
 #: ctime: its ctime is not recorded, and it is read at every comparison.
@@ -40,18 +34,13 @@ class Opened:
     """
 
     path: str
-    size: Stamp
-    mtime_ns: Stamp
+    size: int
+    mtime_ns: int
     sha256: str | None
     pattern: str = ""
     listing: str = ""
-    inode: Stamp = 0
-    ctime_ns: Stamp = 0
-
-    def record(self) -> dict[str, Any]:
-        """The form stored in ``result.json``: files without pattern and listing, folders without inode."""
-        unset = {"pattern": "", "listing": "", "inode": 0, "ctime_ns": 0}
-        return {key: value for key, value in dataclasses.asdict(self).items() if value != unset.get(key, ...)}
+    inode: int = 0
+    ctime_ns: int = 0
 
 
 def absent(short: str) -> Opened:

@@ -14,7 +14,6 @@ from typing import Any
 
 import knot_runner
 from knot_runner.config.settings import Settings
-from knot_runner.config.strict import build
 from knot_runner.provenance.fingerprints import Now, Opened
 from knot_runner.records import MODEL_FILE, changed_files
 from knot_runner.util.errors import UserError
@@ -30,7 +29,6 @@ NOT_COUNTED = {
 }
 #: Endings of source files: Python, and C++ that is compiled on the machine.
 SOURCES = (".py", ".cpp", ".h")
-UNKNOWN = "made before code versions were recorded"
 
 
 @functools.cache
@@ -97,30 +95,16 @@ def made_by(plugins: Iterable[str]) -> dict[str, Any]:
 
 def code_changes(record: dict[str, Any]) -> list[str]:
     """One line per code version in ``record`` (see :func:`made_by`) that differs from the current one; [] if none."""
-    was, found = record.get("code"), []
-    if was is None:
-        found.append(UNKNOWN)
-    elif was != code_version():
-        found.append(f"code {was}, now {code_version()}")
-    for plugin, version in table_of(record, "plugins").items():
+    found, torch = [], _public(record["versions"]["torch"])
+    if record["code"] != code_version():
+        found.append(f"code {record['code']}, now {code_version()}")
+    for plugin, version in record["plugins"].items():
         now = plugin_version(plugin)
         if now != version:
             found.append(f"plug-in {plugin} {'is gone' if now is None else 'changed'}")
-    torch = _public(str(table_of(record, "versions").get("torch", torch_version())))
     if torch != torch_version():
         found.append(f"torch {torch}, now {torch_version()}")
-    return [version_text(line) for line in found]
-
-
-def table_of(record: dict[str, Any], key: str) -> dict[str, Any]:
-    """``record[key]`` if it is a mapping, else {}, since records may be unchecked."""
-    value = record.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def version_text(text: str) -> str:
-    """``text`` from a record as one line of printable characters."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    return found
 
 
 #: prefix of a reason about files
@@ -156,9 +140,8 @@ def data_changes(result: dict[str, Any], data: str | None, now: Now | None = Non
     if data is None:
         return []
     root, now = Path(data).expanduser(), now or Now()
-    files = [build(Opened, row, "files") for row in result.get("files", [])]
-    changes = ((was.path, now.change(root, was)) for was in files)
-    return [version_text(f"{DATA_CHANGE}{path} {change}") for path, change in changes if change]
+    changes = ((row["path"], now.change(root, Opened(**row))) for row in result["files"])
+    return [f"{DATA_CHANGE}{path} {change}" for path, change in changes if change]
 
 
 @dataclass(frozen=True)

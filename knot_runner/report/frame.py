@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from knot_runner import provenance
-from knot_runner.config.settings.run_id import HARDWARE_IN_RUN_ID, NOT_IN_RUN_ID, USED, kind_of, resolved, run_id
+from knot_runner.config.settings.run_id import counted_settings, resolved
 from knot_runner.report.compare.settings import flatten_settings, parse_filter, select_runs, typed_column, varying
 from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, with_files
@@ -23,14 +23,12 @@ if TYPE_CHECKING:  # pandas takes half a second to import
 CONFIG = "config.yaml"
 #: Config groups of the command rather than of a run.
 OF_THE_PRESET = ("sweep", "report")
-#: Provenance keys of a result; averaged runs should agree in them.
-MADE_WITH = ("data", "code", "versions.knot_runner", "versions.torch", "device", "machine")
 #: Numbers in a result that are not measurements.
 NO_MEASURES = ("seed", "threads")
 #: Columns that identify a run, in every frame for users.
 IDENTITY = ("run_id", "folder", "task", "method", "seed", "state", "problem")
 #: Settings already in these columns.
-_TOLD = ("task.name", "method.name", "seed", "run_id", "status", *MADE_WITH)
+_TOLD = ("task.name", "method.name", "seed", "run_id", "status")
 #: Maximum number of folders named in a line; of more only the number is given.
 _MAX_NAMED = 3
 
@@ -39,11 +37,11 @@ _MAX_NAMED = 3
 class RunSet:
     """Runs below the folder ``out`` as frames with a common index: the run's number, in the order of the folders.
 
-    ``runs``: one row per run, with the columns :data:`IDENTITY`, ``named_right`` (whether the settings hash to the
-    folder's name) and ``record``, the :class:`Run`.
+    ``runs``: one row per run, with the columns :data:`IDENTITY` and ``record``, the
+    :class:`Run`.
 
     ``settings``: one row per run, one column per dotted key, the value as ``written`` in text; NaN if a run has no such
-    setting. It also has all other keys one can filter by: hardware, paths, status, run_id, versions.
+    setting. It also has all other keys one can filter by: hardware, paths, status, run_id, data.
 
     ``counted``: ``settings`` with only those that can change the run's numbers; the others are absent.
 
@@ -93,16 +91,13 @@ class RunSet:
           reason in ``problem``. Such a run has one row, whose ``metric`` and ``value`` are absent;
         - one column per setting, by dotted key (``training.lr``): those in which the runs differ; numbers where all of
           its values are, else text as in config.yaml; absent where a run has no such setting;
-        - ``data``, ``code``, ``versions.knot_runner``, ``versions.torch``, ``device``: what made it (``data``: digest
-          of the files it read); absent where the result does not say;
         - ``metric``: dotted key of a number in result.json, such as ``metrics.accuracy.ALL`` or ``seconds.total``;
         - ``value``: the number, float64 (a share is between 0 and 1; times are in seconds). Nulls have no row.
         """
         differing = self.differing()
         texts = differing[[key for key in differing.columns if key not in _TOLD]]
-        made = self.settings.reindex(columns=list(MADE_WITH))
         seeds = self.runs["seed"].map(int)  # int64, where they were objects
-        identified = self.runs[list(IDENTITY)].assign(seed=seeds).join(texts.apply(typed_column)).join(made)
+        identified = self.runs[list(IDENTITY)].assign(seed=seeds).join(texts.apply(typed_column))
         return identified.join(self.metrics.dropna()).reset_index(drop=True)
 
 
@@ -135,7 +130,7 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
 def _run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...]) -> RunSet:
     import pandas as pd
 
-    counted = [flatten_settings(_counted(run.job.config)) for run in runs]
+    counted = [flatten_settings(counted_settings(run.job.config)) for run in runs]
     settings = [_facts(run) | own for run, own in zip(runs, counted, strict=True)]
     done = [(i, _numbers(run.result)) for i, run in enumerate(runs) if run.status == "done"]
     numbers = [(i, *pair) for i, own in done for pair in own.items()]
@@ -153,7 +148,7 @@ def _run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...]) -> RunSet:
 def _described(run: Run) -> dict[str, Any]:
     job, folder = run.job, _printable(str(run.job.folder))
     identity = (_printable(job.run_id), folder, job.task, job.method, job.seed, _state(run), _printable(run.problem))
-    return {**dict(zip(IDENTITY, identity, strict=True)), "named_right": _named_right(job), "record": run}
+    return {**dict(zip(IDENTITY, identity, strict=True)), "record": run}
 
 
 def _folders(out: Path) -> list[Path]:
@@ -180,15 +175,11 @@ def _job(folder: Path, data: provenance.CurrentData) -> Job:
         raise ValueError("config.yaml is not that of a run: it needs task.name, method.name and seed")
     if (task, method) != (folder.parent.parent.name, folder.parent.name):
         raise ValueError("config.yaml is of another task or method")
-    return Job(folder.name, folder, task, method, seed, "", _resolved(config), data)
-
-
-def _resolved(config: dict[str, Any]) -> dict[str, Any]:
-    """The config of a run folder with its shares in use; as it is if it cannot be resolved."""
     try:
-        return resolved(config)
-    except (KeyError, TypeError, AttributeError, ValueError):
-        return config
+        counted_settings(config)
+    except (KeyError, TypeError, AttributeError):
+        raise ValueError("config.yaml lacks settings of a run") from None
+    return Job(folder.name, folder, task, method, seed, "", resolved(config), data)
 
 
 def _state(run: Run) -> str:
@@ -197,33 +188,11 @@ def _state(run: Run) -> str:
     return UNUSED.get(run.status, run.status)
 
 
-def _named_right(job: Job) -> bool:
-    try:
-        return run_id(job.config) == job.run_id
-    except (KeyError, TypeError, AttributeError, ValueError):
-        return False
-
-
 def _facts(run: Run) -> dict[str, str]:
     """All keys beside settings that one can filter by."""
     config = {key: value for key, value in run.job.config.items() if key not in OF_THE_PRESET}
     facts = {**flatten_settings(config), "run_id": _printable(run.job.run_id), "status": _state(run)}
-    versions = run.result.get("versions")
-    recorded = {key: value for key, value in run.result.items() if isinstance(value, str)}
-    if isinstance(versions, dict):
-        recorded |= {f"versions.{key}": str(text) for key, text in versions.items()}
-    return facts | {key: _printable(recorded[key]) for key in MADE_WITH if key in recorded}
-
-
-def _counted(config: dict[str, Any]) -> dict[str, Any]:
-    """The settings in the run id; for keys that cannot be resolved, all settings except those that never count."""
-    counted = {key: value for key, value in config.items() if key not in NOT_IN_RUN_ID}
-    try:
-        return USED[kind_of(config["task"])](config, counted)
-    except (KeyError, TypeError, AttributeError):
-        hardware = config.get("hardware")
-        rest = {key: hardware.get(key) for key in HARDWARE_IN_RUN_ID} if isinstance(hardware, dict) else {}
-        return counted | ({"hardware": rest} if rest else {})
+    return facts | ({"data": run.result["data"]} if "data" in run.result else {})
 
 
 def _numbers(result: Mapping[str, Any]) -> dict[str, float | None]:

@@ -16,20 +16,17 @@ from typing import Any, Literal
 import numpy as np
 
 from knot_runner import provenance
-from knot_runner.records import ROUNDS_FILE, has_record, problem_of, read_record
-from knot_runner.report.records import schema as sound
+from knot_runner.records import RESULT_FILE, ROUNDS_FILE, OtherVersionError, has_record, read_record, require_result
 from knot_runner.report.render.text import first_few
 from knot_runner.util.errors import UserError
 
-Status = Literal["done", "diverged", "missing", "corrupt", "other data"]
+Status = Literal["done", "diverged", "missing", "corrupt", "other data", "other version"]
 #: Status of runs whose result is not used -> its displayed name.
-UNUSED = {"corrupt": "damaged", "other data": "other data"}
+UNUSED = {"corrupt": "damaged", "other data": "other data", "other version": "other version"}
 PREDICTIONS, VECTORS = "predictions.safetensors", "vectors.safetensors"
 PROBE = "probe.json"
 #: Tolerance for metrics recomputed from stored predictions: they are in float32, so ties may be broken differently.
 RECOMPUTED_TOLERANCE = 2e-3
-#: Maximum bytes of a result, which usually has some kilobytes.
-LONGEST_RESULT = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -144,20 +141,15 @@ def probes(run: Run, command: str = "") -> list[dict[str, Any]]:
 
 
 def _load(job: Job) -> Run:
-    path = job.folder / "result.json"
-    try:
-        if path.stat().st_size > LONGEST_RESULT:
-            raise ValueError("too long")
-        result = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    path = job.folder / RESULT_FILE
+    if not path.exists():
         return Run(job, "missing", "not run yet")
-    except (ValueError, OSError, RecursionError) as problem:
-        return Run(job, "corrupt", f"{path} cannot be read ({type(problem).__name__})")
-    method = (job.config.get("method") or {}).get("name", job.method)
-    wrong = sound.result_problem(result, job.task, method, job.seed)
-    wrong = wrong or problem_of(result, job.folder)
-    if wrong:
-        return Run(job, "corrupt", f"{path} {wrong}")
+    try:
+        result = require_result(job.folder)
+    except OtherVersionError as problem:
+        return Run(job, "other version", str(problem))
+    except UserError as problem:
+        return Run(job, "corrupt", str(problem))
     changes = job.data.changes(job.folder, result) if job.data else []
     if changes and changes[0].startswith(provenance.FILE_CHANGE):
         return Run(job, "corrupt", f"{job.folder}/{changes[0].removeprefix(provenance.FILE_CHANGE)}")

@@ -1,7 +1,7 @@
-"""Schema of ``result.json``: one dataclass per kind of run, built strictly on writing and on reading.
+"""Schema of ``result.json``: one dataclass per kind of run, built strictly to write a result, and to
+read one from a bundle.
 
-Reports read the plain dictionary; building the dataclass validates it: every value has its type and range, and related
-values agree.
+Building the dataclass validates the result: every value has its type and range, and related values agree.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from knot_runner.config.strict import build
 from knot_runner.results.base import RunResult
 from knot_runner.util.errors import UserError
 
-#: Kind of run -> dataclass of its result, imported on first use; a plug-in's family validates its own results.
+#: Kind of run -> dataclass of its result, imported on first use.
 RESULTS = {
     "distillation": "knot_runner.results.training:StagesResult",
     "distil": "knot_runner.results.training:DistilResult",
@@ -27,35 +27,21 @@ RESULTS = {
 }
 
 
-def _class_of(result: dict[str, Any]) -> type[RunResult] | None:
-    """The dataclass of a result; None for a kind that a plug-in has."""
-    place = RESULTS.get(result.get("kind", "distillation"))
-    return None if place is None else load(place)
-
-
 def kind_problem(result: dict[str, Any]) -> str:
-    """Why ``result``, read from ``result.json``, is invalid for its kind; "" if it is valid.
-
-    A diverged run has no numbers to check. Keys unknown to this version are ignored.
-    """
-    cls = _class_of(result) or RunResult
-    if result["status"] == "diverged":
+    """Why ``result`` is not one that a run of its kind writes; "" if it is. A plug-in's results are not checked."""
+    place = RESULTS.get(result["kind"])
+    if place is None:
+        return ""
+    cls = load(place)
+    unknown = set(result) - {field.name for field in dataclasses.fields(cls)}
+    if unknown:
+        return f"unknown keys {sorted(unknown)}"
+    if result["status"] == "diverged":  # there are no numbers to check
         cls = RunResult
-    names = {field.name for field in dataclasses.fields(cls)}
+        names = {field.name for field in dataclasses.fields(cls)}
+        result = {key: value for key, value in result.items() if key in names}
     try:
-        build(cls, {key: value for key, value in result.items() if key in names}, "")
+        build(cls, result, "")
     except UserError as problem:
         return str(problem)
     return ""
-
-
-def check_written(result: dict[str, Any]) -> None:
-    """Raises :class:`ValueError` for a result that our runs must not write: an invalid value, or a key unknown to its
-    dataclass."""
-    cls = _class_of(result)
-    if cls is None:  # a plug-in's family
-        return
-    unknown = set(result) - {field.name for field in dataclasses.fields(cls)}
-    problem = f"unknown keys {sorted(unknown)}" if unknown else kind_problem(result)
-    if problem:
-        raise ValueError(f"a result that {cls.__name__} does not allow: {problem}")

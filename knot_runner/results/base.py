@@ -33,13 +33,13 @@ EVALUATED: dict[str, str] = {
 
 @dataclass(kw_only=True)
 class RunResult:
-    """Fields of every result, for any kind of run; a missing field was not recorded by the version that wrote it."""
+    """Fields of every result, for any kind of run."""
 
     status: Literal["done", "diverged"]
     task: str
     method: str
     seed: int
-    kind: str = "distillation"
+    kind: str
     #: models whose predictions ``metrics``, ``best`` and ``rounds_to_target`` are of; None: diverged, or no predictions
     evaluated: Evaluated | None = None
     source: str = ""
@@ -58,6 +58,7 @@ class RunResult:
     #: where training diverged (non-finite loss or weights)
     diverged: Any = None
     run_id: str = ""
+    written_by: str = ""
     digest: Any = None
 
 

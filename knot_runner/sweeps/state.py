@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from knot_runner import provenance
 from knot_runner.config.strict import build
-from knot_runner.records import read_result, read_sealed
+from knot_runner.records import read_result, read_sealed, result_problem
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json, write_atomic, write_json
 from knot_runner.util.processes import on_sigterm
@@ -127,7 +127,7 @@ class ProgressFile:
 def _read(kind: type[Any], path: Path) -> Any | None:
     try:
         return build(kind, read_json(path), path.name)
-    except UserError:  # not there, damaged, or written by another version
+    except UserError:  # missing or damaged
         return None
 
 
@@ -157,6 +157,8 @@ def state_of(job: ComposedJob, data: provenance.CurrentData | None = None) -> Jo
         return JobState("running", "running")
     if (failure := read_failure(job.folder)) is not None:
         return JobState("failed", f"failed: {failure.cause}")
+    if problem := result_problem(job.folder):
+        return JobState("to do", problem)
     return _begun(job) or JobState("to do", "to do")
 
 

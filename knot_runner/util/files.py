@@ -115,12 +115,12 @@ def sha256(path: Path) -> str:
 
 
 def set_aside_files(folder: Path, names: Sequence[str]) -> Path:
-    """Move the files ``names`` of ``folder`` into ``folder/damaged-<n>``, with the first n that is free; returns that.
+    """Move the files ``names`` of ``folder`` into ``folder/set-aside-<n>``, with the first free n; returns that.
 
     They go in the order of ``names``, so that a kill in between leaves the last ones. Raises :class:`UserError`.
     """
     number = 1
-    while (target := folder / f"damaged-{number}").exists():
+    while (target := folder / f"set-aside-{number}").exists():
         number += 1
     try:
         target.mkdir(parents=True)

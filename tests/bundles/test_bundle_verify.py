@@ -94,7 +94,7 @@ def test_what_cannot_be_bundled(folder, tmp_path, capsys, monkeypatch):
         assert line in said
     (tmp_path / "result.json").write_text("{}")
     (said,) = said_by(["bundle", tmp_path], capsys, 2)
-    assert "is no finished run: it has no result.json, or one that is damaged" in said
+    assert "written by another version of knot_runner (unknown)" in said
     monkeypatch.setattr(pack, "MAX_FILES", 3)
     (said,) = said_by(["bundle", folder, f"--to={tmp_path}/x.tar.gz"], capsys, 2)
     assert "8 files of" in said and "fewer runs a bundle would fit" in said and not (tmp_path / "x.tar.gz").exists()

@@ -77,7 +77,7 @@ TABLES = [
     (set_file("size", "many"), "size: expected a whole number"),
     (set_file("sha256", "0" * 64), "config.yaml is not as its digest says"),
     (set_file("sha256", "xyz"), "sha256: is not 64 hexadecimal digits"),
-    (lambda table: table.update(format="other 9"), "format: is 'other 9'; this version reads 'knot_runner bundle 1'"),
+    (lambda table: table.update(written_by="0.9"), "written by another version of knot_runner (0.9); run the command"),
     (lambda table: table.update(runs=[]), "runs: is empty"),
     (lambda table: table.update(more=1), "more: there is no such setting"),
     (lambda table: table.pop("code"), "code: is not set"),
@@ -183,7 +183,7 @@ def resealed(members, name, content):
 
 
 @pytest.mark.parametrize("name, said", [
-    ("result.json", "result.json is absent, damaged or of another run"),
+    ("result.json", "result.json: written by another version of knot_runner (unknown)"),
     ("config.yaml", "config.yaml does not match its digest in result.json"),
     ("rounds.jsonl", "rounds.jsonl does not match its digest in result.json"),
     ("model.safetensors", "model.safetensors does not match its digest in result.json"),

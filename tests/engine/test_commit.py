@@ -101,11 +101,11 @@ def test_no_change_of_any_byte_goes_unnoticed(tmp_path, name):
             assert json.loads(changed) == json.loads(whole[name])
             continue
         assert (commit.step, commit.tensors, commit.values) == (-1, {}, {}), (name, number)
-        assert str(folder / name) in commit.problem and "damaged-1" in commit.problem
-        kept = {path.name: path.read_bytes() for path in (folder / "damaged-1").iterdir()}
+        assert str(folder / name) in commit.problem and "set-aside-1" in commit.problem
+        kept = {path.name: path.read_bytes() for path in (folder / "set-aside-1").iterdir()}
         expected = {**whole, name: changed}
         assert kept == {other: content for other, content in expected.items() if content is not None}
-        assert sorted(path.name for path in folder.iterdir()) == ["damaged-1"]
+        assert sorted(path.name for path in folder.iterdir()) == ["set-aside-1"]
 
 
 @pytest.mark.parametrize("edit", [{"step": 1}, {"step": 3}, {"log_bytes": 0}, {"values": {"step": 9}}])
@@ -114,7 +114,7 @@ def test_an_edited_record_is_not_gone_on_from(tmp_path, edit):
     path = tmp_path / "commit.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | edit))
     commit = Checkpoint(tmp_path).load()
-    assert commit.step == -1 and "commit.json: does not match its digest; set aside in" in commit.problem
+    assert commit.step == -1 and "commit.json: does not match its checksum; set aside in" in commit.problem
 
 
 def test_the_commit_of_other_work_is_not_gone_on_from(tmp_path):
@@ -128,7 +128,7 @@ def test_work_begins_again_after_damage_and_is_damaged_again(tmp_path):
     whole = committed(tmp_path)
     for number in (1, 2):
         (tmp_path / ROUNDS_FILE).write_bytes(whole[ROUNDS_FILE][:-1])
-        assert f"damaged-{number}" in Checkpoint(tmp_path).load().problem
+        assert f"set-aside-{number}" in Checkpoint(tmp_path).load().problem
         committed(tmp_path)
         assert Checkpoint(tmp_path).load().step == 2
 

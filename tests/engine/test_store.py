@@ -50,7 +50,7 @@ def test_a_damaged_one_is_not_there_and_set_aside_under_its_lock(tmp_path, name,
         said = capsys.readouterr().err
         assert not (path.parent / "info.json").exists()
         if (name, change) != ("info.json", "gone"):  # that is unfinished work
-            assert str(path) in said and "damaged-1" in said and len(said.splitlines()) == 1
+            assert str(path) in said and "set-aside-1" in said and len(said.splitlines()) == 1
         put(store)
     assert store.find("local", "k").tensors()["w"][0] == 1.0
     assert store.get("local", "other").read("rounds.jsonl") == b"2.0\n"

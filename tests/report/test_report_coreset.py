@@ -11,9 +11,9 @@ from rich.console import Console
 from knot_runner.records import read_result, write_result
 from knot_runner.report.figures import style as figure_style
 from knot_runner.report.figures.coreset import coreset_accuracy, coreset_images
-from knot_runner.report.records import schema as sound
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.report.run_folders import Job
+from knot_runner.results import kind_problem
 from tests.golden.messages import refuses
 from tests.report.sealing import save_file
 
@@ -29,7 +29,7 @@ KNN = {**BOTH, "kind": "knn", "metrics": SCORES}
 
 @pytest.mark.parametrize("record", [CORESET, KNN])
 def test_sound_records_are_believed_and_shown(record: dict[str, Any]) -> None:
-    assert sound.result_problem(record, "mnist", "coreset", 0) == ""
+    assert kind_problem(record) == ""
     console = Console(width=100, file=io.StringIO())
     console.print(summary_table(record))
     said = console.file.getvalue()
@@ -55,8 +55,7 @@ def test_sound_records_are_believed_and_shown(record: dict[str, Any]) -> None:
     ],
 )
 def test_impossible_records_are_refused(record: dict[str, Any], changes: dict[str, Any], key: str) -> None:
-    problem = sound.result_problem({**record, **changes}, "mnist", "coreset", 0)
-    assert problem.startswith(f"cannot be believed ({key}")
+    assert kind_problem({**record, **changes}).startswith(key)
 
 
 def job(folder: Path, result: dict[str, Any], **changes: Any) -> Job:

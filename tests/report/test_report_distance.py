@@ -18,8 +18,8 @@ from knot_runner.config.strict import digest
 from knot_runner.report.figures import style as figure_style
 from knot_runner.report.figures.federated_distance import distance_runtime, moving_measure
 from knot_runner.report.records.distance import distance_summary
-from knot_runner.report.records.schema import result_problem
 from knot_runner.report.run_folders import Job
+from knot_runner.results import kind_problem
 from tests.golden.messages import refuses
 from tests.report.sealing import save_file, seal
 
@@ -66,7 +66,7 @@ def shown(result: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("changes", [{}, {"server_only": []}, {"closed_form": 0.0}, {"value": 0, "exact": 0}])
 def test_sound_records(changes: dict[str, Any]) -> None:
-    assert not result_problem(record(**changes), "gaussians", "federated_distance", 0)
+    assert not kind_problem(record(**changes))
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,7 @@ def test_sound_records(changes: dict[str, Any]) -> None:
     ],
 )  # fmt: skip
 def test_records_that_cannot_be(key: str, value: Any, named: str) -> None:
-    problem = result_problem(record(**{key: value}), "gaussians", "federated_distance", 0)
-    assert problem.startswith(f"cannot be believed ({named}")
+    assert kind_problem(record(**{key: value})).startswith(named)
 
 
 def test_the_summary_by_hand() -> None:

@@ -14,8 +14,8 @@ from knot_runner.config.strict import digest
 from knot_runner.records import write_result
 from knot_runner.report.figures import data_distances
 from knot_runner.report.records.distance import kinds_of_pairs, matrix_summary
-from knot_runner.report.records.schema import result_problem
 from knot_runner.report.run_folders import Job
+from knot_runner.results import kind_problem
 from tests.golden.messages import refuses
 
 EXACT = [[0.0, 1.0, 2.0], [1.0, 0.0, 4.0], [2.0, 4.0, 0.0]]
@@ -56,7 +56,7 @@ def scaled(factor: float) -> list[list[float]]:
 
 
 def is_sound(found: dict[str, Any]) -> bool:
-    return not result_problem(found, found["task"], found["method"], found["seed"])
+    return not kind_problem(found)
 
 
 def test_a_whole_record_is_sound() -> None:

@@ -125,11 +125,11 @@ def _say_what_differs(platform: str, libraries: dict[str, str]) -> None:
 
 def _say_how_long(runs: list[BundledRun]) -> None:
     """Print the recorded duration of the original runs, as far as known."""
-    from knot_runner.report.records.schema import is_number
+    from knot_runner.bundles.compare import table_of
     from knot_runner.report.render.text import duration
 
-    tables = [run.result.get("seconds") for run in runs]
-    seconds = [table["total"] for table in tables if isinstance(table, dict) and is_number(table.get("total"), 1e9)]
+    totals = [table_of(run.result, "seconds").get("total") for run in runs]
+    seconds = [total for total in totals if isinstance(total, int | float) and 0 <= total <= 1e9]
     if seconds:
         LOGGER.info("%s took %s on record", counted(len(seconds), "run"), duration(sum(seconds)))
 

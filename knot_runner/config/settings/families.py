@@ -90,8 +90,8 @@ def family_of_algorithm(algorithm: str) -> Family:
 
 
 def family_of_result(result: Mapping[str, Any]) -> Family | None:
-    """The family whose run wrote ``result``; None for an unknown ``kind`` (distillations write none)."""
-    name = result.get("kind", "distillation")
+    """The family whose run wrote ``result``; None for an unknown ``kind``."""
+    name = result.get("kind")
     return FAMILIES.get(name) if isinstance(name, str) else None
 
 

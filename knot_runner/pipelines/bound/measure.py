@@ -60,7 +60,6 @@ def bound_of_run(context: RunContext, result: dict[str, Any]) -> dict[str, Any]:
         return measure_bound(context, federation, last.state, executor)
 
 
-BOUND_FORMAT = 1
 #: Of each part: the variance needs two.
 LEAST_TEXTS = 2
 #: Training texts on which the loss that was trained is compared with the exact one.
@@ -97,7 +96,6 @@ def measure_bound(
     checkpoints = request.training.epochs + 1 if request.training.select == "best" else 1
     rows = [row for name, facts in complexities.items() for row in _on_class(name, facts["value"], losses, problem)]
     return {
-        "format": BOUND_FORMAT,
         "run_id": context.run_id,
         "delta": bound.DELTA,
         "classes": problem.classes,

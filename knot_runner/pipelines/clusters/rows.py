@@ -59,7 +59,7 @@ def write_rows(context: RunContext, rows: list[LogRow]) -> None:
 
 
 def merged(logs: list[list[LogRow]], clusters: list[Federation]) -> list[LogRow]:
-    """Returns the run's rows (schema: ``report.records.schema``), merged from the rows of each of ``clusters``, which
+    """Returns the run's rows, merged from the rows of each of ``clusters``, which
     together hold all clients. A cluster that finished earlier keeps its last metrics."""
     rows = []
     for round in range(max(map(len, logs))):

@@ -38,8 +38,6 @@ from knot_runner.pipelines.runs.commits import LogRow
 from knot_runner.records import ROUNDS_FILE
 
 CLUSTERS_STAGE = "clusters"
-#: Bump when a change of code changes what a cluster learns: older artefacts are then not found any more.
-CLUSTERS_FORMAT = 3
 #: Settings of training and method that decide nothing of a cluster's rounds.
 NOT_IN_KEY = ("name", "target", "stop_at_target", "clustering", "personalisation")
 
@@ -122,7 +120,6 @@ def cluster_key(work: ClusterWork, cluster: Federation) -> str:
         for own in (cluster.clients[client].train, cluster.clients[client].test):
             rows.update(len(own).to_bytes(8) + own.numpy().tobytes())
     plain = {
-        "format": CLUSTERS_FORMAT,
         "seed": settings.seed,
         "task": [*_examples_key(work), work.setup.task.coordinates, cluster.augment],
         "model": settings.model,

@@ -14,7 +14,7 @@ from knot_runner.config.settings.tasks.images import UNLABELLED
 from knot_runner.config.strict import digest
 from knot_runner.data.images.views import task_in_view, viewed_images
 from knot_runner.data.tasks import Images, PartyTask
-from knot_runner.engine.requests import REQUEST_FORMAT, Ref
+from knot_runner.engine.requests import Ref
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
@@ -73,7 +73,7 @@ def _with_view(student: Party, splits: dict[str, Images], task: ImageTaskSetting
 def save_images(images: Images, task: ImageTaskSettings, store: Store) -> Ref:
     """Puts ``images`` into the store, with their normalisation."""
     stats = {"mean": task.mean, "std": task.std}
-    ref = ("images", digest({"format": REQUEST_FORMAT, "images": images.digest, **stats}))
+    ref = ("images", digest({"images": images.digest, **stats}))
     with store.lock(*ref):
         if store.find(*ref) is None:
             tensors = {"pixels": torch.from_numpy(images.pixels), "labels": torch.from_numpy(images.labels)}

@@ -14,7 +14,7 @@ from knot_runner.config.strict import digest
 from knot_runner.data.checksums import DataFolder
 from knot_runner.data.tasks import Examples, PartyTask
 from knot_runner.engine.examples import TextData
-from knot_runner.engine.requests import REQUEST_FORMAT, Ref
+from knot_runner.engine.requests import Ref
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
@@ -166,7 +166,7 @@ def _stored(ref: Ref, store: Store) -> TextData:
 
 def _encoded(examples: Examples, tokenizer: Tokenizer, max_length: int, store: Store) -> Ref:
     words = digest(tokenizer.to_str())
-    key = digest({"format": REQUEST_FORMAT, "texts": examples.digest, "words": words, "max_length": max_length})
+    key = digest({"texts": examples.digest, "words": words, "max_length": max_length})
     return save_texts(examples, cut_to(tokenizer, max_length), key, store)
 
 
@@ -175,7 +175,7 @@ def _random_texts(settings: Settings, bias: BiasSettings, tokenizer: Tokenizer, 
     vocabulary, special and ## pieces included, joined by blanks (knot.md 1.4, App. D.1)."""
     max_length, words = settings.task.max_length, digest(tokenizer.to_str())
     drawn = {"random": [bias.texts, bias.tokens], "words": words, "max_length": max_length, "seed": settings.seed}
-    key = digest({"format": REQUEST_FORMAT, **drawn})
+    key = digest(drawn)
     if store.find("tokens", key) is not None:
         return ("tokens", key)
     draw = np.random.default_rng(keyed(settings.seed, "random texts"))

@@ -15,7 +15,7 @@ from knot_runner import metrics
 from knot_runner.config.strict import digest
 from knot_runner.data.tasks import Examples, PartyTask
 from knot_runner.engine.execute import Executor
-from knot_runner.engine.requests import REQUEST_FORMAT, Ref
+from knot_runner.engine.requests import Ref
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Store
 from knot_runner.engine.tensor_file import tensor_parts
@@ -118,7 +118,7 @@ def _write_vectors(student: TrainedModel, federation: Federation, executor: Exec
 
 def balanced_subset(examples: Ref, per_label: int, seed: int, store: Store) -> Ref:
     """Stores at most ``per_label`` examples of each label, drawn by ``seed``, for the scatter plots (App. C)."""
-    ref = (examples[0], digest({"format": REQUEST_FORMAT, "of": examples, "per_label": per_label, "seed": seed}))
+    ref = (examples[0], digest({"of": examples, "per_label": per_label, "seed": seed}))
     with store.lock(*ref):
         if store.find(*ref) is None:
             tensors = store.get(*examples).tensors()

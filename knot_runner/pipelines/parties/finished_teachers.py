@@ -18,7 +18,7 @@ from knot_runner.config.strict import digest
 from knot_runner.data.pools import pool_texts
 from knot_runner.data.tasks import Examples, Images, PartyTask, digests_of, seen_rows
 from knot_runner.engine.commit import load_bytes
-from knot_runner.engine.requests import REQUEST_FORMAT, Ref
+from knot_runner.engine.requests import Ref
 from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
 from knot_runner.models.network import Network, build_network
@@ -177,7 +177,7 @@ def _all_read(own: RunContext) -> Iterator[tuple[str, LearntFrom | None]]:
 
 def _put_weights(key: str, teacher: RunTeacher, network: Network, store: Store) -> Ref:
     """Puts the run's weights into ``store``, checked against the network that its settings describe."""
-    ref = (FINISHED_STAGE, digest({"format": REQUEST_FORMAT, "run": teacher.run, "weights": teacher.weights}))
+    ref = (FINISHED_STAGE, digest({"run": teacher.run, "weights": teacher.weights}))
     with store.lock(*ref):
         if store.find(*ref) is None:
             tensors = _model_of(key, teacher, network).state_dict()

@@ -28,8 +28,6 @@ from knot_runner.pipelines.context import RunContext
 from knot_runner.provenance.fingerprints import Now, Opened
 
 STAGE = "images_read"
-#: Bump when a change of a reader changes what it finds.
-READ_FORMAT = 2
 #: Images that took so many seconds to read are kept.
 SLOW = 3.0
 #: What of a task is no array, and of a part is one.
@@ -63,7 +61,7 @@ def read_images(context: RunContext) -> ImageTask:
 def _key(settings: ImageTaskSettings, root: Path) -> str:
     sums = root / CHECKSUMS
     known = hashlib.sha256(sums.read_bytes()).hexdigest() if sums.is_file() else None
-    return digest({"format": READ_FORMAT, "task": dataclasses.asdict(settings), "root": str(root), "sums": known})
+    return digest({"task": dataclasses.asdict(settings), "root": str(root), "sums": known})
 
 
 def _same_files(kept: Artefact, root: Path) -> bool:

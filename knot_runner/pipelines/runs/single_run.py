@@ -16,8 +16,8 @@ from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.tracker import TrackedRun, Tracker
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.runs.commits import SEVERAL_MACHINES
-from knot_runner.records import RESULT_FILE, lock_of, read_result, write_result
-from knot_runner.results import check_written
+from knot_runner.records import lock_of, read_result, result_problem, write_result
+from knot_runner.results import kind_problem
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import locked
 
@@ -40,11 +40,12 @@ def run_locked(context: RunContext) -> dict[str, Any]:
     finished = finished_result(context)
     if finished is not None:
         return finished
-    if (context.folder / RESULT_FILE).exists():
-        context.note(f"{context.folder / RESULT_FILE}: is damaged or of another run; this run is made again")
+    if problem := result_problem(context.folder):
+        context.note(f"{problem.partition(';')[0]}; this run is made again")
     load_plugins(context.settings.plugins)
-    content = _carry_out(context)
-    check_written(content)
+    content = {"files": [], **provenance.made_by(context.settings.plugins), **_carry_out(context)}
+    if problem := kind_problem(content):
+        raise ValueError(f"a result of kind {content['kind']} is not as its dataclass: {problem}")
     result = write_result(context.folder, content)
     Checkpoint(context.folder).clear()
     return result

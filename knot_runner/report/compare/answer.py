@@ -30,7 +30,7 @@ from knot_runner.report.compare.measures import (
     measures_of,
     unit_of,
 )
-from knot_runner.report.compare.notes import doubtful, lines_on
+from knot_runner.report.compare.notes import left_out, lines_on
 from knot_runner.report.compare.settings import SEED, Filter, resolve_key, row_numbers, select_runs, short_names
 from knot_runner.report.frame import RunSet, read_runs
 from knot_runner.report.run_rows import variant
@@ -45,7 +45,7 @@ READING_LINES = (
     "0 or 1. These are estimates: only claims decide what is better."
 )
 #: States of runs without numbers; each that occurs gets a column.
-WITHOUT = ("diverged", "failed", "damaged", "other data", "unfinished")
+WITHOUT = ("diverged", "failed", "damaged", "other data", "other version", "unfinished")
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def compare_runs(question: Question) -> Sheet:
     done = (runs.runs["state"] == "done").sum()
     filters = f", {' '.join(one.text for one in question.filters)}" if question.filters else ""
     title = f"{done} finished of {len(runs.runs)} runs below {question.out}{filters}"
-    lines = (*sheet.lines, *absent, *doubtful(runs), *runs.lines)
+    lines = (*sheet.lines, *absent, *left_out(runs), *runs.lines)
     return _sorted(replace(sheet, title=title, lines=lines), question.sort)
 
 

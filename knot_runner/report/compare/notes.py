@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from knot_runner.report.compare.measures import measure_title
 from knot_runner.report.compare.settings import SEED, row_numbers, sorted_texts, varying
-from knot_runner.report.frame import MADE_WITH, RunSet, name_few
+from knot_runner.report.frame import RunSet, name_few
 from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import measured_line, variant
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 #: Maximum number of settings, and of values of one, named in a line; of more only the number is given.
 _MAX_NAMED = 4
+#: State of runs whose result is not used -> what such results are called.
+LEFT_OUT = {
+    "damaged": "damaged results", "other data": "results of other data", "other version": "results of another version",
+}  # fmt: skip
 
 
 def lines_on(runs: RunSet, row: pd.Series, rows: int, keys: Sequence[str], measures: Sequence[str]) -> list[str]:
@@ -30,7 +34,6 @@ def lines_on(runs: RunSet, row: pd.Series, rows: int, keys: Sequence[str], measu
     mixed = _differing_within(runs, row)
     return [
         *_mixed(runs, row, rows, mixed.drop(columns=[SEED, *keys], errors="ignore")),
-        *_made_differently(runs, row, rows),
         *_other_data(runs),
         *training_sizes(runs.runs["record"]),
         *_confounded(runs, row, {*keys, *mixed.columns[mixed.any()]}, keys),
@@ -56,16 +59,6 @@ def _mixed(runs: RunSet, row: pd.Series, rows: int, mixed: pd.DataFrame) -> list
     return [
         f"In {mixed.any(axis=1).sum()} of {rows} rows the mean is over runs that differ in {differences} (see --by)."
     ]
-
-
-def _made_differently(runs: RunSet, row: pd.Series, rows: int) -> list[str]:
-    made = runs.settings.reindex(columns=list(MADE_WITH))
-    mixed = made.groupby(row).nunique(dropna=False) > 1
-    lines = []
-    for fact in mixed.columns[mixed.any()]:
-        what = "digest of the data" if fact == "data" else f"{fact}: {_listed(made[fact][row.map(mixed[fact])])}"
-        lines.append(f"In {mixed[fact].sum()} of {rows} rows the mean is over runs that differ in {what}.")
-    return lines
 
 
 def _other_data(runs: RunSet) -> list[str]:
@@ -125,22 +118,18 @@ def _listed(values: pd.Series) -> str:
     return ", ".join(texts[:_MAX_NAMED]) + ", ..." * (len(texts) > _MAX_NAMED)
 
 
-def doubtful(runs: RunSet) -> list[str]:
-    """Lines on unused results, and on settings that do not hash to their folder's name."""
+def left_out(runs: RunSet) -> list[str]:
+    """Lines on results that are not used."""
     lines, records, state = [], runs.runs["record"], runs.runs["state"]
-    for unused, what in {"damaged": "damaged results", "other data": "results of other data"}.items():
+    for unused, what in LEFT_OUT.items():
         why = [_short(record, runs.out) for record in records[state == unused]]
-        lines += [f"Left out: {len(why)} {what}{name_few(': ', why)}."] if why else []
-    changed = records[~runs.runs["named_right"].astype(bool) & (state != "damaged")]
-    if len(changed):
-        folders = name_few("", [str(record.job.folder.relative_to(runs.out)) for record in changed])
-        why = "changed since"
-        lines.append(f"config.yaml does not hash to the folder's name ({why}): {folders}.")
+        if why:
+            lines.append(f"Left out: {len(why)} {what}{name_few(': ', why)}.")
     return lines
 
 
 def _short(record: Run, out: Path) -> str:
     """The run's folder, relative to ``out``, and the error in its result."""
     folder = record.job.folder
-    reason = record.problem.removeprefix(str(folder / "result.json")).removeprefix(f"{folder}/").strip()
+    reason = record.problem.removeprefix(f"{folder}/").removeprefix("result.json: ")
     return f"{folder.relative_to(out)} ({reason})"

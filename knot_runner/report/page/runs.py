@@ -9,14 +9,14 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from knot_runner.report.records.schema import is_number
+from knot_runner.config.strict import without
 from knot_runner.report.render.text import quantity
 from knot_runner.report.run_folders import UNUSED, Run
 
 #: Provenance keys of a result; results that differ in one of these may differ in rounding or more.
 MADE_BY = ("code", "device", "threads", "engine", "precision")
 #: States of a job, in the order they are shown.
-JOB_STATES = ("done", "diverged", "failed", "damaged", "other data", "running", "missing")
+JOB_STATES = ("done", "diverged", "failed", "damaged", "other data", "other version", "running", "missing")
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:
     if run.status == "missing":
         return unfinished.get(run.job.run_id, Standing("missing"))
     notes = run.result.get("notes")
-    has_reason = run.status == "diverged" and isinstance(notes, list) and notes
-    return Standing(UNUSED.get(run.status, run.status), str(notes[-1]) if has_reason else run.problem)
+    cause = notes[-1] if run.status == "diverged" and notes else run.problem
+    return Standing(UNUSED.get(run.status, run.status), cause)
 
 
 def versions(runs: Sequence[Run]) -> list[tuple[dict[str, str], int]]:
@@ -80,10 +80,8 @@ def versions(runs: Sequence[Run]) -> list[tuple[dict[str, str], int]]:
 
 
 def _made_by(result: Mapping[str, Any]) -> dict[str, str]:
-    stated = result.get("versions")
-    facts = dict(stated) if isinstance(stated, dict) else {}
-    facts |= {key: result[key] for key in MADE_BY if key in result}
-    return {str(key): str(value) for key, value in facts.items()}
+    facts = result["versions"] | {key: result[key] for key in MADE_BY if key in result}
+    return {key: str(value) for key, value in facts.items()}
 
 
 def times(runs: Sequence[Run]) -> dict[str, list[float]]:
@@ -124,13 +122,8 @@ def span(runs: Iterable[Run]) -> str:
 
 def stated_seconds(run: Run) -> dict[str, float]:
     """Recorded seconds of a run: ``total`` and each stage by name."""
-    stated = run.result.get("seconds")
-    if not isinstance(stated, dict):
-        return {}
-    stages = stated.get("stages")
-    flat = {key: value for key, value in stated.items() if key != "stages"}
-    flat |= stages if isinstance(stages, dict) else {}
-    return {str(key): float(value) for key, value in flat.items() if is_number(value)}
+    stated = run.result.get("seconds") or {}
+    return without(stated, "stages") | stated.get("stages", {})
 
 
 #: Key of a result's ``costs`` -> its unit, in the order they are shown.
@@ -152,14 +145,13 @@ def view_costs(runs: Sequence[Run]) -> tuple[CostRow, ...]:
     """One row per task and method of ``runs``, in order of first occurrence."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for run in runs:
-        stated = run.result.get("costs") if run.result else None
-        if isinstance(stated, dict):
-            found[run.job.task, run.job.method].append(stated)
+        if run.result.get("costs"):
+            found[run.job.task, run.job.method].append(run.result["costs"])
     rows = []
     for (task, method), costs in found.items():
         medians = {}
         for key, unit in COST_KEYS.items():
-            amounts = [one[key] for one in costs if is_number(one.get(key))]
+            amounts = [one[key] for one in costs if one.get(key) is not None]
             medians[key] = quantity(median(amounts), unit) if amounts else "-"
         rows.append(CostRow(task, method, len(costs), medians))
     return tuple(rows)

@@ -53,11 +53,13 @@ def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
 
 
 def not_counted(runs: Iterable[Run]) -> list[str]:
-    """One line per result of ``runs`` that exists but is not used: damaged ones, and those of other data."""
+    """One line per result of ``runs`` that exists but is not used (:data:`UNUSED`)."""
     problems = list(dict.fromkeys(run.problem for run in runs if run.status in UNUSED))
     rest = len(problems) - _MAX_NAMED
     lines = [f"Not counted: {problem}." for problem in problems[:_MAX_NAMED]]
-    return lines + ([f"Not counted: {rest} more results that are damaged or of other data."] if rest > 0 else [])
+    if rest > 0:
+        lines.append(f"Not counted: {rest} more results that are damaged, or of other data or versions.")
+    return lines
 
 
 def sources(runs: Iterable[Run]) -> list[str]:
