@@ -64,7 +64,7 @@ def made(root: Path, accuracy: float, told: dict[str, Any] | None = None, **chan
     result = {
         "task": own["task"]["name"], "source": "embedded", "method": own["method"]["name"], "seed": own["seed"],
         "kind": "federated", "status": "done", "data": "d" * 64, "device": "cpu", "threads": 1,
-        "versions": {"knot_runner": "0.1.0", "torch": "2.13.0"},
+        "files": [], "versions": {"knot_runner": "0.1.0", "torch": "2.13.0"},
         "metrics": {**{key: {"ALL": value} for key, value in metrics.items()}, "client_accuracy": clients},
         "datasets": {"train": 100, "test": 40}, "labels": {"names": ["0", "1"], "coordinates": None},
         "rounds": 3, "clients": 4, "best": {"accuracy": accuracy, "round": 2}, "target": None,

@@ -64,7 +64,7 @@ class Factory:
         bias = {n: rng.dirichlet(np.full(len(labels), 0.4)).round(4).tolist() for n in names}
         made = {
             "task": job.task, "source": "local", "method": job.method, "seed": job.seed, "status": "done",
-            "metrics": metrics, "before": before,
+            "kind": "distillation", "metrics": metrics, "before": before,
             "teachers": {n: {"f1": 0.5, "accuracy": 0.6, "sd": 0.7} for n in names},
             "datasets": sizes, "bias": bias, "labels": {"names": labels, "coordinates": coordinates},
             "selected_epoch": 7, "notes": [], "rounds_to_target": None,

@@ -12,12 +12,14 @@ from safetensors import numpy as safetensors
 from knot_runner.records import write_result
 
 OF_RECORDS = ("digest", "run_id", "written_by")
+#: Facts of every result.
+FACTS: dict[str, Any] = {"kind": "distillation", "files": [], "versions": {"torch": "2.13.0"}}
 
 
 def seal(folder: Path, result: dict[str, Any] | None = None) -> None:
     """Write ``result`` (by default the one that is there) with the checksums of the files in ``folder``."""
     found = json.loads((folder / "result.json").read_text()) if result is None else result
-    write_result(folder, {key: value for key, value in found.items() if key not in OF_RECORDS})
+    write_result(folder, FACTS | {key: value for key, value in found.items() if key not in OF_RECORDS})
 
 
 def save_file(arrays: dict[str, np.ndarray], path: Path) -> None:

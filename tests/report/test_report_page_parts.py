@@ -165,14 +165,6 @@ def test_time_of_a_shared_stage_counts_once(finished: list[Job]) -> None:
     assert "3 min 36 s of work" in Reader(render_page(page_of(finished))).text
 
 
-@pytest.mark.parametrize("seconds", [None, [], {"total": "x", "stages": 3}, {"total": -1, "rounds": True}])
-def test_records_without_sound_times(jobs: list[Job], factory: Factory, seconds: Any) -> None:
-    factory.write(jobs[0], **{**made(0), "seconds": seconds, "versions": "x"})
-    view = page_of(jobs)
-    assert view.runs.times == {} and view.runs.spent == 0
-    assert "of work" not in Reader(render_page(view)).text
-
-
 # --------------------------------------------------------------------------------------------------------------- costs
 
 
