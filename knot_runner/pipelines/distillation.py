@@ -181,7 +181,7 @@ def _kept_epochs(store: Store, state: dict[str, Any]) -> dict[str, dict[str, Any
     """Returns, for every trained model, the epoch whose weights were kept and why (the best or the last)."""
     names = dict.fromkeys(value for key, value in state.items() if key == "student" or key.startswith("weights/"))
     infos = [store.get(*name.split("/")).info for name in names if not name.startswith(f"{FINISHED_STAGE}/")]
-    return {info["title"]: {"epoch": info["best_epoch"], "select": info.get("kept", "best")} for info in infos}
+    return {info["title"]: {"epoch": info["best_epoch"], "select": info["kept"]} for info in infos}
 
 
 def _describe_models(context: RunContext, task: PartyTask, federation: Federation, state: dict[str, Any]) -> None:

@@ -50,7 +50,7 @@ def test_runs_not_there_are_counted_and_named(factory: Any) -> None:
     assert (found.mean, found.seeds, found.planned, found.diverged) == (0.4, 1, 5, 1)
     text = "\n".join(table.lines)
     assert "Sinkhorn-E: 1 of 5 runs are there (seed 1, 3 not run yet; seed 2 diverged; seed 4 damaged)." in text
-    assert f"Not counted: {jobs[-1].folder / 'result.json'} cannot be read" in text
+    assert f"Not counted: {jobs[-1].folder / 'result.json'}: cannot be read" in text
 
 
 def test_rows_in_the_same_case_share_a_line(factory: Any) -> None:

@@ -149,8 +149,6 @@ def template(name: str) -> Template:
 INDEX_FILE = "index.html"
 #: Name of the <meta> element with a page's summary.
 SUMMARY_NAME = "knot-runner-report"
-#: Text for an older page without a summary.
-NO_SUMMARY = "no summary on the page; knot-runner report makes it anew"
 
 
 @dataclass(frozen=True)
@@ -160,10 +158,10 @@ class PageEntry:
 
     preset: str
     address: str
-    about: str = NO_SUMMARY
-    runs: Mapping[str, int] | None = None
-    claims: Mapping[str, int] | None = None
-    records: str = ""
+    about: str
+    runs: Mapping[str, int]
+    claims: Mapping[str, int]
+    records: str
 
 
 def page_summary(about: str, runs: Mapping[str, int], claims: Mapping[str, int], records: str) -> str:
@@ -177,22 +175,22 @@ def write_index(folder: Path) -> list[PageEntry]:
     Raises :class:`UserError` if there is no page.
     """
     pages = sorted(path for path in folder.rglob("*.html") if path.name != INDEX_FILE)
-    if not pages:
+    entries = [entry for path in pages if (entry := read_entry(path, folder))]
+    if not entries:
         raise UserError(f"report --index: there is no page in {folder}; 'knot-runner report PRESET' makes one")
-    entries = [read_entry(path, folder) for path in pages]
     write_atomic(folder / INDEX_FILE, template("index.html.j2").render(entries=entries))
     return entries
 
 
-def read_entry(path: Path, folder: Path) -> PageEntry:
-    """The entry from the summary of the page at ``path`` in ``folder``; without a summary, only its name."""
+def read_entry(path: Path, folder: Path) -> PageEntry | None:
+    """The entry from the summary of the page at ``path`` in ``folder``; None if it has none."""
     finder = _SummaryFinder()
     finder.feed(path.read_text(encoding="utf-8", errors="replace"))
     try:
         found = json.loads(finder.content)
         facts = str(found["about"]), _counts(found["runs"]), _counts(found["claims"]), str(found["records"])
     except (ValueError, KeyError, TypeError, AttributeError):
-        facts = ()
+        return None
     page = path.relative_to(folder)
     return PageEntry(page.with_suffix("").as_posix(), quote(page.as_posix()), *facts)
 
