@@ -1,7 +1,7 @@
 """Everything that is to be known of a GPU, in one command and one table, in under nine minutes.
 
 First checks (``gpu_checks.py``): the stacked engine equals the loop, CUDA graphs, bf16, tf32, memory that runs out,
-several devices, jobs on one engine. Then seconds: a round of W1 (CNN), W2 (MLP) and W4 (ResNet-18) by engine and
+several devices. Then seconds: a round of W1 (CNN), W2 (MLP) and W4 (ResNet-18) by engine and
 precision, a KNOT run, the Sinkhorn loss, a matrix of distances. What does not begin
 within ``--minutes`` is left out, and the table says so; so it does of what failed, and the exit code is 1 then.
 

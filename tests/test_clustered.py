@@ -22,6 +22,7 @@ from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.scores import NO_WORK
 from knot_runner.report.records.run_summary import cluster_lines
 from knot_runner.results import kind_problem
+from knot_runner.results.base import BYTES, FLOPS
 from tests import run_folders
 from tests.run_folders import records
 
@@ -31,6 +32,7 @@ SMALL = [
     "model.output=logits", "training.rounds=3", "training.epochs=2", "training.lr=0.05", "hardware.workers=1",
     "training.small_clients=allow",
 ]  # fmt: skip
+COSTS = dict.fromkeys((*BYTES, *FLOPS), 0)
 METHODS = ["fedavg", "fedprox", "scaffold", "fedrep", "fedper"]
 
 
@@ -248,7 +250,14 @@ def test_merged_measures_are_those_of_all_images_at_once(coordinates):
     logs = []
     for number, cluster in enumerate(clusters):
         row = cluster_rows.measured_row(found, everyone, cluster, 0.5, coordinates)
-        work = {"participants": members[number][:1], "before": [0.5], "after": [None], "steps": 3, "seconds": 1.0}
+        work = {
+            "participants": members[number][:1],
+            "before": [0.5],
+            "after": [None],
+            "steps": 3,
+            "seconds": 1.0,
+            **COSTS,
+        }
         logs.append([{**row, **work, "train_loss": 1.0 + number, "train_temperature": 0.5}] * (2 - number))
     first, second = cluster_rows.merged(logs, clusters)  # the second cluster is through after one round
     expected = scores.score(found, everyone, 0.5, coordinates)
@@ -264,7 +273,8 @@ def test_a_cluster_without_test_images_counts_for_nothing():
     found = scores.TestPredictions(torch.eye(4, 3), torch.tensor([0, 1, 2, 0]), [1.0, None])
     clusters = [everyone.cluster([client]) for client in (0, 1)]
     logs = [
-        [cluster_rows.measured_row(found, everyone, one, 1.0, None) | NO_WORK | {"seconds": 0.0}] for one in clusters
+        [cluster_rows.measured_row(found, everyone, one, 1.0, None) | NO_WORK | COSTS | {"seconds": 0.0}]
+        for one in clusters
     ]
     (row,) = cluster_rows.merged(logs, clusters)
     assert row["accuracy"] == 1.0 and row["clients"] == [1.0, None] and row["client_accuracy"]["clusters"] == 1.0

@@ -160,7 +160,6 @@ def test_a_fleet_is_part_of_the_run_id():
     fast, exponent = run_id("fleet=phones_async"), run_id("fleet=phones_async", "fleet.staleness_exponent=1")
     assert fast[0] != exponent[0]
     slow = "method.stragglers={share:0.3,temperature:0.5,epochs:1"
-    assert run_id(slow + "}")[0] == run_id(slow + ",by:seed}")[0]
     assert run_id("fleet=phones", slow + "}")[0] != run_id("fleet=phones", slow + ",by:speed}")[0]
 
 

@@ -142,7 +142,7 @@ def test_its_file_is_on_record_and_another_one_is_noticed(tmp_path, capsys):
 
 BAD = [
     (["transfer=uspss"], "transfer=uspss: there is no such transfer (did you mean 'usps'?)"),
-    (["transfer.limit=20"], "transfer.limit: no transfer is chosen; transfer=NAME chooses one (cifar10,"),
+    (["transfer.limit=20"], "transfer.limit: there is no such setting"),
     ([*OTHER, "partition.transfer=0.2"], "partition.transfer: transfer=usps is the transfer set, and no share of the"),
     (["transfer=femnist"], "transfer=femnist: is the data set of task=femnist; partition.transfer=SHARE makes some of"),
     (["transfer=usps", "transfer.limit=5000"], "transfer.limit: 5000 images are asked for, but usps has 1797; at most"),

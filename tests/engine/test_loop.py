@@ -148,13 +148,9 @@ def test_select_best_keeps_the_first_of_the_best(request_, place, tmp_path, monk
     assert (facts["best_epoch"], facts["kept"]) == (kept, "best")
 
 
-def test_what_stages_kept_before_they_had_these_settings_is_found(request_):
-    """Stages made by version 0.1.0 have this key; a length is in the key of the texts."""
-    plain = dataclasses.replace(request_, train=StoredPart(("tokens", "t")), valid=StoredPart(("tokens", "v")))
-    assert request_key(plain) == "61911c4791124c85"
-    for changes, same in (({"max_length": 64}, True), ({"select": "last"}, False)):
-        other = dataclasses.replace(plain, training=dataclasses.replace(plain.training, **changes))
-        assert (request_key(other) == request_key(plain)) is same
+def test_select_is_in_the_key_of_a_stage(request_):
+    other = dataclasses.replace(request_, training=dataclasses.replace(request_.training, select="last"))
+    assert request_key(other) != request_key(request_)
 
 
 def test_predictions_keep_the_order_of_texts(request_, place):

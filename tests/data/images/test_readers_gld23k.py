@@ -14,7 +14,6 @@ from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.data.images import load_images
 from knot_runner.data.images.decoding import decode_fitted
 from knot_runner.data.tasks import ImageTask
-from knot_runner.util import memory
 from knot_runner.util.errors import UserError
 from tests.data.images.presets import task_config
 from tests.gld23k import HEADER, PHOTOGRAPHS, TEST, TRAIN, write_gld23k
@@ -129,12 +128,6 @@ def test_files_that_are_absent_or_no_images(load, tmp_path: Path) -> None:
     assert "line 2: has no image_id; the columns are" in refusal(load)
     (tmp_path / TRAIN).write_text(HEADER + "\n")
     assert refusal(load) == "task.local: gld23k has no train images"
-
-
-def test_pixels_that_no_memory_holds_are_refused_before_an_image_is_decoded(load, tmp_path: Path, monkeypatch) -> None:
-    write_gld23k(tmp_path)
-    monkeypatch.setattr(memory, "machine_memory", lambda: 12 * 3 * 64 * 64 - 1)
-    assert refusal(load, shape=[3, 64, 64]).startswith("task.shape: 12 images of 3x64x64 would need at least 147.5 KB")
 
 
 def test_there_is_no_copy_on_the_hub(load) -> None:
