@@ -3,13 +3,13 @@
 The verdict is the strictest that holds. ``the same bits``: all numbers and the bytes of weights and predictions are
 equal. ``within rounding``: integers and names are equal, other numbers agree to :data:`RELATIVE` of their size or
 :data:`ABSOLUTE`. ``within the interval``: accuracy on all test examples lies in the 95% Wilson interval of the recorded
-one, and F1 and semantic distance in theirs if given. ``not the same``: none of these.
+one. ``not the same``: none of these.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -33,27 +33,31 @@ LONGEST_SHOWN = 80
 
 
 @dataclass(frozen=True)
-class JudgedMetric:
-    """A metric as recorded (``was``) and ``now``, with the 95% interval of the recorded one from ``low`` to
-    ``high``."""
+class JudgedAccuracy:
+    """An accuracy as recorded (``was``) over ``count`` test examples, and ``now``."""
 
     name: str
     was: float
     now: float
-    low: float
-    high: float
+    count: int
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95% interval of the recorded accuracy."""
+        return wilson(self.was, self.count)
 
     def line(self) -> str:
-        """The metric as a line of text."""
-        interval = f"95% interval [{self.low:.4f}, {self.high:.4f}]"
-        return f"{self.name}: {self.now:.4f} now; {self.was:.4f} on record, {interval}"
+        """The accuracy as a line of text."""
+        low, high = self.interval
+        text = f"accuracy {self.name}: {self.now:.4f} now; {self.was:.4f} on record"
+        return f"{text}, 95% interval [{low:.4f}, {high:.4f}]"
 
 
 @dataclass(frozen=True)
 class Comparison:
     """The verdict and its basis. ``rounds``: number of log rows compared; ``numbers``: of result values; ``files``: of
-    files compared by bytes; ``differences``: lines, largest first; ``intervals``: lines on metrics and their
-    intervals."""
+    files compared by bytes; ``differences``: lines, largest first; ``intervals``: lines on accuracies and
+    their intervals."""
 
     likeness: Likeness
     rounds: int
@@ -64,39 +68,26 @@ class Comparison:
 
 
 def compare_whole(
-    was: dict[str, Any],
-    rows: Sequence[dict[str, Any]],
-    now: dict[str, Any],
-    new_rows: Sequence[dict[str, Any]],
-    intervals: Mapping[tuple[str, str], tuple[float, float]] | None = None,
+    was: dict[str, Any], rows: Sequence[dict[str, Any]], now: dict[str, Any], new_rows: Sequence[dict[str, Any]]
 ) -> Comparison:
-    """Compare whole runs: results ``was`` (recorded) and ``now``, and their log rows; ``intervals``: of metrics other
-    than accuracy, by metric and data set."""
+    """Compare whole runs: results ``was`` (recorded) and ``now``, and their log rows."""
     pairs = [*_pairs(was, now, ""), *_pairs(list(rows), list(new_rows), "rounds")]
     names = sorted({*_digests(was), *_digests(now)})
     unlike = [name for name in names if _digests(was).get(name) != _digests(now).get(name)]
     logged = sum(path.startswith("rounds[") for path, _, _ in pairs)
-    judged = accuracies(was, now)
-    for (metric, name), interval in (intervals or {}).items():
-        old, new = (table_of(table_of(result, "metrics"), metric).get(name) for result in (was, now))
-        if _is_number(old) and _is_number(new):
-            judged.append(JudgedMetric(f"{metric} {name}", old, new, *interval))
-    return _compared(pairs, judged, unlike, len(rows), len(pairs) - logged, len(names))
+    return _compared(pairs, accuracies(was, now), unlike, len(rows), len(pairs) - logged, len(names))
 
 
 def compare_rounds(
     was: dict[str, Any], rows: Sequence[dict[str, Any]], new_rows: Sequence[dict[str, Any]]
 ) -> Comparison:
     """Compare first rounds: recorded ``rows`` and those of a run cut after as many rounds; ``was``: the recorded
-    result. Additional keys of the last row do not count, since a run evaluates its models after its last round."""
-    pairs = _pairs(list(rows), list(new_rows), "rounds")
-    tests = _test_examples(was)
-    found = []
-    for number, (old, new) in enumerate(zip(rows, new_rows, strict=False)):
-        shares = old.get("accuracy"), new.get("accuracy")
-        if tests.get("ALL", 0) > 0 and all(_is_number(share) and 0 <= share <= 1 for share in shares):
-            found.append(_judged_share(f"of round {number + 1}", *shares, tests["ALL"]))
-    return _compared(pairs, found[-1:], [], len(rows), 0, 0)
+    result. The accuracy of the last round that both have measured is judged."""
+    count, judged = _test_examples(was).get("ALL", 0), []
+    for number, (old, new) in enumerate(zip(rows, new_rows, strict=False), 1):
+        if count > 0 and _is_share(old.get("accuracy")) and _is_share(new.get("accuracy")):
+            judged = [JudgedAccuracy(f"of round {number}", old["accuracy"], new["accuracy"], count)]
+    return _compared(_pairs(list(rows), list(new_rows), "rounds"), judged, [], len(rows), 0, 0)
 
 
 def table_of(record: dict[str, Any], key: str) -> dict[str, Any]:
@@ -105,29 +96,23 @@ def table_of(record: dict[str, Any], key: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def judged_names(scores: Mapping[str, Any]) -> list[str]:
-    """The data sets whose intervals are checked: ALL if ``scores`` has it, else each. With ALL, many small parties,
-    whose intervals each miss one time in twenty, do not decide."""
-    return ["ALL"] if "ALL" in scores else list(scores)
-
-
-def accuracies(was: dict[str, Any], now: dict[str, Any]) -> list[JudgedMetric]:
-    """The accuracies (:func:`judged_names`) in both results for which the recorded one states the number of test
-    examples."""
-    tests = _test_examples(was)
-    old, new = _accuracy(was), _accuracy(now)
-    names = [name for name in judged_names(old) if name in new and tests.get(name, 0) > 0]
-    return [_judged_share(name, old[name], new[name], tests[name]) for name in names]
-
-
-def _judged_share(name: str, old: float, new: float, count: int) -> JudgedMetric:
-    return JudgedMetric(f"accuracy {name}", old, new, *wilson(old, count))
+def accuracies(was: dict[str, Any], now: dict[str, Any]) -> list[JudgedAccuracy]:
+    """The accuracies in both results for which the recorded one states the number of test examples: over all test
+    examples if there is such a one, since many small parties, whose intervals each miss one time in twenty, must not
+    decide; else of each data set."""
+    tests, old, new = _test_examples(was), _accuracy(was), _accuracy(now)
+    names = ["ALL"] if "ALL" in old else list(old)
+    return [
+        JudgedAccuracy(name, old[name], new[name], tests[name])
+        for name in names
+        if name in new and tests.get(name, 0) > 0
+    ]
 
 
 def _accuracy(result: dict[str, Any]) -> dict[str, float]:
     """Data set -> accuracy, for valid values."""
     row = table_of(table_of(result, "metrics"), "accuracy")
-    return {name: value for name, value in row.items() if _is_number(value) and 0 <= value <= 1}
+    return {name: value for name, value in row.items() if _is_share(value)}
 
 
 def _test_examples(result: dict[str, Any]) -> dict[str, int]:
@@ -142,7 +127,7 @@ def _test_examples(result: dict[str, Any]) -> dict[str, int]:
 
 def _compared(
     pairs: list[tuple[str, Any, Any]],
-    judged: list[JudgedMetric],
+    judged: list[JudgedAccuracy],
     unlike_files: list[str],
     rounds: int,
     numbers: int,
@@ -154,7 +139,7 @@ def _compared(
     lines = [f"{_shown(path)}: {_shown(old)} on record, {_shown(new)} now" for path, old, new in first]
     lines += [f"and {more} more values"] if more > 0 else []
     lines += [f"other bytes: {', '.join(unlike_files)}"] if unlike_files else []
-    inside = bool(judged) and all(one.low <= one.now <= one.high for one in judged)
+    inside = bool(judged) and all(one.interval[0] <= one.now <= one.interval[1] for one in judged)
     if not unequal and not unlike_files:
         likeness: Likeness = "the same bits"
     elif all(_close(old, new) for _, old, new in unequal):
@@ -178,7 +163,8 @@ ABSENT = _Absent()
 
 def _pairs(was: Any, now: Any, path: str) -> list[tuple[str, Any, Any]]:
     """(Path, recorded value, new value) of everything in the record except :data:`PASSING`; without recursion, since
-    the record may be nested arbitrarily deep. Values only in the new run come from a later version and are ignored."""
+    the record may be nested arbitrarily deep. Values only in the new run do not count: a run that is cut measures its
+    last round."""
     found, left = [], [(path, was, now)]
     while left:
         where, old, new = left.pop()
@@ -222,6 +208,10 @@ def _gap(old: Any, new: Any) -> float:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def _is_share(value: Any) -> bool:
+    return _is_number(value) and 0 <= value <= 1
 
 
 def _shown(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""A bundle's format: ``bundle.json``, the table of contents (its runs, their files with digests, and who packed it),
+"""A bundle's format: ``bundle.json``, the table of contents (its runs, and their files with digests),
 and the archive, member by member: regular files of POSIX ustar, packed by gzip.
 
 Attacks by archives use links, devices, sparse files and extended headers of any length. A bundle has none of these, so
@@ -73,13 +73,9 @@ class PackedRun:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The table of contents. ``code``: version of the code that packed the runs (the code that made each run is in its
-    result); ``libraries``, ``platform``: library versions, and Python and machine, of the packing machine."""
+    """The table of contents: the version that packed the runs, and the runs."""
 
     written_by: str
-    code: str
-    platform: str
-    libraries: dict[str, str]
     runs: list[PackedRun]
 
     def __post_init__(self) -> None:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import platform
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
-from knot_runner import provenance
 from knot_runner.bundles.manifest import MANIFEST, MAX_FILE, Manifest, PackedFile, PackedRun, archive_bytes
 from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE, WRITTEN_BY, read_record, require_result
 from knot_runner.util.errors import UserError
@@ -68,8 +64,7 @@ def packed_run(folder: Path, weights: bool = False) -> RunContents:
 
 def write_bundle(runs: Sequence[RunContents], path: Path) -> None:
     """Write ``runs`` as one archive at ``path``, atomically. Raises :class:`UserError`."""
-    versions = provenance.code_version(), this_platform(), installed_libraries()
-    manifest = Manifest(WRITTEN_BY, *versions, [one.run for one in runs])
+    manifest = Manifest(WRITTEN_BY, [one.run for one in runs])
     members = {MANIFEST: manifest.text().encode()}
     for one in runs:
         members |= one.contents
@@ -102,23 +97,3 @@ def contents_lines(runs: Sequence[RunContents]) -> list[str]:
             "digests, and --weights packs them"
         )
     return lines
-
-
-def this_platform() -> str:
-    return f"Python {platform.python_version()}, {platform.system()}, {platform.machine()}"
-
-
-def installed_libraries() -> dict[str, str]:
-    """Versions, with builds (``+cpu``), of the package's installed requirements."""
-    try:
-        required = metadata.requires("knot_runner") or []
-    except metadata.PackageNotFoundError:  # a checkout that is not installed
-        required = []
-    names = sorted({re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in required if "extra ==" not in line})
-    found = {}
-    for name in names:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found

@@ -49,8 +49,8 @@ class BundledRun:
         return rows
 
 
-def read_bundle(path: Path, temporary: Path) -> tuple[Manifest, list[BundledRun]]:
-    """Unpack the archive at ``path`` below ``temporary``; returns its table of contents and runs.
+def read_bundle(path: Path, temporary: Path) -> list[BundledRun]:
+    """Unpack the archive at ``path`` below ``temporary``; returns its runs.
 
     Raises :class:`UserError` with one line naming the archive, whatever its content: damaged, not a bundle, too large,
     or with wrong statements about a file or run.
@@ -66,7 +66,7 @@ def read_bundle(path: Path, temporary: Path) -> tuple[Manifest, list[BundledRun]
                 raise ValueError(f"it holds more files than its {MANIFEST} lists")
     except ValueError as problem:
         raise UserError(f"{path}: is damaged, or no bundle of runs: {problem}") from None
-    return manifest, [_bundled(path, run, temporary / run.folder) for run in manifest.runs]
+    return [_bundled(path, run, temporary / run.folder) for run in manifest.runs]
 
 
 def _table_of_contents(path: Path, members: Members) -> Manifest:

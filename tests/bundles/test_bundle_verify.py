@@ -8,19 +8,15 @@ import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
-from safetensors.numpy import load_file
-from sklearn.metrics import f1_score
 
 import knot_runner
 from knot_runner.bundles import pack
-from knot_runner.bundles.intervals import resampled_intervals
 from knot_runner.bundles.rerun import RerunPlace, job_here, whole_because
 from knot_runner.cli.main import main
 from knot_runner.cli.verbs import runs, verify
 from knot_runner.config.settings import GaussiansSettings
-from knot_runner.records import read_result, recorded_config
+from knot_runner.records import recorded_config
 from tests.bundled import bundled, members_of, small_run, tampered
 
 
@@ -57,7 +53,7 @@ def test_a_bundle_holds_the_sealed_files_and_its_bytes_repeat(folder, packed, tm
         assert members[f"runs/{run['folder']}/{file['name']}"] == content
         assert (file["size"], file["sha256"]) == (len(content), hashlib.sha256(content).hexdigest())
     assert list(members) == ["bundle.json", *(f"runs/{run['folder']}/{file['name']}" for file in run["files"])]
-    assert table["code"] == result["code"] and table["libraries"]["torch"] and "Python 3" in table["platform"]
+    assert table["written_by"] == result["written_by"]
     lines = said_by(["bundle", folder.name, f"paths.out={folder.parents[2]}"], capsys)
     again = folder.parents[2] / "bundles" / f"{folder.name}.tar.gz"
     assert lines[-1] == str(again) and lines[0].startswith(f"{run['folder']}, seed 0: 7 files, ")
@@ -148,35 +144,7 @@ def test_a_record_that_says_otherwise(step, answer, code, folder, tmp_path, caps
     assert lines[0].endswith(answer) and lines[-1] == f"1 run: 1 {answer}"
     assert any(line.startswith("  metrics.accuracy.ALL: ") for line in lines)
     shown = [line.split(":")[0] for line in lines if "95% interval" in line]
-    assert shown == ([] if answer == "within rounding" else ["  accuracy ALL", "  f1 ALL"])
-
-
-@pytest.mark.thorough
-def test_f1_has_the_interval_of_the_recorded_predictions(folder, tmp_path, capsys):
-    result = read_result(folder)
-    stored = load_file(folder / "predictions.safetensors")
-    (name,) = [key.removesuffix(".labels") for key in stored if key.endswith(".labels")]
-    said, truth = stored[f"{name}.probabilities"].argmax(1), stored[f"{name}.labels"]
-    rng = np.random.default_rng(5)
-    draws = rng.integers(0, len(truth), (3000, len(truth)))
-    scores = np.array([f1_score(truth[rows], said[rows], average="macro") for rows in draws[:400]])
-    found = resampled_intervals(folder, result)
-    assert set(found) == {("f1", "ALL")}  # digits have no coordinates, so no semantic distance
-    low, high = found["f1", "ALL"]
-    value = result["metrics"]["f1"]["ALL"]
-    theirs = np.quantile(scores, [0.025, 0.975]) - scores.mean() + value
-    assert low < value < high and (low, high) == pytest.approx(theirs, abs=0.05)
-
-    def change(result, rows):
-        result["metrics"]["f1"]["ALL"] = value + 1.05 * (value - low)  # so that now is below the interval
-
-    lines = said_by(["verify", tampered(folder, tmp_path, change)], capsys, 1)
-    assert lines[0].endswith("not the same") and any(line.startswith("  f1 ALL: ") for line in lines)
-    (folder / "predictions.safetensors").rename(tmp_path / "aside")
-    try:
-        assert resampled_intervals(folder, result) == {}
-    finally:
-        (tmp_path / "aside").rename(folder / "predictions.safetensors")
+    assert shown == ([] if answer == "within rounding" else ["  accuracy ALL"])
 
 
 def test_other_data_code_and_device_are_said(folder, tmp_path, capsys):

@@ -96,18 +96,6 @@ def test_the_interval_is_of_the_recorded_accuracy():
     assert found.differences == ["metrics.accuracy.ALL: 0.8 on record, 0.5 now"]
 
 
-@pytest.mark.parametrize(
-    "value, answer", [(0.3, "within the interval"), (0.29, "not the same"), (0.51, "not the same")]
-)
-def test_other_metrics_have_the_intervals_that_are_given(value, answer):
-    was = changed(metrics={"f1": {"ALL": 0.4}, "accuracy": {"ALL": 0.8}})
-    now = changed(metrics={"f1": {"ALL": value}, "accuracy": {"ALL": 0.81}})
-    given = {("f1", "ALL"): (0.3, 0.5), ("sd", "ALL"): (1.0, 2.0)}
-    found = compare_whole(was, ROWS, now, ROWS, given)
-    assert found.likeness == ("within the interval" if value == 0.3 else "not the same") and len(found.intervals) == 2
-    assert found.intervals[1] == f"f1 ALL: {value:.4f} now; 0.4000 on record, 95% interval [0.3000, 0.5000]"
-
-
 def test_without_test_examples_there_is_no_interval():
     was = {**RESULT, "datasets": {}}
     assert answer(changed(metrics__loss__ALL=2.0, datasets={}), was=was) == "not the same"

@@ -80,7 +80,7 @@ TABLES = [
     (lambda table: table.update(written_by="0.9"), "written by another version of knot_runner (0.9); run the command"),
     (lambda table: table.update(runs=[]), "runs: is empty"),
     (lambda table: table.update(more=1), "more: there is no such setting"),
-    (lambda table: table.pop("code"), "code: is not set"),
+    (lambda table: table.pop("runs"), "runs: is not set"),
     (lambda table: table["runs"].append(table["runs"][0]), "runs: names a run twice"),
     (lambda table: table["runs"][0]["files"].append(table["runs"][0]["files"][0]), "files: names a file twice"),
     (lambda table: table["runs"][0]["files"].append({"name": "x", "size": 1, "sha256": "0" * 64}), "x is not where"),

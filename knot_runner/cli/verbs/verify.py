@@ -29,9 +29,9 @@ knot-runner verify BUNDLE [--rounds=N] [--network] [paths.data=DIR] [paths.out=D
 
 Of each run one answer, the strictest that is true: the same bits (round log, result, weights and predictions); within
 rounding (whole numbers are equal, others differ by at most 0.001 of their size, or 0.0001); within the interval
-(accuracy lies in the 95% interval of the recorded one over all test examples, Wilson's, and so do F1 and SD, by
-resamples of the recorded predictions); not the same. Data or code that differ are said. Exit code 0: all runs were made
-again and none is "not the same"; 1: one is; 2: one could not be made.
+(accuracy lies in the 95% interval of the recorded one over all test examples, Wilson's); not the same. Data or code
+that differ are said. Exit code 0: all runs were made again and none is "not the same"; 1: one is; 2: one could not be
+made.
 Nothing in a bundle is executed: runs with plug-ins are refused.
 
   knot-runner verify femnist.tar.gz --rounds=5 paths.data=DIR"""
@@ -57,10 +57,9 @@ def verify_command(arguments: list[str]) -> int:
     from knot_runner.bundles.unpack import read_bundle
 
     with tempfile.TemporaryDirectory(prefix="knot-runner-") as folder:
-        manifest, runs = read_bundle(options.bundle, Path(folder) / "bundle")
+        runs = read_bundle(options.bundle, Path(folder) / "bundle")
         out = options.out or Path(folder) / "runs"
         _check_new(options.out)
-        _say_what_differs(manifest.platform, manifest.libraries)
         _say_how_long(runs)
         answers = [_answered(run, options, out) for run in runs]
     counts = Counter(answers)
@@ -109,20 +108,6 @@ def _count(value: str) -> int:
     return int(value)
 
 
-def _say_what_differs(platform: str, libraries: dict[str, str]) -> None:
-    """Print where Python, platform and library versions differ from the machine that packed the bundle."""
-    from knot_runner.bundles.pack import installed_libraries, this_platform
-    from knot_runner.report.render.text import plain
-
-    here = installed_libraries()
-    unlike = [f"{name} {version} (here {here.get(name, 'absent')})" for name, version in libraries.items()
-              if here.get(name) != version]  # fmt: skip
-    if platform != this_platform():
-        unlike.insert(0, f"{platform} (here {this_platform()})")
-    if unlike:
-        LOGGER.info("%s", plain(f"packed with {', '.join(unlike)}")[:500])
-
-
 def _say_how_long(runs: list[BundledRun]) -> None:
     """Print the recorded duration of the original runs, as far as known."""
     from knot_runner.bundles.compare import table_of
@@ -165,7 +150,6 @@ def _compared(run: BundledRun, options: VerifyOptions, place: RerunPlace) -> tup
     from rich.console import Console
 
     from knot_runner.bundles.compare import compare_rounds, compare_whole
-    from knot_runner.bundles.intervals import resampled_intervals
     from knot_runner.bundles.rerun import job_here, made_again, whole_because
     from knot_runner.cli.progress import Live
     from knot_runner.util.messages import messages_to
@@ -181,12 +165,9 @@ def _compared(run: BundledRun, options: VerifyOptions, place: RerunPlace) -> tup
         made = made_again(job, live.watch, lambda _: None)
     if cut is None:
         found = compare_whole(run.result, rows, made.result, made.rows)
-        if found.likeness not in ("the same bits", "within rounding"):
-            resampled = resampled_intervals(run.log.parent, run.result)
-            found = compare_whole(run.result, rows, made.result, made.rows, resampled)
     else:
         found = compare_rounds(run.result, rows[:cut], made.rows[:cut])
-    return found.likeness, [*lines, *_rests_on(found, len(rows), cut), *_differences(run, made.result, job.run_id, cut)]
+    return found.likeness, [*lines, *_rests_on(found, len(rows), cut), *_differences(run, made.result)]
 
 
 def _rests_on(found: Comparison, rounds: int, cut: int | None) -> list[str]:
@@ -196,8 +177,8 @@ def _rests_on(found: Comparison, rounds: int, cut: int | None) -> list[str]:
     return [f"compared: {log}{whole}", *found.differences, *found.intervals]
 
 
-def _differences(run: BundledRun, now: dict, run_id: str, cut: int | None) -> list[str]:
-    """Lines on data, code and settings that differ from the record."""
+def _differences(run: BundledRun, now: dict) -> list[str]:
+    """Lines on data, code and device that differ from the record."""
     from knot_runner.provenance import code_changes
 
     lines = [f"made by other code: {change}" for change in code_changes(run.result)]
@@ -205,8 +186,6 @@ def _differences(run: BundledRun, now: dict, run_id: str, cut: int | None) -> li
         lines.insert(0, f"made from other data: {_data_text(run.result, now)}")
     if run.result.get("device") != now.get("device"):
         lines.append(f"made on {run.result.get('device')}, now on {now.get('device')}")
-    if cut is None and run_id != run.result["run_id"]:
-        lines.append(f"these settings are run {run_id} in this version, which has settings that the record lacks")
     return lines
 
 

@@ -46,8 +46,6 @@ class Family:
     #: checks a run's settings beyond their types, and builds nested ones: (settings, the method's, plug-ins:
     #: :class:`~knot_runner.config.settings.checks.methods.OfPlugins`), raises :class:`UserError`; "" = nothing to check
     check: str = ""
-    #: the stage that takes most of a run, as its progress is reported; one of "" must come to its end to be timed
-    stage: str = ""
     #: whether its runs train
     trains: bool = True
     #: what ``training`` describes: rounds over clients, which a partition makes, or the stages of a distillation
@@ -147,7 +145,6 @@ for _family in (
         summary="knot_runner.report.records.run_summary:federated_summary",
         methods={name: algorithm.method for name, algorithm in FEDERATED_ALGORITHMS.items()},
         check="knot_runner.config.settings.checks.methods:check_federated_method",
-        stage="rounds",
         holds_out=True,
         ends_with_model=True,
     ),
@@ -178,7 +175,6 @@ for _family in (
         run="knot_runner.pipelines.matrix:run_matrix",
         inspect="knot_runner.pipelines.matrix:inspect_matrix",
         summary="knot_runner.report.records.distance:matrix_summary",
-        stage="distances",
         trains=False,
         on_gpu=False,
         libraries=("pot",),
@@ -190,7 +186,6 @@ for _family in (
         run="knot_runner.pipelines.coreset:run_coreset",
         inspect="knot_runner.pipelines.coreset:inspect_coreset",
         summary="knot_runner.report.records.distance:coreset_summary",
-        stage="epochs",
         trains=False,
         on_gpu=False,
         libraries=("pot",),
@@ -202,7 +197,6 @@ for _family in (
         run="knot_runner.pipelines.coreset_knn:run_coreset_knn",
         inspect="knot_runner.pipelines.coreset_knn:inspect_coreset_knn",
         summary="knot_runner.report.records.distance:knn_summary",
-        stage="coresets",
         trains=False,
         on_gpu=False,
         libraries=("pot",),

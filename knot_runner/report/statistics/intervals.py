@@ -83,15 +83,6 @@ def wilson(share: float, count: int) -> tuple[float, float]:
     return max(centre - half, 0.0), min(centre + half, 1.0)
 
 
-def shifted_percentiles(value: float, replicated: np.ndarray) -> tuple[float, float]:
-    """The percentile bootstrap interval (Efron 1979) around ``value``: the middle 95% of the ``replicated`` values [B],
-    shifted by the difference between ``value`` and their mean."""
-    import numpy as np
-
-    low, high = np.quantile(replicated, [0.025, 0.975]) - replicated.mean()
-    return float(value + low), float(value + high)
-
-
 def resampled_sums(columns: np.ndarray, seed: int, resamples: int = RESAMPLES) -> np.ndarray:
     """Sums [B, K] of the ``columns`` [N, K] over N test items drawn with replacement, B times.
 
