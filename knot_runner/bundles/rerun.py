@@ -7,7 +7,6 @@ outside ``paths.data`` are refused, the hub is used only if allowed, and tracker
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.config.settings.methods.algorithms import federated_algorithm
-from knot_runner.config.strict import without
+from knot_runner.config.strict import leaves, without
 from knot_runner.data.preflight import no_data
 from knot_runner.pipelines.context import Note, Progress, run_context
 from knot_runner.pipelines.runs.single_run import complete_run
@@ -55,7 +54,7 @@ def job_here(config: dict[str, Any], place: RerunPlace, rounds: int | None = Non
     """
     if config.get("plugins"):
         raise UserError("plugins: names code that is not in the bundle, and verify runs nobody's; [] is right")
-    for key, value in _leaves(without(config, "paths")):
+    for key, value in leaves(without(config, "paths")):
         if _leads_out(value):
             raise UserError(f"{key}: {value!r:.80} lies outside paths.data; verify reads files below it alone")
         if value == HUB and key.rpartition(".")[2] in HUB_KEYS and not place.network:
@@ -105,17 +104,6 @@ def _device(hardware: dict[str, Any], place: RerunPlace) -> dict[str, Any]:
     recorded, workers = str(hardware.get("device")), hardware.get("workers")
     here = recorded if recorded.startswith("cuda") and place.cuda else "cpu"
     return {"device": here, "workers": min(workers, cores()) if isinstance(workers, int) else 1}
-
-
-def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) of all values except mappings and lists; a config is nested at most 40 deep."""
-    if isinstance(value, list):
-        value = dict(enumerate(value))
-    if not isinstance(value, dict):
-        yield key, value
-        return
-    for name, part in value.items():
-        yield from _leaves(part, f"{key}.{name}" if key else str(name))
 
 
 def _leads_out(value: Any) -> bool:

@@ -15,7 +15,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 from knot_runner.util.errors import UserError, nearest
@@ -236,6 +236,17 @@ def by_key(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
     for key, value in pairs:
         found.setdefault(key, []).append(value)
     return found
+
+
+def leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted key, value) of all values in ``value`` except mappings and lists; items of lists by number."""
+    if isinstance(value, list):
+        value = dict(enumerate(value))
+    if not isinstance(value, dict):
+        yield key, value
+        return
+    for name, part in value.items():
+        yield from leaves(part, f"{key}.{name}" if key else str(name))
 
 
 def without(values: dict[str, Any], *keys: str) -> dict[str, Any]:

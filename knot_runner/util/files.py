@@ -8,8 +8,6 @@ import fcntl
 import hashlib
 import json
 import os
-import resource
-import shutil
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -27,17 +25,9 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def refused(path: Path, problem: OSError, needed: int = 0) -> UserError:
     """The error, in one line, for ``needed`` bytes that could not be written to ``path``."""
     if problem.errno in FULL:
-        return DiskFullError(f"{path}: disk full: needs {size_text(needed)}, {_room(path, problem.errno)}")
+        return DiskFullError(f"{path}: disk full: needs {size_text(needed)} ({problem.strerror})")
     kind = ReadOnlyError if problem.errno in READ_ONLY else UserError
     return kind(f"{path}: cannot be written ({needed} bytes): {problem.strerror or problem}")
-
-
-def _room(path: Path, number: int) -> str:
-    """Returns the limit that was hit: space on the disk, or the size of one file (``ulimit -f``)."""
-    if number == errno.EFBIG:
-        return f"may have {size_text(resource.getrlimit(resource.RLIMIT_FSIZE)[0])} (the limit of a file's size)"
-    there = next((folder for folder in path.absolute().parents if folder.is_dir()), Path("/"))
-    return f"has {size_text(shutil.disk_usage(there).free)}" + (" (less the quota)" if number == errno.EDQUOT else "")
 
 
 def require_writable(folder: Path, key: str) -> None:

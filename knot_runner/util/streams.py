@@ -13,14 +13,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-#: How a terminal that knows ASCII alone shows what we print; what is not here becomes a question mark.
-PLAIN_CHARACTERS = str.maketrans(
-    {"·": "-", "±": "+-", "–": "-", "—": "-", "…": "...", "×": "x", "→": "->", "≤": "<=", "≥": ">=", "²": "2", "’": "'"}
-    | dict.fromkeys("─━═╌╍╸╺╴╶┄┅", "-")
-    | dict.fromkeys("│┃║┆┇╎╏", "|")
-    | dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╯╰┏┓┗┛┡┩╇", "+")
-    | dict.fromkeys("█▉▊▋▌▍▎▏", "#")
-)
 #: What a command returns that made all it was asked for but could not print it; or whose reader had seen enough.
 NOT_PRINTED, NOT_READ = 1, 141
 
@@ -36,8 +28,10 @@ class Stream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Writes ``text``, replacing characters that the stream's encoding lacks."""
-        self._attempt(lambda: self._stream.write(_encodable(text, getattr(self._stream, "encoding", None))))
+        """Writes ``text``, with a question mark for a character that the stream's encoding lacks."""
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        shown = text.encode(encoding, "replace").decode(encoding)
+        self._attempt(lambda: self._stream.write(shown))
         return len(text)
 
     def writelines(self, lines: Any) -> None:
@@ -62,16 +56,6 @@ class Stream:
         """Discards buffered output, of which Python would complain at exit."""
         with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:  # noqa: PTH123
             os.dup2(nowhere.fileno(), self._stream.fileno())
-
-
-def _encodable(text: str, encoding: str | None) -> str:
-    """Returns ``text`` with replacements for characters that ``encoding`` lacks; a file name may hold some that no
-    encoding has."""
-    try:
-        text.encode(encoding or "utf-8")
-        return text
-    except UnicodeEncodeError:
-        return text.translate(PLAIN_CHARACTERS).encode(encoding or "utf-8", "replace").decode(encoding or "utf-8")
 
 
 def is_open(descriptor: int) -> bool:
