@@ -14,7 +14,7 @@ from typing import Any
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.config.settings.methods.algorithms import federated_algorithm
-from knot_runner.config.strict import leaves, without
+from knot_runner.config.strict import dotted_leaves, without
 from knot_runner.data.preflight import no_data
 from knot_runner.pipelines.context import Note, Progress, run_context
 from knot_runner.pipelines.runs.single_run import complete_run
@@ -54,7 +54,7 @@ def job_here(config: dict[str, Any], place: RerunPlace, rounds: int | None = Non
     """
     if config.get("plugins"):
         raise UserError("plugins: names code that is not in the bundle, and verify runs nobody's; [] is right")
-    for key, value in leaves(without(config, "paths")):
+    for key, value in dotted_leaves(without(config, "paths")):
         if _leads_out(value):
             raise UserError(f"{key}: {value!r:.80} lies outside paths.data; verify reads files below it alone")
         if value == HUB and key.rpartition(".")[2] in HUB_KEYS and not place.network:

@@ -238,7 +238,7 @@ def by_key(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
     return found
 
 
-def leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+def dotted_leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (dotted key, value) of all values in ``value`` except mappings and lists; items of lists by number."""
     if isinstance(value, list):
         value = dict(enumerate(value))
@@ -246,7 +246,7 @@ def leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
         yield key, value
         return
     for name, part in value.items():
-        yield from leaves(part, f"{key}.{name}" if key else str(name))
+        yield from dotted_leaves(part, f"{key}.{name}" if key else str(name))
 
 
 def without(values: dict[str, Any], *keys: str) -> dict[str, Any]:

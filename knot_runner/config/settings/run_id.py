@@ -16,9 +16,9 @@ HARDWARE_IN_RUN_ID = ("engine", "precision")
 #: Groups whose ``name`` is a label; names of tasks and methods are folders.
 LABELED = ("model", "training", "fleet", "privacy")
 #: Places of a data set: the one that ``task.source`` names is read.
-SOURCES = {"embedded", "local", "hub"}
+DATA_PLACES = {"embedded", "local", "hub"}
 #: Settings of a method -> those beside them that are not read.
-UNREAD = {
+UNREAD_KEYS = {
     ("distance", "exact"): {"fedwad"},
     ("solver", "exact"): {"fedwad", "precision"},
     ("graph", "none"): {"otdd", "clusters", "scale"},
@@ -77,18 +77,19 @@ def kind_of(task: dict[str, Any]) -> str:
 
 
 def _read_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a method, at any depth, without :data:`UNREAD` ones."""
-    unread = {name for (key, value), names in UNREAD.items() if settings.get(key) == value for name in names}
+    """Return the settings of a method, at any depth, without :data:`UNREAD_KEYS` ones."""
+    unread = {name for (key, value), names in UNREAD_KEYS.items() if settings.get(key) == value for name in names}
     read = without(settings, *unread)
     return {key: _read_settings(value) if isinstance(value, dict) else value for key, value in read.items()}
 
 
 def _read_sources(task: dict[str, Any]) -> dict[str, Any]:
     """Return a task without the places that its data sets are not read from."""
-    unread = SOURCES - {task.get("source")}
-    groups = {group: task[group] for group in ("datasets", "sets") if group in task}
-    read = {group: {name: without(one, *unread) for name, one in sets.items()} for group, sets in groups.items()}
-    return without(task, *unread) | read
+    unread = DATA_PLACES - {task.get("source")}
+    read = without(task, *unread)
+    for group in {"datasets", "sets"} & set(read):
+        read[group] = {name: without(one, *unread) for name, one in read[group].items()}
+    return read
 
 
 def _identity(teacher: Any) -> Any:

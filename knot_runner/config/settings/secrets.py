@@ -6,7 +6,7 @@ import os
 import re
 from typing import Any
 
-from knot_runner.config.strict import leaves
+from knot_runner.config.strict import dotted_leaves
 from knot_runner.util.errors import UserError
 
 #: Names of environment variables that hold secrets, and the least length of one that is looked for.
@@ -21,7 +21,7 @@ def refuse_secrets(config: dict[str, Any]) -> None:
     for name, value in os.environ.items():
         if not SECRET_NAMES.search(name) or len(value) < MIN_LENGTH:
             continue
-        for key, text in leaves(config):
+        for key, text in dotted_leaves(config):
             if isinstance(text, str) and value in text:
                 raise UserError(
                     f"{key}: holds the value of the environment variable {name}, which records and trackers would "

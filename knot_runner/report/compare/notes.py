@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: Maximum number of settings, and of values of one, named in a line; of more only the number is given.
 _MAX_NAMED = 4
 #: State of runs whose result is not used -> what such results are called.
-LEFT_OUT = {
+LEFT_OUT_STATES = {
     "damaged": "damaged results", "other data": "results of other data", "other version": "results of another version",
 }  # fmt: skip
 
@@ -121,7 +121,7 @@ def _listed(values: pd.Series) -> str:
 def left_out(runs: RunSet) -> list[str]:
     """Lines on results that are not used."""
     lines, records, state = [], runs.runs["record"], runs.runs["state"]
-    for unused, what in LEFT_OUT.items():
+    for unused, what in LEFT_OUT_STATES.items():
         why = [_short(record, runs.out) for record in records[state == unused]]
         if why:
             lines.append(f"Left out: {len(why)} {what}{name_few(': ', why)}.")
