@@ -127,8 +127,8 @@ def test_it_fits_80_columns(tmp_path, capsys):
 
 
 def test_flags():
-    assert parse_check(["--all", "-m", "seed=0,1", "--config-dir=x"]).rest == [
-        "-m",
+    assert parse_check(["--all", "--multirun", "seed=0,1", "--config-dir=x"]).rest == [
+        "--multirun",
         "seed=0,1",
         "--config-dir=x",
     ]

@@ -142,8 +142,7 @@ def _has_workers(job: ComposedJob) -> bool:
     """Whether the run trains in worker processes."""
     hardware = job.settings.hardware
     several = (hardware.workers or cores()) > 1
-    trains = family_of(job.method).training in ("rounds", "stages")
-    return trains and hardware.device == "cpu" and several
+    return family_of(job.method).trains and hardware.device == "cpu" and several
 
 
 # ----------------------------------------------------------------------------------------------------------- a sweep
