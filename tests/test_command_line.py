@@ -151,6 +151,8 @@ def test_glob_finds_ones_own_methods(tmp_path):
 
 
 REFUSED = [
+    "task.datasets.Food.role=local",
+    "task.datasets.Grocery.role=global",
     "seed=glob(*)",
     "seed=interval(0,1)",
     "method=glob(zz*)",

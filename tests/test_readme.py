@@ -1,12 +1,14 @@
-"""Every command in README and the guides is run: the two set-up blocks by .ci/run, the others here."""
+"""Every command in README and the guides is run: README's first and last block by .ci/run, the others here."""
 
 import importlib.util
 import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
@@ -15,9 +17,8 @@ from tests.sweep.grids import LAUNCHERS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
-#: README's longest, in lines and bytes: a front page; and the largest pictures of it, in bytes.
-FRONT_PAGE, FRONT_BYTES = 150, 9000
-PICTURES = {"report.png": 300_000, "quickstart.svg": 100_000}
+#: README's longest, in lines, and the largest picture, in bytes.
+FRONT_PAGE, PICTURE = 160, 150_000
 
 
 def blocks(guide: str, language: str = "bash") -> list[str]:
@@ -28,13 +29,17 @@ def blocks(guide: str, language: str = "bash") -> list[str]:
 BLOCKS = blocks("README.md")
 ALLOW = "training.small_clients=allow"
 SMALL_IMAGES = ["task.limit=300", "task.shape=[1,8,8]", "model.hidden=[8]", ALLOW]
-#: Tasks whose commands are run as written but for less training of smaller models on fewer images.
+#: Commands of README that train, each with settings for a smaller run of the same kind.
 SHORT = {
-    "femnist": [*SMALL_IMAGES, "training.rounds=1"],
-    "mnist kd": ["task.limit=300", "training.local.epochs=1", "training.distil.epochs=1"],
-    "mnist_fedwad": [ALLOW, "task.limit=400", "task.shape=[1,8,8]", "partition.clients=10", "training.rounds=1"],
+    "task=folders": ["training.rounds=1", "training.participants=2", "model=cnn_4"],
+    "task=csv": ["training.rounds=1", "training.participants=2"],
+    "task=femnist": [*SMALL_IMAGES, "training.rounds=1"],
+    "task=erc": ["task.limit=30", "training.rounds=1"],
+    "task=mnist": ["task.limit=300", "training.local.epochs=1", "training.distil.epochs=1"],
+    "experiment=federated/fedprox": [*SMALL_IMAGES, "training.rounds=2", "seed=0,1"],
 }
-USES = [line for line in BLOCKS[2].splitlines() if line.strip()]
+FIRST, *COMMANDS, TESTS = BLOCKS
+COMPARISON, OWN_DATA, USES, README_SWEEPS = (block.splitlines() for block in COMMANDS)
 SWEEPS = [line for line in blocks("knot_runner/sweeps/README.md")[0].splitlines() if line.strip()]
 BENCHMARKS = blocks("scripts/README.md")[-1].splitlines()
 #: README and all guides; commands of measurements stand indented in their text.
@@ -85,39 +90,79 @@ def linked(guide: str) -> set[str]:
 
 
 def test_readme_is_a_front_page():
-    assert len(README.splitlines()) <= FRONT_PAGE and len(README.encode()) <= FRONT_BYTES
-    pictures = {path.name: path.stat().st_size for path in (ROOT / "scripts" / "pictures").iterdir()}
-    assert set(pictures) == set(PICTURES) == set(re.findall(r"!\[.*\]\(scripts/pictures/(.*)\)", README))
-    assert all(pictures[name] <= PICTURES[name] for name in PICTURES)
+    assert len(README.splitlines()) <= FRONT_PAGE
+    (picture,) = re.findall(r"!\[.+\]\((.*)\)", README)
+    assert 0 < (ROOT / picture).stat().st_size <= PICTURE
     guides = linked("README.md")
     assert "conf/README.md" in guides
     own = {guide for guide in GUIDES if "/" in guide}
     assert own <= guides.union(*map(linked, guides))  # each is found from there, or from the next one
 
 
-def test_the_first_two_blocks_are_those_that_ci_runs():
-    assert BLOCKS[0].endswith("&& .venv/bin/knot-runner\n")
+def test_the_first_and_the_last_block_are_those_that_ci_runs():
+    assert FIRST.endswith("&& .venv/bin/knot-runner\n")
     # three workers for two cores: some tests wait
-    assert BLOCKS[1].endswith("&& .venv/bin/python -m pytest -n 3 --dist worksteal\n")
-    assert "readme_command 1" in (ROOT / ".ci" / "run").read_text()
+    assert TESTS.endswith("&& .venv/bin/python -m pytest -n 3 --dist worksteal\n")
+    ci = (ROOT / ".ci" / "run").read_text()
+    assert "readme_command 1)" in ci and f"readme_command {len(BLOCKS)})" in ci
 
 
-@pytest.mark.parametrize("line", USES)
-def test_commands_compose_and_name_what_there_is(line, tmp_path, capsys):
-    """Runs are made as written but for less training, or composed by ``check`` (test_cli runs their kind)."""
+@pytest.fixture
+def own_data(tmp_path, monkeypatch):
+    """A working folder with the files that README's commands on your own data read."""
+    rng = np.random.default_rng(0)
+    for name in ("cat", "dog"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for number in range(30):
+            height, width = rng.integers(30, 60, 2)
+            image = Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
+            image.save(tmp_path / "pets" / name / f"{number}.{'png' if number % 2 else 'jpg'}")
+    (tmp_path / "reviews").mkdir()
+    rows = [f"word{number} word{number % 7},{'good' if number % 2 else 'bad'}" for number in range(80)]
+    (tmp_path / "reviews" / "texts.csv").write_text("\n".join(["text,label", *rows, ""]))
+    monkeypatch.chdir(tmp_path)
+
+
+def run_short(line: str) -> list[str]:
+    """Run a command of README with the settings for a smaller run; returns its arguments."""
     program, *arguments = shlex.split(line)
     assert program == "knot-runner"
-    if arguments == ["ls"]:
-        assert main(arguments) == 0
-        return
-    named = dict(word.split("=", 1) for word in arguments if "=" in word)
-    task, method = named["task"], named.get("method", "")
-    short = SHORT.get(f"{task} {method}", SHORT.get(task))
-    if short is not None:
-        given = [argument for argument in arguments if not argument.startswith("training.rounds=")]
-        assert main([*given, *short, "hardware.workers=1", f"paths.out={tmp_path}"]) == 0
-        return
-    assert main(["check", "--quick", *arguments]) == 0, capsys.readouterr()
+    small = next((SHORT[word] for word in arguments if word in SHORT), [])
+    given = [word for word in arguments if not word.startswith("training.rounds=")]
+    assert main([*given, *small, *(["hardware.workers=1"] if small else [])]) == 0, line
+    return arguments
+
+
+@pytest.mark.parametrize("line", [*OWN_DATA, *USES])
+def test_commands_run(line, own_data, capsys):
+    run_short(line)
+
+
+@pytest.mark.parametrize("line", README_SWEEPS)
+def test_commands_of_sweeps_compose(line, capsys):
+    """``tests/sweep`` runs their launchers."""
+    if "launcher=ray" in line and importlib.util.find_spec("ray") is None:
+        pytest.skip("Ray is not installed")
+    assert main(["check", "--quick", *shlex.split(line)[1:]]) == 0, capsys.readouterr()
+
+
+def test_the_comparison_ends_with_a_table_and_a_figure(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run, plot = COMPARISON
+    run_short(run)
+    table = capsys.readouterr().out
+    assert all(re.search(rf"^{arm} +0\.\d+", table, re.M) for arm in ("fedavg", "fedprox_0.1", "fedprox_1"))
+    assert main([*shlex.split(plot)[1:], *SMALL_IMAGES, "training.rounds=2", "seed=0,1"]) == 0
+    assert (tmp_path / "outputs/figures/federated/fedprox.png").stat().st_size > 10_000
+
+
+def test_the_python_example_runs(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (example,) = blocks("README.md", "python")
+    exec(compile(example, "README.md", "exec"), {})
+    shown = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"outputs/femnist/fedavg/\w+ 0\.\d+", shown[0])
+    assert any("fedprox" in line and "accuracy" in line for line in shown)
 
 
 @pytest.mark.thorough

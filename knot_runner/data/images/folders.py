@@ -11,7 +11,7 @@ import numpy as np
 
 from knot_runner.data.checksums import DataFolder
 from knot_runner.data.images.checks import check_member, concatenate_images
-from knot_runner.data.images.decoding import decode
+from knot_runner.data.images.decoding import decode_fitted
 from knot_runner.data.tasks import Images
 from knot_runner.util.errors import UserError, nearest
 
@@ -25,8 +25,8 @@ MAX_MEMBERS, MAX_LIST = 300_000, 40_000_000
 def read_folders(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
     """Images of the trees ``entries``, uint8, sorted by class and file name.
 
-    The folders' names must be ``classes``, all of them; every image must have the task's height and width. Nothing is
-    unpacked to disk. Raises :class:`UserError` naming the file.
+    The folders' names must be ``classes``, all of them. Images of another size are center-cropped and scaled. Nothing
+    is unpacked to disk. Raises :class:`UserError` naming the file.
     """
     return concatenate_images(f"task.local.{part}", [_read(folder, entry, shape, classes) for entry in entries])
 
@@ -45,7 +45,7 @@ def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) 
     for label, name, data in files:
         if label not in classes:
             raise UserError(f"{name}: folder {label!r} is not one of task.classes{nearest(label, classes)}")
-        of_class.setdefault(label, []).append((name, decode(name, data, shape)))
+        of_class.setdefault(label, []).append((name, decode_fitted(name, data, shape)))
     absent = [label for label in classes if label not in of_class]
     if absent:
         raise UserError(f"{folder.path(entry)}: has no images of {len(absent)} of task.classes, such as {absent[0]!r}")

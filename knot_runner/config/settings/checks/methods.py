@@ -12,6 +12,7 @@ from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.config.settings.methods.knot import LOSS_SETTINGS, KnotSettings, MutualSettings, TeachersSettings
 from knot_runner.config.settings.methods.personalisation import build_personalisation, shares_models
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
+from knot_runner.config.settings.tasks.task import TaskSettings
 from knot_runner.config.strict import build
 from knot_runner.util.errors import UserError
 
@@ -29,9 +30,15 @@ class OfPlugins:
 
 
 def check_parties_method(
-    _: Settings, method: KnotSettings | MutualSettings | TeachersSettings, plugins: OfPlugins
+    settings: Settings, method: KnotSettings | MutualSettings | TeachersSettings, plugins: OfPlugins
 ) -> None:
-    """The loss of KNOT or mutual learning. Raises :class:`UserError`."""
+    """The data sets' roles, and the loss of KNOT or mutual learning. Raises :class:`UserError`."""
+    if isinstance(settings.task, TaskSettings):
+        roles = [data.role for data in settings.task.datasets.values()]
+        for role in ("global", "transfer"):
+            found = roles.count(role)
+            if found != 1:
+                raise UserError(f"task.datasets: {found} have role={role}, but this method needs exactly one")
     if isinstance(method, TeachersSettings):
         return
     if "name" not in method.loss:

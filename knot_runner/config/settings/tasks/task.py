@@ -44,14 +44,17 @@ class Labels:
 
     #: of the labels, in the order of their numbers
     names: list[str]
-    #: one point per label; distances between them are what semantic distance and transport cost
-    coordinates: list[list[Spread]]
+    #: one point per label; distances between them are what semantic distance and transport cost. null = all labels are
+    #: equally far apart
+    coordinates: list[list[Spread]] | None
     #: semantic = the coordinates; onehot = every two labels sqrt(2) apart; hybrid = both joined (the public SA code)
     support: Literal["semantic", "onehot", "hybrid"]
 
     def __post_init__(self) -> None:
         require(len(self.names) >= 2, "names", "needs at least two labels")
         require(len(set(self.names)) == len(self.names), "names", f"names repeat: {self.names}")
+        if self.coordinates is None:
+            self.coordinates = [[float(row == column) for column in self.names] for row in self.names]
         require(
             len(self.coordinates) == len(self.names),
             "coordinates",
@@ -181,7 +184,7 @@ class DatasetSettings:
 
     #: local = a party's own; global = the server's; transfer = unlabelled, on which outputs are exchanged
     role: Role
-    #: raw label (as in the file, written as text) -> label name
+    #: raw label (as in the file, written as text) -> label name; {} = the file has the labels' names
     labels: dict[str, str] = field(default_factory=dict)
     #: raw labels whose rows are left out, after contexts are built
     drop: list[str] = field(default_factory=list)
@@ -234,12 +237,9 @@ class TaskSettings:
     def __post_init__(self) -> None:
         require(8 <= self.max_length <= 512, "max_length", f"{self.max_length} is outside 8..512 (BERT's positions)")
         require(self.limit is None or self.limit >= 10, "limit", f"{self.limit} rows are too few; 10 is the least")
-        roles = [d.role for d in self.datasets.values()]
-        require(
-            roles.count("global") == 1, "datasets", f"{roles.count('global')} have role global; exactly one is right"
-        )
-        require(roles.count("transfer") == 1, "datasets", f"{roles.count('transfer')} have role transfer; one is right")
-        require("local" in roles, "datasets", "none has role local")
+        require("local" in [data.role for data in self.datasets.values()], "datasets", "none has role local")
+        for data in self.datasets.values():
+            data.labels = data.labels or {name: name for name in self.labels.names}
         check_missing(self.missing, self._removable(), "data set or file")
 
     @property
