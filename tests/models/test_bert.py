@@ -1,9 +1,6 @@
 """The model: the published head equals its plain form, the plain head equals transformers' classifier."""
 
 import dataclasses
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -92,11 +89,3 @@ def test_dropout_is_everywhere_and_heads_are_two(dropout):
     assert model.head.layer.linear1.out_features == 2048 and not model.head.layer.norm_first  # torch's defaults
     plain = TextClassifier(dataclasses.replace(SPEC, dropout=dropout, head="plain"), 500, 5)
     assert plain.head.dropout.p == dropout
-
-
-@pytest.mark.thorough
-def test_two_jobs_of_a_fused_sweep_may_build_their_first_models_at_once():
-    """Without a lock the import of transformers fails in two of three processes."""
-    script = Path(__file__).with_name("imported_by_threads.py")
-    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
-    assert ran.stdout.split() == ["8"], ran.stderr

@@ -66,7 +66,9 @@ def make_native(inputs: EngineInputs) -> Native:
     """``hardware.engine=native``. Raises :class:`UserError` where nothing can be compiled, and on a GPU."""
     require_cpu(inputs, "native")
     if inputs.hardware.precision not in ("float32", "float64"):
-        raise UserError(f"hardware.precision: {inputs.hardware.precision} is not of engine=native; float32 is")
+        raise UserError(
+            f"hardware.precision: {inputs.hardware.precision} is not supported by engine=native. Use float32"
+        )
     if not any(map(has_passes, inputs.networks)):
         kinds = "mlp, cnn, resnet, wrn and vgg"
         inputs.note(f"hardware.engine: native has passes for model.kind={kinds} alone; this model trains as with lean")

@@ -200,7 +200,7 @@ def test_a_cpu_with_amx_has_it(monkeypatch):
     [
         (False, "lean", "or engine=lean on a CPU with AMX, which this one lacks; float32 runs anywhere"),
         (True, "loop", "hardware.precision: bf16 is for engine=stacked on CUDA, or engine=lean on a CPU with AMX;"),
-        (True, "native", "hardware.precision: bf16 is for engine=stacked on CUDA, or engine=lean on a CPU with AMX;"),
+        (True, "native", "hardware.precision: bf16 is not supported by engine=native. Use float32"),
     ],
 )  # fmt: skip
 def test_others_are_refused(amx, engine, said, monkeypatch):

@@ -12,7 +12,6 @@ from knot_runner.methods.federated import latent_generator
 from knot_runner.methods.federated.latent_generator import Head
 from knot_runner.methods.federated.versions import as_begun, version_entries
 from tests.feddf_runs import distil
-from tests.golden.messages import refuses
 from tests.methods.federated.conftest import CLASSES, SIZES, settings
 from tests.methods.federated.fleets import Played, fleet_of
 from tests.methods.federated.plain import examples, gradient
@@ -234,15 +233,3 @@ def test_what_clients_are_sent_is_by_name_or_by_prefix(monkeypatch):
     assert found["weights"] is kept["fleet/sent/2/weights"] and found["shared/a"] is kept["fleet/sent/2/shared/a"]
     assert found["weights/1"] is new and "shared/b" not in found
     assert as_begun(hp, now, 4, 4) is now and version_entries(hp, now, 2, 4) == kept
-
-
-def test_a_commit_without_the_models_in_flight_is_refused(paced):
-    """Of a package that kept them under other names; methods whose clients are sent no model have none."""
-    paced(1 / 16, 2.5 / 24, 10 / 32)
-    played = Played(fleet_of(mode="async", buffer=1))
-    kept = {name: tensor for name, tensor in played.states[1].items() if not name.startswith("fleet/sent/")}
-    with refuses():
-        played.method.plan(played.hp, kept, played.federation, 2)
-    assert as_begun(settings("local"), {"client/0/weights": kept["weights"]}, 0, 2) == {
-        "client/0/weights": kept["weights"]
-    }
