@@ -56,12 +56,12 @@ def check(message: str) -> None:
 
 
 def plain(text: str) -> str:
-    """``text`` without what differs between machines: folders of the test, of the project and of real data."""
+    """``text`` without what differs between runs: times, digests, folders of the test, the project and real data."""
     text = _TEMPORARY.sub("TMP", text)
-    for folder, name in ((os.environ.get("KNOT_TEST_DATA"), "DATA"), (str(ROOT), "PROJECT")):
-        if folder:
-            text = text.replace(folder, name)
-    return text
+    text = re.sub(r"\d{8}-\d{6}-[0-9a-f]{6}", "TIME", text)
+    text = re.sub(r"sha256 [0-9a-f]{12}\.\.\.", "sha256 DIGEST...", text)
+    data = os.environ.get("KNOT_TEST_DATA") or str(ROOT.parent / "shared" / "data")  # as tests/conftest.py
+    return text.replace(data, "DATA").replace(str(ROOT), "PROJECT")
 
 
 def main(arguments: list[str]) -> None:
