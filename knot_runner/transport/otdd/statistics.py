@@ -15,7 +15,7 @@ import numpy as np
 
 from knot_runner.util.errors import UserError
 
-Covariance = Literal["sigma_frobenius", "sqrt_frobenius", "bures"]
+Covariance = Literal["sigma_frobenius", "sqrt_frobenius"]
 CovarianceForm = Literal["full", "diagonal", "root_diagonal"]
 
 #: added to the variances before a root is taken (public code)
@@ -69,8 +69,7 @@ def class_table(samples: LabelledSamples, covariance: Covariance, part: Covarian
     """Means and covariances of the classes, computed in float64.
 
     Covariances divide by n - 1; a class of one sample has covariance 0 (no spread is seen), and so has, up to
-    rounding, one of equal samples. ``vec(B)`` is of length d where ``part`` is one of the diagonals, else d^2. For
-    ``bures``, which has no B, it is a factor F [d, d] with F^T F = Sigma (see pair.py).
+    rounding, one of equal samples. ``vec(B)`` is of length d where ``part`` is one of the diagonals, else d^2.
     """
     labels, of, counts = np.unique(samples.labels, return_inverse=True, return_counts=True)
     vectors = [_class_vector(samples.points[of == k].astype(np.float64), covariance, part) for k in range(len(labels))]
@@ -91,9 +90,7 @@ def _class_vector(points: np.ndarray, covariance: Covariance, part: CovarianceFo
     """[m, vec(B)] of one class's points [n, d]."""
     mean = points.mean(0)
     scatter = (points - mean) / max(len(points) - 1, 1) ** 0.5  # scatter^T scatter = Sigma
-    if covariance == "bures":
-        spread = _factor(scatter)
-    elif part == "diagonal":
+    if part == "diagonal":
         spread = np.einsum("ij,ij->j", scatter, scatter)
         spread = np.sqrt(spread + RIDGE) if covariance == "sqrt_frobenius" else spread
     elif covariance == "sigma_frobenius":
@@ -118,11 +115,3 @@ def _root(scatter: np.ndarray, part: CovarianceForm) -> np.ndarray:
     if part == "root_diagonal":
         return directions**2 @ weights + (base if small else 0.0)
     return (directions * weights) @ directions.T + (base * np.eye(d) if small else 0.0)
-
-
-def _factor(scatter: np.ndarray) -> np.ndarray:
-    """F [d, d] with F^T F = S^T S, its last rows 0 where there are fewer samples than features."""
-    n, d = scatter.shape
-    factor = np.zeros((d, d))
-    factor[: min(n, d)] = scatter if n <= d else np.linalg.qr(scatter, mode="r")
-    return factor

@@ -44,14 +44,6 @@ def test_vectors(sizes, covariance, part):
         np.testing.assert_allclose(vector[7:], spread(data, label, covariance, part), rtol=1e-6, atol=1e-7)
 
 
-def test_a_factor_for_bures():
-    for sizes in ((30, 40), (4, 3)):
-        data = samples(sizes, 7)
-        for label, vector in zip((1, 4), class_table(data, "bures", "full").vectors, strict=True):
-            factor = vector[7:].reshape(7, 7)
-            np.testing.assert_allclose(factor.T @ factor, np.cov(data.points[data.labels == label], rowvar=False))
-
-
 def test_one_sample_of_a_class_has_no_spread():
     data = LabelledSamples(np.array([[1.0, 2.0], [5.0, 6.0], [7.0, 8.0]]), np.array([0, 1, 1]))
     table = class_table(data, "sigma_frobenius", "full")
