@@ -12,7 +12,6 @@ from weakref import WeakValueDictionary
 
 from knot_runner.config.settings import ImageTaskSettings, TaskSettings
 from knot_runner.config.strict import digest
-from knot_runner.data.checksums import ALONE, FileReaders
 from knot_runner.data.images.load import load_images
 from knot_runner.data.images.unlabelled import UnlabelledImages, load_unlabelled
 from knot_runner.data.load import load_task
@@ -34,9 +33,9 @@ class SharedTasks:
         self._known: WeakValueDictionary[str, Any] = WeakValueDictionary()
         self._last: OrderedDict[str, Any] = OrderedDict()  # strong references, for the jobs to come
 
-    def images(self, settings: ImageTaskSettings, data_root: Path | None, readers: FileReaders = ALONE) -> ImageTask:
+    def images(self, settings: ImageTaskSettings, data_root: Path | None) -> ImageTask:
         """:func:`load_images`, or what it returned before."""
-        return self._get(load_images, settings, data_root, readers)
+        return self._get(load_images, settings, data_root)
 
     def unlabelled(self, settings: ImageTaskSettings, data_root: Path | None) -> UnlabelledImages:
         """:func:`load_unlabelled`, or what it returned before."""
@@ -46,7 +45,7 @@ class SharedTasks:
         """:func:`load_task`, or what it returned before."""
         return self._get(load_task, settings, data_root)
 
-    def _get(self, load: Callable[..., Any], settings: Any, data_root: Path | None, *more: Any) -> Any:
+    def _get(self, load: Callable[..., Any], settings: Any, data_root: Path | None) -> Any:
         key = digest([load.__name__, dataclasses.asdict(settings), str(data_root)], 64)
         with self._lock:
             loading = self._loading[key]
@@ -54,7 +53,7 @@ class SharedTasks:
             with self._lock:
                 task = self._known.get(key)
             if task is None:
-                task = load(settings, data_root, *more)
+                task = load(settings, data_root)
             with self._lock:
                 self._known[key] = self._last[key] = task
                 self._last.move_to_end(key)

@@ -139,8 +139,6 @@ class ImageParts:
     user_names: list[str] | None = None
     file_names: list[str] | None = None
     notes: list[str] = field(default_factory=list)
-    #: class number -> number of its superclass, where the files say it
-    superclasses: dict[int, int] | None = None
 
 
 @dataclass(frozen=True, eq=False)
