@@ -1,8 +1,8 @@
 """Images that are slow to read from their files: cached as arrays in the store and memory-mapped by later runs.
 
-LEAF's json of 3,550 writers takes minutes to read, and a zip of 12,000 JPEG files eight seconds; arrays are available at once, and a mapped file takes no process memory.
-The cache is valid while the files are unchanged: by file metadata, and by content where metadata differ
-(:class:`knot_runner.provenance.fingerprints.Now`).
+LEAF's json of 3,550 writers takes minutes to read, and a zip of 12,000 JPEG files eight seconds; arrays are available
+at once, and a mapped file takes no process memory. The cache is valid while the files are unchanged: by file metadata,
+and by content where metadata differ (:class:`knot_runner.provenance.fingerprints.Now`).
 """
 
 from __future__ import annotations
