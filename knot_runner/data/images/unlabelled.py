@@ -12,7 +12,7 @@ from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.config.settings.tasks.images import UNLABELLED, UNLABELLED_FORMAT, transfer_keys
 from knot_runner.data.checksums import DataFolder
 from knot_runner.data.hub import read_hub_images
-from knot_runner.data.images.decoding import decode_fitted
+from knot_runner.data.images.decoding import decode
 from knot_runner.data.images.digits import read_digits, scale
 from knot_runner.data.images.folders import check_image_file
 from knot_runner.data.images.load import IMAGE_READERS, open_source
@@ -125,7 +125,7 @@ def _pixels(settings: ImageTaskSettings, data_root: Path | None) -> tuple[np.nda
     if settings.local is not None and settings.local.format == UNLABELLED_FORMAT:
         folder = open_source(settings, data_root, formats=(UNLABELLED_FORMAT,))
         files = (one for entry in settings.local.train for one in _image_files(folder, entry))
-        found = [decode_fitted(str(path), data, settings.shape) for path, data in files]
+        found = [decode(str(path), data, settings.shape) for path, data in files]
         return np.stack(found), folder.files, []
     folder = open_source(settings, data_root)
     parts = IMAGE_READERS[settings.local.format](folder, settings)
