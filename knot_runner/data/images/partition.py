@@ -29,8 +29,6 @@ REMEDIES = {
     "dirichlet": "fewer clients, a larger partition.alpha or partition.floor=1 would help",
     "pairs": "fewer clients, or groups of classes with more examples, would help",
 }
-#: of dirichlet: the least share of a class that must be left after the floor
-MIN_SHARED = 0.1
 
 
 def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
@@ -103,20 +101,15 @@ def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -
 
 
 def _check_floor(settings: Dirichlet, sizes: np.ndarray, classes: list[str]) -> None:
-    """Refuse a floor that takes (nearly) all images of the smallest class."""
+    """Refuse a floor that takes more images than the smallest class has."""
     present = np.flatnonzero(sizes)
     smallest = int(present[sizes[present].argmin()])
     size, taken = int(sizes[smallest]), settings.floor * settings.clients
-    if not taken or size - taken >= MIN_SHARED * size:
-        return
-    best = int((1 - MIN_SHARED) * size / settings.clients)
-    what = f"partition.floor: {settings.floor} examples for each of {settings.clients} clients are {taken}"
     if taken > size:
-        raise UserError(f"{what}, but class {classes[smallest]} has {size}; partition.floor={best} would fit")
-    raise UserError(
-        f"{what} of the {size} of class {classes[smallest]}: clients would be (nearly) IID; "
-        f"partition.floor={best} leaves classes to share out, partition=iid says what this is"
-    )
+        raise UserError(
+            f"partition.floor: {settings.floor} examples for each of {settings.clients} clients are {taken}, but class "
+            f"{classes[smallest]} has {size}; partition.floor={size // settings.clients} would fit"
+        )
 
 
 def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.random.Generator) -> Partition:

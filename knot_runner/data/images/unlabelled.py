@@ -63,21 +63,12 @@ def with_transfer(task: ImageTask, other: UnlabelledImages) -> ImageTask:
     :class:`UserError`."""
     images = fit_images(other.images, task.train.pixels)
     note = f"transfer={other.name}: {len(images)} images of another data set are the transfer set"
-    note += _changes(other.images.pixels.shape[1:], images.pixels.shape[1:])
+    shapes = ["x".join(map(str, one.pixels.shape[1:])) for one in (other.images, images)]
+    if shapes[0] != shapes[1]:
+        note += f", scaled from {shapes[0]} to {shapes[1]}"
     files = {file.path: file for file in (*task.files, *other.files)}
     notes = [*task.notes, *other.notes, note]
     return replace(task, transfer=images, notes=notes, files=list(files.values()))
-
-
-def _changes(before: tuple[int, ...], after: tuple[int, ...]) -> str:
-    """What :func:`fit_images` does to images of the shape ``before``; "" where nothing."""
-    changes = []
-    if before[1:] != after[1:]:
-        changes.append("scaled bilinearly")
-    if before[0] != after[0]:
-        changes.append("in grey (BT.601)" if after[0] == 1 else "grey in all channels")
-    shapes = ("x".join(map(str, shape)) for shape in (before, after))
-    return f", {' made '.join(shapes)}: {', '.join(changes)}" if changes else ""
 
 
 def fit_images(images: Images, like: np.ndarray) -> Images:
