@@ -115,13 +115,3 @@ def open_unpacked(path: Path) -> BinaryIO:
     with path.open("rb") as raw:
         is_gzip = raw.read(2) == b"\x1f\x8b"
     return gzip.open(path, "rb") if is_gzip else path.open("rb")
-
-
-def check_left_out(name: str, absent: list, files: int, in_part: str, remedy: str | None) -> None:
-    """Raise :class:`UserError` unless all ``files`` of data set ``name`` are ``absent`` and it may be left out
-    (``remedy`` None). ``in_part``: what is right where only some are absent."""
-    state = "is a folder, not a file" if Path(absent[0]).is_dir() else "is not there"
-    if len(absent) < files:
-        raise UserError(f"{absent[0]}: {state} (for {name}), though other files of {name} are; {in_part}")
-    if remedy is not None:
-        raise UserError(f"{absent[0]}: {state} (for {name}); {remedy}")

@@ -160,10 +160,7 @@ def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partit
     classes = len(task.classes)
     outside = [label for group in settings.groups for label in group if not 0 <= label < classes]
     if outside:
-        fits = [list(range(first, min(first + 2, classes))) for first in range(0, classes, 2)]
-        raise UserError(
-            f"partition.groups: there is no class {outside[0]}; {task.name} has 0..{classes - 1}, so {fits} would fit"
-        )
+        raise UserError(f"partition.groups: there is no class {outside[0]}; {task.name} has 0 to {classes - 1}")
     count = len(settings.groups)
     extra = rng.integers(count, size=settings.clients - 2 * count)
     groups = np.sort(np.concatenate([np.repeat(np.arange(count), 2), extra]))

@@ -26,24 +26,16 @@ RIDGE = 1e-6
 class LabelledSamples:
     """One client's samples: ``points`` [n, d] (float64 or float32, finite), ``labels`` [n] (whole numbers).
 
-    Raises :class:`UserError` for no samples, for values that are not finite, and for labels that do not fit.
+    Raises :class:`UserError` for values that are not finite.
     """
 
     points: np.ndarray
     labels: np.ndarray
 
     def __post_init__(self) -> None:
-        points, labels = np.asarray(self.points), np.asarray(self.labels)
-        if points.ndim != 2 or 0 in points.shape:
-            raise UserError(f"samples: shape {points.shape}; [n, d] with at least one sample and one feature is right")
-        if labels.shape != points.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
-            what = f"labels {labels.dtype}{list(labels.shape)} for {len(points)} samples"
-            raise UserError(f"samples: {what}; one whole number for each sample is right")
-        bad = int((~np.isfinite(points).all(1)).sum())
+        bad = int((~np.isfinite(self.points).all(1)).sum())
         if bad:
-            raise UserError(f"samples: {bad} of {len(points)} samples have features that are not finite")
-        object.__setattr__(self, "points", points)
-        object.__setattr__(self, "labels", labels)
+            raise UserError(f"samples: {bad} of {self.size} samples have features that are not finite")
 
     @property
     def size(self) -> int:
