@@ -41,12 +41,10 @@ OPTIONS = OtddSettings(
 #: what a profile of one worker is summed up into: line -> (file, function), with all that a function calls but those of
 #: tile_distances.py, of which it is the own time
 STAGES = {
-    "products, copies": (
-        *(("tile_distances.py", name) for name in ("_scores", "_approach", "_meet", "_move", "_values", "_first")),
-        *(("product_distances.py", name) for name in ("_products", "_start_products", "_send", "_meet")),
+    "products, copies": tuple(
+        ("tile_distances.py", name) for name in ("_scores", "_approach", "_meet", "_move", "_values", "_first")
     ),
     "network simplex": (("small_support.py", "_simplex"),),
-    "changes of plans": (("plan_changes.py", "changed_plan"),),
     "class statistics": (("statistics.py", "class_table"),),
 }
 

@@ -35,7 +35,6 @@ def job(*overrides):
         ),
         (["task=mnist_fedwad", "method.clustering.graph=sparse0"], "'sparse0' is not one of none, affinity, sparse3"),
         (["task=mnist_fedwad", "method.clustering.clusters=0"], "clusters: 0 is not at least 1"),
-        (["task=mnist_fedwad", "method.clustering.otdd.covariance=bures"], "bures has no finite vector"),
         (["task=mnist_fedwad", "method.clustering.otdd.fedwad.t=1.5"], "neither 'random' nor between 0 and 1"),
         (["task=gaussians", "method.fedwad.support=0"], "method.fedwad.support: 0 is not at least 1"),
     ],

@@ -175,8 +175,8 @@ def test_other_tasks_and_methods_have_none(words, line, tmp_path, capsys):
 
 @pytest.mark.thorough
 @pytest.mark.real_data
-@pytest.mark.parametrize("name, sizes", [("usps", "1x16x16 made 1x28x28"), ("fashionmnist", "750 images"),
-                                         ("cifar10", "3x32x32 made 1x28x28: scaled bilinearly, in grey")])  # fmt: skip
+@pytest.mark.parametrize("name, sizes", [("usps", "scaled from 1x16x16 to 1x28x28"), ("fashionmnist", "750 images"),
+                                         ("cifar10", "scaled from 3x32x32 to 1x28x28")])  # fmt: skip
 def test_real_digits_and_another_real_data_set(name, sizes, data_root, tmp_path):
     small = ["task.source=local", "task.limit=300", "task.shape=[1,28,28]", f"paths.data={data_root}"]
     limit = [] if name == "fashionmnist" else ["transfer.limit=200"]

@@ -71,7 +71,7 @@ def job_here(config: dict[str, Any], place: RerunPlace, rounds: int | None = Non
     if rounds is not None:
         own["training"] = {**own["training"], "rounds": rounds}
     job = job_of(own)
-    if problem := no_data([(job.title, job.settings)]):
+    if problem := no_data([job.settings]):
         raise UserError(problem)
     return job
 

@@ -106,7 +106,7 @@ def _carried_out(command: Command, stale_runs: str, console: Console, alone: boo
 def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) -> int:
     """One run in this process; returns the exit code. ``keep``: show a finished run even if its data have changed."""
     if read_result(job.folder) is None:
-        if problem := no_data([(job.title, job.settings)]):
+        if problem := no_data([job.settings]):
             raise UserError(problem)
         require_writable(Path(job.settings.paths.out), "paths.out")
         console.print(f"{job.title}  ->  {job.folder}", highlight=False, soft_wrap=True)
@@ -157,7 +157,7 @@ def _sweep(command: Command, code: str | None, console: Console) -> int:
     to_do = [job for job in unlike if states[job.run_id] is None]
     there = [job for job in unlike if states[job.run_id] is not None]
     outcomes: list[Outcome] = []
-    if problem := no_data((job.title, job.settings) for job in to_do):
+    if problem := no_data(job.settings for job in to_do):
         raise UserError(problem)  # once, in place of each of them failing on it
     for out in dict.fromkeys(job.settings.paths.out for job in unlike if states[job.run_id] is None):
         require_writable(Path(out), "paths.out")

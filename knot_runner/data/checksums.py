@@ -7,68 +7,11 @@ import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from knot_runner.provenance import fingerprints
 from knot_runner.provenance.fingerprints import Opened
 from knot_runner.util.errors import UserError
-from knot_runner.util.workers import Handler, Send, TaskPool
-
-#: Files of fewer bytes in all, some four seconds of reading, are read by this process: others take as long to start.
-SHARED_FROM = 200_000_000
-
-
-@dataclass(frozen=True)
-class FileReaders:
-    """``workers``: processes that may read files, after the imports ``preloaded`` (util/processes.py)."""
-
-    workers: int = 1
-    preloaded: tuple[str, ...] = ()
-
-
-#: What a task is read with where nobody says otherwise: this process alone.
-ALONE = FileReaders()
-
-
-def read_files(read: Callable[[Path], Any], paths: list[Path], readers: FileReaders) -> Iterator[Any]:
-    """``read(path)`` of each of ``paths``, in their order, whichever process finds it.
-
-    ``read`` and its results must pickle; arrays are fastest. An error is raised at its file's position, after the
-    results of earlier files. Raises :class:`UserError` naming ``hardware.workers`` where a process died or none could
-    be started.
-    """
-    workers = min(readers.workers, len(paths))
-    if workers < 2 or sum(map(_size, paths)) < SHARED_FROM:
-        yield from map(read, paths)
-        return
-    try:
-        pool = TaskPool(workers, list(readers.preloaded), _prepare, read)
-    except OSError as problem:
-        raise UserError(f"hardware.workers: {workers} processes cannot be started: {problem.strerror}") from None
-    early: dict[int, tuple[Exception | None, Any]] = {}
-    place = 0
-    with pool:
-        for index, error, found in pool.run(paths):
-            early[index] = error, found
-            while place in early:
-                error, found = early.pop(place)
-                place += 1
-                if error is not None:
-                    raise error
-                yield found
-
-
-def _prepare(_: Send, read: Callable[[Path], Any]) -> Handler:
-    return read
-
-
-def _size(path: Path) -> int:
-    """Returns the bytes of the file; 0 if it is missing, which ``read`` reports."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
 
 #: the file that ``sha256sum`` writes; where the data folder has it, each file that it names must match its digest
 CHECKSUMS = "SHA256SUMS"
@@ -78,13 +21,12 @@ CHECKSUMS = "SHA256SUMS"
 class DataFolder:
     """``paths.data`` while one task is loaded. ``checksums``: path below the folder -> sha256 (hex).
 
-    ``noted``: path -> each file that was read, or looked for and absent. ``readers``: processes that may read them.
+    ``noted``: path -> each file that was read, or looked for and absent.
     """
 
     root: Path
     checksums: dict[str, str]
     noted: dict[str, Opened] = field(default_factory=dict)
-    readers: FileReaders = ALONE
 
     @property
     def files(self) -> list[Opened]:
@@ -147,13 +89,13 @@ class DataFolder:
             )
 
 
-def open_folder(root: Path | None, readers: FileReaders = ALONE) -> DataFolder:
+def open_folder(root: Path | None) -> DataFolder:
     """Returns the folder of ``task.source=local``. Raises :class:`UserError` where it is not set or does not exist."""
     if root is None:
         raise UserError("paths.data: is not set; task.source=local needs paths.data=DIR or the variable KNOT_DATA")
     if not root.is_dir():
         raise UserError(f"paths.data: {root} is not a folder")
-    return DataFolder(root, _read_checksums(root / CHECKSUMS), readers=readers)
+    return DataFolder(root, _read_checksums(root / CHECKSUMS))
 
 
 def _read_checksums(path: Path) -> dict[str, str]:
@@ -173,13 +115,3 @@ def open_unpacked(path: Path) -> BinaryIO:
     with path.open("rb") as raw:
         is_gzip = raw.read(2) == b"\x1f\x8b"
     return gzip.open(path, "rb") if is_gzip else path.open("rb")
-
-
-def check_left_out(name: str, absent: list, files: int, in_part: str, remedy: str | None) -> None:
-    """Raise :class:`UserError` unless all ``files`` of data set ``name`` are ``absent`` and it may be left out
-    (``remedy`` None). ``in_part``: what is right where only some are absent."""
-    state = "is a folder, not a file" if Path(absent[0]).is_dir() else "is not there"
-    if len(absent) < files:
-        raise UserError(f"{absent[0]}: {state} (for {name}), though other files of {name} are; {in_part}")
-    if remedy is not None:
-        raise UserError(f"{absent[0]}: {state} (for {name}); {remedy}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,9 @@ from knot_runner.data.rows import TextTable, identity, listed, read_table
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError, nearest
 
-_COMMIT = re.compile("[0-9a-f]{40}")
-
 
 def load_split(where: str, source: HubSource | ImageHub, split: str, notes: list[str]) -> Any:
-    """One split of a hub data set. ``notes`` grows by the commit, where ``source`` names a branch, which may move.
+    """Return one split of a hub data set. ``notes`` grows by a line if ``source`` names a branch, which may move.
     Raises :class:`UserError` that begins with ``where``, the setting, and gives the hub's reason in one line."""
     import datasets  # takes a second to import, and only this source needs it
 
@@ -31,16 +30,8 @@ def load_split(where: str, source: HubSource | ImageHub, split: str, notes: list
             f"{where}: {source.id} at revision {source.revision} cannot be loaded "
             f"({type(problem).__name__}: {reason}); task.source=local reads files instead"
         ) from None
-    if _COMMIT.fullmatch(source.revision):
-        return rows
-    urls = " ".join(map(str, rows.info.download_checksums or {}))  # hf://datasets/ID@COMMIT/FILE
-    found = sorted(set(re.findall(rf"{re.escape(source.id)}@({_COMMIT.pattern})/", urls)))
-    note = f"{source.id}: {source.revision} is a branch, which may change, and its commit is not known"
-    if len(found) == 1:
-        note = (
-            f"{source.id}: {source.revision} is a branch, now at {found[0]}; {where}.revision={found[0]} keeps to that"
-        )
-    if note not in notes:
+    note = f"{where}.revision={source.revision} is a branch of {source.id}, which may change. Use a commit"
+    if not re.fullmatch("[0-9a-f]{40}", source.revision) and note not in notes:
         notes.append(note)
     return rows
 
@@ -93,7 +84,7 @@ def _images(
 ) -> Images:
     """One split of ``rows``; ``numbers`` (writer -> number) grows by the writers that are new."""
     from knot_runner.data.images.checks import check_image_labels
-    from knot_runner.data.images.decoding import decode_column  # with Pillow, which texts need not
+    from knot_runner.data.images.decoding import decode  # with Pillow, which texts need not
 
     where = f"{source.id} {split}"
     columns = [column for column in (source.image, source.label, source.user) if column is not None]
@@ -110,8 +101,10 @@ def _images(
         rows = rows.cast_column(source.image, type(rows.features[source.image])(decode=False))
     for at, row in enumerate(rows):
         here = f"{where}: image {at + 1}"
-        pixels[at] = decode_column(here, row[source.image], shape)
-        labels[at] = _label(here, row[source.label])
+        label = row[source.label]
+        if not isinstance(label, int) or isinstance(label, bool):
+            raise UserError(f"{here}: label {label!r:.40} is not a whole number; task.hub.label names the column")
+        pixels[at], labels[at] = decode(here, _file_bytes(here, row[source.image]), shape), label
         if source.user is not None:
             writer = identity(row[source.user])
             if writer is not None:
@@ -120,7 +113,11 @@ def _images(
     return Images(pixels, labels, users if (users != NOBODY).any() else None)
 
 
-def _label(where: str, label: Any) -> int:
-    if not isinstance(label, int) or isinstance(label, bool):
-        raise UserError(f"{where}: label {label!r:.40} is not a whole number; task.hub.label names the column")
-    return label
+def _file_bytes(where: str, image: Any) -> bytes:
+    """Return the file in an image column, which is a dict of its bytes or its path."""
+    content = image if isinstance(image, dict) else {}
+    if content.get("bytes"):
+        return content["bytes"]
+    if content.get("path"):
+        return Path(content["path"]).read_bytes()
+    raise UserError(f"{where}: is a {type(image).__name__}, not an image; task.hub.image names the column")

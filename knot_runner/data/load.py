@@ -7,9 +7,8 @@ from itertools import chain
 from pathlib import Path
 
 from knot_runner.config.settings import DatasetSettings, File, HubSource, LocalSource, TaskSettings
-from knot_runner.config.strict import by_key
 from knot_runner.data import splits
-from knot_runner.data.checksums import DataFolder, check_left_out, open_folder
+from knot_runner.data.checksums import DataFolder, open_folder
 from knot_runner.data.embedded import generate
 from knot_runner.data.hub import read_hub_texts
 from knot_runner.data.readers import TEXT_READERS, emotion_file
@@ -20,12 +19,10 @@ from knot_runner.util.errors import UserError, nearest
 
 @dataclass
 class _Seen:
-    """What is told of a task beside its examples: notes, rows per file or hub split, and by data set the files that it
-    is read without."""
+    """What is told of a task beside its examples: notes, and rows per file or hub split."""
 
     notes: list[str] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=dict)
-    lacking: dict[str, list[str]] = field(default_factory=dict)
 
 
 def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
@@ -49,8 +46,7 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
     if not any(data.role == "local" for data in datasets.values()):
         raise UserError(f"task.datasets: no local data set of {settings.name} is left; its files are missing")
     files = folder.files if folder else []
-    notes = [*_lacking_notes(seen.lacking), *seen.notes]
-    return PartyTask(settings.name, settings.labels, datasets, settings.source, notes, files, seen.rows)
+    return PartyTask(settings.name, settings.labels, datasets, settings.source, seen.notes, files, seen.rows)
 
 
 def check_text_files(settings: TaskSettings, folder: DataFolder | None) -> None:
@@ -60,12 +56,6 @@ def check_text_files(settings: TaskSettings, folder: DataFolder | None) -> None:
         source = _checked_source(settings, name, data)
         if isinstance(source, LocalSource):
             _files_there(settings, name, source, folder)
-
-
-def _lacking_notes(lacking: dict[str, list[str]]) -> list[str]:
-    """A line for each list of files that data sets are read without."""
-    names = by_key((", ".join(files), name) for name, files in lacking.items())
-    return [f"{', '.join(sets)}: read without {files}: not there" for files, sets in names.items()]
 
 
 def _read(settings: TaskSettings, name: str, folder: DataFolder | None, seen: _Seen) -> dict[str, Examples] | None:
@@ -81,7 +71,7 @@ def _read(settings: TaskSettings, name: str, folder: DataFolder | None, seen: _S
             seen.notes.append(f"{name}: left out, {', '.join(absent)} not there")
             return None
         if absent:
-            seen.lacking[name] = absent
+            seen.notes.append(f"{name}: read without {', '.join(absent)}: not there")
         tables = {split: [_table(source, folder, file) for file in own] for split, own in files.items()}
     parts = {}
     for split, own in tables.items():
@@ -121,46 +111,36 @@ def _files_there(
     split is left without a file.
     """
     given = {split: files for split, files in source.files.items() if files}
-    left_out = {
-        file.path: _paths(folder, source, file)
-        for file in _all_files(given)
-        if file.path in settings.may_be_missing and not any(path.exists() for path in _paths(folder, source, file))
-    }
-    kept = {split: [file for file in files if file.path not in left_out] for split, files in given.items()}
-    absent = _absent_files(settings, name, source, kept, folder)
-    emptied = [split for split, files in kept.items() if not files]
-    if emptied and not absent:
-        gone = ", ".join(file.path for file in given[emptied[0]])
-        raise UserError(f"task.datasets.{name}.local.files.{emptied[0]}: none of its files is there: {gone}")
-    for path in chain.from_iterable(left_out.values()):
+    files = list(chain.from_iterable(given.values()))
+    absent: dict[str, list[Path]] = {}
+    for file in files:
+        gone = [path for path in _paths(folder, source, file) if not path.is_file()]
+        if gone:
+            absent[file.path] = gone
+    required = [path for path in absent if path not in settings.may_be_missing]
+    is_whole = all(file.path in absent for file in files)
+    if required and not (is_whole and name in settings.may_be_missing):
+        role, first = settings.datasets[name].role, required[0]
+        if not is_whole:
+            remedy = (
+                f"other files of {name} are. task.missing=[{first}] reads {name} without this file, which makes "
+                "another data set of it"
+            )
+        elif role == "local":
+            remedy = f"task.missing=[{name}] goes on without {name}"
+        else:
+            remedy = f"the {role} data set cannot be left out"
+        raise UserError(f"{absent[first][0]}: is not there (for {name}); {remedy}")
+    for path in chain.from_iterable(absent.values()):
         folder.absent(path)
-    return ({} if absent else kept), list(dict.fromkeys([*absent, *left_out]))
-
-
-def _absent_files(
-    settings: TaskSettings, name: str, source: LocalSource, kept: dict[str, list[File]], folder: DataFolder
-) -> list[str]:
-    """[], or all of the files ``kept`` where the data set may be left out and none of them is there, which ``folder``
-    records."""
-    paths = list(dict.fromkeys(path for file in _all_files(kept) for path in _paths(folder, source, file)))
-    absent = [path for path in paths if not path.is_file()]
-    if not absent:
-        return []
-    role = settings.datasets[name].role
-    remedy = f"task.missing=[{name}] goes on without {name}"
-    if role != "local":
-        remedy = f"the {role} data set cannot be left out"
-    first = next(file.path for file in _all_files(kept) if absent[0] in _paths(folder, source, file))
-    word = "skip" if first in settings.optional else f"[{first}]"
-    in_part = f"task.missing={word} reads {name} without this file, which makes another data set of it"
-    check_left_out(name, absent, len(paths), in_part, None if name in settings.may_be_missing else remedy)
-    for path in absent:
-        folder.absent(path)
-    return list(dict.fromkeys(file.path for file in _all_files(kept)))
-
-
-def _all_files(files: dict[str, list[File]]) -> list[File]:
-    return list(chain.from_iterable(files.values()))
+    if required:
+        return {}, list(absent)
+    kept = {split: [file for file in own if file.path not in absent] for split, own in given.items()}
+    for split, own in kept.items():
+        if not own:
+            gone = given[split][0].path
+            raise UserError(f"task.datasets.{name}.local.files.{split}: none of its files is there, such as {gone}")
+    return kept, list(absent)
 
 
 def _table(source: LocalSource, folder: DataFolder, file: File) -> TextTable:

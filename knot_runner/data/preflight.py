@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from knot_runner.config.settings import ImageSetsSettings, ImageTaskSettings, Settings, TaskSettings
 from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELLED_FORMAT, transfer_keys
@@ -62,46 +62,28 @@ def _check_images(task: ImageTaskSettings, root: Path | None) -> None:
         raise UserError(f"{root / gone[0]}: is not there (for {task.name})")
 
 
-def no_data(jobs: Iterable[tuple[str, Settings]]) -> str | None:
-    """One line on the first of ``jobs`` (title, settings) whose data are missing, on how many they are, and on the
-    command that lists the data; None where no file is missing. Jobs of one task and folder are checked once."""
+def no_data(jobs: Iterable[Settings]) -> str | None:
+    """One line on the missing data of jobs with these settings, how many jobs lack them, and the command that lists
+    the data; None where no file is missing. Jobs of one task and folder are checked once."""
     seen: dict[str, str | None] = {}
-    missing: dict[str, list[tuple[str, list[str]]]] = {}
+    missing: Counter[str] = Counter()
+    tasks: list[str] = []
     total = 0
-    for title, settings in jobs:
+    for settings in jobs:
         total += 1
         key = repr((settings.task, settings.transfer, settings.paths.data))
         if key not in seen:
             seen[key] = missing_data(settings)
-        if (problem := seen[key]) is not None:
-            missing.setdefault(problem, []).append((title, [one.name for one in _read(settings)]))
+        problem = seen[key]
+        if problem is not None:
+            missing[problem] += 1
+            tasks += [task.name for task in (settings.task, settings.transfer) if task is not None]
     if not missing:
         return None
-    problems = [f"{problem}{_which([title for title, _ in found], total)}" for problem, found in missing.items()]
-    tasks: list[str] = []
-    for found in missing.values():
-        for _, names in found:
-            tasks += names
-    return f"{'; '.join(problems)}; {_command(tasks)}"
-
-
-def _read(settings: Settings) -> list[Any]:
-    """The task, and another data set that is its transfer set."""
-    return [settings.task] if settings.transfer is None else [settings.task, settings.transfer]
-
-
-def _which(titles: list[str], total: int) -> str:
-    """Which of ``total`` jobs, in brackets; "" of one."""
-    if total == 1:
-        return ""
-    if len(titles) == total:
-        return f" (all {total} jobs)"
-    return f" ({len(titles)} of {total} jobs: {titles[0]}{', ...' if len(titles) > 1 else ''})"
-
-
-def _command(tasks: list[str]) -> str:
+    problems = []
+    for problem, count in missing.items():
+        which = "all" if count == total else f"{count} of"
+        problems.append(f"{problem} ({which} {total} jobs)" if total > 1 else problem)
     known = {task for one in data_sets().values() for task in one.tasks}
-    named = [task for task in dict.fromkeys(tasks) if task in known]
-    if not named:
-        return "'knot-runner data' shows what there is"
-    return f"'knot-runner data {' '.join(named)}' shows what is needed and where from"
+    command = " ".join(["knot-runner data", *(task for task in dict.fromkeys(tasks) if task in known)])
+    return f"{'; '.join(problems)}; '{command}' shows what is needed and where from"

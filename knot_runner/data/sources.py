@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
@@ -17,27 +18,19 @@ from knot_runner.util.errors import UserError, nearest
 class DataFile:
     """One file of a data set, or a folder made from others. ``path``: below ``paths.data``.
 
-    Its size in bytes and its digests (hex) as published; None where they are not known.
+    Its size in bytes and its sha256 (hex) as published; None where they are not known.
     """
 
     path: str
     size: Annotated[int, AtMost(10**15)] | None = None
     sha256: str | None = None
-    md5: str | None = None
 
     def __post_init__(self) -> None:
         parts = PurePosixPath(self.path).parts
         inside = bool(parts) and parts[0] != "/" and ".." not in parts and "\\" not in self.path
         require(inside, "path", f"{self.path!r} is not a path below paths.data")
-        for name, digest, length in (("sha256", self.sha256, 64), ("md5", self.md5, 32)):
-            right = digest is None or (len(digest) == length and set(digest) <= set("0123456789abcdef"))
-            require(right, name, f"{digest!r} is not {length} hexadecimal digits")
-
-    @property
-    def digests(self) -> dict[str, str]:
-        """Name of the hash function -> the digest that is published."""
-        known = {"sha256": self.sha256, "md5": self.md5}
-        return {name: digest for name, digest in known.items() if digest is not None}
+        right = self.sha256 is None or re.fullmatch("[0-9a-f]{64}", self.sha256) is not None
+        require(right, "sha256", f"{self.sha256!r} is not 64 hexadecimal digits")
 
 
 @dataclass(frozen=True)

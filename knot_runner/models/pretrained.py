@@ -7,7 +7,6 @@ used, and the model's is initialised at random, as :func:`describe_weights` repo
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,22 +15,20 @@ import torch
 from torch import Tensor, nn
 
 from knot_runner.config.settings import ModelSettings
-from knot_runner.util.errors import UserError
-from knot_runner.util.files import read_json
+from knot_runner.util.errors import UserError, first_line
 
 KEY = "model.weights"
-#: prefixes of a file's own heads (of pre-training and of fine-tuning); position_ids are 0, 1, 2, ..., no weights
+#: prefixes of a file's own heads (of pre-training and of fine-tuning)
 HEAD_PREFIXES = ("pooler.", "cls.", "classifier.", "qa_outputs.")
-NO_WEIGHTS = ("embeddings.position_ids",)
 #: fixed properties of the model, as config.json calls them; files with other values are of other networks
-FIXED_CONFIG = {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "position_embedding_type": "absolute"}
+FIXED_CONFIG = {"model_type": "bert", "hidden_act": "gelu", "layer_norm_eps": 1e-12}
 #: tensor names that a message lists
 _MAX_NAMES = 3
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """``tensors``: the encoder's, by name; ``unused``: names of the heads in the file; ``source``: the file."""
+    """``tensors``: the encoder's, by name; ``unused``: names of the heads in the file; ``source``: folder or hub id."""
 
     source: str
     tensors: dict[str, Tensor]
@@ -67,7 +64,47 @@ def load_pretrained(model: nn.Module, spec: ModelSettings, data_root: Path | Non
 
 def read_encoder(spec: ModelSettings, data_root: Path | None) -> Encoder:
     """The encoder that ``spec.weights`` names, not yet compared with a model. Raises :class:`UserError`."""
-    return _from_hub(spec) if spec.weights == "hub" else _from_folder(spec, local_path(spec.weights, data_root))
+    from transformers import AutoConfig, BertModel
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # what does not fit is reported below
+    logging.disable_progress_bar()
+    source, revision = spec.hub_id, spec.revision
+    if spec.weights != "hub":
+        folder = local_path(spec.weights, data_root)
+        weight_files(folder)
+        source, revision = str(folder), "main"
+    config = _load(AutoConfig, source, revision=revision).to_dict()
+    for key, value in FIXED_CONFIG.items():
+        if config.get(key) != value:
+            raise UserError(f"{KEY}: {source}: {key} is {config.get(key)}; only {value} is supported")
+    if config["num_attention_heads"] != spec.heads:
+        heads = config["num_attention_heads"]
+        raise UserError(f"{KEY}: {source}: has {heads} attention heads. Set model.heads={heads}")
+    model, info = _load(
+        BertModel,
+        source,
+        revision=revision,
+        add_pooling_layer=False,
+        use_safetensors=True,  # never a pickle
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
+        dtype=torch.float32,
+    )
+    unused = sorted(name.removeprefix("bert.") for name in info["unexpected_keys"])
+    heads = [name for name in unused if name.startswith(HEAD_PREFIXES)]
+    _refuse(source, "lacks", "of the encoder", sorted(info["missing_keys"]))
+    _refuse(source, "has", "of another shape", sorted(name for name, *_ in info["mismatched_keys"]))
+    _refuse(source, "has", "that the encoder has not", [name for name in unused if name not in heads])
+    return Encoder(source, dict(model.state_dict()), heads)
+
+
+def _load(kind: Any, source: str, **options: Any) -> Any:
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return kind.from_pretrained(source, **options)
+    except Exception as problem:  # transformers', safetensors' and OS errors: all mean that the files are unusable
+        raise UserError(f"{KEY}: {source}: cannot be read ({first_line(problem)})") from None
 
 
 def check_fits(encoder: Encoder, wanted: dict[str, Tensor]) -> None:
@@ -78,7 +115,7 @@ def check_fits(encoder: Encoder, wanted: dict[str, Tensor]) -> None:
     other_shapes, not_finite = [], []
     for name, tensor in tensors.items():
         if tensor.shape != wanted[name].shape:
-            other_shapes.append(f"{name} ({_shape_text(tensor)} where the model has {_shape_text(wanted[name])})")
+            other_shapes.append(f"{name} ({list(tensor.shape)} where the model has {list(wanted[name].shape)})")
         elif not torch.isfinite(tensor).all():
             not_finite.append(name)
     _refuse(source, "has", "of another shape", other_shapes)
@@ -91,85 +128,6 @@ def describe_weights(encoder: Encoder) -> str:
     return f"{KEY}: {encoder.source}: {len(encoder.tensors)} tensors of the encoder; the head begins at random{unused}"
 
 
-def _from_hub(spec: ModelSettings) -> Encoder:
-    from transformers import BertModel
-
-    source = spec.hub_id
-    try:
-        model, info = BertModel.from_pretrained(
-            source, add_pooling_layer=False, revision=spec.revision, output_loading_info=True
-        )
-    except (OSError, ValueError, RuntimeError) as problem:
-        reason = str(problem).strip().splitlines()[0]
-        raise UserError(f"{KEY}: {source}: {reason}") from None
-    _check_config(spec, source, model.config.to_dict())
-    _refuse(source, "lacks", "of the encoder", sorted(info["missing_keys"]))
-    unused = [_plain(name) for name in sorted(info["unexpected_keys"])]
-    heads = [name for name in unused if name.startswith(HEAD_PREFIXES)]
-    foreign = [name for name in unused if name not in heads and name not in NO_WEIGHTS]
-    _refuse(source, "has", "that the encoder has not", foreign)
-    return Encoder(source, dict(model.state_dict()), heads)
-
-
-def _from_folder(spec: ModelSettings, folder: Path) -> Encoder:
-    files = weight_files(folder)
-    config = read_json(folder / "config.json")
-    if not isinstance(config, dict):
-        raise UserError(f"{KEY}: {folder / 'config.json'}: is no JSON object")
-    _check_config(spec, os.fspath(folder / "config.json"), config)
-    tensors: dict[str, Tensor] = {}
-    for file in files:
-        for name, tensor in _read(file).items():
-            if name in tensors:
-                raise UserError(f"{KEY}: {file}: {name} is in another file of {folder} too")
-            tensors[name] = tensor
-    heads = sorted(name for name in tensors if name.startswith(HEAD_PREFIXES))
-    encoder = {name: tensor for name, tensor in tensors.items() if name not in (*heads, *NO_WEIGHTS)}
-    return Encoder(os.fspath(files[0] if len(files) == 1 else folder), encoder, heads)
-
-
-def _read(file: Path) -> dict[str, Tensor]:
-    """The tensors of one file by the encoder's names, floating-point ones as float32."""
-    from safetensors.torch import load_file
-
-    try:
-        tensors = load_file(file)
-    except Exception as problem:  # safetensors', OS and memory errors: all mean that the file is unusable
-        reason = " ".join(str(problem).split())[:100]
-        raise UserError(f"{KEY}: {file}: is no safetensors file, or cut short or broken ({reason})") from None
-    if not tensors:
-        raise UserError(f"{KEY}: {file}: holds no tensors")
-    encoder, other_dtypes = {_plain(name): tensor for name, tensor in tensors.items()}, []
-    for name, tensor in encoder.items():
-        if tensor.is_floating_point():
-            encoder[name] = tensor.float()
-        elif name not in NO_WEIGHTS:
-            other_dtypes.append(f"{name} ({str(tensor.dtype).removeprefix('torch.')})")
-    _refuse(os.fspath(file), "has", "that are no floating-point numbers", other_dtypes)
-    return encoder
-
-
-def _plain(name: str) -> str:
-    """A tensor's name without the prefix of models with a head; the oldest files call norms' tensors gamma and beta."""
-    name = name.removeprefix("bert.")
-    for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
-        if name.endswith(old):
-            name = name.removesuffix(old) + new
-    return name
-
-
-def _check_config(spec: ModelSettings, source: str, config: dict[str, Any]) -> None:
-    """Refuses mismatches invisible in shapes: another kind of network, number of attention heads or activation."""
-    kind = config.get("model_type", "bert")
-    if kind != "bert":
-        raise UserError(f"{KEY}: {source}: model_type is {kind}; bert is the one kind that is read")
-    if (heads := config.get("num_attention_heads", spec.heads)) != spec.heads:
-        raise UserError(f"{KEY}: {source}: has num_attention_heads {heads}; model.heads={heads} is right for it")
-    for key, value in FIXED_CONFIG.items():
-        if config.get(key, value) != value:
-            raise UserError(f"{KEY}: {source}: has {key} {config[key]}; the model's is {value}")
-
-
 def _refuse(source: str, verb: str, what: str, names: list[str]) -> None:
     if names:
         raise UserError(f"{KEY}: {source}: {verb} {len(names)} tensor{'s' * (len(names) > 1)} {what}: {_some(names)}")
@@ -178,7 +136,3 @@ def _refuse(source: str, verb: str, what: str, names: list[str]) -> None:
 def _some(names: list[str]) -> str:
     more = len(names) - _MAX_NAMES
     return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
-
-
-def _shape_text(tensor: Tensor) -> str:
-    return "x".join(map(str, tensor.shape)) or "one number"

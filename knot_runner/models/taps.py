@@ -56,9 +56,9 @@ def tap_names(network: Network) -> list[str]:
     return list(_named_points(network))
 
 
-def map_taps(network: Network) -> list[str]:
-    """Named taps that are maps [B, C, H, W], in forward order; none for perceptrons, text models and custom models."""
-    return [name for name in tap_names(network) if name.startswith("block")]
+def _taps(network: Network, kind: Literal["block", "layer"]) -> list[str]:
+    """Return the named taps of one kind, in forward order: maps [B, C, H, W] or layers [B, D]."""
+    return [name for name in tap_names(network) if name.startswith(kind)]
 
 
 def default_taps(
@@ -74,15 +74,15 @@ def default_taps(
         return []
     if kind == "features":
         return [("features", "features")]
-    own, others = map_taps(student), map_taps(teacher)
+    own, others = _taps(student, "block"), _taps(teacher, "block")
     if kind == "maps":
         count = min(len(own), len(others))
         return list(zip(own[len(own) - count :], others[len(others) - count :], strict=True))
     if kind == "last":
         return [(own[-1], others[-1])] if own and others else [("features", "features")]
     if not own or not others:
-        own, others = _layer_taps(student), _layer_taps(teacher)
-    return [(_middle(own), _middle(others))]
+        own, others = (_taps(network, "layer") or ["features"] for network in (student, teacher))
+    return [(own[(len(own) - 1) // 2], others[(len(others) - 1) // 2])]
 
 
 def check_taps(network: Network, names: Sequence[str], key: str) -> None:
@@ -143,19 +143,9 @@ def _points(model: nn.Module, network: Network, names: Sequence[str], key: str) 
         elif name and name in modules:
             points[name] = _Point(name, "output")
         else:
-            what = nearest(name, _candidates(name, list(named), list(modules)))
-            raise UserError(f"{key}: {network.spec.name} has no tap '{name}'{what}")
+            beside = [path for path in modules if path and path.count(".") == name.count(".")]
+            raise UserError(f"{key}: {network.spec.name} has no tap '{name}'{nearest(name, [*named, *beside])}")
     return points
-
-
-def _candidates(name: str, named: list[str], modules: list[str]) -> list[str]:
-    """Returns suggestions for an unknown tap: the modules inside the one that its path begins with, or the named taps
-    and the outermost modules."""
-    parent = name.rpartition(".")[0]
-    while parent not in modules:  # "" is the whole model
-        parent = parent.rpartition(".")[0]
-    inside = [path for path in modules if path and path.rpartition(".")[0] == parent]
-    return inside if parent and inside else [*named, *(path for path in modules if path and "." not in path)]
 
 
 def _named_points(network: Network) -> dict[str, _Point]:
@@ -181,12 +171,3 @@ def _named_points(network: Network) -> dict[str, _Point]:
     found = {f"block{number}": point for number, point in enumerate(blocks, 1)}
     found |= {f"layer{number}": point for number, point in enumerate(layers, 1)}
     return found | {"features": _Point(head, "input")}
-
-
-def _layer_taps(network: Network) -> list[str]:
-    """Named taps [B, D]: the layers, or the features where there are none."""
-    return [name for name in tap_names(network) if name.startswith("layer")] or ["features"]
-
-
-def _middle(names: list[str]) -> str:
-    return names[(len(names) - 1) // 2]

@@ -95,30 +95,8 @@ def test_a_hub_that_is_not_set(hub_task, make, calls) -> None:
         load_task(make(hub_task), None)
 
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
-
-@pytest.mark.parametrize(
-    ("revision", "urls", "said"),
-    [
-        ("main", [f"hf://datasets/some/stars@{COMMIT}/data/{n}.parquet" for n in (0, 1)],
-         f"some/stars: main is a branch, now at {COMMIT}; task.datasets.A.hub.revision={COMMIT} keeps to that"),
-        ("main", [f"hf://datasets/some/others@{COMMIT}/0.parquet"], "some/stars: main is a branch, which may change"),
-        ("main", [f"hf://datasets/some/stars@{number * 40}/0.parquet" for number in "01"], "its commit is not known"),
-        ("main", None, "its commit is not known"),
-        (COMMIT, [f"hf://datasets/some/stars@{COMMIT}/0.parquet"], ""),
-    ],
-    ids=["a branch", "of others", "two", "nothing known", "pinned"],
-)  # fmt: skip
-def test_a_branch_is_told_with_its_commit(hub_task, make, monkeypatch, revision, urls, said) -> None:
-    made = datasets.Dataset.from_dict(ROWS)
-    made.info.download_checksums = urls and dict.fromkeys(urls, {"num_bytes": 1})
-    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: made)
+def test_a_branch_is_told_once_per_data_set(hub_task, make, calls) -> None:
     for data in hub_task["datasets"].values():
-        data["hub"] |= {"revision": revision, "splits": {"pool": ["train", "extra"]}}
-    notes = [note for note in load_task(make(hub_task), None).notes if "branch" in note and "datasets.A." in note]
-    other = [note for note in load_task(make(hub_task), None).notes if "branch" in note]
-    if "now at" in said:
-        assert notes == [said]
-    else:
-        assert notes == [] and (len(other) == 1 and said in other[0] if said else not other)
+        data["hub"] |= {"revision": "main", "splits": {"pool": ["train", "extra"]}}
+    notes = [note for note in load_task(make(hub_task), None).notes if "branch" in note]
+    assert len(notes) == 3 and notes[0].startswith("task.datasets.A.hub.revision=main is a branch of some/stars")

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -36,17 +35,15 @@ def images():
 
 
 class Counted:
-    """Stands for a loader: how often it was called, and by how many at once."""
+    """Stands for a loader: how often it was called."""
 
-    def __init__(self, load, meet=None):
-        self.__name__, self._load, self._meet = load.__name__, load, meet
+    def __init__(self, load):
+        self.__name__, self._load = load.__name__, load
         self.lock, self.calls = threading.Lock(), []
 
     def __call__(self, settings, root):
         with self.lock:
             self.calls.append((settings.limit, root))
-        if self._meet is not None:
-            self._meet.wait(10)
         return self._load(settings, root)
 
 
@@ -68,17 +65,6 @@ def test_many_threads_read_once_and_hold_one(texts, monkeypatch):
     assert len(counted.calls) == 1 and len({id(task) for task in made}) == 1
 
 
-def test_different_tasks_are_read_side_by_side(texts, tmp_path, monkeypatch):
-    """Three readers wait for each other: it would hang if they went one after another."""
-    monkeypatch.setattr(shared, "load_task", counted := Counted(load_task, threading.Barrier(3)))
-    tasks = SharedTasks()
-    asked = [(texts, None), (texts, tmp_path), (limited(texts, 30), None)]
-    with ThreadPoolExecutor(3) as threads:
-        made = list(threads.map(lambda one: tasks.texts(*one), asked))
-    assert sorted(counted.calls, key=str) == sorted([(60, None), (60, tmp_path), (30, None)], key=str)
-    assert len({id(task) for task in made}) == 3
-
-
 def test_an_error_is_not_kept(texts, monkeypatch):
     tasks, answers = SharedTasks(), iter([UserError("a file: is not there"), None])
 
@@ -93,18 +79,13 @@ def test_an_error_is_not_kept(texts, monkeypatch):
     assert tasks.texts(texts, None).digest == load_task(texts, None).digest
 
 
-def test_what_is_used_is_held_and_of_the_rest_the_last(texts, monkeypatch):
+def test_the_last_tasks_are_kept(texts, monkeypatch):
     monkeypatch.setattr(shared, "load_task", counted := Counted(load_task))
-    tasks = SharedTasks(idle=2)
-    used = tasks.texts(limited(texts, 20), None)
-    for limit in (30, 40, 50):
+    monkeypatch.setattr(shared, "KEPT", 2)
+    tasks = SharedTasks()
+    for limit in (20, 30, 20, 40, 20, 30):
         tasks.texts(limited(texts, limit), None)
-    gc.collect()
-    assert tasks.texts(limited(texts, 20), None) is used and len(counted.calls) == 4
-    tasks.texts(limited(texts, 50), None)  # idle, but one of the last two
-    assert len(counted.calls) == 4
-    tasks.texts(limited(texts, 30), None)
-    assert [limit for limit, _ in counted.calls] == [20, 30, 40, 50, 30]
+    assert [limit for limit, _ in counted.calls] == [20, 30, 40, 30]
 
 
 def _content(task):

@@ -16,6 +16,11 @@ from tests.models.test_bert import SHAPE, SPEC
 HUB = dataclasses.replace(SPEC, weights="hub", vocab="hub", hub_id="someone/tiny", revision="abc123")
 
 
+@pytest.fixture(autouse=True)
+def config(monkeypatch):
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", lambda *_, **__: transformers.BertConfig(**SHAPE))
+
+
 def test_weights_are_asked_for_at_their_revision(monkeypatch):
     asked = {}
     torch.manual_seed(3)
@@ -23,7 +28,7 @@ def test_weights_are_asked_for_at_their_revision(monkeypatch):
 
     def download(source, **settings):
         asked.update(settings, source=source)
-        return encoder, {"missing_keys": set(), "unexpected_keys": {"cls.predictions.bias"}}
+        return encoder, {"missing_keys": set(), "unexpected_keys": {"cls.predictions.bias"}, "mismatched_keys": set()}
 
     monkeypatch.setattr(transformers.BertModel, "from_pretrained", download)
     model = TextClassifier(HUB, 500, 5)
@@ -45,7 +50,9 @@ def test_weights_are_asked_for_at_their_revision(monkeypatch):
 )
 def test_weights_of_the_hub_are_whole(monkeypatch, info, message):
     encoder = transformers.BertModel(transformers.BertConfig(**SHAPE), add_pooling_layer=False)
-    monkeypatch.setattr(transformers.BertModel, "from_pretrained", lambda *_, **__: (encoder, info))
+    monkeypatch.setattr(
+        transformers.BertModel, "from_pretrained", lambda *_, **__: (encoder, info | {"mismatched_keys": set()})
+    )
     with refuses():
         load_pretrained(TextClassifier(HUB, 500, 5), HUB, None)
 

@@ -21,8 +21,8 @@ UNKNOWN = [
     ("resnet", "stages.9", "small_resnet has no tap 'stages.9' (did you mean 'stages.4'?)"),
     ("resnet", "stages.0.conv3", "small_resnet has no tap 'stages.0.conv3' (did you mean 'stages.0.conv2'?)"),
     ("resnet", "stem.blok1", "small_resnet has no tap 'stem.blok1' (did you mean 'block1'?)"),
-    ("resnet", "zz.y", "small_resnet has no tap 'zz.y' (there is: block1, block2, block3, features, head, norm, pool, "
-                       "stages, stem)"),
+    ("resnet", "zz.y", "small_resnet has no tap 'zz.y' (there is: block1, block2, block3, features, "
+                       "stages.0, stages.1, stages.2, stages.3, stages.4)"),
     ("resnet", "", "small_resnet has no tap '' (there is: block1, block2, block3, features, head, norm, pool, "
                    "stages, stem)"),
     ("mlp", "block1", "small_mlp has no tap 'block1' (there is: features, flatten, head, layer1, layer2, layer3, "

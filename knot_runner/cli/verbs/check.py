@@ -175,7 +175,7 @@ def _looked_ahead(console: Console, jobs: list[ComposedJob], quick: bool) -> int
     from knot_runner.cli.preview import preview, time_left
     from knot_runner.data.preflight import no_data
 
-    if problem := no_data((job.title, job.settings) for job in jobs):
+    if problem := no_data(job.settings for job in jobs):
         print_line(console, f"the sweep would stop: {problem}")
         return 2
     if not quick:

@@ -34,7 +34,7 @@ _KEY = "paths.data"
 #: Columns of a terminal from which on licences and addresses are listed; in fewer each is cut into a dozen lines.
 _WIDE = 120
 #: state of a file -> its text
-SAID = {"absent": "absent", "unknown": "there", "shorter": "cut short, or another file", "other": "another file"}
+SAID = {"absent": "absent", "unknown": "there", "other": "another file"}
 
 
 def data_command(arguments: list[str]) -> int:
@@ -97,7 +97,7 @@ def _print_all(known: list[DataSet], root: Path | None) -> None:
 def _state(one: DataSet, root: Path | None) -> str:
     """State of the data set, and whether the size of one of its files differs from the published one."""
     standing = one.standing(root)
-    others = [file for file in one.files if root and file_state(root / file.path, file, False) in ("shorter", "other")]
+    others = [file for file in one.files if root and file_state(root / file.path, file, False) == "other"]
     return f"{standing}, not as published" if others else standing
 
 
@@ -134,14 +134,16 @@ def _print_lines(console: Console, lines: list[tuple[str, str]]) -> None:
 
 def _file_line(file: DataFile, root: Path | None) -> str:
     """State, size and checksum of a local file beside the published ones."""
-    digests = [f"{name} {digest}" for name, digest in file.digests.items()]
-    published = ", ".join([_size(file.size), *(digests or ["no checksum known" if file.size is None else "size only"])])
+    checksum = f"sha256 {file.sha256}"
+    if file.sha256 is None:
+        checksum = "no checksum known" if file.size is None else "size only"
+    published = f"{_size(file.size)}, {checksum}"
     if root is None:
         return f"published: {published}"
     path = root / file.path
     state = file_state(path, file)
     if state == "same":
-        return f"there, {'checksum' if digests else 'size'} as published ({published})"
+        return f"there, {'checksum' if file.sha256 else 'size'} as published ({published})"
     has = f" ({size_text(path.stat().st_size)})" if path.is_file() else ""
     part = path.with_name(path.name + PART)
     begun = f", {size_text(part.stat().st_size)} of it downloaded" if part.is_file() else ""
@@ -195,7 +197,7 @@ def _fetched(chosen: list[DataSet], root: Path | None) -> int:
 
 def _fetched_one(one: DataSet, file: DataFile, root: Path, watch: object) -> bool:
     """Download one file and print the outcome; returns whether the file is present afterwards."""
-    checked = "checksum" if file.digests else "size"
+    checked = "checksum" if file.sha256 else "size"
     try:
         if file_state(place_of(root, file), file) not in THERE:
             require_writable(root, _KEY)

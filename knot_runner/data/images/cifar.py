@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -51,48 +50,27 @@ CIFAR_LAYOUTS = (
 def read_cifar(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     """Train and test of releases: each entry is a folder of batches or a tar (.tar.gz) of that folder.
 
-    uint8 [N, 3, 32, 32]; CIFAR-100 by its fine labels, with the superclasses of its coarse labels where
-    ``task.geometry`` reads them. A note reports missing images: a file cut at a record's border has no other sign of
-    it. Raises :class:`UserError` naming the file.
+    uint8 [N, 3, 32, 32]; CIFAR-100 by its fine labels. A note reports missing images: a file cut at a record's border
+    has no other sign of it. Raises :class:`UserError` naming the file.
     """
-    superclasses: dict[int, int] | None = {} if settings.geometry == "superclasses" else None
-    parts = by_part(partial(_read_part, superclasses))(folder, settings)
+    parts = by_part(_read_part)(folder, settings)
     notes = [
         f"{settings.name}: {len(images)} {part} images, where the official release has {CIFAR_SIZES[part]}"
         for part, images in (("train", parts.train), ("test", parts.test))
         if images is not None and len(images) != CIFAR_SIZES[part]
     ]
-    return replace(parts, notes=notes, superclasses=superclasses or None)
+    return replace(parts, notes=notes)
 
 
-def _read_part(
-    superclasses: dict[int, int] | None, folder: DataFolder, entries: list[str], part: str, shape: list[int],
-    classes: list[str],
-) -> Images:  # fmt: skip
-    """Images of the batches ``entries``; ``superclasses`` (class -> its superclass), if any, grows by theirs."""
+def _read_part(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
     batches = []
     for entry in entries:
         for name, content, layout in _batches(folder, folder.path(entry), part):
             check_shape(name, SHAPE, shape)
-            images, coarse = (_binary if layout.is_binary else _python)(name, content, layout)
+            images = (_binary if layout.is_binary else _python)(name, content, layout)
             check_image_labels(name, images.labels, len(classes))
-            if superclasses is not None and coarse is not None:
-                _add_superclasses(name, images.labels, coarse, classes, superclasses)
             batches.append(images)
     return concatenate_images(f"task.local.{part}", batches)
-
-
-def _add_superclasses(
-    name: str, fine: np.ndarray, coarse: np.ndarray, classes: list[str], known: dict[int, int]
-) -> None:
-    """Add the superclass ``coarse`` [N] of each class ``fine`` [N] to ``known``. Raises :class:`UserError` for a class
-    of two."""
-    for label, above in np.unique(np.stack([fine, coarse], axis=1), axis=0).tolist():
-        if known.setdefault(label, above) != above:
-            raise UserError(
-                f"{name}: its coarse labels put class {classes[label]!r} into superclass {above}, and others into "
-                f"{known[label]}; a class is of one"
-            )
 
 
 def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, bytes, CifarLayout]]:
@@ -124,19 +102,16 @@ def _layout(path: Path, part: str, names: set[str]) -> CifarLayout:
     raise UserError(f"{path}: holds no {part} batches of CIFAR; looked for {looked}")
 
 
-def _binary(name: str, content: bytes, layout: CifarLayout) -> tuple[Images, np.ndarray | None]:
-    """The images, and of CIFAR-100 their coarse labels [N]."""
+def _binary(name: str, content: bytes, layout: CifarLayout) -> Images:
     size = layout.label_bytes + PIXELS
     if not content or len(content) % size:
         raise UserError(f"{name}: has {len(content)} bytes, not a multiple of {size}; the file is cut short or broken")
     records = np.frombuffer(content, np.uint8).reshape(-1, size)
     labels = records[:, layout.label_bytes - 1].astype(np.int64)
-    coarse = records[:, 0].astype(np.int64) if layout.label_bytes == 2 else None
-    return Images(records[:, layout.label_bytes :].reshape(-1, *SHAPE), labels), coarse
+    return Images(records[:, layout.label_bytes :].reshape(-1, *SHAPE), labels)
 
 
-def _python(name: str, content: bytes, layout: CifarLayout) -> tuple[Images, np.ndarray | None]:
-    """The images, and their coarse labels [N] where the batch has any."""
+def _python(name: str, content: bytes, layout: CifarLayout) -> Images:
     try:
         batch = read_literals(content)
     except Refused as problem:
@@ -148,15 +123,8 @@ def _python(name: str, content: bytes, layout: CifarLayout) -> tuple[Images, np.
     data = batch.get("data")
     if not isinstance(data, np.ndarray) or data.ndim != 2 or data.shape[1] != PIXELS:
         raise UserError(f"{name}: its data are no [N, {PIXELS}] array of unsigned bytes")
-    labels = _whole_numbers(name, batch, key, len(data))
-    coarse = _whole_numbers(name, batch, "coarse_labels", len(data)) if "coarse_labels" in batch else None
-    return Images(data.reshape(-1, *SHAPE), labels), coarse
-
-
-def _whole_numbers(name: str, batch: dict, key: str, count: int) -> np.ndarray:
-    """``batch[key]`` as int64 [count]. Raises :class:`UserError`."""
-    values = batch.get(key)
-    whole = isinstance(values, list) and all(type(value) is int and abs(value) < 2**31 for value in values)
-    if not whole or len(values) != count:
-        raise UserError(f"{name}: its {key} are no list of {count} whole numbers")
-    return np.array(values, dtype=np.int64)
+    labels = batch.get(key)
+    whole = isinstance(labels, list) and all(type(label) is int and abs(label) < 2**31 for label in labels)
+    if not whole or len(labels) != len(data):
+        raise UserError(f"{name}: its {key} are no list of {len(data)} whole numbers")
+    return Images(data.reshape(-1, *SHAPE), np.array(labels, dtype=np.int64))

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
 
-from knot_runner.data.images.checks import check_shape
 from knot_runner.util.errors import UserError
 from knot_runner.util.processes import warnings_apart
 
@@ -21,38 +18,11 @@ READABLE = ("1", "L", "P", "RGB", "LA", "PA", "RGBA", "CMYK")
 
 
 def decode(where: str, data: bytes, shape: list[int]) -> np.ndarray:
-    """Return the PNG or JPEG file ``data`` as uint8 [C, H, W], gray or RGB as ``shape`` says; nothing is scaled.
-
-    The size is compared with ``shape``, in either orientation, before any pixel is decoded, so that no small file
-    unfolds to a huge image.
-    """
-    image = _open(where, data)
-    if sorted(image.size) != sorted(shape[1:]):
-        check_shape(where, (shape[0], image.height, image.width), shape)
-    flat = _flat(where, image, shape)
-    check_shape(where, (shape[0], flat.height, flat.width), shape)
-    return _pixels(flat, shape)
-
-
-def decode_fitted(where: str, data: bytes, shape: list[int]) -> np.ndarray:
     """Return the PNG or JPEG file ``data``, of any size below Pillow's limit for decompression bombs, as uint8
     [C, H, W]: the largest centered part of the aspect ratio of ``shape``, scaled bilinearly."""
     image = _flat(where, _open(where, data), shape)
-    return _pixels(ImageOps.fit(image, (shape[2], shape[1]), Image.Resampling.BILINEAR), shape)
-
-
-def decode_column(where: str, image: Any, shape: list[int]) -> np.ndarray:
-    """Return an image of a hub data set, which is a dict of its file's bytes or path, as uint8 [C, H, W]."""
-    content = image if isinstance(image, dict) else {}
-    if isinstance(content.get("bytes"), bytes):
-        return decode(where, content["bytes"], shape)
-    if isinstance(content.get("path"), str):
-        try:
-            data = Path(content["path"]).read_bytes()
-        except OSError as problem:
-            raise UserError(f"{where}: {content['path']}: cannot be read: {problem.strerror}") from None
-        return decode(where, data, shape)
-    raise UserError(f"{where}: is a {type(image).__name__}, not an image; task.hub.image names the column")
+    fitted = ImageOps.fit(image, (shape[2], shape[1]), Image.Resampling.BILINEAR)
+    return np.asarray(fitted).reshape(*shape[1:], -1).transpose(2, 0, 1)
 
 
 def _open(where: str, data: bytes) -> Image.Image:
@@ -98,11 +68,6 @@ def _flat(where: str, image: Image.Image, shape: list[int]) -> Image.Image:
 def _is_uniform(image: Image.Image) -> bool:
     """Return whether all pixels of an RGBA image are equal."""
     return all(least == largest for least, largest in image.getextrema())
-
-
-def _pixels(image: Image.Image, shape: list[int]) -> np.ndarray:
-    """Return the pixels of ``image`` as uint8 [C, H, W]."""
-    return np.asarray(image).reshape(*shape[1:], -1).transpose(2, 0, 1)
 
 
 def _broken(where: str, problem: Exception) -> UserError:

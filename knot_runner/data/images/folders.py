@@ -11,7 +11,7 @@ import numpy as np
 
 from knot_runner.data.checksums import DataFolder
 from knot_runner.data.images.checks import check_member, concatenate_images
-from knot_runner.data.images.decoding import decode_fitted
+from knot_runner.data.images.decoding import decode
 from knot_runner.data.tasks import Images
 from knot_runner.util.errors import UserError, nearest
 
@@ -45,7 +45,7 @@ def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) 
     for label, name, data in files:
         if label not in classes:
             raise UserError(f"{name}: folder {label!r} is not one of task.classes{nearest(label, classes)}")
-        of_class.setdefault(label, []).append((name, decode_fitted(name, data, shape)))
+        of_class.setdefault(label, []).append((name, decode(name, data, shape)))
     absent = [label for label in classes if label not in of_class]
     if absent:
         raise UserError(f"{folder.path(entry)}: has no images of {len(absent)} of task.classes, such as {absent[0]!r}")

@@ -13,7 +13,7 @@ import numpy as np
 
 from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.data.checksums import DataFolder
-from knot_runner.data.images.decoding import decode_fitted
+from knot_runner.data.images.decoding import decode
 from knot_runner.data.images.folders import check_image_file
 from knot_runner.data.readers import read_csv
 from knot_runner.data.tasks import ImageParts, Images
@@ -83,5 +83,5 @@ def _decode(folder: DataFolder, paths: list[Path], shape: list[int]) -> np.ndarr
     for images in dict.fromkeys(path.parent for path in paths):
         for path, data in folder.contents(images, "*.jpg", check_image_file):
             if path in place:
-                pixels[place[path]] = decode_fitted(str(path), data, shape)
+                pixels[place[path]] = decode(str(path), data, shape)
     return pixels

@@ -2,93 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-from functools import cache, partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
 from knot_runner.config.settings import ImageTaskSettings
-from knot_runner.data.checksums import DataFolder, read_files
+from knot_runner.data.checksums import DataFolder
 from knot_runner.data.readers import parse_object
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError
 
 #: LEAF's pixels are bytes divided by 255, in some copies rounded to four places: within this of k/255, the byte is k
 ROUNDED = 5.1e-5
-#: What stands for an image that was taken out, followed by its number.
-WORD = "image taken out "
-
-
-class UntrustworthyRows(Exception):
-    """The file must be parsed normally."""
-
-
-class TakenOut:
-    """The images of one file that were taken out of its ``text``, ``side`` pixels each; ``left``: the text without.
-
-    A list of numbers that the table of the byte values' spellings knows is replaced by a placeholder word before the
-    rest is parsed as JSON, in a fifth of the time of parsing its numbers. Where this could differ from plain parsing
-    (the word is already in the text, or occurs outside images, or escapes could spell it), :class:`UntrustworthyRows`
-    is raised.
-    """
-
-    def __init__(self, text: bytes, side: int) -> None:
-        self._side, self._rows, self._used = side, list[bytes](), 0
-        if WORD.encode() in text or b"\\" in text:
-            raise UntrustworthyRows
-        self.left = b"".join(self._parts(text))
-
-    def _parts(self, text: bytes) -> list[bytes]:
-        """The text in parts, each list of ``side`` known numbers replaced by its word."""
-        table, parts, done, at = spelled_bytes(), list[bytes](), 0, 0
-        while (end := text.find(b"]", at)) >= 0:
-            start = text.rfind(b"[", at, end)
-            at = end + 1
-            words = text[start + 1 : end].split(b", ") if start >= 0 else []
-            if len(words) != self._side:
-                continue
-            try:
-                self._rows.append(bytes(map(table.__getitem__, words)))
-            except KeyError:
-                continue
-            parts += [text[done:start], f'"{WORD}{len(self._rows) - 1}"'.encode()]
-            done = at
-        return [*parts, text[done:]]
-
-    def pixels(self, rows: list[object]) -> np.ndarray | None:
-        """uint8 [n, side] of one writer's ``rows`` that are all words; None where none is. Raises
-        :class:`UntrustworthyRows` where some are."""
-        words = [row for row in rows if isinstance(row, str) and row.startswith(WORD)]
-        if not words:
-            return None
-        if len(words) < len(rows):
-            raise UntrustworthyRows
-        self._used += len(words)
-        content = b"".join(self._rows[int(word.removeprefix(WORD))] for word in words)
-        return np.frombuffer(content, dtype=np.uint8).reshape(len(words), self._side)
-
-    def check(self) -> None:
-        """After all writers. Raises :class:`UntrustworthyRows` where a word stood anywhere but among images."""
-        if self._used != len(self._rows):
-            raise UntrustworthyRows
-
-
-@cache
-def spelled_bytes() -> dict[bytes, int]:
-    """Returns every spelling of k/255 that programs write (rounded or not, double or float32) -> k."""
-    table = {b"0": 0, b"1": 255}
-    for byte in range(256):
-        value = byte / 255
-        single = np.float32(value)
-        texts = [repr(value), repr(float(single)), str(single)]
-        texts += [f"{value:.{places}f}" for places in range(4, 18)]
-        texts += [repr(round(value, places)) for places in range(4, 18)]
-        table |= {text.encode(): byte for text in texts}
-    return table
-
-
 #: one writer's pixels (uint8 or float32 [n, channels * height * width]) and labels (int64 [n])
 Writer = tuple[np.ndarray, np.ndarray]
 
@@ -100,33 +26,29 @@ def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     (LEAF names test shards otherwise). uint8 where all pixels are k/255, else float32. Raises :class:`UserError` naming
     file and writer for anything that does not fit.
     """
-    read = partial(_read, side=int(np.prod(settings.shape)), classes=len(settings.classes))
+    side, classes = int(np.prod(settings.shape)), len(settings.classes)
     train: dict[str, Writer] = {}
     home: dict[str, int] = {}
     paths = _files(folder, settings.local.train)
     names = [folder.short(path) for path in paths]
-    for number, writers in enumerate(list(read_files(read, paths, folder.readers))):
-        for writer, rows in writers.items():
+    for number, path in enumerate(paths):
+        for writer, rows in _writers(path, side, classes).items():
             if writer in home:
                 raise UserError(f"{names[number]}: writer {writer!r} is in {names[home[writer]]} too")
             home[writer], train[writer] = number, rows
     test: dict[str, Writer] = {}
-    paths = _files(folder, settings.local.test)
-    with closing(read_files(read, paths, folder.readers)) as found:
-        for path, writers in zip(paths, found, strict=True):
-            for writer, rows in writers.items():
-                _check_known(path, writer, home, test)
-                test[writer] = rows
+    for path in _files(folder, settings.local.test):
+        for writer, rows in _writers(path, side, classes).items():
+            if writer not in home:
+                raise UserError(
+                    f"{path}: writer {writer!r} is in no train file; task.local.train and test do not go together"
+                )
+            if writer in test:
+                raise UserError(f"{path}: writer {writer!r} is in an earlier test file too")
+            test[writer] = rows
     exact = all(pixels.dtype == np.uint8 for pixels, _ in [*train.values(), *test.values()])
     images = [_images(part, home, settings.shape, exact) for part in (train, test)]
     return ImageParts(images[0], images[1] if settings.local.test else None, list(home), names)
-
-
-def _check_known(path: Path, writer: str, home: dict[str, int], test: dict[str, Writer]) -> None:
-    if writer not in home:
-        raise UserError(f"{path}: writer {writer!r} is in no train file; task.local.train and test do not go together")
-    if writer in test:
-        raise UserError(f"{path}: writer {writer!r} is in an earlier test file too")
 
 
 def _files(folder: DataFolder, entries: list[str]) -> list[Path]:
@@ -154,21 +76,9 @@ def _images(writers: dict[str, Writer], home: dict[str, int], shape: list[int], 
     return Images(np.concatenate(flat).reshape(-1, *shape), labels, users, files)
 
 
-def _read(path: Path, side: int, classes: int) -> dict[str, Writer]:
-    """The writers of one file, in the order of its ``users``."""
-    text = _bytes(path)
-    try:
-        images = TakenOut(text, side)
-        writers = _writers(path, images.left, side, classes, images)
-        images.check()
-        return writers
-    except (UntrustworthyRows, UserError):
-        return _writers(path, text, side, classes, None)
-
-
-def _writers(path: Path, text: bytes, side: int, classes: int, images: TakenOut | None) -> dict[str, Writer]:
-    """The writers of the file ``path`` with ``text``, from which ``images`` were taken out, if any."""
-    content = _parse(path, text)
+def _writers(path: Path, side: int, classes: int) -> dict[str, Writer]:
+    """Return the writers of one file, in the order of its ``users``; an image has ``side`` pixels."""
+    content = _parse(path)
     users, counts, data = (content.get(key) for key in ("users", "num_samples", "user_data"))
     if not (isinstance(users, list) and isinstance(counts, list) and isinstance(data, dict)):
         raise UserError(f"{path}: is not LEAF json; it needs the lists users, num_samples and the object user_data")
@@ -180,19 +90,12 @@ def _writers(path: Path, text: bytes, side: int, classes: int, images: TakenOut 
     if len(counts) != len(users):
         raise UserError(f"{path}: has {len(users)} users, but {len(counts)} num_samples")
     return {
-        name: _writer(f"{path}: writer {name!r}", data.pop(name), count, side, classes, images)
+        name: _writer(f"{path}: writer {name!r}", data.pop(name), count, side, classes)
         for name, count in zip(users, counts, strict=True)
     }
 
 
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as problem:
-        raise UserError(f"{path}: cannot be read: {problem.strerror or problem}") from None
-
-
-def _parse(path: Path, text: bytes) -> dict[str, Any]:
+def _parse(path: Path) -> dict[str, Any]:
     def refuse(word: str) -> NoReturn:
         raise UserError(f"{path}: holds {word}, which is no pixel value")
 
@@ -202,10 +105,14 @@ def _parse(path: Path, text: bytes) -> dict[str, Any]:
             raise UserError(f"{path}: a key is there twice in one object: {', '.join(k for k, _ in pairs)[:100]}")
         return content
 
+    try:
+        text = path.read_bytes()
+    except OSError as problem:
+        raise UserError(f"{path}: cannot be read: {problem.strerror or problem}") from None
     return parse_object(str(path), text, parse_constant=refuse, object_pairs_hook=once)
 
 
-def _writer(where: str, rows: Any, count: Any, side: int, classes: int, images: TakenOut | None) -> Writer:
+def _writer(where: str, rows: Any, count: Any, side: int, classes: int) -> Writer:
     x, y = (rows.get("x"), rows.get("y")) if isinstance(rows, dict) else (None, None)
     if not (isinstance(x, list) and isinstance(y, list)):
         raise UserError(f"{where}: needs the lists x and y")
@@ -214,8 +121,7 @@ def _writer(where: str, rows: Any, count: Any, side: int, classes: int, images: 
     wrong = [label for label in y if type(label) is not int or not 0 <= label < classes]
     if wrong:
         raise UserError(f"{where}: label {wrong[0]!r:.40} is not one of task.classes, 0 to {classes - 1}")
-    pixels = images.pixels(x) if images is not None else None
-    return _pixels(where, x, side) if pixels is None else pixels, np.array(y, dtype=np.int64)
+    return _pixels(where, x, side), np.array(y, dtype=np.int64)
 
 
 def _pixels(where: str, x: list[Any], side: int) -> np.ndarray:

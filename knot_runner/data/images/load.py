@@ -14,8 +14,7 @@ import numpy as np
 from knot_runner.config.plugins import Table, checked, unlike
 from knot_runner.config.settings import ImageTaskSettings, Labels
 from knot_runner.config.settings.families import call
-from knot_runner.config.strict import by_key
-from knot_runner.data.checksums import ALONE, DataFolder, FileReaders, open_folder
+from knot_runner.data.checksums import DataFolder, open_folder
 from knot_runner.data.images.checks import ImageReader, by_part, images_problem
 from knot_runner.data.images.digits import EMBEDDED_DIGITS, read_digits
 from knot_runner.data.splits import hold_out, limited
@@ -33,38 +32,6 @@ def class_points(settings: ImageTaskSettings) -> list[list[float]] | None:
     if settings.geometry == "superclasses":
         return superclass_points(settings.classes, settings.superclasses)
     return settings.coordinates
-
-
-def with_superclasses(settings: ImageTaskSettings, found: dict[int, int] | None) -> tuple[ImageTaskSettings, list[str]]:
-    """``settings`` with the hierarchy of ``task.superclasses`` or, where that is null, of the files: ``found`` (class
-    number -> superclass number; None where they have none); and notes on which it is. Raises :class:`UserError`."""
-    name, given = settings.name, settings.superclasses
-    if found is None and not given:
-        raise UserError(
-            f"task.superclasses: is not set, and the files of {name} have no coarse labels, as CIFAR-100's archives "
-            "have; 'superclass: [class, ...]' in its YAML is right"
-        )
-    if found is None:
-        return settings, [f"{name}: superclasses are those of task.superclasses; the files have none"]
-    absent = [label for number, label in enumerate(settings.classes) if number not in found]
-    if not given and absent:
-        raise UserError(f"task.superclasses: is not set, and no image says of which class {absent[0]!r} is")
-    own = by_key((str(above), settings.classes[number]) for number, above in sorted(found.items()))
-    if not given:
-        return replace(settings, superclasses=own), [f"{name}: superclasses are those of the files' coarse labels"]
-    other = [label for label in settings.classes if label not in absent and not _agree(label, own, given, absent)]
-    if not other:
-        return settings, [f"{name}: superclasses are those of the files' coarse labels, as task.superclasses has them"]
-    return settings, [
-        f"{name}: superclasses are those of task.superclasses, though the files' coarse labels put {other[0]!r} with "
-        "others; task.superclasses=null takes theirs"
-    ]
-
-
-def _agree(label: str, one: dict[str, list[str]], other: dict[str, list[str]], absent: list[str]) -> bool:
-    """Whether a class is with the same classes in both hierarchies, ``absent`` ones aside."""
-    groups = [next(set(group) for group in hierarchy.values() if label in group) for hierarchy in (one, other)]
-    return groups[0] == groups[1] - set(absent)
 
 
 def one_hot(classes: int) -> list[list[float]]:
@@ -108,30 +75,26 @@ IMAGE_READERS: Table[ImageReader] = Table("IMAGE_READERS", {
 }, lambda where, reader: checked(where, reader, _problem))  # fmt: skip
 
 
-def load_images(settings: ImageTaskSettings, data_root: Path | None, readers: FileReaders = ALONE) -> ImageTask:
+def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTask:
     """The images of ``settings.source`` (``data_root``: the folder that ``local`` reads), held out and limited.
 
-    Same settings and files, same task, bit for bit, whatever ``readers`` there are.
+    Same settings and files, same task, bit for bit.
     Raises :class:`UserError` naming the key or file.
     """
     classes, folder = settings.classes, None
     if settings.source == "embedded":
         parts, classes = _embedded(settings), EMBEDDED_DIGITS
     elif settings.source == "local":
-        folder = open_source(settings, data_root, readers)
+        folder = open_source(settings, data_root)
         parts = IMAGE_READERS[settings.local.format](folder, settings)
     else:
         from knot_runner.data.hub import read_hub_images
 
         parts = read_hub_images(settings)
-    hierarchy: list[str] = []
-    if settings.geometry == "superclasses" and settings.source != "embedded":
-        settings, hierarchy = with_superclasses(settings, parts.superclasses)
     coordinates = class_points(settings)
     if settings.source == "embedded":
         coordinates = _first_points(coordinates)
     train, test, notes = _split(settings, parts)
-    notes += hierarchy
     present = len(np.unique(train.labels))
     if present < len(classes):
         notes.append(f"{settings.name}: the training images are of {present} of the {len(classes)} classes")
@@ -158,7 +121,7 @@ def _first_points(coordinates: list[list[float]] | None) -> list[list[float]] | 
 
 
 def open_source(
-    settings: ImageTaskSettings, data_root: Path | None, readers: FileReaders, formats: Container[str] | None = None
+    settings: ImageTaskSettings, data_root: Path | None, formats: Container[str] | None = None
 ) -> DataFolder:
     """The data folder, after the checks of ``task.local`` that need no file; ``formats``: those that can be read, by
     default :data:`IMAGE_READERS`. Raises :class:`UserError`."""
@@ -170,7 +133,7 @@ def open_source(
         raise UserError("task.local.train: names no file")
     if source.format not in formats:
         raise UserError(f"task.local.format: no reader '{source.format}'{nearest(source.format, IMAGE_READERS)}")
-    folder = open_folder(data_root, readers)
+    folder = open_folder(data_root)
     twice = set(source.train) & set(source.test)
     if twice and source.format != "cifar":  # one cifar archive holds both
         raise UserError(f"task.local.test: {min(twice)} is in task.local.train too")

@@ -10,7 +10,6 @@ import numpy as np
 
 from knot_runner.config.settings import ImageSetsSettings
 from knot_runner.config.settings.tasks.images import ImageFiles
-from knot_runner.data.checksums import check_left_out
 from knot_runner.data.images.digits import EMBEDDED_DIGITS, read_digits, scale
 from knot_runner.data.images.load import load_images, same_dtype
 from knot_runner.data.tasks import Images, ImageTask, Partition
@@ -101,11 +100,13 @@ def _missing(settings: ImageSetsSettings, name: str, root: Path | None) -> list[
     one = settings.sets[name]
     if settings.source != "local" or root is None or one.local is None:
         return []
-    if gone := missing_entries(one.local, root):
-        remedy = None if name in settings.may_be_missing else f"task.missing=[{name}] goes on without {name}"
-        entries = len({*one.local.train, *one.local.test})
-        in_part = f"a set is left out whole or not at all: task.sets.{name}.local names what is read"
-        check_left_out(name, gone, entries, in_part, remedy)
+    gone = missing_entries(one.local, root)
+    if gone and len(gone) < len({*one.local.train, *one.local.test}):
+        raise UserError(
+            f"{gone[0]}: is not there (for {name}), though other files of {name} are. A set is left out whole"
+        )
+    if gone and name not in settings.may_be_missing:
+        raise UserError(f"{gone[0]}: is not there (for {name}); task.missing=[{name}] goes on without {name}")
     return gone
 
 

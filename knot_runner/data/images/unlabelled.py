@@ -10,9 +10,9 @@ import numpy as np
 
 from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.config.settings.tasks.images import UNLABELLED, UNLABELLED_FORMAT, transfer_keys
-from knot_runner.data.checksums import ALONE, DataFolder, FileReaders
+from knot_runner.data.checksums import DataFolder
 from knot_runner.data.hub import read_hub_images
-from knot_runner.data.images.decoding import decode_fitted
+from knot_runner.data.images.decoding import decode
 from knot_runner.data.images.digits import read_digits, scale
 from knot_runner.data.images.folders import check_image_file
 from knot_runner.data.images.load import IMAGE_READERS, open_source
@@ -35,16 +35,14 @@ class UnlabelledImages:
     notes: list[str] = field(default_factory=list)
 
 
-def load_unlabelled(
-    settings: ImageTaskSettings, data_root: Path | None, readers: FileReaders = ALONE
-) -> UnlabelledImages:
+def load_unlabelled(settings: ImageTaskSettings, data_root: Path | None) -> UnlabelledImages:
     """The training images of ``settings.source``, ``settings.limit`` of them (drawn by ``cut_seed``).
 
     Labels are hidden before anything is drawn, so none decides what is read. Raises :class:`UserError` naming the key
     below ``transfer`` or the file.
     """
     try:
-        pixels, files, notes = _pixels(settings, data_root, readers)
+        pixels, files, notes = _pixels(settings, data_root)
     except UserError as problem:  # readers know the keys of a task
         raise UserError(transfer_keys(str(problem))) from None
     count = len(pixels)
@@ -65,21 +63,12 @@ def with_transfer(task: ImageTask, other: UnlabelledImages) -> ImageTask:
     :class:`UserError`."""
     images = fit_images(other.images, task.train.pixels)
     note = f"transfer={other.name}: {len(images)} images of another data set are the transfer set"
-    note += _changes(other.images.pixels.shape[1:], images.pixels.shape[1:])
+    shapes = ["x".join(map(str, one.pixels.shape[1:])) for one in (other.images, images)]
+    if shapes[0] != shapes[1]:
+        note += f", scaled from {shapes[0]} to {shapes[1]}"
     files = {file.path: file for file in (*task.files, *other.files)}
     notes = [*task.notes, *other.notes, note]
     return replace(task, transfer=images, notes=notes, files=list(files.values()))
-
-
-def _changes(before: tuple[int, ...], after: tuple[int, ...]) -> str:
-    """What :func:`fit_images` does to images of the shape ``before``; "" where nothing."""
-    changes = []
-    if before[1:] != after[1:]:
-        changes.append("scaled bilinearly")
-    if before[0] != after[0]:
-        changes.append("in grey (BT.601)" if after[0] == 1 else "grey in all channels")
-    shapes = ("x".join(map(str, shape)) for shape in (before, after))
-    return f", {' made '.join(shapes)}: {', '.join(changes)}" if changes else ""
 
 
 def fit_images(images: Images, like: np.ndarray) -> Images:
@@ -109,9 +98,7 @@ def _fit(pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return np.broadcast_to(found, (len(found), *shape))
 
 
-def _pixels(
-    settings: ImageTaskSettings, data_root: Path | None, readers: FileReaders
-) -> tuple[np.ndarray, list[Opened], list[str]]:
+def _pixels(settings: ImageTaskSettings, data_root: Path | None) -> tuple[np.ndarray, list[Opened], list[str]]:
     """All training images of the source, the files that they are from, and notes."""
     if settings.source == "embedded":
         note = (
@@ -127,11 +114,11 @@ def _pixels(
     if settings.local is not None:
         settings = replace(settings, local=replace(settings.local, test=[]))
     if settings.local is not None and settings.local.format == UNLABELLED_FORMAT:
-        folder = open_source(settings, data_root, readers, formats=(UNLABELLED_FORMAT,))
+        folder = open_source(settings, data_root, formats=(UNLABELLED_FORMAT,))
         files = (one for entry in settings.local.train for one in _image_files(folder, entry))
-        found = [decode_fitted(str(path), data, settings.shape) for path, data in files]
+        found = [decode(str(path), data, settings.shape) for path, data in files]
         return np.stack(found), folder.files, []
-    folder = open_source(settings, data_root, readers)
+    folder = open_source(settings, data_root)
     parts = IMAGE_READERS[settings.local.format](folder, settings)
     return parts.train.pixels, folder.files, parts.notes
 

@@ -1,9 +1,8 @@
 """Images that are slow to read from their files: cached as arrays in the store and memory-mapped by later runs.
 
-LEAF's json of 3,550 writers takes a minute and a half of CPU time to read, which ``hardware.workers`` processes share,
-and a zip of 12,000 JPEG files eight seconds; arrays are available at once, and a mapped file takes no process memory.
-The cache is valid while the files are unchanged: by file metadata, and by content where metadata differ
-(:class:`knot_runner.provenance.fingerprints.Now`).
+LEAF's json of 3,550 writers takes minutes to read, and a zip of 12,000 JPEG files eight seconds; arrays are available
+at once, and a mapped file takes no process memory. The cache is valid while the files are unchanged: by file metadata,
+and by content where metadata differ (:class:`knot_runner.provenance.fingerprints.Now`).
 """
 
 from __future__ import annotations
@@ -17,11 +16,9 @@ from typing import Any
 import torch
 
 from knot_runner.config.settings import ImageTaskSettings
-from knot_runner.config.settings.families import family_of
 from knot_runner.config.strict import digest
-from knot_runner.data.checksums import CHECKSUMS, FileReaders
+from knot_runner.data.checksums import CHECKSUMS
 from knot_runner.data.tasks import Images, ImageTask
-from knot_runner.engine.hardware import worker_count
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.engine.tensor_file import mapped_arrays
 from knot_runner.pipelines.context import RunContext
@@ -45,9 +42,7 @@ def read_images(context: RunContext) -> ImageTask:
     if kept is not None and _same_files(kept, root):
         return _task(kept)
     began = time.monotonic()
-    # what the run's own workers import, since all are forked from one server
-    readers = FileReaders(worker_count(context.settings.hardware), family_of(context.hp).preload)
-    task = context.services.images(settings, root, readers)
+    task = context.services.images(settings, root)
     if time.monotonic() - began < SLOW:
         return task
     with store.lock(STAGE, key):

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from knot_runner.config.settings.methods.transport import FedwadSettings, OtddSettings
-from knot_runner.transport.otdd.plan_changes import SparsePlan, sparse_plan
 from knot_runner.transport.otdd.small_support import best_plan
 from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples, augmented_dimension
 
@@ -88,12 +87,13 @@ class FirstIteration:
     """One client's results of iteration 1, which starts from the same points for all pairs and does not depend on t.
 
     ``spread``: mean squared distance of its augmented points from their mean; ``means`` [S, d + k]: for each first
-    point, the mean features and the class masses of the samples that its mass goes to; ``plan``: the transport plan.
+    point, the mean features and the class masses of the samples that its mass goes to; ``heights`` [S]: those of the
+    transport plan (small_support.py).
     """
 
     spread: float
     means: np.ndarray
-    plan: SparsePlan
+    heights: np.ndarray
 
 
 def augmented_rows(samples: LabelledSamples, dtype: np.dtype, centre: np.ndarray | float = 0.0) -> np.ndarray:
@@ -113,10 +113,10 @@ def first_iteration(rows: np.ndarray, table: ClassTable, options: OtddSettings, 
     weights = np.concatenate([start[:, :features], start[:, features:] @ table.vectors.T], 1).astype(rows.dtype)
     scores = weights @ rows.T
     plan = np.empty_like(scores)
-    known = sparse_plan(plan, best_plan(scores, None, plan))
+    heights = best_plan(scores, None, plan)
     norms = np.einsum("ij,ij->", rows[:, :features], rows[:, :features], dtype=np.float64) / len(rows)
     spread = norms + table.mass @ np.einsum("ij,ij->i", table.vectors, table.vectors)
-    return FirstIteration(float(spread), plan @ rows * (len(start) / len(rows)), known)
+    return FirstIteration(float(spread), plan @ rows * (len(start) / len(rows)), heights)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,7 @@
 """All distances between several sets of labelled samples: each set prepared once, pairs in tiles, tiles in processes.
 
     prepare      once per set: class statistics, and its part of iteration 1, which has the same first points everywhere
-    tiles        FedWaD of up to 100 pairs at a time by stacked products (tile_distances.py), or of one after another by
-                 products of samples, where these are few (product_distances.py), or exact OTDD pair by pair
+    tiles        FedWaD of up to 100 pairs at a time by stacked products (tile_distances.py), or exact OTDD pair by pair
     processes    tiles are dealt to worker processes of one thread each, which share the samples
 
 What limits it, with S=10 and 784 features: see ``scripts/bench.py fedwad``.
@@ -34,7 +33,6 @@ from knot_runner.transport.otdd.first_iteration import (
     mean_terms,
 )
 from knot_runner.transport.otdd.pair import least_cost
-from knot_runner.transport.otdd.product_distances import product_distances, takes_products
 from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples, class_table
 from knot_runner.transport.otdd.tile_distances import tile_distances
 from knot_runner.util.errors import UserError
@@ -141,11 +139,9 @@ def _computed(
         prepared = dict(pool.run(partial(_prepared, options=options, seed=seed), enumerate(s.labels for s in sets)))
         tables, openings = zip(*(prepared[place] for place in range(len(sets))), strict=True)
         if options.solver == "exact":
-            work, tasks = _exact, (_exact_tile(pairs, tables, options) for pairs in tiles)
+            work, tasks = _exact, (_ExactTile(pairs, {one: tables[one] for one in np.unique(pairs)}) for pairs in tiles)
         else:
-            few = takes_products(options.fedwad.support, options.fedwad.iterations, max(map(len, rows)))
-            work = product_distances if few else tile_distances
-            tasks = _tasks(tables, openings, means, tiles, options, seed)
+            work, tasks = tile_distances, _tasks(tables, openings, means, tiles, options, seed)
         for index, values in pool.run(work, tasks):
             _check_finite(values)
             yield _listed(tiles[index]), values.tolist()
@@ -215,18 +211,13 @@ class _ExactTile:
 
     pairs: np.ndarray
     tables: dict[int, ClassTable]
-    bures: bool
-
-
-def _exact_tile(pairs: np.ndarray, tables: Sequence[ClassTable], options: OtddSettings) -> _ExactTile:
-    return _ExactTile(pairs, {one: tables[one] for one in np.unique(pairs)}, options.covariance == "bures")
 
 
 def _exact(tile: _ExactTile, rows: list[np.ndarray]) -> np.ndarray:
     """Exact squared distances [m]."""
     points = {one: rows[one][:, : rows[one].shape[1] - len(table.labels)] for one, table in tile.tables.items()}
     with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite raise below
-        costs = [least_cost(points[i], points[j], tile.tables[i], tile.tables[j], tile.bures) for i, j in tile.pairs]
+        costs = [least_cost(points[i], points[j], tile.tables[i], tile.tables[j]) for i, j in tile.pairs]
     return np.array(costs)
 
 

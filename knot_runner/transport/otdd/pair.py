@@ -3,8 +3,7 @@
 :func:`exact_otdd` is OTDD solved at once over all samples of both sides: centralised, the baseline. The cost of moving
 (x, y) to (x', y') is ``||x - x'||^2 + ||m_y - m_y'||^2 + spread(y, y')`` (FedWaD eq. 13, where d(x, x') must be read as
 squared), without the factor 1/2 that microsoft/otdd has in both. ``spread`` is the squared Frobenius distance of the
-representations of the covariances, or the squared Bures distance ``tr(S + S' - 2 (S^{1/2} S' S^{1/2})^{1/2})`` of the
-covariances themselves.
+representations of the covariances.
 """
 
 from __future__ import annotations
@@ -40,33 +39,11 @@ def pair_distance(
 def exact_otdd(a: LabelledSamples, b: LabelledSamples, options: OtddSettings) -> float:
     """The least mean cost over all plans between the samples of a and b: a squared distance."""
     tables = [class_table(samples, options.covariance, options.part) for samples in (a, b)]
-    return least_cost(a.points, b.points, *tables, bures=options.covariance == "bures")
+    return least_cost(a.points, b.points, *tables)
 
 
-def least_cost(x: np.ndarray, y: np.ndarray, first: ClassTable, second: ClassTable, bures: bool) -> float:
+def least_cost(x: np.ndarray, y: np.ndarray, first: ClassTable, second: ClassTable) -> float:
     """:func:`exact_otdd` of points [n, d] and [m, d] with their class tables."""
-    between = (_bures_costs if bures else squared_distances)(first.vectors, second.vectors)
+    between = squared_distances(first.vectors, second.vectors)
     cost = squared_distances(x, y) + between[first.of[:, None], second.of]
     return optimal_plan(cost)[1]
-
-
-def _bures_costs(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """[k, k'] of vectors [m, vec(F)]: with F^T F = S, tr (S^{1/2} S' S^{1/2})^{1/2} is F F'^T's nuclear norm."""
-    d = _features(first.shape[1])
-    costs = squared_distances(first[:, :d], second[:, :d])
-    for i, one in enumerate(_factors(first, d)):
-        for j, other in enumerate(_factors(second, d)):
-            shared = np.linalg.svd(one @ other.T, compute_uv=False).sum()
-            costs[i, j] += max(np.vdot(one, one) + np.vdot(other, other) - 2 * shared, 0.0)
-    return costs
-
-
-def _features(length: int) -> int:
-    """d of vectors of length d + d^2."""
-    return int(((1 + 4 * length) ** 0.5 - 1) / 2 + 0.5)
-
-
-def _factors(vectors: np.ndarray, d: int) -> list[np.ndarray]:
-    """The factors F without their rows of zeros, at least one row each."""
-    factors = vectors[:, d:].reshape(-1, d, d)
-    return [factor[: max(1, int(factor.any(1).sum()))] for factor in factors]

@@ -15,7 +15,7 @@ import numpy as np
 
 from knot_runner.util.errors import UserError
 
-Covariance = Literal["sigma_frobenius", "sqrt_frobenius", "bures"]
+Covariance = Literal["sigma_frobenius", "sqrt_frobenius"]
 CovarianceForm = Literal["full", "diagonal", "root_diagonal"]
 
 #: added to the variances before a root is taken (public code)
@@ -26,24 +26,16 @@ RIDGE = 1e-6
 class LabelledSamples:
     """One client's samples: ``points`` [n, d] (float64 or float32, finite), ``labels`` [n] (whole numbers).
 
-    Raises :class:`UserError` for no samples, for values that are not finite, and for labels that do not fit.
+    Raises :class:`UserError` for values that are not finite.
     """
 
     points: np.ndarray
     labels: np.ndarray
 
     def __post_init__(self) -> None:
-        points, labels = np.asarray(self.points), np.asarray(self.labels)
-        if points.ndim != 2 or 0 in points.shape:
-            raise UserError(f"samples: shape {points.shape}; [n, d] with at least one sample and one feature is right")
-        if labels.shape != points.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
-            what = f"labels {labels.dtype}{list(labels.shape)} for {len(points)} samples"
-            raise UserError(f"samples: {what}; one whole number for each sample is right")
-        bad = int((~np.isfinite(points).all(1)).sum())
+        bad = int((~np.isfinite(self.points).all(1)).sum())
         if bad:
-            raise UserError(f"samples: {bad} of {len(points)} samples have features that are not finite")
-        object.__setattr__(self, "points", points)
-        object.__setattr__(self, "labels", labels)
+            raise UserError(f"samples: {bad} of {self.size} samples have features that are not finite")
 
     @property
     def size(self) -> int:
@@ -69,8 +61,7 @@ def class_table(samples: LabelledSamples, covariance: Covariance, part: Covarian
     """Means and covariances of the classes, computed in float64.
 
     Covariances divide by n - 1; a class of one sample has covariance 0 (no spread is seen), and so has, up to
-    rounding, one of equal samples. ``vec(B)`` is of length d where ``part`` is one of the diagonals, else d^2. For
-    ``bures``, which has no B, it is a factor F [d, d] with F^T F = Sigma (see pair.py).
+    rounding, one of equal samples. ``vec(B)`` is of length d where ``part`` is one of the diagonals, else d^2.
     """
     labels, of, counts = np.unique(samples.labels, return_inverse=True, return_counts=True)
     vectors = [_class_vector(samples.points[of == k].astype(np.float64), covariance, part) for k in range(len(labels))]
@@ -91,9 +82,7 @@ def _class_vector(points: np.ndarray, covariance: Covariance, part: CovarianceFo
     """[m, vec(B)] of one class's points [n, d]."""
     mean = points.mean(0)
     scatter = (points - mean) / max(len(points) - 1, 1) ** 0.5  # scatter^T scatter = Sigma
-    if covariance == "bures":
-        spread = _factor(scatter)
-    elif part == "diagonal":
+    if part == "diagonal":
         spread = np.einsum("ij,ij->j", scatter, scatter)
         spread = np.sqrt(spread + RIDGE) if covariance == "sqrt_frobenius" else spread
     elif covariance == "sigma_frobenius":
@@ -118,11 +107,3 @@ def _root(scatter: np.ndarray, part: CovarianceForm) -> np.ndarray:
     if part == "root_diagonal":
         return directions**2 @ weights + (base if small else 0.0)
     return (directions * weights) @ directions.T + (base * np.eye(d) if small else 0.0)
-
-
-def _factor(scatter: np.ndarray) -> np.ndarray:
-    """F [d, d] with F^T F = S^T S, its last rows 0 where there are fewer samples than features."""
-    n, d = scatter.shape
-    factor = np.zeros((d, d))
-    factor[: min(n, d)] = scatter if n <= d else np.linalg.qr(scatter, mode="r")
-    return factor

@@ -19,8 +19,10 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
 
 from knot_runner.transport.otdd.first_iteration import Tile
-from knot_runner.transport.otdd.product_distances import SPARSE_FROM
 from knot_runner.transport.otdd.small_support import best_plan
+
+#: From so many points on, plans are multiplied as sparse matrices: of S + n entries at most, S n as dense ones.
+SPARSE_FROM = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +64,7 @@ def tile_distances(tile: Tile, rows: list[np.ndarray]) -> np.ndarray:
 
 def _begun(tile: Tile, rows: list[np.ndarray]) -> TileProblem:
     own, counts = rows[tile.pairs[0, 0]], tile.labels.counts
-    heights = np.array([[tile.openings[client].plan.heights for client in pair] for pair in tile.pairs])
+    heights = np.array([[tile.openings[client].heights for client in pair] for pair in tile.pairs])
     classes = int(counts[np.unique(tile.pairs)].max())
     first = np.tile(np.arange(heights.shape[2]), (len(tile.pairs), 1))
     basis = np.concatenate([first, *(tile.labels.slots(sets, classes) for sets in tile.pairs.T)], 1)

@@ -12,7 +12,7 @@ from PIL import Image
 
 from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.data.images import load_images
-from knot_runner.data.images.decoding import decode_fitted
+from knot_runner.data.images.decoding import decode
 from knot_runner.data.tasks import ImageTask
 from knot_runner.util.errors import UserError
 from tests.data.images.presets import task_config
@@ -72,16 +72,16 @@ def test_photographs_are_cut_to_the_centre_and_scaled() -> None:
         wide[:, 40 * third : 40 * (third + 1), third] = 200
     file = io.BytesIO()
     Image.fromarray(wide).save(file, "PNG")
-    square = decode_fitted("it", file.getvalue(), [3, 8, 8])
+    square = decode("it", file.getvalue(), [3, 8, 8])
     assert (square[:, :, 1:-1] == np.array([0, 200, 0])[:, None, None]).all()  # the last columns' filter reads beyond
     assert square.shape == (3, 8, 8) and square[1].min() > 150 and square[0, :, -1].max() == 0
-    strip = decode_fitted("it", file.getvalue(), [3, 2, 6])
+    strip = decode("it", file.getvalue(), [3, 2, 6])
     assert (
         strip.shape == (3, 2, 6) and strip[:, 0, 0].tolist() == [200, 0, 0] and strip[:, 1, -1].tolist() == [0, 0, 200]
     )
-    assert decode_fitted("it", file.getvalue(), [1, 8, 8]).shape == (1, 8, 8)
+    assert decode("it", file.getvalue(), [1, 8, 8]).shape == (1, 8, 8)
     with refuses():
-        decode_fitted("it", file.getvalue(), [2, 8, 8])
+        decode("it", file.getvalue(), [2, 8, 8])
 
 
 def refusal(load, *arguments, **changes) -> str:

@@ -20,7 +20,6 @@ from knot_runner.transport.otdd import (
 from knot_runner.transport.otdd import matrix as matrix_module
 from knot_runner.transport.otdd.first_iteration import cut_tiles
 from knot_runner.transport.otdd.matrix import OtddPool
-from knot_runner.transport.otdd.product_distances import product_distances, takes_products
 from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 from tests.transport.otdd.forms import FORMS
@@ -48,48 +47,16 @@ def test_it_agrees_with_the_plain_loop(sets, with_fedwad, covariance, part, t):
     np.testing.assert_allclose(distance_matrix(data, options, SEED, 1), plain(data, options), rtol=1e-10)
 
 
-@pytest.mark.parametrize("changes", [{"support": 1}, {"support": 90}, {"iterations": 1}, {"start_scale": 10.0}])
+@pytest.mark.parametrize(
+    "changes", [{"support": 1}, {"support": 40}, {"support": 90}, {"iterations": 1}, {"start_scale": 10.0}]
+)
 def test_other_supports_and_starts(sets, with_fedwad, changes):
     """Of one point, of more points than samples, of one iteration, and from far away."""
     data, options = sets(3), with_fedwad(**changes)
     np.testing.assert_allclose(distance_matrix(data, options, SEED, 1), plain(data, options), rtol=1e-10)
 
 
-@pytest.fixture
-def by_products(monkeypatch):
-    """The tiles that were computed by products of samples (product_distances.py)."""
-    tiles = []
-    monkeypatch.setattr(
-        matrix_module, "product_distances", lambda tile, rows: tiles.append(tile) or product_distances(tile, rows)
-    )
-    return tiles
-
-
-@pytest.mark.parametrize(
-    ("covariance", "part", "changes"),
-    [
-        ("sqrt_frobenius", "root_diagonal", {"support": 32, "t": "random"}),  # fewer points than samples, or more
-        ("sqrt_frobenius", "full", {"support": 40, "t": 0.2, "iterations": 9}),
-        ("sigma_frobenius", "diagonal", {"support": 48, "iterations": 1, "start_scale": 10.0}),
-    ],
-)
-def test_products_of_few_samples_agree_with_the_plain_loop(sets, with_fedwad, by_products, covariance, part, changes):
-    data = moved(sets(4), (0, 0, 30, 300))[: 3 if covariance == "sigma_frobenius" else 4]
-    options = replace(with_fedwad(**changes), covariance=covariance, part=part)
-    found = distance_matrix(data, options, SEED, 1)
-    assert by_products
-    np.testing.assert_allclose(found, plain(data, options), rtol=1e-12)
-    single = distance_matrix(data, replace(options, precision="float32"), SEED, 1)
-    np.testing.assert_allclose(single, found, rtol=1e-5)
-
-
-def test_products_are_taken_of_few_samples_for_each_point():
-    assert takes_products(100, 10, 600) and takes_products(100, 10, 1000) and not takes_products(100, 10, 1001)
-    assert not takes_products(10, 100, 600) and takes_products(32, 100, 600)  # of few points, means are the lesser work
-    assert not takes_products(1000, 10, 3000)  # they would take gigabytes
-
-
-@pytest.mark.parametrize(("covariance", "part"), [("bures", "full"), ("sqrt_frobenius", "root_diagonal")])
+@pytest.mark.parametrize(("covariance", "part"), [("sigma_frobenius", "full"), ("sqrt_frobenius", "root_diagonal")])
 def test_exact_pairs(sets, options, covariance, part):
     data, options = sets(4), replace(options, solver="exact", covariance=covariance, part=part)
     np.testing.assert_allclose(distance_matrix(data, options, SEED, 1), plain(data, options), rtol=1e-12)

@@ -107,8 +107,8 @@ class OtddSettings:
 
     #: federated: FedWaD on augmented points; exact: one optimal transport problem over all samples, centralised
     solver: Literal["federated", "exact"]
-    #: between classes: ||Sigma - Sigma'||_F^2 (eq. 14), of the roots of Sigma (public code), or Bures (exact alone)
-    covariance: Literal["sigma_frobenius", "sqrt_frobenius", "bures"]
+    #: between classes: ||Sigma - Sigma'||_F^2 (eq. 14), or of the roots of Sigma (public code)
+    covariance: Literal["sigma_frobenius", "sqrt_frobenius"]
     #: what of a class's covariance counts: all; its diagonal; for sqrt_frobenius, root_diagonal: diag(Sigma^{1/2})
     #: (public code), diagonal: diag(Sigma)^{1/2}
     part: Literal["full", "diagonal", "root_diagonal"]
@@ -124,13 +124,6 @@ class OtddSettings:
     features: TextFeatures | None = None
 
     def __post_init__(self) -> None:
-        bures = self.covariance == "bures"
-        require(
-            not (bures and self.solver == "federated"),
-            "covariance",
-            "bures has no finite vector; solver=exact is right",
-        )
-        require(not bures or self.part == "full", "part", f"{self.part} is not of bures; full is right")
         roots = self.part != "root_diagonal" or self.covariance == "sqrt_frobenius"
         require(roots, "part", "root_diagonal is of covariance=sqrt_frobenius alone")
         require(self.fedwad.mode == "approximate", "fedwad.mode", "exact is of method=federated_distance alone")

@@ -81,8 +81,7 @@ class ImageTaskSettings:
     #: where classes lie for semantic distance and transport costs: given = ``coordinates``; onehot = every two sqrt(2)
     #: apart; superclasses = 1 apart within one of ``superclasses``, 2 otherwise
     geometry: Literal["given", "onehot", "superclasses"] = field(default="given", kw_only=True)
-    #: superclass -> its classes, each in one of them; null = those of CIFAR-100's coarse labels, where the files are
-    #: its archives
+    #: superclass -> its classes, each in one of them
     superclasses: dict[str, list[str]] | None = field(default=None, kw_only=True)
     #: [channels, height, width]
     shape: list[ImageSide]
@@ -114,8 +113,7 @@ class ImageTaskSettings:
             require(fits, "coordinates", f"needs one point of equal length for each of {len(self.classes)} classes")
             pair = equal_points(self.classes, self.coordinates)
             require(pair is None, "coordinates", f"classes {pair} share one point, so their cost would be 0")
-        in_files = self.source == "local" and self.local is not None and self.local.format == "cifar"
-        if self.geometry == "superclasses" and not (in_files and self.superclasses is None):
+        if self.geometry == "superclasses":
             self._check_superclasses()
 
     def _check_superclasses(self) -> None:
