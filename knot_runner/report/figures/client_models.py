@@ -11,7 +11,6 @@ import numpy as np
 from knot_runner.records import CLIENTS_FILE
 from knot_runner.report import run_folders
 from knot_runner.report.figures import style
-from knot_runner.report.figures.output import type_size
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import runs_with
@@ -43,7 +42,7 @@ def id_ood_figure(runs: list[Run], command: str) -> style.Drawing:
             for point in run.result["personalisation"]["points"]:
                 numbers.append((name, run.job.seed, point["step"], point["alpha"], *_pair(point)))
     start = 100 * np.mean([_pair(run.result["personalisation"]["start"]) for run in having], axis=0)
-    axes.plot(*start, marker="*", ms=type_size(15), color="black", ls="", label="last round", zorder=5)
+    axes.plot(*start, marker="*", ms=13, color="black", ls="", label="last round", zorder=5)
     axes.margins(0.08)  # the star lies in a corner, whole
     axes.set(xlabel="OOD accuracy (%)", ylabel="ID accuracy (%)")
     style.side_legend(made, [axes], loc="outside right center")
@@ -141,8 +140,9 @@ TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose upd
 
 @style.figure_of(reads=(CLIENTS_FILE,))
 def transfer_figure(runs: list[Run], command: str) -> style.Drawing:
-    """A map of lambda [K, K] per setting, of its first seed, clients sorted by group; the means over all seeds come
-    back as lines. Raises :class:`UserError` for runs without a transfer matrix."""
+    """A map of lambda [K, K] per setting, of its first seed, clients sorted by group.
+
+    Its lines: means over all seeds. Raises :class:`UserError` for runs without a transfer matrix."""
     having = runs_with(
         runs, "personalisation.transfer", "a transfer matrix; personalisation.kind=transfer_matrix learns one"
     )
@@ -156,7 +156,7 @@ def transfer_figure(runs: list[Run], command: str) -> style.Drawing:
         listed = None if groups is None else groups.tolist()
         draw_map(axes, matrix, listed, cmap="RdBu_r", vmin=-reach, vmax=reach)
         mark_clients(axes, listed, xlabel="update of client")
-        axes.set_title(plain(title), fontsize=type_size(9), wrap=True)
+        axes.set_title(plain(title), fontsize="small", wrap=True)
         lines.append(f"{title}: {_transfer_means(seeds)}")
         rows += [(title, first.job.seed, *pair, float(value)) for pair, value in np.ndenumerate(matrix)]
     numbers = Numbers(("setting", "seed", "client", "update of", "lambda"), rows, digits=8)

@@ -56,7 +56,7 @@ def separation(vectors: np.ndarray, labels: np.ndarray, classes: int) -> Separat
 
 @style.figure_of(reads=(run_folders.VECTORS,))
 def vector_figure(runs: list[Run], command: str) -> style.Drawing:
-    """A t-SNE panel per method and setting, coloured by label; returns purity and silhouette of each.
+    """A t-SNE panel per method and setting, coloured by label.
 
     Each panel shows the lowest seed there; its number is the mean over the seeds. t-SNE is seeded.
     """

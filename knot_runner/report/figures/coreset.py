@@ -11,7 +11,6 @@ from knot_runner.config.settings.partition import SHARE_KEYS
 from knot_runner.config.strict import without
 from knot_runner.report import run_folders
 from knot_runner.report.figures import style
-from knot_runner.report.figures.output import type_size
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import lookup
@@ -49,7 +48,7 @@ def coreset_images(runs: list[Run], command: str) -> style.Drawing:
     lines, rows = [], []
     for images, course, (case, members) in zip(grid[::2], grid[1::2], found.items(), strict=True):
         _draw_images(images, {name: _strip(run, command) for name, run in members.items()})
-        images.set_title(plain(case), fontsize=type_size(10))
+        images.set_title(plain(case), fontsize="small")
         for i, (name, run) in enumerate(members.items()):
             losses, classes = run.result["losses"], len(run.result["labels"]["names"])
             colour = style.GREY if name.startswith("exact") else style.nth_colour(i)
@@ -60,7 +59,7 @@ def coreset_images(runs: list[Run], command: str) -> style.Drawing:
             lines.append(f"{case}, {name}: {facts}")
         course.set(xlabel="epoch", ylabel="distance")
         course.margins(x=0.01)
-        course.legend(fontsize=type_size(8))
+        course.legend(fontsize="small")
     numbers = Numbers(("case", "coreset", "epoch", "distance"), rows, digits=8)
     return style.Drawing(made, "Wasserstein coresets", [DESCENT_NOTE], lines, numbers)
 

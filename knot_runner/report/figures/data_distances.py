@@ -13,7 +13,6 @@ import numpy as np
 
 from knot_runner.report.figures import style
 from knot_runner.report.figures.client_models import draw_map, mark_clients
-from knot_runner.report.figures.output import type_size
 from knot_runner.report.records.distance import kinds_of_pairs
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Run
@@ -60,7 +59,7 @@ def matrix_figure(runs: list[Run], command: str) -> style.Drawing:
     for axes, (title, seeds) in zip(grid, found.items(), strict=True):
         _draw_map(axes, list(seeds.values()))
         settings_above = re.sub(", (?=FedWaD|exact$)", "\n", plain(title))
-        axes.set_title(settings_above, fontsize=type_size(10))
+        axes.set_title(settings_above, fontsize="small")
         lines += _lines(title, list(seeds.values()), runs)
         for seed, run in seeds.items():
             rows += [(title, seed, *pair) for pair in pairs_of(run)]
@@ -123,12 +122,13 @@ def _write_numbers(axes: style.Axes, image: Any, names: list[str]) -> None:
     for (i, j), value in np.ndenumerate(image.get_array()):
         if i != j:
             colour = "white" if image.norm(value) < 0.6 else "black"
-            axes.text(j, i, f"{value:,.0f}", ha="center", va="center", fontsize=type_size(9), color=colour)
+            axes.text(j, i, f"{value:,.0f}", ha="center", va="center", fontsize="small", color=colour)
 
 
 @style.figure_of
 def distance_course(runs: list[Run], command: str) -> style.Drawing:
-    """Squared distances (left) and seconds per pair (right) along the first setting of :data:`ALONG` that varies.
+    """Squared distances (left) and seconds per pair (right) along the first setting that varies:
+    samples, iterations or support.
 
     A colour per pair of data sets, a marker per other settings, dashed for exact distances. The numbers go into a CSV
     beside the PNG; those at the end of the axis come back as lines. Raises :class:`UserError` where none varies.

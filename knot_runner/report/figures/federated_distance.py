@@ -81,7 +81,7 @@ def _legend(made: style.Figure, looks: dict[str, dict[str, Any]]) -> None:
 def moving_measure(runs: list[Run], command: str) -> style.Drawing:
     """A panel per method: the measure's points, coloured by iteration, in their first two dimensions. Then a panel
     per quantity over the iterations: excess over the exact distance of FedWaD's value, of what the server knows alone,
-    and of the sum A of distances (Fig. 3). Returns the last iteration's.
+    and of the sum A of distances (Fig. 3).
 
     Lines are means over seeds, bands are 95% t intervals; points are those of the lowest seed.
     """
@@ -164,7 +164,7 @@ def _flat(points: np.ndarray) -> np.ndarray:
 @style.figure_of
 def distance_runtime(runs: list[Run], command: str) -> style.Drawing:
     """Seconds, and error relative to the closed form, by the first sample's size: two panels per dimension and ratio
-    of the samples (Fig. 2, 8, 9). Returns both at each method's largest size.
+    of the samples (Fig. 2, 8, 9).
 
     Lines are means over seeds, bands are 95% t intervals. Raises :class:`UserError` where the two
     distributions are one, so that no error is relative.

@@ -28,7 +28,7 @@ GREEN, STEP, _MAX_POINTS = "#007A3D", 0.1, 800
 
 @style.figure_of(reads=(run_folders.PREDICTIONS,))
 def expected_label(runs: list[Run], command: str) -> style.Drawing:
-    """Box plots of E[p] = sum_l p_l coordinate_l per true class, a box per method (Fig. 2); returns the numbers.
+    """Box plots of E[p] = sum_l p_l coordinate_l per true class, a box per method (Fig. 2).
 
     Labels with more than one coordinate show the distance of E[p] from the truth instead. Predictions are pooled over
     the test sets and seeds.

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from knot_runner.report.figures import style
-from knot_runner.report.figures.output import type_size
 from knot_runner.report.records import probe as probe_view
 from knot_runner.report.records.probe import ProbeRecord
 from knot_runner.report.render.text import plain
@@ -43,7 +42,7 @@ SOFTMAX_NOTE = (
 
 @style.figure_of(reads=(probe_view.ARRAYS,))
 def gradient_figure(runs: list[Run], command: str) -> style.Drawing:
-    """Histograms of gradient norms by temperature, images right and wrong apart (Fig. 1); returns the medians.
+    """Histograms of gradient norms by temperature, images right and wrong apart (Fig. 1).
 
     A row of two panels per setting; quantiles go into a CSV beside the PNG. Seeds are pooled.
     """
@@ -84,7 +83,7 @@ def norm_bins(norms: np.ndarray) -> np.ndarray:
 
 @style.figure_of(reads=(probe_view.ARRAYS,))
 def boundary_figure(runs: list[Run], command: str) -> style.Drawing:
-    """Box plots of distance to the boundary after minus before one step, by temperature (Fig. 2); returns medians.
+    """Box plots of distance to the boundary after minus before one step, by temperature (Fig. 2).
 
     A panel per setting; quantiles go into a CSV beside the PNG. Seeds are pooled. Raises :class:`UserError` when no
     model has an image wrong.
@@ -132,7 +131,7 @@ def _draw_moves(axes: style.Axes, probe: ProbeRecord, colours: dict[float, Any])
         style.draw_boxes(axes, [moves], colours[temperature], 0.8, positions=[place], **look)
         if len(probe.before):
             out = 1 - len(moves) / len(probe.before)
-            beside = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": type_size(9)}
+            beside = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": "small"}
             axes.text(1.01, place, f"{out:.0%} left out", **beside)
     axes.axvline(0, color=style.GREY, ls="--", lw=1, zorder=0)
     axes.set_yticks(range(len(order)), [f"T={temperature:g}" for temperature in order])
@@ -144,7 +143,7 @@ def _draw_moves(axes: style.Axes, probe: ProbeRecord, colours: dict[float, Any])
 
 @style.figure_of(reads=(probe_view.ARRAYS,))
 def softmax_figure(runs: list[Run], command: str) -> style.Drawing:
-    """Bars of softmax(z / T) of one image, by class and temperature (Fig. 3); returns each temperature's top class.
+    """Bars of softmax(z / T) of one image, by class and temperature (Fig. 3).
 
     A panel per setting; the probabilities go into a CSV beside the PNG.
     """
