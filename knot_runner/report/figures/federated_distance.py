@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -93,7 +93,10 @@ def moving_measure(runs: list[Run], command: str) -> style.Drawing:
     for axes, (name, members) in zip(grid, methods.items(), strict=False):
         image = _scatter(axes, members[0], command)
         axes.set_title(name)
-    _one_scale(grid[: len(methods)])
+    for axes in grid[: len(methods)]:
+        axes.sharex(grid[0])  # one scale, so that they compare
+        axes.sharey(grid[0])
+        axes.margins(0.15)  # room for the samples' names
     bar = made.colorbar(image, ax=grid, label="iteration of the dots", shrink=0.6, aspect=30)
     bar.locator = MaxNLocator(integer=True)
     curves = {}
@@ -142,18 +145,6 @@ def _scatter(axes: style.Axes, run: Run, command: str) -> Any:
     look = {"c": np.repeat(steps, [len(points) for points in moving]), "vmin": 0, "vmax": max(steps[-1], 1)}
     axes.set_aspect("equal")
     return axes.scatter(*np.concatenate(moving).T, s=12, cmap="viridis_r", linewidths=0, zorder=1, **look)
-
-
-def _one_scale(panels: Sequence[style.Axes]) -> None:
-    """Give all ``panels`` the limits that hold every panel's points, so that they compare."""
-    low = np.min([axes.dataLim.min for axes in panels], axis=0)
-    high = np.max([axes.dataLim.max for axes in panels], axis=0)
-    span = high - low
-    # room for the samples' names; points on a line have no second dimension
-    margin = np.where(span > 0, 0.15 * span, 0.5 * max(span.max(), 1e-9))
-    for axes in panels:
-        axes.set_xlim(low[0] - margin[0], high[0] + margin[0])
-        axes.set_ylim(low[1] - margin[1], high[1] + margin[1])
 
 
 def _flat(points: np.ndarray) -> np.ndarray:
@@ -213,15 +204,10 @@ def _by_size(name: str, runs: list[Run], seconds: str, value: str) -> Curves:
 
 
 def _at_largest(curves: Curves) -> list[str]:
-    """Lines on each method's time and error at its largest size, and on the slowdown of exact mode there."""
+    """Lines on each method's time and error at its largest size."""
     lines = []
     for (case, name, what), one in curves.items():
         if what == "seconds" and len(one.places):
             size, seconds, error = one.places[-1], one.mean[-1], curves[case, name, "error"].mean[-1]
-            line = f"{case}, {name}: n={size:,} in {seconds:.3g} s, relative error {error:.2g}"
-            exact = curves.get((case, EXACT_MODE, "seconds"))
-            if exact and size in exact.places and name != EXACT_MODE:
-                times = exact.mean[exact.places == size].item() / seconds
-                line += f"; {EXACT_MODE} takes {times:.3g} times as long"
-            lines.append(line)
+            lines.append(f"{case}, {name}: n={size:,} in {seconds:.3g} s, relative error {error:.2g}")
     return lines
