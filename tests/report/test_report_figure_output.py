@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from knot_runner.cli.main import main
@@ -16,7 +15,6 @@ from knot_runner.report.figures import output
 from knot_runner.report.figures import style as figure_style
 from knot_runner.report.figures.output import FigureOutput, figure_output
 from knot_runner.report.figures.registry import FIGURES
-from knot_runner.report.figures.temperature_probe import _label_lowest
 
 SINGLE = FigureOutput(("png",), 3.35)
 
@@ -70,16 +68,6 @@ def test_at_a_single_column_nothing_is_cut_off(jobs: Any, figures: Any, tmp_path
         box = legend.get_window_extent()
         assert box.x0 >= -1 and box.x1 <= whole.x1 and not any(box.overlaps(panel) for panel in panels)
     assert all(panel.width > 0.3 * figure.dpi and panel.height > 0.3 * figure.dpi for panel in panels[:2])
-
-
-def test_panels_that_share_an_axis_name_it_at_the_lowest_of_each_column() -> None:
-    """Of three in two columns the second has none below it, though it is in the upper row."""
-    grid = Figure().subplots(2, 2, sharex=True).flatten()[:3]
-    for axes in grid:
-        axes.set_xlabel("norm")
-    _label_lowest(grid)
-    assert [axes.get_xlabel() for axes in grid] == ["", "norm", "norm"]
-    assert [axes.xaxis.get_tick_params()["labelbottom"] for axes in grid] == [False, True, True]
 
 
 @pytest.mark.thorough

@@ -19,7 +19,6 @@ from knot_runner.util.errors import UserError
 
 #: The paper's names: exact interpolating measures; all samples in one place.
 EXACT_MODE, CENTRAL = "FedWaD-e", "WD"
-FIXED_COLOURS = {CENTRAL: style.PALETTE[6], EXACT_MODE: style.PALETTE[2]}
 #: Axes with a smaller ratio of ends also have labels between powers of ten.
 NARROW = 100
 #: Settings already in a method's name, in panel titles, or on the axes.
@@ -60,21 +59,12 @@ def methods_of(runs: Iterable[Run], shown_settings: Collection[str] = OF_METHOD)
 
 
 def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Name -> its line. Those of ``FIXED_COLOURS`` keep theirs in every figure; exact mode is dashed, and on top: by
-    Theorem 1 it often coincides with another."""
-    free = itertools.cycle(colour for colour in style.PALETTE if colour not in FIXED_COLOURS.values())
+    """Name -> its line: of exact mode dashed, and on top, as by Theorem 1 it often coincides with another."""
     looks = {}
-    for name in names:
-        dashes = {"ls": (0, (3, 2)), "zorder": 4} if name.startswith(EXACT_MODE) else {"ls": "-", "zorder": 3}
-        looks[name] = {"colour": FIXED_COLOURS.get(name) or next(free), **dashes}
+    for i, name in enumerate(dict.fromkeys(names)):
+        dashes = {"ls": "--", "zorder": 4} if name.startswith(EXACT_MODE) else {"ls": "-", "zorder": 3}
+        looks[name] = {"color": style.nth_colour(i), **dashes}
     return looks
-
-
-def _legend(made: style.Figure, looks: dict[str, dict[str, Any]]) -> None:
-    shown = {}
-    for name, look in looks.items():
-        shown[name] = {"color": look["colour"], "lw": 2, "ls": "-" if look["ls"] == "-" else "--"}
-    style.side_legend(made, shown)
 
 
 @style.figure_of(reads=(MEASURE_NAMES,))
@@ -108,7 +98,7 @@ def moving_measure(runs: list[Run], command: str) -> style.Drawing:
         axes.set(xlabel="iteration", ylabel="relative excess", title=title)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         style.log_scale(axes, "y", NARROW, numticks=7)
-    _legend(made, looks)
+    style.side_legend(made, looks)
     title = "The federated distance of two samples: its measure on the way, and its error"
     note = f"{MOVING_NOTE} Points: seed {min(run.job.seed for run in runs)}. {style.seeds_note(runs)}"
     numbers = band_numbers(("method", "quantity", "iteration"), curves)
@@ -166,14 +156,14 @@ def distance_runtime(runs: list[Run], command: str) -> style.Drawing:
     for run in sorted(runs, key=lambda run: (run.result["dimension"], run.result["ratio"])):
         cases[f"d={run.result['dimension']}, ratio 1:{run.result['ratio']}"].append(run)
     curves = {(case, *of): one for case, members in cases.items() for of, one in _curves_of(members).items()}
-    looks = _looks(dict.fromkeys(name for _, name, _ in curves))
+    looks = _looks(name for _, name, _ in curves)
     made, grid = style.panels(2 * len(cases), 3.6, 3.1, across=4 if len(cases) > 1 else 2)
     for axes, panel in zip(grid, itertools.product(cases, QUANTITIES), strict=True):
         shown = {name: one for (case, name, what), one in curves.items() if (case, what) == panel and len(one.places)}
         style.draw_bands(axes, shown, looks, marker="o")
         axes.set(xlabel="n", ylabel=QUANTITIES[panel[1]], title=panel[0])
         style.log_scale(axes, "xy", NARROW, numticks=7)
-    _legend(made, looks)
+    style.side_legend(made, looks)
     numbers = band_numbers(("case", "method", "quantity", "n"), curves)
     note = f"{RUNTIME_NOTE} {style.seeds_note(runs)}"
     title = "The federated distance: running time and error"

@@ -200,13 +200,13 @@ def temperature_colours(temperatures: Iterable[float]) -> dict[float, Any]:
     return made
 
 
-def draw_band(axes: Axes, one: Band, colour: Any, filled: bool = True, **look: Any) -> None:
+def draw_band(axes: Axes, one: Band, color: Any, filled: bool = True, **look: Any) -> None:
     """A line for the mean over seeds, in ``look``, and the area of its 95% interval if ``filled``, which may reach
     beyond the axes: of two or three seeds it is so wide that lines could not be told apart."""
-    axes.plot(one.places, one.mean, color=colour, **{"lw": 1.6, "ms": 4, **look})
+    axes.plot(one.places, one.mean, color=color, **{"lw": 1.6, "ms": 4, **look})
     if filled:
         of_lines = axes.dataLim.frozen()
-        axes.fill_between(one.places, one.low, one.high, color=colour, alpha=0.1, lw=0)
+        axes.fill_between(one.places, one.low, one.high, color=color, alpha=0.1, lw=0)
         axes.dataLim.set(of_lines)
         axes.margins(y=0.2)
 
