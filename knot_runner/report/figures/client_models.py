@@ -103,7 +103,7 @@ def _draw_surface(axes: Axes, own: Mapping[str, np.ndarray], loss: np.ndarray) -
     axes.plot(own["path"][:, 0], own["path"][:, 1], marker="o", ms=3, lw=1.2, color="black")
     axes.plot(0, 0, marker="*", ms=13, color="white", mec="black", ls="")
     i, j = np.unravel_index(loss.argmin(), loss.shape)
-    axes.plot(own["x"][j], own["y"][i], marker="v", ms=9, color=style.PALETTE[2], mec="white")
+    axes.plot(own["x"][j], own["y"][i], marker="v", ms=9, color=style.PALETTE[2], mec="white", clip_on=False)
     return shown
 
 

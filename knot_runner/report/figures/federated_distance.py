@@ -14,6 +14,7 @@ from knot_runner.report import run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.render.text import plain, short_line
 from knot_runner.report.run_folders import Run
+from knot_runner.report.run_rows import others
 from knot_runner.report.series import Band, band, band_numbers
 from knot_runner.util.errors import UserError
 
@@ -49,12 +50,12 @@ def methods_of(runs: Iterable[Run], shown_settings: Collection[str] = OF_METHOD)
 
     Swept settings that are not in ``shown_settings`` are part of the name. A run requested twice is included once.
     """
-    once = {run.job.run_id: run for run in runs}.values()
+    once = list({run.job.run_id: run for run in runs}.values())
+    once.sort(key=lambda run: (run.result["mode"] != "exact", run.result["support"][0], run.job.seed))
     found: dict[str, list[Run]] = defaultdict(list)
-    for run in sorted(once, key=lambda run: (run.result["mode"] != "exact", run.result["support"][0], run.job.seed)):
-        others = [part for part in run.job.label.split(", ") if part and part.split("=", 1)[0] not in shown_settings]
+    for run, other in zip(once, others([run.job for run in once], shown_settings), strict=True):
         name = EXACT_MODE if run.result["mode"] == "exact" else f"FedWaD-a, S={run.result['support'][0]}"
-        found[plain(", ".join([name, *map(short_line, others)]))].append(run)
+        found[plain(", ".join(filter(None, (name, short_line(other)))))].append(run)
     return dict(found)
 
 

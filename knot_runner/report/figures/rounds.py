@@ -121,7 +121,9 @@ def aggregation(runs: list[Run], command: str) -> style.Drawing:
         mean = f"{np.mean(one.mean):+.2f} points" if len(one.mean) else "none"
         lines.append(f"{name}, {key.name}: {what} {mean}")
     title = "Change of accuracy at aggregation"  # short, since it stands beside the legend where there is one panel
-    notes = [f"Running means over {window} rounds. {_band_note(runs, found)}", CHANGE_NOTE]
+    notes = [_band_note(runs, found), CHANGE_NOTE]
+    if window > 1:
+        notes.append(f"Running means over {window} rounds.")
     return style.Drawing(made, title, notes, lines, _numbers(found))
 
 
