@@ -65,13 +65,11 @@ def only_real_data_tests_see_it(request: pytest.FixtureRequest, monkeypatch: pyt
 @pytest.fixture(scope="session", autouse=True)
 def printed_resolution() -> Iterator[int]:
     """Dots per inch of a user's figures; tests draw with a quarter, which is quicker, unless they ask for all."""
-    from knot_runner.report.figures import registry as page_figures
     from knot_runner.report.figures import style as figure_style
 
     printed = figure_style.DPI
     with pytest.MonkeyPatch.context() as patch:
-        for module in (figure_style, page_figures):
-            patch.setattr(module, "DPI", printed // 4)
+        patch.setattr(figure_style, "DPI", printed // 4)
         yield printed
 
 

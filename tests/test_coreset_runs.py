@@ -183,7 +183,7 @@ def test_the_preset_of_coresets(tmp_path, capsys):
     small = [o for o in CORESET if not o.startswith(("method=", "partition", "method.fedwad.support", "task=mnist"))]
     small += ["partition.clients=6", "partition.shards_per_client=2", "method.fedwad.support=5", "hardware.workers=1"]
     said, rows = figure(tmp_path, "fedwad/coreset", small, capsys)
-    assert "mnist, 6 clients by shards (shards per client 2), FedWaD, S=5: distance to all" in said
+    assert "mnist, FedWaD, S=5: distance to all" in said
     assert {row["coreset"] for row in rows} == {"exact", "FedWaD, S=5"} and len(rows) == 2 * 12
 
 
@@ -195,9 +195,9 @@ def test_the_preset_of_nearest_neighbours_beside_personal_models(tmp_path, capsy
     ]  # fmt: skip
     said, rows = figure(tmp_path, "fedwad/knn", small, capsys)
     assert [(row["method"], row["clients"]) for row in rows] == [
-        (name, clients) for name in ("nearest neighbour, 2 points", "FedPer") for clients in ("3", "4")
+        (name, clients) for name in ("points_2", "fedper") for clients in ("3", "4")
     ]
-    assert "nearest neighbour, 2 points, 3 clients: accuracy" in said
+    assert "points_2, 3 clients: accuracy" in said
 
 
 @pytest.mark.real_data

@@ -64,8 +64,6 @@ def test_an_own_preset_writes_below_its_folder(name: str, own: Path, capsys: pyt
     assert main(["claims", name, *words]) == 0
     for path in (f"figures/{name}.png", f"reports/{name}.html", f"claims/{name}.md"):
         assert (out / path).is_file()
-    assert main(["report", "--index", f"paths.out={out}"]) == 0
-    assert f'href="{name}.html"' in (out / "reports" / "index.html").read_text()
 
 
 def test_an_unknown_preset_of_a_folder_is_named(own: Path, capsys: pytest.CaptureFixture[str]) -> None:

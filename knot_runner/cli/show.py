@@ -42,7 +42,7 @@ def show_figure(name: str, jobs: list[ComposedJob], command: str, keep: bool = F
     :func:`current_output`, and print the plotted numbers. ``keep``: as in :func:`references`."""
     spec = jobs[0].settings.report or {}
     kind = spec.get("kind", "")
-    requested = figure_names(spec) if kind in figures.FIGURES or "figures" in spec else ()
+    requested = figure_names(spec)
     if not requested and kind not in TABLE_KINDS:
         raise UserError(f"report.kind: there is no figure {kind!r}{nearest(kind, figures.FIGURES)}")
     if not requested:

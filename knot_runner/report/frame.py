@@ -13,7 +13,7 @@ from knot_runner.config.settings.run_id import counted_settings, resolved
 from knot_runner.report.compare.settings import flatten_settings, parse_filter, select_runs, typed_column, varying
 from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, with_files
-from knot_runner.report.run_rows import leaves
+from knot_runner.report.run_rows import leaves, lookup
 from knot_runner.util.config_yaml import read_config
 from knot_runner.util.errors import UserError
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:  # pandas takes half a second to import
     import pandas as pd
 
 CONFIG = "config.yaml"
-#: Config groups of the command rather than of a run.
-OF_THE_PRESET = ("sweep", "report")
 #: Numbers in a result that are not measurements.
 NO_MEASURES = ("seed", "threads")
 #: Columns that identify a run, in every frame for users.
@@ -134,10 +132,15 @@ def _run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...]) -> RunSet:
     settings = [_facts(run) | own for run, own in zip(runs, counted, strict=True)]
     done = [(i, _numbers(run.result)) for i, run in enumerate(runs) if run.status == "done"]
     numbers = [(i, *pair) for i, own in done for pair in own.items()]
+    described = []
+    for run in runs:
+        job = run.job
+        identity = (job.run_id, str(job.folder), job.task, job.method, job.seed, _state(run), run.problem)
+        described.append({**dict(zip(IDENTITY, identity, strict=True)), "record": run})
     metrics = pd.DataFrame(numbers, columns=["run", "metric", "value"], dtype=object)
     return RunSet(
         out,
-        pd.DataFrame([_described(run) for run in runs], dtype=object),
+        pd.DataFrame(described, dtype=object),
         pd.DataFrame(settings, dtype=object),
         pd.DataFrame(counted, dtype=object),
         metrics.astype({"run": "int64", "value": "float64"}).set_index("run").rename_axis(None),
@@ -145,17 +148,10 @@ def _run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...]) -> RunSet:
     )
 
 
-def _described(run: Run) -> dict[str, Any]:
-    job, folder = run.job, _printable(str(run.job.folder))
-    identity = (_printable(job.run_id), folder, job.task, job.method, job.seed, _state(run), _printable(run.problem))
-    return {**dict(zip(IDENTITY, identity, strict=True)), "record": run}
-
-
 def _folders(out: Path) -> list[Path]:
     """Folders three levels down that hold a record; ``artefacts`` and similar folders have other files."""
     marks = (CONFIG, "result.json", "failed.json")
-    there = (path for path in out.glob("[!.]*/[!.]*/[!.]*") if any((path / mark).exists() for mark in marks))
-    return sorted(there)
+    return sorted(path for path in out.glob("[!.]*/[!.]*/[!.]*") if any((path / mark).exists() for mark in marks))
 
 
 def _job(folder: Path, data: provenance.CurrentData) -> Job:
@@ -163,14 +159,11 @@ def _job(folder: Path, data: provenance.CurrentData) -> Job:
     if not (folder / CONFIG).exists():
         began = "failed before its settings were written" if (folder / "failed.json").exists() else "no config.yaml"
         raise ValueError(began)
-    if (folder / "result.json").exists() and not (folder / "result.json").is_file():  # reading a pipe would not end
-        raise ValueError("result.json is not a file")
     try:
         config = read_config(folder / CONFIG)
     except ValueError as problem:
         raise ValueError(f"config.yaml {problem}") from None
-    groups = [config[group] if isinstance(config.get(group), dict) else {} for group in ("task", "method")]
-    task, method, seed = groups[0].get("name"), groups[1].get("name"), config.get("seed")
+    task, method, seed = lookup(config, "task.name"), lookup(config, "method.name"), config.get("seed")
     if not isinstance(task, str) or not isinstance(method, str) or type(seed) is not int:
         raise ValueError("config.yaml is not that of a run: it needs task.name, method.name and seed")
     if (task, method) != (folder.parent.parent.name, folder.parent.name):
@@ -190,8 +183,8 @@ def _state(run: Run) -> str:
 
 def _facts(run: Run) -> dict[str, str]:
     """All keys beside settings that one can filter by."""
-    config = {key: value for key, value in run.job.config.items() if key not in OF_THE_PRESET}
-    facts = {**flatten_settings(config), "run_id": _printable(run.job.run_id), "status": _state(run)}
+    config = {key: value for key, value in run.job.config.items() if key not in ("sweep", "report")}
+    facts = {**flatten_settings(config), "run_id": run.job.run_id, "status": _state(run)}
     return facts | ({"data": run.result["data"]} if "data" in run.result else {})
 
 
@@ -208,9 +201,4 @@ def _numbers(result: Mapping[str, Any]) -> dict[str, float | None]:
 def name_few(lead: str, items: Iterable[str]) -> str:
     """``lead`` followed by the first of ``items`` and the number of further ones; "" if empty."""
     names = list(items)
-    return lead + _printable(first_few(names, _MAX_NAMED, "; ")) if names else ""
-
-
-def _printable(text: str) -> str:
-    """``text`` without lone surrogates, which file names and JSON can contain but terminals cannot print."""
-    return text.encode("utf-8", "replace").decode()
+    return lead + first_few(names, _MAX_NAMED, "; ") if names else ""

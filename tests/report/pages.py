@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner.cli.show import references
 from knot_runner.composing.commands import compose_all
-from knot_runner.report.page.build import Page, PageRequest, build_page
-from knot_runner.report.page.runs import Standing
+from knot_runner.report.page.build import Page, PageRequest, Standing, build_page
 from knot_runner.report.run_folders import Job
 
 if TYPE_CHECKING:

@@ -83,8 +83,7 @@ def test_images_are_drawn_in_the_order_of_their_labels(tmp_path: Path) -> None:
         points(one.folder)
     lines = coreset_images(jobs, tmp_path / "f.png")
     assert lines == [
-        f"mnist, 5 clients by shards (shards per client 2), {name}: distance to all clients' samples 2, 2 of 3 classes"
-        for name in ("exact", "FedWaD, S=10")
+        f"mnist, {name}: distance to all clients' samples 2, 2 of 3 classes" for name in ("FedWaD, S=10", "exact")
     ]
     assert (
         imread(tmp_path / "f.png").shape[1] / figure_style.DPI > 5
@@ -104,12 +103,12 @@ def test_accuracies_are_means_over_seeds_by_clients(tmp_path: Path) -> None:
         jobs.append(job(tmp_path / f"{seed}-{clients}", KNN, seed=seed, clients=clients, metrics=scores))
     lines = coreset_accuracy(jobs, tmp_path / "f.png")
     assert lines == [
-        "nearest neighbour, 4 points, 5 clients: accuracy 70.00%",
-        "nearest neighbour, 4 points, 9 clients: accuracy 50.00%",
+        "coreset, 5 clients: accuracy 70.00%",
+        "coreset, 9 clients: accuracy 50.00%",
     ]
     rows = (tmp_path / "f.csv").read_text().splitlines()
     # 60 and 80: 70 +- 12.706 x 10, cut at 0 and 100%
-    assert rows[1] == '"nearest neighbour, 4 points",5,70,0,100,2'
+    assert rows[1] == "coreset,5,70,0,100,2"
 
 
 def test_runs_of_another_kind_are_refused(tmp_path: Path) -> None:

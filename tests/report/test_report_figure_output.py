@@ -8,15 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from knot_runner.cli.main import main
 from knot_runner.report.figures import output
 from knot_runner.report.figures import style as figure_style
-from knot_runner.report.figures.output import FigureOutput, current_output, figure_output, fitted_panels
+from knot_runner.report.figures.output import FigureOutput, figure_output
 from knot_runner.report.figures.registry import FIGURES
-from knot_runner.report.figures.temperature_probe import _label_lowest
 
 SINGLE = FigureOutput(("png",), 3.35)
 
@@ -31,8 +29,8 @@ def jobs(factory: Any) -> list[Any]:
 def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every figure that is saved."""
     kept: list[Any] = []
-    real = output.image_bytes
-    monkeypatch.setattr(output, "image_bytes", lambda figure, form: kept.append(figure) or real(figure, form))
+    real = output.write_figure
+    monkeypatch.setattr(figure_style, "write_figure", lambda figure, *more: kept.append(figure) or real(figure, *more))
     return kept
 
 
@@ -53,57 +51,23 @@ def test_a_title_stands_beside_the_legend_not_below_it(legend: str | None, tmp_p
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["expected_label", "confidence", "bias"])
 def test_at_a_single_column_nothing_is_cut_off(jobs: Any, figures: Any, tmp_path: Path, name: str) -> None:
-    note = "a long note " * 20
     with figure_output(SINGLE):
-        FIGURES[name](jobs, tmp_path / "figure.png", notes=[note])
+        FIGURES[name](jobs, tmp_path / "figure.png")
     (figure,) = figures
     assert figure.get_figwidth() == pytest.approx(3.35)
     whole = figure.bbox.padded(1)
     shown = [one for one in figure.findobj() if isinstance(one, Text) and one.get_text() and one.get_visible()]
     assert len(shown) > 5
     panels = [axes.get_window_extent() for axes in figure.axes]
-    for text in figure.texts + [
-        part for axes in figure.axes for part in (axes.title, axes.xaxis.label, axes.yaxis.label)
-    ]:
+    assert figure._suptitle is None and figure._supxlabel is None
+    for text in [part for axes in figure.axes for part in (axes.title, axes.xaxis.label, axes.yaxis.label)]:
         box = text.get_window_extent()
         inside = whole.x0 <= box.x0 and box.x1 <= whole.x1 and whole.y0 <= box.y0 and box.y1 <= whole.y1
         assert inside or not text.get_text(), (box, whole)
-        assert text not in figure.texts or not any(box.overlaps(panel) for panel in panels), text.get_text()
     for legend in figure.legends:
         box = legend.get_window_extent()
         assert box.x0 >= -1 and box.x1 <= whole.x1 and not any(box.overlaps(panel) for panel in panels)
-        assert not any(box.overlaps(text.get_window_extent()) for text in figure.texts)
     assert all(panel.width > 0.3 * figure.dpi and panel.height > 0.3 * figure.dpi for panel in panels[:2])
-    assert all(axes.get_legend() is None or axes.get_legend()._bbox_to_anchor is None for axes in figure.axes)
-
-
-@pytest.mark.parametrize(("panels", "inches"), [(4, 8.8), (5, 9.0), (6, 9.6)])
-def test_panels_shrink_to_a_page_and_what_is_higher_is_said(
-    panels: int, inches: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    figure = Figure(figsize=(3.35, 2.2 * panels), layout="constrained")
-    figure.subplots(panels)
-    with figure_output(FigureOutput(("svg",), 3.35, captioned=False)), caplog.at_level("WARNING", "knot_runner"):
-        output.write_figure(figure, "title", ["note"], tmp_path / "drawn.png")
-    said = "drawn: 10 inches high, more than a page; a larger --width has more panels in a row"
-    assert caplog.messages == ([said] if panels == 6 else [])
-    assert figure.get_figheight() == pytest.approx(inches)
-
-
-def test_panels_that_share_an_axis_name_it_at_the_lowest_of_each_column() -> None:
-    """Of three in two columns the second has none below it, though it is in the upper row."""
-    grid = Figure().subplots(2, 2, sharex=True).flatten()[:3]
-    for axes in grid:
-        axes.set_xlabel("norm")
-    _label_lowest(grid)
-    assert [axes.get_xlabel() for axes in grid] == ["", "norm", "norm"]
-    assert [axes.xaxis.get_tick_params()["labelbottom"] for axes in grid] == [False, True, True]
-
-
-def test_type_shrinks_with_the_figure_but_not_below_six_points() -> None:
-    assert output.type_size(10) == 10
-    with figure_output(SINGLE):
-        assert [output.type_size(points) for points in (11, 10, 8)] == [8, pytest.approx(80 / 11), 6]
 
 
 @pytest.mark.thorough
@@ -124,29 +88,21 @@ def test_vector_files_hold_text_as_text_and_no_date(jobs: Any, tmp_path: Path) -
     assert b"/Type3" not in pdf and b"CreationDate" not in pdf
 
 
-@pytest.mark.thorough
-def test_without_a_caption_panels_and_legend_are_left(jobs: Any, figures: Any, tmp_path: Path) -> None:
-    for width in (None, 3.35):
-        with figure_output(FigureOutput(("png",), width, captioned=False)):
-            FIGURES["bias"](jobs[:1], tmp_path / "figure.png", notes=["a note"])
-    on_screen, narrow = figures
-    assert on_screen._suptitle is None and on_screen._supxlabel is None
-    assert not narrow.texts and len(narrow.legends) == 1
-    assert current_output() == FigureOutput()
-
-
 def test_panels_keep_their_shape_and_go_below_each_other() -> None:
-    assert fitted_panels(3, 4.0, 2.0, 3.35) == (1, 3.35, pytest.approx(1.675))
-    assert fitted_panels(4, 3.0, 3.0, 7.0) == (3, pytest.approx(7 / 3), pytest.approx(7 / 3))
-    assert fitted_panels(2, 3.0, 1.5, 7.0) == (2, 3.5, 1.75)
-    assert fitted_panels(1, 5.0, 4.0, 2.0) == (1, 2.0, pytest.approx(1.6))
+    def inches(count: int, width: float, height: float, total: float) -> list[float]:
+        with figure_output(FigureOutput(width=total)):
+            return figure_style.panels(count, width, height, across=4)[0].get_size_inches().tolist()
+
+    assert inches(3, 4.0, 2.0, 3.35) == pytest.approx([3.35, 3 * 1.675])
+    assert inches(3, 3.0, 3.0, 7.0) == pytest.approx([7.0, 7 / 3])
+    assert inches(1, 5.0, 3.0, 2.4) == pytest.approx([2.4, 1.6])
 
 
 @pytest.mark.thorough
 def test_plot_writes_what_its_flags_ask_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["partition", "task=femnist", "task.source=embedded", "partition=dirichlet", "partition.clients=3"]
     words += ["task.limit=300", "partition.floor=0", f"paths.out={tmp_path}"]
-    assert main(["plot", *words, "--formats=pdf,svg", "--width=85", "--no-caption"]) == 0
+    assert main(["plot", *words, "--formats=pdf,svg", "--width=85"]) == 0
     (svg,) = tmp_path.glob("figures/*.svg")
     (pdf,) = tmp_path.glob("figures/*.pdf")
     assert not list(tmp_path.glob("figures/*.png"))
@@ -161,12 +117,10 @@ def test_plot_writes_what_its_flags_ask_for(tmp_path: Path, capsys: pytest.Captu
     [
         ("--formats=pgn", "--formats=pgn: there is no 'pgn' (did you mean 'png'?)"),
         ("--formats=gif", "--formats=gif: there is no 'gif' (there is: pdf, png, svg)"),
-        ("--formats=,", "--formats=,: needs one or more of png, pdf, svg, as in --formats=pdf,svg"),
         ("--formats", "--formats: needs a value, --formats=pdf,svg"),
         ("--width=wide", "--width=wide: is single, double or millimetres, as in --width=85"),
         ("--width=5000", "--width=5000: is not from 60 to 420 millimetres"),
         ("--width=nan", "--width=nan: is not from 60 to 420 millimetres"),
-        ("--no-caption=1", "--no-caption=1: takes no value"),
         ("--format=pdf", "--format=pdf: there is no such flag"),
     ],
 )

@@ -15,6 +15,7 @@ from knot_runner.records import write_result
 from knot_runner.report.figures import data_distances
 from knot_runner.report.records.distance import kinds_of_pairs, matrix_summary
 from knot_runner.report.run_folders import Job
+from knot_runner.report.statistics.association import agreement_of
 from knot_runner.results import kind_problem
 from tests.golden.messages import refuses
 
@@ -122,18 +123,16 @@ def test_kinds_of_pairs_leaves_out_what_is_empty() -> None:
 
 def test_agreement_by_hand() -> None:
     """Exact 1, 2, 4; ours 3, 2, 8: ranks 2, 1, 3 for 1, 2, 3, so rho = 1 - 6 * 2 / 24; one of three orders turned."""
-    ours = np.array([[0.0, 3.0, 2.0], [3.0, 0.0, 8.0], [2.0, 8.0, 0.0]])
-    found = data_distances.matrix_agreement(ours, np.array(EXACT))
+    found = agreement_of(np.array([3.0, 2.0, 8.0]), np.array([1.0, 2.0, 4.0]))
     assert found.spearman == pytest.approx(0.5)
     assert (found.kept, found.relations) == (2, 3)
     assert found.inflation == 2.0  # of 3, 1, 2
 
 
 def test_no_agreement_where_there_is_no_order() -> None:
-    flat = 1 - np.eye(3)
-    assert data_distances.matrix_agreement(np.array(EXACT), flat) is None
-    assert data_distances.matrix_agreement(flat, np.array(EXACT)) is None
-    assert data_distances.matrix_agreement(np.array(EXACT)[:2, :2], np.array(EXACT)[:2, :2]) is None
+    some, flat = np.array([1.0, 2.0, 4.0]), np.ones(3)
+    assert agreement_of(some, flat) is None and agreement_of(flat, some) is None
+    assert agreement_of(some[:1], some[:1]) is None
 
 
 # ----------------------------------------------------------------------------------------------------------- figures
@@ -171,8 +170,7 @@ def test_settings_that_differ_are_in_the_titles(tmp_path: Path) -> None:
     ]
     first, second = data_distances.matrix_figure(jobs, tmp_path / "figure.png")
     assert first.startswith("partition=pairs, FedWaD, S=10, K=5, t=0.5: all pairs 1.0 to 4.0")
-    assert first.endswith("; below the published affinity's constant 5,000")
-    assert second.endswith("; NOT below the published affinity's constant 5,000")
+    assert second.startswith("partition=shards, FedWaD, S=10, K=5, t=0.5: all pairs 3,000.0 to 12,000.0")
 
 
 def test_many_clients_are_drawn_by_planted_group(tmp_path: Path) -> None:

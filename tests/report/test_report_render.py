@@ -132,7 +132,7 @@ def test_csv_is_long_and_exact(factory: Any) -> None:
     rows = list(csv.DictReader(io.StringIO(table_csv(build_table(jobs, "knot/table3", ["f1", "sd"])))))
     assert len(rows) == 2 * 6
     first = rows[0]
-    assert (first["method"], first["data set"], first["metric"]) == ("sinkhorn_e", "MELD", "f1")
+    assert (first["method"], first["column"], first["metric"]) == ("sinkhorn_e", "MELD", "f1")
     assert [first[k] for k in ("mean", "low", "high")] == ["0.4", "0.350317", "0.449683"]
     assert [first[k] for k in ("seeds", "planned", "diverged", "paper", "gap")] == ["3", "3", "0", "0.38", "0.02"]
 
@@ -141,7 +141,7 @@ def test_csv_of_locals(factory: Any) -> None:
     rows = list(
         csv.DictReader(io.StringIO(table_csv(build_table([factory.made()], "knot/table1", ["f1"], kind="locals"))))
     )
-    assert [row["metric"] for row in rows[:4]] == ["train", "valid", "test", "score"]
+    assert [row["column"] for row in rows[:4]] == ["train", "valid", "test", "score"]
     assert (rows[0]["data set"], rows[0]["mean"], rows[0]["paper"]) == ("IEMOCAP", "1000", "3354")
 
 
@@ -248,7 +248,7 @@ def test_temperatures_in_markdown_csv_and_latex(chilled: Any) -> None:
         "accuracy_percent", "delta_points", "loss", "plain_loss", "rounds", "speedup"
     }  # fmt: skip
     control = next(r for r in rows if r["settings"] == "rate=lr/0.05" and r["metric"] == "accuracy_percent")
-    assert (control["T"], control["case"], control["mean"], control["paper"]) == ("1", "FEMNIST-DNN", "75", "")
+    assert (control["T"], control["column"], control["mean"], control["paper"]) == ("1", "FEMNIST-DNN", "75", "")
     beyond = next(r for r in rows if r["T"] == "2" and r["metric"] == "rounds")
     assert (beyond["mean"], beyond["seeds"], beyond["planned"], beyond["gap"]) == ("3", "1", "2", "")
 

@@ -11,7 +11,6 @@ import pytest
 import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.text import Text
 
 from knot_runner.report.figures import style as figure_style
 from knot_runner.report.figures.registry import FIGURES
@@ -48,7 +47,7 @@ def test_figures_are_drawn_with_their_numbers(jobs: list[Any], tmp_path: Path, n
     height, width = (pixels / figure_style.DPI for pixels in image.shape[:2])  # inches
     assert 5 <= width <= 13 and 2.5 <= height <= 9
     assert (image[..., :3].min(2) < 0.9).mean() > 0.01
-    assert len(lines) == 4 and all("nan" not in line for line in lines)
+    assert len(lines) == (4 if name == "curves" else 8) and all("nan" not in line for line in lines)
     assert any("T=1 at rate lr/0.05" in line for line in lines)
     assert {row["settings"] for row in rows_of_csv(path.with_suffix(".csv"))} == {"", "rate=lr/0.05"}
 
@@ -84,8 +83,10 @@ def test_rounds_not_measured_and_runs_of_unlike_length(federated: Any, tmp_path:
 
 @pytest.mark.parametrize("name", ["curves", "aggregation"])
 def test_one_round_is_enough(federated: Any, tmp_path: Path, name: str) -> None:
-    (line,) = FIGURES[name]([federated.made(1.0, [0.2])], tmp_path / "figure.png")
-    assert "nan" not in line and (name == "curves" or line.endswith("participants -10.00 points, others none"))
+    lines = FIGURES[name]([federated.made(1.0, [0.2])], tmp_path / "figure.png")
+    assert not any("nan" in line for line in lines)
+    if name == "aggregation":
+        assert [line.partition(": ")[2] for line in lines] == ["participants -10.00 points", "others none"]
 
 
 @pytest.mark.parametrize(("absent", "titles"), [(False, ["participants"]), (True, ["participants", "others"])])
@@ -103,11 +104,8 @@ def test_clients_of_whom_nothing_is_measured_have_no_panel(
     if not absent:
         monkeypatch.setattr("knot_runner.report.figures.rounds.others_change", lambda rows: {})
     FIGURES["aggregation"]([job], tmp_path / "figure.png")
-    ((figure, axes),) = drawn
+    ((_, axes),) = drawn
     assert [one.get_title().rpartition(": ")[2] for one in axes] == titles
-    said = " ".join(" ".join(text.get_text() for text in figure.findobj(match=Text)).split())
-    assert ("Nothing is measured of clients that sit a round out" in said) == (not absent)
-    assert "Running means" not in said  # over one round
 
 
 @pytest.mark.parametrize("name", ["curves", "aggregation"])

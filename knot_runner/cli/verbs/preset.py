@@ -145,14 +145,13 @@ knot-runner plot PRESET [overrides]: its figure, from the records, as PNG below 
 knot-runner plot partition [overrides]: who has which classes; trains nothing
 
   --formats=pdf,svg    files to write, of png, pdf and svg (default: png)
-  --width=single       a journal's single (3.35 in) or double (7 in) column, or millimetres
-  --no-caption         without the title above and the notes below
+  --width=single       for print, without title and notes: single (3.35 in), double (7 in) or millimetres
 {PRESET_FLAGS}
 
   knot-runner plot chill/fig4 task=femnist
-  knot-runner plot chill/fig4 task=femnist --formats=pdf --width=single --no-caption
+  knot-runner plot chill/fig4 task=femnist --formats=pdf --width=single
   knot-runner plot partition task=femnist partition=small partition.alpha=0.1"""
-PLOT_FLAGS = ("--formats", "--width", "--no-caption")
+PLOT_FLAGS = ("--formats", "--width")
 
 
 def plot_command(arguments: list[str]) -> int:
@@ -190,14 +189,10 @@ def _output(flags: list[str]) -> FigureOutput:
 
     made = FigureOutput()
     for flag in flags:
-        name, equals, value = flag.partition("=")
-        if name == "--no-caption":
-            if equals:
-                raise UserError(f"{flag}: takes no value")
-            made = dataclasses.replace(made, captioned=False)
-        elif not value:
+        name, _, value = flag.partition("=")
+        if not value:
             raise UserError(f"{flag}: needs a value, {name}={'pdf,svg' if name == '--formats' else 'single'}")
-        elif name == "--formats":
+        if name == "--formats":
             made = dataclasses.replace(made, formats=parse_formats(value))
         else:
             made = dataclasses.replace(made, width=parse_width(value))

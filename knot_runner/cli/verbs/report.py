@@ -7,29 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from knot_runner.cli.verbs.preset import PRESET_FLAGS, preset_of
-from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
-    from knot_runner.report.page.runs import Standing
+    from knot_runner.report.page.build import Standing
 
 REPORT_HELP = f"""\
 knot-runner report PRESET [overrides]: all of a preset on one HTML page below paths.out, from the records
-knot-runner report --index [paths.out=DIR]: a page that lists these pages, with their claims and runs
 
 {PRESET_FLAGS}
 
-  knot-runner report knot/table3 task.missing=skip
-  knot-runner report --index"""
-INDEX_FLAG = "--index"
-#: Key and default of the folder of reports.
-PLACE_KEY, DEFAULT_PLACE = "paths.out=", "outputs"
+  knot-runner report knot/table3 task.missing=skip"""
 
 
 def report_command(arguments: list[str]) -> int:
     """Write ``<out>/reports/<preset>.html``; print its path and the runs it is based on. Raises :class:`UserError`."""
-    if INDEX_FLAG in arguments:
-        return _index([word for word in arguments if word != INDEX_FLAG])
-    preset = preset_of(arguments, "report", ("--index",))
+    preset = preset_of(arguments, "report")
     from knot_runner.cli.show import folder_for, references
     from knot_runner.report.page.build import PageRequest, write_page
 
@@ -38,29 +30,10 @@ def report_command(arguments: list[str]) -> int:
     path = folder_for(preset.out, "reports") / f"{preset.name}.html"
     standings = {job.run_id: _standing(job.folder) for job in preset.jobs}
     made = write_page(path, request, references(preset.jobs), standings)
-    print(
-        ", ".join(f"{number} {state}" for state, number in made.runs.counts.items()) + f" of {len(made.runs.jobs)} runs"
-    )
+    print(", ".join(f"{number} {state}" for state, number in made.counts.items()) + f" of {len(made.jobs)} runs")
     for problem in made.problems:
         print(f"left out: {problem}")
     print(path)
-    return 0
-
-
-def _index(words: list[str]) -> int:
-    """Write ``<out>/reports/index.html``. Raises :class:`UserError`."""
-    from knot_runner.report.page.build import INDEX_FILE, write_index
-
-    strange = [word for word in words if not word.startswith(PLACE_KEY)]
-    if strange:
-        raise UserError(
-            f"report {INDEX_FLAG}: takes {PLACE_KEY}DIR alone, not {strange[0]!r}; it lists every page there"
-        )
-    places = [word.removeprefix(PLACE_KEY) for word in words]
-    folder = Path(places[-1] if places else DEFAULT_PLACE).expanduser() / "reports"
-    entries = write_index(folder)
-    print(f"{len(entries)} {'page' if len(entries) == 1 else 'pages'}")
-    print(folder / INDEX_FILE)
     return 0
 
 
@@ -75,7 +48,7 @@ def _about(name: str, rest: list[str]) -> str:
 
 def _standing(folder: Path) -> Standing:
     """State of a run without a result."""
-    from knot_runner.report.page.runs import Standing
+    from knot_runner.report.page.build import Standing
     from knot_runner.sweeps.state import read_failure, read_progress
 
     at_work, failure = read_progress(folder), read_failure(folder)

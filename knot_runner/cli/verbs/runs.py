@@ -58,12 +58,12 @@ def bound_command(arguments: list[str]) -> int:
 
 
 def _show_bound(word: str, keys: dict[str, str]) -> None:
-    from knot_runner.report.render.bound_view import BoundTable
+    from knot_runner.report.render.bound_view import bound_table
     from knot_runner.report.render.terminal import output
 
     folder = find_run(word, Path(keys.get("paths.out", "outputs")).expanduser())
     record, sealed = _bound_of(folder, keys)
-    output().print(BoundTable(f"Generalisation bound (KNOT Theorem 5.2) of {folder}", record))
+    output().print(bound_table(f"Generalisation bound (KNOT Theorem 5.2) of {folder}", record))
     if not sealed:
         write_sealed(folder / BOUND_FILE, record)
     print(folder / BOUND_FILE)

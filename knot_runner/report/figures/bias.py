@@ -26,7 +26,7 @@ PROBE_NOTE = "Pairs of sentences alike but for one word; a model that ignores th
 
 @style.figure_of
 def bias_figure(runs: list[Run], command: str) -> style.Drawing:
-    """Bars of B_k, the share of random texts that teacher k gives each label (App. D.1); returns the shares.
+    """Bars of B_k, the share of random texts that teacher k gives each label (App. D.1).
 
     Means over seeds, each seed a dot; beside them the constants in the authors' code, where the teacher has its name
     and data. Raises :class:`UserError` when none of the runs has a bias.

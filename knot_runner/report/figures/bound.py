@@ -15,13 +15,13 @@ from knot_runner.report.figures import style
 from knot_runner.report.render.bound_view import FORM_NAMES
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Run
-from knot_runner.report.series import Numbers
+from knot_runner.report.series import band, band_numbers
 from knot_runner.report.statistics.association import log_log_slopes
 from knot_runner.report.statistics.intervals import MeanEstimate, mean_estimate
 from knot_runner.util.errors import UserError
 
-#: Number of texts N -> one number for each seed.
-GapSeries = dict[int, list[float]]
+#: Seed -> number of texts N -> value.
+GapSeries = dict[int, dict[int, float]]
 #: The series that are measured -> where the record has them.
 GAPS = {"gap": "gap", "gap, less the start's": "gap_less_start"}
 #: Of Theorem 5.2, and of every bound here.
@@ -40,40 +40,40 @@ def bound_figure(runs: list[Run], command: str) -> style.Drawing:
     """The student's gap between held-out and training loss against the number N of training texts, with intervals over
     seeds, beside what each bound allows; the slope of log gap on log N, which the theorem has at -1/2."""
     found = gap_series(runs, command)
+    bands = {name: band(list(one.values())) for name, one in found.items()}
     made, (axes,) = style.panels(1, 8.6, 5.0)
-    lines, rows = [], []
-    for i, (name, one) in enumerate(found.items()):
-        _draw(axes, one, style.nth_colour(i), name)
-        for texts, own in sorted(one.items()):
-            lines.append(_line(name, texts, own))
-            rows += [(name, texts, rank, value) for rank, value in enumerate(own)]
+    for i, (name, one) in enumerate(bands.items()):
+        look = {"marker": "o", "lw": 2.2} if name in GAPS else {"marker": ".", "lw": 1.2, "ls": "--"}
+        bars = one.high - one.mean if name in GAPS else None
+        axes.errorbar(one.places, one.mean, yerr=bars, color=style.nth_colour(i), capsize=3, label=plain(name), **look)
     diameter = float(_record(runs[0], command)["diameter"])  # above C_M a bound says nothing
     axes.axhline(diameter, color=style.GREY, lw=0.8, ls=":", label="C_M: no loss is larger")
     axes.set(xlabel="training texts N", ylabel="loss (label distance)")
     style.log_scale(axes, "xy", powers_from=100.0)
-    sizes = sorted(found["gap"])
+    sizes = bands["gap"].places
     axes.set_xticks(sizes, [f"{texts}" for texts in sizes])
     style.side_legend(made, [axes], loc="outside right center")
-    lines += [slope_line(name, found[name]) for name in GAPS]
-    numbers = Numbers(("series", "texts", "seed_rank", "value"), rows)
+    lines = [slope_line(name, found[name]) for name in GAPS]
+    numbers = band_numbers(("series", "texts"), {(name,): one for name, one in bands.items()})
     title = f"{runs[0].job.task}: gap and generalisation bounds by the number of texts"
     return style.Drawing(made, title, [GAP_NOTE, f"Seeds {style.seed_list(runs)}."], lines, numbers)
 
 
 def gap_series(runs: Sequence[Run], command: str) -> dict[str, GapSeries]:
-    """The gaps, and of every bound what it adds to its first term, by the number of texts.
+    """The gaps, and of every bound what it adds to its first term, by seed and the number of texts.
 
     Raises :class:`UserError` for runs without a bound, and for a damaged record.
     """
-    found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[str, GapSeries] = defaultdict(lambda: defaultdict(dict))
     for run in runs:
-        record = _record(run, command)
+        record, seed = _record(run, command), run.job.seed
         texts = record["texts"]["train"] + record["dropped"]["train"]  # duplicates differ from seed to seed
         for name, key in GAPS.items():
-            found[name][texts].append(float(record["loss"][key]))
+            found[name][seed][texts] = float(record["loss"][key])
         for row in record["rows"]:
-            found[_name(row)][texts].append(float(row["second"] + row["third"]))
-    return {name: dict(values) for name, values in found.items()}
+            form, of = FORM_NAMES[row["form"]][0], row["class"].replace("held-out", "held out")
+            found[f"{form}, {of}"][seed][texts] = float(row["second"] + row["third"])
+    return dict(found)
 
 
 def slope_of(gap: GapSeries) -> MeanEstimate | None:
@@ -81,52 +81,27 @@ def slope_of(gap: GapSeries) -> MeanEstimate | None:
 
     Of the seeds whose gaps are all above 0, None of none: a gap of 0 or less has no logarithm.
     """
-    sizes = sorted(gap)
-    rows = np.array([gap[texts][: _seeds_of(gap)] for texts in sizes]).T
+    sizes = sorted(set.intersection(*(set(one) for one in gap.values())))
+    rows = np.array([[one[texts] for texts in sizes] for one in gap.values()])
     rows = rows[(rows > 0).all(1)]
     if len(sizes) < 2 or not len(rows):
         return None
     return mean_estimate(log_log_slopes(sizes, rows))
 
 
-def _seeds_of(gap: GapSeries) -> int:
-    """How many seeds have a number for every N."""
-    return min(map(len, gap.values()))
-
-
 def slope_line(name: str, gap: GapSeries) -> str:
     """The fitted slope of the series ``name`` in words."""
-    found, seeds = slope_of(gap), _seeds_of(gap)
+    found = slope_of(gap)
     if found is None:
-        return f"slope of log {name} on log N: none; no seed of {seeds} has gaps above 0 at every number of texts"
+        return f"slope of log {name} on log N: none; no seed of {len(gap)} has gaps above 0 at every number of texts"
     low, high = found.band
     interval = f" [{low:+.3f}, {high:+.3f}]" if found.half is not None else ""
-    left_out = f"; {seeds - found.n} of {seeds} seeds left out, with a gap of 0 or less" if found.n < seeds else ""
-    slope = f"{found.mean:+.3f}{interval} over {found.n} seeds"
-    return f"slope of log {name} on log N: {slope}; the bounds have {SLOPE:+g}{left_out}"
+    left_out = f"; {len(gap) - found.n} of {len(gap)} seeds left out, with a gap of 0 or less"
+    slope = f"{found.mean:+.3f}{interval} over {found.n} seeds; the bounds have {SLOPE:+g}"
+    return f"slope of log {name} on log N: {slope}" + (left_out if found.n < len(gap) else "")
 
 
 def _record(run: Run, command: str) -> dict[str, Any]:
     if "bound" not in run.result:
         raise UserError(f"{run.job.task} {run.job.method}: has no bound on record; method.bound=true makes one")
-    record = json.loads(run_folders.kept_file(run, BOUND_FILE, command))
-    return record
-
-
-def _name(row: dict[str, Any]) -> str:
-    form = FORM_NAMES[row["form"]][0]
-    return f"{form}, held out" if row["class"] == "held-out" else f"{form}, {row['class']}"
-
-
-def _draw(axes: style.Axes, one: GapSeries, colour: Any, name: str) -> None:
-    estimates = [mean_estimate(own) for _, own in sorted(one.items())]
-    means, halves = [found.mean for found in estimates], [found.half or 0.0 for found in estimates]
-    look = {"marker": "o", "lw": 2.2} if name in GAPS else {"marker": ".", "lw": 1.2, "ls": "--"}
-    bars = halves if name in GAPS else None
-    axes.errorbar(sorted(one), means, yerr=bars, color=colour, capsize=3, label=plain(name), **look)
-
-
-def _line(name: str, texts: int, values: list[float]) -> str:
-    estimate = mean_estimate(values)
-    half = f" +- {estimate.half:.2g}" if estimate.half is not None else ""
-    return f"{name}, {texts} texts: {estimate.mean:.4g}{half}"
+    return json.loads(run_folders.kept_file(run, BOUND_FILE, command))

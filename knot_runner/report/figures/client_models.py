@@ -11,7 +11,6 @@ import numpy as np
 from knot_runner.records import CLIENTS_FILE
 from knot_runner.report import run_folders
 from knot_runner.report.figures import style
-from knot_runner.report.figures.output import type_size
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import runs_with
@@ -43,7 +42,7 @@ def id_ood_figure(runs: list[Run], command: str) -> style.Drawing:
             for point in run.result["personalisation"]["points"]:
                 numbers.append((name, run.job.seed, point["step"], point["alpha"], *_pair(point)))
     start = 100 * np.mean([_pair(run.result["personalisation"]["start"]) for run in having], axis=0)
-    axes.plot(*start, marker="*", ms=type_size(15), color="black", ls="", label="last round", zorder=5)
+    axes.plot(*start, marker="*", ms=13, color="black", ls="", label="last round", zorder=5)
     axes.margins(0.08)  # the star lies in a corner, whole
     axes.set(xlabel="OOD accuracy (%)", ylabel="ID accuracy (%)")
     style.side_legend(made, [axes], loc="outside right center")
@@ -67,12 +66,10 @@ def _pair(point: dict[str, Any]) -> tuple[float, float]:
     return point["ood_accuracy"], point["id_accuracy"]
 
 
-PARTS = ("own test examples", "the other clients'")
-NAMES = ("x", "y", "loss", "path", "segment")
 LANDSCAPE_NOTE = (
     "Mean loss (nats) of theta_0 + x b1 + y b2: b1 leads from the model of the last round (star) to the last save of "
     "its fine-tuning (line with points, as projected), b2 to a save between, orthogonal and as long. Dashed: the soup. "
-    "Triangle: the least loss of the grid; small crosses: other minima of the grid."
+    "Triangle: the least loss of the grid."
 )
 
 
@@ -86,44 +83,27 @@ def landscape_figure(runs: list[Run], command: str) -> style.Drawing:
     arrays = run_folders.arrays(run, CLIENTS_FILE, command)
     facts = run.result["personalisation"]["landscape"]
     made, grid = style.panels(2 * len(facts), 5.4, 4.3, across=2)
-    lines, numbers = [], []
+    lines = []
     for row, one in enumerate(facts):
-        own = {name: arrays[f"landscape/{one['client']}/{name}"] for name in NAMES}
-        for part, what in enumerate(PARTS):
-            shown = _draw(grid[2 * row + part], own, part)
-            grid[2 * row + part].set(title=f"client {one['client']}: loss on {what}", xlabel="x", ylabel="y")
-            made.colorbar(shown, ax=grid[2 * row + part])
+        own = {name: arrays[f"landscape/{one['client']}/{name}"] for name in ("x", "y", "loss", "path", "segment")}
+        for part, what in enumerate(("own test examples", "the other clients'")):
+            axes = grid[2 * row + part]
+            made.colorbar(_draw_surface(axes, own, own["loss"][:, :, part]), ax=axes)
+            axes.set(title=f"client {one['client']}: loss on {what}", xlabel="x", ylabel="y")
         lines.append(_line(one, own))
-        for i, y in enumerate(own["y"]):
-            numbers += [(one["client"], x, y, *own["loss"][i, j]) for j, x in enumerate(own["x"])]
-    heads = ("client", "x", "y", "own", "others")
     title = f"{run.job.task}: landscapes of two clients' fine-tuning, seed {run.job.seed}"
-    return style.Drawing(made, title, [LANDSCAPE_NOTE], lines, Numbers(heads, numbers))
+    return style.Drawing(made, title, [LANDSCAPE_NOTE], lines)
 
 
-def grid_minima(loss: np.ndarray) -> list[tuple[int, int]]:
-    """(row, column) of the points [H, W] that are lower than all their neighbours, up to eight; the lowest first."""
-    rows, columns = loss.shape
-    found = []
-    for i in range(rows):
-        for j in range(columns):
-            around = loss[max(i - 1, 0) : i + 2, max(j - 1, 0) : j + 2]
-            if loss[i, j] == around.min() and (around == loss[i, j]).sum() == 1:
-                found.append((i, j))
-    return sorted(found, key=lambda place: loss[place])
-
-
-def _draw(axes: Axes, own: Mapping[str, np.ndarray], part: int) -> Any:
-    loss = own["loss"][:, :, part]
+def _draw_surface(axes: Axes, own: Mapping[str, np.ndarray], loss: np.ndarray) -> Any:
     top = float(np.quantile(loss, 0.95))  # the corners would take all levels
     levels = np.linspace(float(loss.min()), top, 18)
     shown = axes.contourf(own["x"], own["y"], loss, levels=levels, cmap="viridis_r", extend="max")
     axes.plot([0, 1], [0, 0], ls="--", color="white", lw=1.3)
     axes.plot(own["path"][:, 0], own["path"][:, 1], marker="o", ms=3, lw=1.2, color="black")
     axes.plot(0, 0, marker="*", ms=13, color="white", mec="black", ls="")
-    for number, (i, j) in enumerate(grid_minima(loss)):
-        look = {"marker": "v", "ms": 9} if number == 0 else {"marker": "x", "ms": 6}
-        axes.plot(own["x"][j], own["y"][i], color=style.PALETTE[2], mec="white" if number == 0 else None, ls="", **look)
+    i, j = np.unravel_index(loss.argmin(), loss.shape)
+    axes.plot(own["x"][j], own["y"][i], marker="v", ms=9, color=style.PALETTE[2], mec="white", clip_on=False)
     return shown
 
 
@@ -132,7 +112,7 @@ def _line(one: Mapping[str, Any], own: Mapping[str, np.ndarray]) -> str:
     return (
         f"client {one['client']}: loss on its own {ends[0, 0]:.3f} -> {ends[1, 0]:.3f}, on the others' "
         f"{ends[0, 1]:.3f} -> {ends[1, 1]:.3f}; above the line between the ends by at most {one['barrier']:+.3f}, "
-        f"{one['barrier_others']:+.3f}; the path lies up to {own['path'][:, 2].max():.2f} lengths off the plane"
+        f"{one['barrier_others']:+.3f}"
     )
 
 
@@ -141,8 +121,9 @@ TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose upd
 
 @style.figure_of(reads=(CLIENTS_FILE,))
 def transfer_figure(runs: list[Run], command: str) -> style.Drawing:
-    """A map of lambda [K, K] per setting, of its first seed, clients sorted by group; the means over all seeds come
-    back as lines. Raises :class:`UserError` for runs without a transfer matrix."""
+    """A map of lambda [K, K] per setting, of its first seed, clients sorted by group.
+
+    Its lines: means over all seeds. Raises :class:`UserError` for runs without a transfer matrix."""
     having = runs_with(
         runs, "personalisation.transfer", "a transfer matrix; personalisation.kind=transfer_matrix learns one"
     )
@@ -151,31 +132,28 @@ def transfer_figure(runs: list[Run], command: str) -> style.Drawing:
     lines, rows = [], []
     for axes, (title, seeds) in zip(grid, found.items(), strict=True):
         first = min(seeds, key=lambda run: run.job.seed)
-        matrix, groups = transfer_matrix(first, command)
+        stored = run_folders.arrays(first, CLIENTS_FILE, command)
+        matrix = stored["lambda"]
+        groups = stored["groups"].tolist() if "groups" in stored else None
         reach = float(np.quantile(np.abs(matrix), 0.99)) or 1.0  # a few large ones would leave the others pale
-        listed = None if groups is None else groups.tolist()
-        draw_map(axes, matrix, listed, cmap="RdBu_r", vmin=-reach, vmax=reach)
-        mark_clients(axes, listed, xlabel="update of client")
-        axes.set_title(plain(title), fontsize=type_size(9), wrap=True)
+        draw_map(axes, matrix, groups, cmap="RdBu_r", vmin=-reach, vmax=reach)
+        mark_clients(axes, groups, xlabel="update of client")
+        axes.set_title(plain(title), fontsize="small")
         lines.append(f"{title}: {_transfer_means(seeds)}")
         rows += [(title, first.job.seed, *pair, float(value)) for pair, value in np.ndenumerate(matrix)]
     numbers = Numbers(("setting", "seed", "client", "update of", "lambda"), rows, digits=8)
     return style.Drawing(made, "Weights of clients' updates", [TRANSFER_NOTE], lines, numbers)
 
 
-def transfer_matrix(run: Run, command: str = "") -> tuple[np.ndarray, np.ndarray | None]:
-    """lambda [K, K] and the groups [K] of the clients, where there are any. Raises :class:`UserError`."""
-    stored = run_folders.arrays(run, CLIENTS_FILE, command)
-    matrix, groups = stored["lambda"], stored.get("groups")
-    return matrix, groups
-
-
 def _transfer_means(runs: list[Run]) -> str:
     """Mean over seeds of what the results say."""
-    facts = [run.result["personalisation"]["transfer"] for run in runs]
     names = {"own": "own", "others": "others", "within": "within groups", "across": "across groups", "auc": "AUC"}
-    known = {key: [one[key] for one in facts if one.get(key) is not None] for key in names}
-    return ", ".join(f"{names[key]} {np.mean(values):.3f}" for key, values in known.items() if values)
+    parts = []
+    for key, name in names.items():
+        values = [run.result["personalisation"]["transfer"].get(key) for run in runs]
+        if None not in values:
+            parts.append(f"{name} {np.mean(values):.3f}")
+    return ", ".join(parts)
 
 
 def draw_map(axes: Axes, matrix: np.ndarray, groups: Sequence[int] | None, **look: Any) -> Any:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from knot_runner.report import run_folders
 from knot_runner.report.figures import style
-from knot_runner.report.render.table_model import display
 from knot_runner.report.render.text import number, plain, spread_text
 from knot_runner.report.run_folders import Run
 from knot_runner.report.statistics.intervals import mean_interval
@@ -20,45 +17,28 @@ NEIGHBOURS = 10
 _MAX_POINTS = 2500
 VECTOR_NOTE = (
     "t-SNE keeps neighbours, not distances or sizes of clusters. Purity: share of a vector's 10 nearest that have its "
-    "label, in the original space."
+    "label, in the original space; chance: the same for labels in random order."
 )
 
 
-@dataclass(frozen=True)
-class Separation:
-    """How far labels keep apart in the original vectors.
-
-    ``purity``: share of a point's 10 nearest others with its label, over all and ``by_label``; ``chance``: the same
-    if labels were dealt at random. ``silhouette``: -1 to 1.
-    """
-
-    purity: float
-    by_label: tuple[float, ...]
-    chance: float
-    silhouette: float
-
-
-def separation(vectors: np.ndarray, labels: np.ndarray, classes: int) -> Separation:
-    """:class:`Separation` of ``vectors`` [M, H] by ``labels`` [M]; a label not in the sample has purity NaN."""
-    from sklearn.metrics import silhouette_score
+def purity(vectors: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
+    """The share of the nearest others of ``vectors`` [M, H] that have their label of ``labels`` [M], and its
+    expectation for labels in random order."""
     from sklearn.neighbors import NearestNeighbors
 
     count = min(NEIGHBOURS, len(vectors) - 1)
     near = NearestNeighbors(n_neighbors=count).fit(vectors).kneighbors(return_distance=False)  # without the point
-    same = (labels[near] == labels[:, None]).mean(1)
-    by_label = tuple(float(same[labels == c].mean()) if (labels == c).any() else float("nan") for c in range(classes))
-    sizes = np.bincount(labels, minlength=classes)
-    chance = float((sizes * (sizes - 1)).sum() / (len(labels) * (len(labels) - 1)))
-    some = 1 < len(np.unique(labels)) < len(labels)
-    silhouette = silhouette_score(vectors, labels, sample_size=min(5000, len(labels)), random_state=0) if some else 0.0
-    return Separation(float(same.mean()), by_label, chance, float(silhouette))
+    sizes = np.bincount(labels)
+    chance = (sizes * (sizes - 1)).sum() / (len(labels) * (len(labels) - 1))
+    return float((labels[near] == labels[:, None]).mean()), float(chance)
 
 
 @style.figure_of(reads=(run_folders.VECTORS,))
 def vector_figure(runs: list[Run], command: str) -> style.Drawing:
-    """A t-SNE panel per method and setting, coloured by label; returns purity and silhouette of each.
+    """A t-SNE panel per method and setting, coloured by label.
 
-    Each panel shows the lowest seed there; its number is the mean over the seeds. t-SNE is seeded.
+    Each panel shows the lowest seed there; its number, which comes back as a line, is the mean over the seeds. t-SNE is
+    seeded.
     """
     groups = style.by_name(runs)
     labels = runs[0].result["labels"]
@@ -67,43 +47,26 @@ def vector_figure(runs: list[Run], command: str) -> style.Drawing:
     lines = []
     for axes, (name, members) in zip(grid, groups.items(), strict=True):
         vectors = [run_folders.cls_vectors(run, command) for run in sorted(members, key=lambda run: run.job.seed)]
-        found = [separation(*one, len(colours)) for one in vectors]
         _scatter_labels(axes, *vectors[0], colours)
-        axes.set(title=plain(name), xlabel=_purity(found))
-        seeds = f"seed{'s' * (len(members) > 1)} {style.seed_list(members)}"
-        lines.append(f"{name} ({seeds}): {NEIGHBOURS}-neighbour {_purity(found)}; {_more(found, labels['names'])}")
+        shares, chances = zip(*(purity(*one) for one in vectors), strict=True)
+        mean, half = mean_interval(shares)
+        spread = spread_text(mean, half, 2, 1.0) if half is not None else ""
+        text = f"purity {number(mean, 2)}{spread} (chance {number(chances[0], 2)})"
+        axes.set(title=plain(name), xlabel=text)
+        lines.append(f"{name} (seeds {style.seed_list(members)}): {NEIGHBOURS}-neighbour {text}")
     for colour, text in zip(colours, labels["names"], strict=True):
         grid[0].scatter([], [], s=40, color=colour, label=style.label_text(text))
     style.side_legend(made, grid, title="true label")
-    methods = {display(run.job.method) for run in runs}
-    of = f" ({methods.pop()})" if len(methods) == 1 < len(groups) else ""
-    return style.Drawing(made, f"Student's [CLS] vectors by true label{of}", [VECTOR_NOTE], lines)
+    return style.Drawing(made, "Student's [CLS] vectors by true label", [VECTOR_NOTE], lines)
 
 
 def _scatter_labels(axes: style.Axes, points: np.ndarray, labels: np.ndarray, colours: list[Any]) -> None:
     from sklearn.manifold import TSNE
 
-    if len(points) > _MAX_POINTS:
-        chosen = np.sort(np.random.default_rng(0).permutation(len(points))[:_MAX_POINTS])
-        points, labels = points[chosen], labels[chosen]
+    order = np.random.default_rng(0).permutation(len(points))[:_MAX_POINTS]  # no label lies on top of the others
+    points, labels = points[order], labels[order]
     perplexity = min(30.0, (len(points) - 1) / 3)
     flat = TSNE(random_state=0, init="pca", perplexity=perplexity).fit_transform(points.astype(np.float64))
-    order = np.random.default_rng(0).permutation(len(flat))  # so that no label lies on top of the others
-    axes.scatter(*flat[order].T, s=9, c=[colours[label] for label in labels[order]], alpha=0.8, linewidths=0)
+    axes.scatter(*flat.T, s=9, c=[colours[label] for label in labels], alpha=0.8, linewidths=0)
     axes.set(xticks=[], yticks=[], box_aspect=1)
     axes.spines[:].set(visible=True, color=style.GREY)
-
-
-def _mean_text(values: Sequence[float], top: float | None = None) -> str:
-    mean, half = mean_interval(values)
-    return number(mean, 2) + (spread_text(mean, half, 2, top) if half is not None else "")
-
-
-def _purity(found: list[Separation]) -> str:
-    return f"purity {_mean_text([s.purity for s in found], top=1.0)} (chance {number(found[0].chance, 2)})"
-
-
-def _more(found: list[Separation], names: list[str]) -> str:
-    means = [np.mean([s.by_label[c] for s in found]) for c in range(len(names))]
-    each = ", ".join(f"{name} {mean:.2f}" for name, mean in zip(names, means, strict=True)).replace("nan", "none")
-    return f"by label {each}; silhouette {_mean_text([s.silhouette for s in found])}"

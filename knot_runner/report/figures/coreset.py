@@ -7,20 +7,17 @@ from collections import defaultdict
 
 import numpy as np
 
-from knot_runner.config.settings.partition import SHARE_KEYS
-from knot_runner.config.strict import without
 from knot_runner.report import run_folders
 from knot_runner.report.figures import style
-from knot_runner.report.figures.output import type_size
-from knot_runner.report.render.text import plain
+from knot_runner.report.render.text import plain, short_line
 from knot_runner.report.run_folders import Run
-from knot_runner.report.run_rows import lookup
-from knot_runner.report.series import Band, Numbers, band, band_numbers
+from knot_runner.report.run_rows import lookup, others
+from knot_runner.report.series import Numbers, band, band_numbers
 from knot_runner.util.errors import UserError
 
-#: Methods in Fig. 5 beside the coresets -> the paper's names.
-ALGORITHM_NAMES = {"fedavg": "FedAvg", "fedrep": "FedRep", "fedper": "FedPer"}
 OWN_CORESET = "coreset.safetensors"
+#: Settings that a row of images names by itself.
+SHOWN = ("method.distance", "method.fedwad.support")
 #: White pixels between images.
 GAP = 2
 #: Of a panel, in inches: width, and height for each row of images.
@@ -31,8 +28,8 @@ DESCENT_NOTE = (
     "training samples."
 )
 NEIGHBOUR_NOTE = (
-    "Nearest neighbour: one classifier of all coresets, on all test {what}. Other methods: each client's own model on "
-    "its own test {what}."
+    "Coresets: one nearest neighbour classifier of all clients' points, on all test examples. Other methods: each "
+    "client's own model on its own test examples."
 )
 
 
@@ -49,7 +46,7 @@ def coreset_images(runs: list[Run], command: str) -> style.Drawing:
     lines, rows = [], []
     for images, course, (case, members) in zip(grid[::2], grid[1::2], found.items(), strict=True):
         _draw_images(images, {name: _strip(run, command) for name, run in members.items()})
-        images.set_title(plain(case), fontsize=type_size(10))
+        images.set_title(plain(case), fontsize="small")
         for i, (name, run) in enumerate(members.items()):
             losses, classes = run.result["losses"], len(run.result["labels"]["names"])
             colour = style.GREY if name.startswith("exact") else style.nth_colour(i)
@@ -60,39 +57,25 @@ def coreset_images(runs: list[Run], command: str) -> style.Drawing:
             lines.append(f"{case}, {name}: {facts}")
         course.set(xlabel="epoch", ylabel="distance")
         course.margins(x=0.01)
-        course.legend(fontsize=type_size(8))
+        course.legend(fontsize="small")
     numbers = Numbers(("case", "coreset", "epoch", "distance"), rows, digits=8)
     return style.Drawing(made, "Wasserstein coresets", [DESCENT_NOTE], lines, numbers)
 
 
 def _by_case(runs: list[Run]) -> dict[str, dict[str, Run]]:
-    """Panel (task and partition) -> row (distance, points, seed) -> run; exact first, then by the support."""
+    """Panel (task and settings that differ) -> row (distance, points, seed) -> run."""
     made: dict[str, dict[str, Run]] = defaultdict(dict)
-    several_seeds = "," in style.seed_list(runs)
-    support = {id(run): lookup(run.job.config, "method.fedwad.support") or 0 for run in runs}
-    for run in sorted(runs, key=lambda run: (run.result.get("distance") != "exact", support[id(run)], run.job.seed)):
+    for run, other in zip(runs, others([run.job for run in runs], SHOWN), strict=True):
         if run.result.get("kind") != "coreset":
             raise UserError(f"{run.job.task} {run.job.method}: is not a coreset, so it has no images to show")
         if len(run.result["shape"]) != 3:
             raise UserError(f"{run.job.task} {run.job.method}: its points are features of texts, which have no picture")
-        seed = f", seed {run.job.seed}" if several_seeds else ""
-        made[_case(run)].setdefault(_row(run) + seed, run)
+        support = lookup(run.job.config, "method.fedwad.support")
+        row = "exact" if run.result["distance"] == "exact" else f"FedWaD, S={support}"
+        if "," in style.seed_list(runs):
+            row = f"{row}, seed {run.job.seed}"
+        made[", ".join(filter(None, (run.job.task, short_line(other))))].setdefault(row, run)
     return made
-
-
-def _case(run: Run) -> str:
-    """``mnist, 100 clients by shards (shards per client 2)``."""
-    partition = run.job.config.get("partition", {})
-    extra_settings = without(partition, "kind", "clients", "groups", *SHARE_KEYS)
-    extra = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in extra_settings.items())
-    by = f"{run.result['clients']} clients by {partition.get('kind')}" + (f" ({extra})" if extra else "")
-    return f"{run.job.task}, {by}"
-
-
-def _row(run: Run) -> str:
-    method = run.job.config["method"]
-    distance = "exact" if run.result["distance"] == "exact" else f"FedWaD, S={lookup(method, 'fedwad.support')}"
-    return distance + (f", {lookup(method, 'encoder.name')}" if method.get("encoder") else "")
 
 
 def _strip(run: Run, command: str) -> np.ndarray:
@@ -120,42 +103,23 @@ def _draw_images(axes: style.Axes, strips: dict[str, np.ndarray]) -> None:
 def coreset_accuracy(runs: list[Run], command: str) -> style.Drawing:
     """Accuracy on the test examples against the number of clients, a line per size of coreset and per other method
     (Fig. 5, 12). Bands are 95% t intervals over seeds; the numbers are in a CSV beside the PNG."""
-    found = _by_method(runs)
+    series: dict[str, dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    for run, other in zip(
+        runs, others([run.job for run in runs], ("partition.clients", "method.algorithm")), strict=True
+    ):
+        accuracy = run.metric("accuracy", "ALL")
+        if accuracy is None or "clients" not in run.result:
+            raise UserError(f"{run.job.task} {run.job.method}: has no accuracy of clients to show")
+        name = " ".join(filter(None, (run.job.method, short_line(other))))
+        series[name][run.job.seed][run.result["clients"]] = 100 * accuracy
+    bands = {(name,): band(list(of_seeds.values()), top=100.0) for name, of_seeds in series.items()}
     made, (axes,) = style.panels(1, 8.6, 4.4)
-    for i, (name, one) in enumerate(found.items()):
+    for i, ((name,), one) in enumerate(bands.items()):
         style.draw_band(axes, one, style.nth_colour(i), marker="o", label=plain(name))
     style.limit_to_shares(axes, 100.0)
     axes.set(xlabel="clients", ylabel="accuracy (%)", xticks=sorted({run.result["clients"] for run in runs}))
     style.side_legend(made, [axes], loc="outside right center")
-    seeds = style.seed_list(runs)
-    texts = all("datasets" in (run.job.config.get("task") or {}) for run in runs)
-    notes = [NEIGHBOUR_NOTE.format(what="texts" if texts else "images")] + (
-        [f"Means over seeds {seeds}; bands: {style.BAND_MEANING}."] if "," in seeds else []
-    )
-    numbers = band_numbers(("method", "clients"), {(name,): one for name, one in found.items()})
+    numbers = band_numbers(("method", "clients"), bands)
     lines = [f"{name}, {clients} clients: accuracy {mean:.2f}%" for name, clients, mean, *_ in numbers.rows]
-    return style.Drawing(made, f"{runs[0].job.task}: classification by the clients' coresets", notes, lines, numbers)
-
-
-def _by_method(runs: list[Run]) -> dict[str, Band]:
-    """``nearest neighbour, 10 points`` (or a method's name) -> its accuracy in % over the numbers of clients; coresets
-    by their size, then other methods."""
-    series: dict[str, dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-    for run in runs:
-        accuracy = run.metric("accuracy", "ALL")
-        if accuracy is None or "clients" not in run.result:
-            raise UserError(f"{run.job.task} {run.job.method}: has no accuracy of clients to show")
-        series[_method(run)][run.job.seed][run.result["clients"]] = 100 * accuracy
-    return {name: band(list(series[name].values()), top=100.0) for name in sorted(series, key=_coresets_first)}
-
-
-def _coresets_first(name: str) -> tuple[bool, int]:
-    digits = "".join(letter for letter in name if letter.isdigit())
-    return not name.startswith("nearest"), int(digits or 0)
-
-
-def _method(run: Run) -> str:
-    if run.result["kind"] != "knn":
-        return ALGORITHM_NAMES.get(run.job.method, run.job.method)
-    exact = " (exact distance)" if run.result["distance"] == "exact" else ""
-    return f"nearest neighbour, {run.result['points']} points{exact}"
+    title = f"{runs[0].job.task}: classification by the clients' coresets"
+    return style.Drawing(made, title, [NEIGHBOUR_NOTE, style.seeds_note(runs)], lines, numbers)

@@ -3,6 +3,7 @@ distances and their time along one setting (Fig. 13, 14)."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import defaultdict
@@ -13,7 +14,6 @@ import numpy as np
 
 from knot_runner.report.figures import style
 from knot_runner.report.figures.client_models import draw_map, mark_clients
-from knot_runner.report.figures.output import type_size
 from knot_runner.report.records.distance import kinds_of_pairs
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Run
@@ -24,8 +24,6 @@ from knot_runner.util.errors import UserError
 
 #: Data sets whose names and distances are written into the map; of more, only planted groups are named.
 _MAX_NAMED = 8
-#: FedWaD's public code makes affinities (5000 - D) / 5000 of client distances D.
-PUBLISHED_SCALE = 5000
 MATRIX_NOTE = "Squared distances, each map with its own colours; the diagonal, which is 0, is left blank."
 #: Settings for the axis, of which the first that varies is used, with their symbols.
 ALONG = {
@@ -54,13 +52,14 @@ def matrix_figure(runs: list[Run], command: str) -> style.Drawing:
     rank correlation (Spearman), the order relations kept, and the median ratio. All distances go into a CSV beside the
     PNG. Raises :class:`UserError` for runs without distances.
     """
+    only_matrices(runs)
     found = by_setting(runs)
     made, grid = style.panels(len(found), 3.9, 3.7)
     lines, rows = [], []
     for axes, (title, seeds) in zip(grid, found.items(), strict=True):
         _draw_map(axes, list(seeds.values()))
         settings_above = re.sub(", (?=FedWaD|exact$)", "\n", plain(title))
-        axes.set_title(settings_above, fontsize=type_size(10))
+        axes.set_title(settings_above, fontsize="small")
         lines += _lines(title, list(seeds.values()), runs)
         for seed, run in seeds.items():
             rows += [(title, seed, *pair) for pair in pairs_of(run)]
@@ -71,32 +70,22 @@ def matrix_figure(runs: list[Run], command: str) -> style.Drawing:
 
 
 def _lines(title: str, runs: list[Run], all_runs: list[Run]) -> list[str]:
-    """Range, and comparison with the exact distances of the same samples, pooled or averaged over seeds."""
+    """Range of the distances; and how they compare with the exact ones of the same samples, the mean over seeds."""
+    parts = []
     kinds = [kinds_of_pairs(matrix_of(run), run.result.get("groups")) for run in runs]
-    parts = [f"{kind} {_range([of[kind] for of in kinds if kind in of])}" for kind in kinds[0]]
-    lines = [f"{title}: {'; '.join(parts)}{_scale(runs)}"]
+    for kind in kinds[0]:
+        pooled = np.concatenate([of[kind] for of in kinds if kind in of])
+        parts.append(f"{kind} {pooled.min():,.1f} to {pooled.max():,.1f}, median {np.median(pooled):,.1f}")
+    lines = [f"{title}: {'; '.join(parts)}"]
     found = agreements(runs, all_runs)
-    if not found:
-        return lines
-    rank = [one.spearman for one in found]
-    over = f" ({min(rank):.3f} to {max(rank):.3f} over {len(rank)} seeds)" if len(rank) > 1 else ""
-    kept = np.mean([one.kept / one.relations for one in found])
-    larger = np.mean([one.inflation for one in found])
-    order = f"Spearman {np.mean(rank):.3f}{over}; {kept:.0%} of {found[0].relations:,} order relations kept"
-    return [*lines, f"{title}: with the exact distances, {order}; {larger:.3g} times as large (median)"]
-
-
-def _range(values: list[np.ndarray]) -> str:
-    pooled = np.concatenate(values)
-    return f"{pooled.min():,.1f} to {pooled.max():,.1f}, median {np.median(pooled):,.1f}"
-
-
-def _scale(runs: list[Run]) -> str:
-    """A line on whether the published affinity of clients can be computed; it has no meaning for other data sets."""
-    if _fixed(runs[0]):
-        return ""
-    fits = max(matrix_of(run).max() for run in runs) <= PUBLISHED_SCALE
-    return f"; {'below' if fits else 'NOT below'} the published affinity's constant {PUBLISHED_SCALE:,}"
+    if found:
+        rank = [one.spearman for one in found]
+        kept = np.mean([one.kept / one.relations for one in found])
+        larger = np.mean([one.inflation for one in found])
+        order = f"Spearman {np.mean(rank):.3f} ({min(rank):.3f} to {max(rank):.3f} over {len(rank)} seeds)"
+        kept_text = f"{kept:.0%} of {found[0].relations:,} order relations kept"
+        lines.append(f"{title}: with the exact distances, {order}; {kept_text}; {larger:.3g} times as large (median)")
+    return lines
 
 
 def _fixed(run: Run) -> bool:
@@ -123,12 +112,13 @@ def _write_numbers(axes: style.Axes, image: Any, names: list[str]) -> None:
     for (i, j), value in np.ndenumerate(image.get_array()):
         if i != j:
             colour = "white" if image.norm(value) < 0.6 else "black"
-            axes.text(j, i, f"{value:,.0f}", ha="center", va="center", fontsize=type_size(9), color=colour)
+            axes.text(j, i, f"{value:,.0f}", ha="center", va="center", fontsize="small", color=colour)
 
 
 @style.figure_of
 def distance_course(runs: list[Run], command: str) -> style.Drawing:
-    """Squared distances (left) and seconds per pair (right) along the first setting of :data:`ALONG` that varies.
+    """Squared distances (left) and seconds per pair (right) along the first setting that varies:
+    samples, iterations or support.
 
     A colour per pair of data sets, a marker per other settings, dashed for exact distances. The numbers go into a CSV
     beside the PNG; those at the end of the axis come back as lines. Raises :class:`UserError` where none varies.
@@ -141,7 +131,9 @@ def distance_course(runs: list[Run], command: str) -> style.Drawing:
     courses = _courses(runs, varied)
     pairs = dict.fromkeys(pair for pair, _ in courses if pair != SECONDS)
     colours = {pair: style.nth_colour(i) for i, pair in enumerate(pairs)}
-    looks = _looks([way for _, way in courses])
+    looks = {}
+    for i, way in enumerate(dict.fromkeys(way for _, way in courses)):
+        looks[way] = {"ls": "--"} if way == EXACT else {"marker": "osD^vP"[i % 6], "ms": 5}
     made, (left, right) = style.panels(2, 5.0, 3.9, across=2)
     for (pair, way), one in courses.items():
         axes, colour = (right, style.GREY) if pair == SECONDS else (left, colours[pair])
@@ -179,20 +171,8 @@ def _courses(runs: list[Run], varied: list[str]) -> dict[tuple[str, str], Band]:
     return {names: band(list(found.values()), everywhere=False) for names, found in (distances | seconds).items()}
 
 
-def _looks(ways: list[str]) -> dict[str, dict[str, Any]]:
-    """Line styles: exact distances dashed and first, the others with one marker each."""
-    looks = {EXACT: {"ls": "--"}} if EXACT in ways else {}
-    marked = dict.fromkeys(way for way in ways if way != EXACT)
-    looks |= {way: {"ls": "-", "marker": "osD^vP"[i % 6]} for i, way in enumerate(marked)}
-    return {way: {"lw": 1.5, "ms": 5, **look} for way, look in looks.items()}
-
-
 def by_setting(runs: Sequence[Run]) -> dict[str, dict[int, Run]]:
-    """Title -> seed -> run, in their order. An exact distance has neither S, K nor t, so it counts once.
-
-    Raises :class:`UserError` for runs that measured no distances.
-    """
-    only_matrices(runs)
+    """Title -> seed -> run, in their order. An exact distance has neither S, K nor t, so it counts once."""
     several = len({run.job.task for run in runs}) > 1
     found: dict[str, dict[int, Run]] = {}
     for run, other in zip(runs, others([run.job for run in runs], MATRIX_KEYS), strict=True):
@@ -219,10 +199,15 @@ def name_of(run: Run) -> str:
 def agreements(runs: Sequence[Run], all_runs: Sequence[Run]) -> list[Agreement]:
     """Agreement of each non-exact run in ``runs`` with the exact one on the same samples in ``all_runs``; none for
     samples without an exact run or without an order of distances."""
-    exact = {_samples_of(run): matrix_of(run) for run in all_runs if run.result["solver"] == "exact"}
-    ours = [run for run in runs if run.result["solver"] != "exact" and _samples_of(run) in exact]
-    found = (matrix_agreement(matrix_of(run), exact[_samples_of(run)]) for run in ours)
-    return [agreement for agreement in found if agreement is not None]
+    exact = {_samples_of(run): _distances(run) for run in all_runs if run.result["solver"] == "exact"}
+    found = []
+    for run in runs:
+        samples = _samples_of(run)
+        if run.result["solver"] != "exact" and samples in exact:
+            agreement = agreement_of(_distances(run), exact[samples])
+            if agreement is not None:
+                found.append(agreement)
+    return found
 
 
 def _samples_of(run: Run) -> str:
@@ -233,18 +218,18 @@ def _samples_of(run: Run) -> str:
     return json.dumps([run.job.seed, run.result["names"], kept, data], sort_keys=True)
 
 
-def matrix_agreement(matrix: np.ndarray, exact: np.ndarray) -> Agreement | None:
-    """Agreement of ``matrix`` with ``exact``, both [N, N]; None for N < 3 or if all distances of one are equal."""
-    pairs = np.triu_indices(len(exact), 1)
-    return agreement_of(matrix[pairs], exact[pairs])
-
-
 def matrix_of(run: Run) -> np.ndarray:
     """Squared distances [N, N]."""
     return np.array(run.result["matrix"], dtype=float)
 
 
+def _distances(run: Run) -> np.ndarray:
+    """Squared distance of each pair of data sets, [N (N - 1) / 2]."""
+    matrix = matrix_of(run)
+    return matrix[np.triu_indices(len(matrix), 1)]
+
+
 def pairs_of(run: Run) -> list[tuple[str, str, float]]:
     """(name, name, squared distance) of each pair of data sets."""
-    names, matrix = run.result["names"], matrix_of(run)
-    return [(names[i], names[j], matrix[i, j]) for i, j in zip(*np.triu_indices(len(names), 1), strict=True)]
+    pairs = itertools.combinations(run.result["names"], 2)
+    return [(*pair, value) for pair, value in zip(pairs, _distances(run), strict=True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,12 @@ from knot_runner.report import run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.render.text import plain, short_line
 from knot_runner.report.run_folders import Run
+from knot_runner.report.run_rows import others
 from knot_runner.report.series import Band, band, band_numbers
 from knot_runner.util.errors import UserError
 
 #: The paper's names: exact interpolating measures; all samples in one place.
 EXACT_MODE, CENTRAL = "FedWaD-e", "WD"
-FIXED_COLOURS = {CENTRAL: style.PALETTE[6], EXACT_MODE: style.PALETTE[2]}
 #: Axes with a smaller ratio of ends also have labels between powers of ten.
 NARROW = 100
 #: Settings already in a method's name, in panel titles, or on the axes.
@@ -50,38 +50,29 @@ def methods_of(runs: Iterable[Run], shown_settings: Collection[str] = OF_METHOD)
 
     Swept settings that are not in ``shown_settings`` are part of the name. A run requested twice is included once.
     """
-    once = {run.job.run_id: run for run in runs}.values()
+    once = list({run.job.run_id: run for run in runs}.values())
+    once.sort(key=lambda run: (run.result["mode"] != "exact", run.result["support"][0], run.job.seed))
     found: dict[str, list[Run]] = defaultdict(list)
-    for run in sorted(once, key=lambda run: (run.result["mode"] != "exact", run.result["support"][0], run.job.seed)):
-        others = [part for part in run.job.label.split(", ") if part and part.split("=", 1)[0] not in shown_settings]
+    for run, other in zip(once, others([run.job for run in once], shown_settings), strict=True):
         name = EXACT_MODE if run.result["mode"] == "exact" else f"FedWaD-a, S={run.result['support'][0]}"
-        found[plain(", ".join([name, *map(short_line, others)]))].append(run)
+        found[plain(", ".join(filter(None, (name, short_line(other)))))].append(run)
     return dict(found)
 
 
 def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Name -> its line. Those of ``FIXED_COLOURS`` keep theirs in every figure; exact mode is dashed, and on top: by
-    Theorem 1 it often coincides with another."""
-    free = itertools.cycle(colour for colour in style.PALETTE if colour not in FIXED_COLOURS.values())
+    """Name -> its line: of exact mode dashed, and on top, as by Theorem 1 it often coincides with another."""
     looks = {}
-    for name in names:
-        dashes = {"ls": (0, (3, 2)), "zorder": 4} if name.startswith(EXACT_MODE) else {"ls": "-", "zorder": 3}
-        looks[name] = {"colour": FIXED_COLOURS.get(name) or next(free), **dashes}
+    for i, name in enumerate(dict.fromkeys(names)):
+        dashes = {"ls": "--", "zorder": 4} if name.startswith(EXACT_MODE) else {"ls": "-", "zorder": 3}
+        looks[name] = {"color": style.nth_colour(i), **dashes}
     return looks
-
-
-def _legend(made: style.Figure, looks: dict[str, dict[str, Any]]) -> None:
-    shown = {}
-    for name, look in looks.items():
-        shown[name] = {"color": look["colour"], "lw": 2, "ls": "-" if look["ls"] == "-" else "--"}
-    style.side_legend(made, shown)
 
 
 @style.figure_of(reads=(MEASURE_NAMES,))
 def moving_measure(runs: list[Run], command: str) -> style.Drawing:
     """A panel per method: the measure's points, coloured by iteration, in their first two dimensions. Then a panel
     per quantity over the iterations: excess over the exact distance of FedWaD's value, of what the server knows alone,
-    and of the sum A of distances (Fig. 3). Returns the last iteration's.
+    and of the sum A of distances (Fig. 3).
 
     Lines are means over seeds, bands are 95% t intervals; points are those of the lowest seed.
     """
@@ -93,7 +84,10 @@ def moving_measure(runs: list[Run], command: str) -> style.Drawing:
     for axes, (name, members) in zip(grid, methods.items(), strict=False):
         image = _scatter(axes, members[0], command)
         axes.set_title(name)
-    _one_scale(grid[: len(methods)])
+    for axes in grid[: len(methods)]:
+        axes.sharex(grid[0])  # one scale, so that they compare
+        axes.sharey(grid[0])
+        axes.margins(0.15)  # room for the samples' names
     bar = made.colorbar(image, ax=grid, label="iteration of the dots", shrink=0.6, aspect=30)
     bar.locator = MaxNLocator(integer=True)
     curves = {}
@@ -105,7 +99,7 @@ def moving_measure(runs: list[Run], command: str) -> style.Drawing:
         axes.set(xlabel="iteration", ylabel="relative excess", title=title)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         style.log_scale(axes, "y", NARROW, numticks=7)
-    _legend(made, looks)
+    style.side_legend(made, looks)
     title = "The federated distance of two samples: its measure on the way, and its error"
     note = f"{MOVING_NOTE} Points: seed {min(run.job.seed for run in runs)}. {style.seeds_note(runs)}"
     numbers = band_numbers(("method", "quantity", "iteration"), curves)
@@ -144,18 +138,6 @@ def _scatter(axes: style.Axes, run: Run, command: str) -> Any:
     return axes.scatter(*np.concatenate(moving).T, s=12, cmap="viridis_r", linewidths=0, zorder=1, **look)
 
 
-def _one_scale(panels: Sequence[style.Axes]) -> None:
-    """Give all ``panels`` the limits that hold every panel's points, so that they compare."""
-    low = np.min([axes.dataLim.min for axes in panels], axis=0)
-    high = np.max([axes.dataLim.max for axes in panels], axis=0)
-    span = high - low
-    # room for the samples' names; points on a line have no second dimension
-    margin = np.where(span > 0, 0.15 * span, 0.5 * max(span.max(), 1e-9))
-    for axes in panels:
-        axes.set_xlim(low[0] - margin[0], high[0] + margin[0])
-        axes.set_ylim(low[1] - margin[1], high[1] + margin[1])
-
-
 def _flat(points: np.ndarray) -> np.ndarray:
     """The first two dimensions of ``points`` [n, d]; of points on a line the second is 0."""
     return np.pad(points, ((0, 0), (0, max(0, 2 - points.shape[1]))))[:, :2]
@@ -164,7 +146,7 @@ def _flat(points: np.ndarray) -> np.ndarray:
 @style.figure_of
 def distance_runtime(runs: list[Run], command: str) -> style.Drawing:
     """Seconds, and error relative to the closed form, by the first sample's size: two panels per dimension and ratio
-    of the samples (Fig. 2, 8, 9). Returns both at each method's largest size.
+    of the samples (Fig. 2, 8, 9).
 
     Lines are means over seeds, bands are 95% t intervals. Raises :class:`UserError` where the two
     distributions are one, so that no error is relative.
@@ -175,14 +157,14 @@ def distance_runtime(runs: list[Run], command: str) -> style.Drawing:
     for run in sorted(runs, key=lambda run: (run.result["dimension"], run.result["ratio"])):
         cases[f"d={run.result['dimension']}, ratio 1:{run.result['ratio']}"].append(run)
     curves = {(case, *of): one for case, members in cases.items() for of, one in _curves_of(members).items()}
-    looks = _looks(dict.fromkeys(name for _, name, _ in curves))
+    looks = _looks(name for _, name, _ in curves)
     made, grid = style.panels(2 * len(cases), 3.6, 3.1, across=4 if len(cases) > 1 else 2)
     for axes, panel in zip(grid, itertools.product(cases, QUANTITIES), strict=True):
         shown = {name: one for (case, name, what), one in curves.items() if (case, what) == panel and len(one.places)}
         style.draw_bands(axes, shown, looks, marker="o")
         axes.set(xlabel="n", ylabel=QUANTITIES[panel[1]], title=panel[0])
         style.log_scale(axes, "xy", NARROW, numticks=7)
-    _legend(made, looks)
+    style.side_legend(made, looks)
     numbers = band_numbers(("case", "method", "quantity", "n"), curves)
     note = f"{RUNTIME_NOTE} {style.seeds_note(runs)}"
     title = "The federated distance: running time and error"
@@ -213,15 +195,10 @@ def _by_size(name: str, runs: list[Run], seconds: str, value: str) -> Curves:
 
 
 def _at_largest(curves: Curves) -> list[str]:
-    """Lines on each method's time and error at its largest size, and on the slowdown of exact mode there."""
+    """Lines on each method's time and error at its largest size."""
     lines = []
     for (case, name, what), one in curves.items():
         if what == "seconds" and len(one.places):
             size, seconds, error = one.places[-1], one.mean[-1], curves[case, name, "error"].mean[-1]
-            line = f"{case}, {name}: n={size:,} in {seconds:.3g} s, relative error {error:.2g}"
-            exact = curves.get((case, EXACT_MODE, "seconds"))
-            if exact and size in exact.places and name != EXACT_MODE:
-                times = exact.mean[exact.places == size].item() / seconds
-                line += f"; {EXACT_MODE} takes {times:.3g} times as long"
-            lines.append(line)
+            lines.append(f"{case}, {name}: n={size:,} in {seconds:.3g} s, relative error {error:.2g}")
     return lines

@@ -22,13 +22,14 @@ BOX_LOOK = {
 }
 #: Corners of the triangle as drawn; on the simplex they are sqrt(2) apart.
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
-ON_FACE = " (those with 95% of their mass on these labels, 800 at most)."
-GREEN, STEP, _MAX_POINTS = "#007A3D", 0.1, 800
+CONFIDENCE_NOTE = "Cross: bias B. Lines: equal confidence. Arrow: to the corner of greatest confidence."
+FACE_NOTE = "Each triangle: the two labels heaviest in B and the lightest; cross: its point nearest to B."
+GREEN, STEP = "#007A3D", 0.1
 
 
 @style.figure_of(reads=(run_folders.PREDICTIONS,))
 def expected_label(runs: list[Run], command: str) -> style.Drawing:
-    """Box plots of E[p] = sum_l p_l coordinate_l per true class, a box per method (Fig. 2); returns the numbers.
+    """Box plots of E[p] = sum_l p_l coordinate_l per true class, a box per method (Fig. 2).
 
     Labels with more than one coordinate show the distance of E[p] from the truth instead. Predictions are pooled over
     the test sets and seeds.
@@ -49,8 +50,8 @@ def expected_label(runs: list[Run], command: str) -> style.Drawing:
         axes.set_ylim(points.min() - 0.15, points.max() + 0.15)
     else:
         axes.set_ylim(bottom=-0.03)
-    handles = [box["boxes"][0] for box in boxes] + [boxes[0]["medians"][0], boxes[0]["means"][0], dashes]
-    axes.legend(handles, [*groups, "median", "mean", "truth"], loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    shown = dict(zip(groups, (box["boxes"][0] for box in boxes), strict=True))
+    style.side_legend(made, shown | {"median": boxes[0]["medians"][0], "mean": boxes[0]["means"][0], "truth": dashes})
     sets = sorted({name for run in runs for name in run.result["metrics"].get("sd", {})} - {"ALL"})
     note = f"Test sets pooled: {', '.join(sets)}. Boxes: quartiles; whiskers: up to 1.5 box heights."
     kind = "Expected label" if line else "Distance of the expected label from the truth"
@@ -59,36 +60,35 @@ def expected_label(runs: list[Run], command: str) -> style.Drawing:
     return style.Drawing(made, f"{kind} by true label", [note], lines)
 
 
-def _pooled(runs: list[Run], points: np.ndarray, command: str) -> np.ndarray:
-    """[3, N]: of each prediction the value drawn, the distance of E[p] from the truth, and the true label."""
-    found = []
+def _pooled(runs: list[Run], points: np.ndarray, command: str) -> tuple[np.ndarray, np.ndarray]:
+    """Of each prediction [N] the value drawn, and the true label."""
+    values, truths = [], []
     for run in runs:
         for name, (shares, labels) in run_folders.predictions(run, command).items():
             if not name.startswith("before/"):
                 expected = shares.astype(float) @ points
                 distance = np.linalg.norm(expected - points[labels], axis=1)
-                found.append(np.stack([expected[:, 0] if points.shape[1] == 1 else distance, distance, labels]))
-    return np.concatenate(found, axis=1)
+                values.append(expected[:, 0] if points.shape[1] == 1 else distance)
+                truths.append(labels)
+    return np.concatenate(values), np.concatenate(truths)
 
 
-def _boxes(axes: style.Axes, pooled: np.ndarray, i: int, count: int) -> dict[str, list]:
+def _boxes(axes: style.Axes, pooled: tuple[np.ndarray, np.ndarray], i: int, count: int) -> dict[str, list]:
     """Boxes of the ``i``-th of ``count`` methods, each beside its label's place."""
-    there, width = np.unique(pooled[2]), 0.8 / count
-    places = there - 0.4 + width * (i + 0.5)
-    values = [pooled[0, pooled[2] == label] for label in there]
-    look = {"positions": places, "widths": width * 0.82, "showmeans": True, **BOX_LOOK}
-    return style.draw_boxes(axes, values, style.nth_colour(i), 0.75, **look)
+    values, truths = pooled
+    there, width = np.unique(truths), 0.8 / count
+    look = {"positions": there - 0.4 + width * (i + 0.5), "widths": width * 0.82, "showmeans": True, **BOX_LOOK}
+    return style.draw_boxes(axes, [values[truths == label] for label in there], style.nth_colour(i), 0.75, **look)
 
 
-def _by_label(name: str, what: str, pooled: np.ndarray, names: list[str]) -> list[str]:
-    lines, distances = [], []
-    for label in np.unique(pooled[2]).astype(int):
-        values, distances_to_bias = pooled[:2, pooled[2] == label]
+def _by_label(name: str, what: str, pooled: tuple[np.ndarray, np.ndarray], names: list[str]) -> list[str]:
+    lines = []
+    for label in np.unique(pooled[1]):
+        values = pooled[0][pooled[1] == label]
         low, middle, high = np.percentile(values, (25, 50, 75))
         spread = f"median {middle:.3f} ({low:.3f} to {high:.3f}), mean {values.mean():.3f}"
         lines.append(f"{name}, {names[label]}: {what} {spread}")
-        distances.append(distances_to_bias.mean())
-    return [*lines, f"{name}: semantic distance of the pooled predictions {np.mean(distances):.3f}"]
+    return lines
 
 
 def face(share: np.ndarray) -> list[int]:
@@ -103,22 +103,17 @@ def foot(share: np.ndarray, chosen: list[int]) -> np.ndarray:
     return share[chosen] + (1 - share[chosen].sum()) / 3
 
 
-@style.figure_of(reads=(run_folders.PREDICTIONS,))
+@style.figure_of
 def confidence(runs: list[Run], command: str) -> style.Drawing:
     """A triangle per teacher: B, arcs of equal confidence ||p - B||, an arrow to the most confident corner (Fig. 5).
 
     With more than three labels each triangle is the face of the simplex over three of them, with exact distances to
-    the whole B. On the pretrained global model's triangle lie its own predictions. Returns B and the corners' values.
+    the whole B. Returns B and the corners' values.
     """
     run = with_bias(runs)[0]
     names, shares = run.result["labels"]["names"], {k: np.array(v) for k, v in run.result["bias"].items()}
     top = max(_at_corners(share).max() for share in shares.values())
     made, grid = style.panels(len(shares), 3.6, 3.5)
-    explanation = ["Cross: bias B. Lines: equal confidence. Arrow: to the corner of greatest confidence."]
-    if len(names) > 3:
-        explanation.append(
-            "Each triangle: the two labels heaviest in B and the lightest; cross: its point nearest to B."
-        )
     lines = []
     for axes, (name, share) in zip(grid, shares.items(), strict=True):
         chosen, corners = face(share), _at_corners(share)
@@ -127,12 +122,9 @@ def confidence(runs: list[Run], command: str) -> style.Drawing:
         lines.append(f"{name}: bias / confidence at the corner: {each}; greatest at {greatest}")
         image = _triangle(axes, share, chosen, [style.label_text(names[c]) for c in chosen], top)
         axes.set_title(plain(name), pad=8)
-        points, count = _own_predictions(run, name, chosen, command)
-        axes.plot(*(points @ CORNERS).T, ls="", marker=".", ms=3, color="black", alpha=0.3, zorder=3)
-        if count:
-            explanation.append(f"Dots: {len(points):,} of {name}'s {count:,} own predictions on its test set" + ON_FACE)
     made.colorbar(image, ax=grid, label="confidence ||p - B||", shrink=0.7, ticks=np.arange(0, top, 2 * STEP))
-    return style.Drawing(made, f"Confidence of a prediction, per teacher (seed {run.job.seed})", explanation, lines)
+    note = CONFIDENCE_NOTE if len(names) == 3 else f"{CONFIDENCE_NOTE} {FACE_NOTE}"
+    return style.Drawing(made, f"Confidence of a prediction, per teacher (seed {run.job.seed})", [note], lines)
 
 
 def _at_corners(share: np.ndarray) -> np.ndarray:
@@ -166,16 +158,3 @@ def _triangle(axes: style.Axes, share: np.ndarray, chosen: list[int], names: lis
     axes.set(xlim=(-0.06, 1.06), ylim=(-0.2, 1.05))
     axes.axis("off")
     return image
-
-
-def _own_predictions(run: Run, teacher: str, chosen: list[int], command: str) -> tuple[np.ndarray, int]:
-    """Predictions [M, 3] of the pretrained global model on its test set, those on the face, and how many it made;
-    none for local teachers, whose predictions are not kept."""
-    of_global = run.result["datasets"].get(teacher, {}).get("role") == "global"
-    before = run_folders.predictions(run, command).get(f"before/{teacher}") if of_global else None
-    if before is None:
-        return np.zeros((0, 3)), 0
-    shares = before[0][:, chosen].astype(float)
-    on_face = shares[shares.sum(1) > 0.95]
-    kept = np.random.default_rng(0).permutation(len(on_face))[:_MAX_POINTS]
-    return on_face[kept] / on_face[kept].sum(1, keepdims=True), len(shares)

@@ -30,9 +30,6 @@ WINDOW = 1 / 20
 LINEAR_SPAN = 8.0
 CURVE_AXES = {"accuracy": "accuracy (%)", "macro F1": "macro F1", "loss at T": "test loss at T"}
 CHANGE_NOTE = "Participants: new model less the one just trained; others: less the previous model of the server."
-ONLY_PARTICIPANTS_NOTE = (
-    "Participants: new model less the one just trained. Nothing is measured of clients that sit a round out."
-)
 
 
 @style.figure_of(one_task=False, reads=(ROUNDS_FILE,))
@@ -82,13 +79,14 @@ def accuracy_by_round(runs: list[Run], command: str) -> style.Drawing:
         for names, own in named.items()
     }
     tasks = list(dict.fromkeys(task for task, _ in found))
-    looks = {name: {"colour": style.nth_colour(i)} for i, name in enumerate(dict.fromkeys(name for _, name in found))}
+    looks = {name: {"color": style.nth_colour(i)} for i, name in enumerate(dict.fromkeys(name for _, name in found))}
     made, grid = style.panels(len(tasks), 4.6, 3.2, across=2)
     for axes, task in zip(grid, tasks, strict=True):
         style.draw_bands(axes, {name: one for (own, name), one in found.items() if own == task}, looks)
-        axes.set(title=plain(task), xlabel="rounds trained", ylabel="accuracy (%)")
+        _label_rounds(axes)
+        axes.set(title=plain(task), ylabel="accuracy (%)")
         style.limit_to_shares(axes, 100.0)
-    style.side_legend(made, {plain(name): {"color": look["colour"], "lw": 2} for name, look in looks.items()})
+    style.side_legend(made, {plain(name): look for name, look in looks.items()})
     lines = [
         f"{task}, {name}: accuracy {one.mean[-1]:.2f}% after {one.places[-1]} rounds"
         for (task, name), one in found.items()
@@ -109,11 +107,9 @@ def aggregation(runs: list[Run], command: str) -> style.Drawing:
     found = _bands(runs, read, command, {})
     longest = max(len(one.places) for (_, _, what), one in found.items() if what == "participants")
     window = 1 + 2 * round(WINDOW * longest / 2)  # odd, so that it is centred
-    even = {what: lambda rows, of=of: smoothed(of(rows), window) for what, of in read.items()}
-    smooth = _bands(runs, even, command, {})
+    smooth = _bands(runs, read, command, {}, window)
     names = list(dict.fromkeys(name for name, _, _ in found))
-    measured = {(name, what) for (name, _, what), one in found.items() if len(one.places)}
-    shown = [place for place in itertools.product(names, read) if place in measured or place[1] == "participants"]
+    shown = dict.fromkeys((name, what) for (name, _, what), one in found.items() if len(one.places))
     made, grid = style.panels(len(shown), 4.6, 3.4 if len(names) == 1 else 2.9, across=2)
     for axes, (name, what) in zip(grid, shown, strict=True):
         axes.axhline(0, color=style.GREY, lw=0.8)
@@ -121,16 +117,13 @@ def aggregation(runs: list[Run], command: str) -> style.Drawing:
         axes.set(title=plain(f"{name}: {what}"), ylabel="accuracy change (points)")
     _legend(made, found)
     lines = []
-    for name, key in dict.fromkeys((name, key) for name, key, _ in found):
-        changes = []
-        for what in read:
-            means = found[name, key, what].mean
-            changes.append(f"{what} {np.mean(means):+.2f} points" if len(means) else f"{what} none")
-        lines.append(f"{name}, {key.name}: {', '.join(changes)}")
+    for (name, key, what), one in found.items():
+        mean = f"{np.mean(one.mean):+.2f} points" if len(one.mean) else "none"
+        lines.append(f"{name}, {key.name}: {what} {mean}")
     title = "Change of accuracy at aggregation"  # short, since it stands beside the legend where there is one panel
-    running = f"Running means over {window} rounds. " if window > 1 else ""
-    others = CHANGE_NOTE if any(what == "others" for _, what in shown) else ONLY_PARTICIPANTS_NOTE
-    notes = [running + _band_note(runs, found), others]
+    notes = [_band_note(runs, found), CHANGE_NOTE]
+    if window > 1:
+        notes.append(f"Running means over {window} rounds.")
     return style.Drawing(made, title, notes, lines, _numbers(found))
 
 
@@ -165,15 +158,21 @@ def _of_row(measure: str, scale: float) -> Callable[[RoundRows], Series]:
 
 
 def _bands(
-    runs: list[Run], read: dict[str, Callable[[RoundRows], Series]], command: str, tops: dict[str, float]
+    runs: list[Run],
+    read: dict[str, Callable[[RoundRows], Series]],
+    command: str,
+    tops: dict[str, float],
+    window: int = 1,
 ) -> Bands:
-    """``tops``: of quantities that are shares, their largest value."""
+    """``tops``: of quantities that are shares, their largest value; ``window``: rounds over which each run's series is
+    smoothed."""
     made: Bands = {}
     rows = case_rows(runs, figure_cases(run.job for run in runs))
     for (case, key), own in rows.groupby(["case", "key"], sort=False):
         logs = [run_folders.rounds(run, command) for run in own["run"]]
         name = f"{case} ({key.other})" if key.other else case
-        made |= {(name, key, what): band([of(log) for log in logs], top=tops.get(what)) for what, of in read.items()}
+        for what, of in read.items():
+            made[name, key, what] = band([smoothed(of(log), window) for log in logs], top=tops.get(what))
     return made
 
 
@@ -194,19 +193,23 @@ def figure_cases(jobs: Iterable[Job]) -> Cases:
 
 def _draw_rows(axes: style.Axes, found: Bands, panel: str, quantity: str) -> np.ndarray:
     """Returns all means that are drawn."""
-    from matplotlib.ticker import MaxNLocator
-
     rows = {key: one for (name, key, what), one in found.items() if (name, what) == (panel, quantity)}
     colours = style.temperature_colours(key.temperature for key in rows)
     looks = {}
     for key in rows:
         dashed = {"lw": 1.1, "ls": "--"} if key.control else {}
-        looks[key] = {"colour": colours[key.temperature], "filled": not key.control, **dashed}
+        looks[key] = {"color": colours[key.temperature], "filled": not key.control, **dashed}
     style.draw_bands(axes, rows, looks)
+    _label_rounds(axes)
+    return np.concatenate([one.mean for one in rows.values()])
+
+
+def _label_rounds(axes: style.Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     axes.set_xlabel("rounds trained")
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     axes.margins(x=0.01)
-    return np.concatenate([one.mean for one in rows.values()])
 
 
 def _legend(made: style.Figure, found: Bands) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from knot_runner.report.figures.output import SMALL_STYLE, VECTOR_STYLE, current_output, fitted_panels, write_figure
+from knot_runner.report.figures.output import current_output, write_figure
 from knot_runner.report.render.table_model import display
 from knot_runner.report.render.text import plain, short_line, spelled_labels
 from knot_runner.report.run_folders import Job, Run, readable
@@ -32,11 +32,17 @@ GREY, GRID_GREY = "#555555", "#EEEEEE"
 #: What every band over seeds shows.
 BAND_MEANING = "95% t intervals"
 DPI = 200
+#: Fonts and lines. Text stays text (PDF: TrueType, SVG: <text>), and identifiers within an SVG are the same each time.
 STYLE = {
-    "font.size": 11, "axes.titlesize": 12, "axes.labelsize": 11, "xtick.labelsize": 10, "ytick.labelsize": 10,
-    "legend.fontsize": 10, "legend.frameon": False, "axes.spines.top": False, "axes.spines.right": False,
+    "font.size": 11, "axes.titlesize": "medium", "xtick.labelsize": "small", "ytick.labelsize": "small",
+    "legend.fontsize": "small", "legend.frameon": False, "axes.spines.top": False, "axes.spines.right": False,
     "axes.edgecolor": GREY, "text.parse_math": False,
+    "pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "knot-runner",
 }  # fmt: skip
+#: Points of the type in print.
+PRINT_SIZE = 8
+#: Of panels in print, inches: narrower ones come below each other; none is lower.
+NARROWEST_PANEL, LOWEST_PANEL = 2.2, 1.6
 
 
 @dataclass(frozen=True)
@@ -94,7 +100,9 @@ def figure_settings() -> Iterator[None]:
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE | VECTOR_STYLE | (SMALL_STYLE if current_output().width else {}))
+        matplotlib.rcParams.update(STYLE)
+        if current_output().width:
+            matplotlib.rcParams["font.size"] = PRINT_SIZE
         yield
 
 
@@ -109,11 +117,10 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
     columns = 2 if count == 4 else min(count, across)
     total = current_output().width
     if total:
-        one_picture = "width_ratios" in options and bool(options.get("sharey"))  # its rows are named on the left alone
-        drawn, width, height = fitted_panels(columns, width, height, total, columns if one_picture else 1)
-        if drawn < columns:  # ratios are of the columns that would be there
-            options.pop("width_ratios", None)
-        columns = drawn
+        if "width_ratios" not in options:  # such panels are one picture
+            columns = max(1, min(columns, int(total / NARROWEST_PANEL)))
+        height = max(height * total / columns / width, LOWEST_PANEL)
+        width = total / columns
     rows = -(-count // columns)
     made = Figure(figsize=(width * columns, height * rows), dpi=DPI, layout="constrained")
     made.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
@@ -193,13 +200,13 @@ def temperature_colours(temperatures: Iterable[float]) -> dict[float, Any]:
     return made
 
 
-def draw_band(axes: Axes, one: Band, colour: Any, filled: bool = True, **look: Any) -> None:
+def draw_band(axes: Axes, one: Band, color: Any, filled: bool = True, **look: Any) -> None:
     """A line for the mean over seeds, in ``look``, and the area of its 95% interval if ``filled``, which may reach
     beyond the axes: of two or three seeds it is so wide that lines could not be told apart."""
-    axes.plot(one.places, one.mean, color=colour, **{"lw": 1.6, "ms": 4, **look})
+    axes.plot(one.places, one.mean, color=color, **{"lw": 1.6, "ms": 4, **look})
     if filled:
         of_lines = axes.dataLim.frozen()
-        axes.fill_between(one.places, one.low, one.high, color=colour, alpha=0.1, lw=0)
+        axes.fill_between(one.places, one.low, one.high, color=color, alpha=0.1, lw=0)
         axes.dataLim.set(of_lines)
         axes.margins(y=0.2)
 
@@ -242,12 +249,22 @@ def plain_tick(value: float, _: int) -> str:
 
 
 def side_legend(made: Figure, shown: Mapping[str, Any] | Iterable[Axes], **options: Any) -> None:
-    """Beside the panels: names and what was drawn for each, or a dict of its line's look; of panels, what is labelled
-    in any of them."""
+    """Beside the panels, in print below them: names and what was drawn for each, or a dict of its line's look; of
+    panels, what is labelled in any of them."""
     from matplotlib.lines import Line2D
 
     if not isinstance(shown, Mapping):
         found = [zip(*axes.get_legend_handles_labels(), strict=True) for axes in shown]
         shown = {text: handle for pairs in found for handle, text in pairs}
     handles = [Line2D([], [], **look) if isinstance(look, dict) else look for look in shown.values()]
-    made.legend(handles, list(shown), **{"loc": "outside right upper", **options})
+    if not current_output().width:
+        made.legend(handles, list(shown), **{"loc": "outside right upper", **options})
+        return
+    options["loc"] = "outside lower center"
+    for columns in range(len(handles), 0, -1):
+        legend = made.legend(handles, list(shown), ncols=columns, **options)
+        box = legend.get_window_extent()
+        if box.width <= made.bbox.width or columns == 1:
+            break
+        legend.remove()
+    made.set_figheight(made.get_figheight() + box.height / made.dpi)  # so that the panels keep their height

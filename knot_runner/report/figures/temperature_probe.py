@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from knot_runner.report.figures import style
-from knot_runner.report.figures.output import type_size
 from knot_runner.report.records import probe as probe_view
 from knot_runner.report.records.probe import ProbeRecord
 from knot_runner.report.render.text import plain
@@ -43,12 +41,12 @@ SOFTMAX_NOTE = (
 
 @style.figure_of(reads=(probe_view.ARRAYS,))
 def gradient_figure(runs: list[Run], command: str) -> style.Drawing:
-    """Histograms of gradient norms by temperature, images right and wrong apart (Fig. 1); returns the medians.
+    """Histograms of gradient norms by temperature, images right and wrong apart (Fig. 1).
 
     A row of two panels per setting; quantiles go into a CSV beside the PNG. Seeds are pooled.
     """
     probes, colours = _probes(runs, command)
-    made, grid = style.panels(2 * len(probes), 4.4, 3.2, across=2, sharex=True)
+    made, grid = style.panels(2 * len(probes), 4.4, 3.2, across=2)
     bins = norm_bins(np.concatenate([probe.norm.ravel() for probe in probes.values()]))
     passes = [(name, probe, text) for name, probe in probes.items() for text in ("right", "wrong")]
     rows, lines = [], []
@@ -56,19 +54,16 @@ def gradient_figure(runs: list[Run], command: str) -> style.Drawing:
         chosen = probe.right if text == "right" else ~probe.right
         count = int(chosen.sum())
         axes.set_title(_shown(probes, name, "\n") + f"images classified {text}: {count:,}")
-        axes.set(xscale="log", xlabel="gradient norm at the input layer", ylabel="share of images")
+        axes.set(xscale="log", xlim=bins[[0, -1]], xlabel="gradient norm at the input layer", ylabel="share of images")
         axes.xaxis.set_major_formatter(style.plain_tick)
         for temperature, norms in zip(probe.temperatures, probe.norm[:, chosen], strict=True) if count else ():
-            look = {"histtype": "step", "lw": 1.6, "color": colours[temperature], "ls": _dashes(temperature)}
+            look = {"histtype": "step", "lw": 1.6, "color": colours[temperature]}
             axes.hist(norms.clip(bins[0], bins[-1]), bins, weights=np.full(count, 1 / count), **look)
-            zeros, quantiles = int((norms == 0).sum()), _quantiles(norms)
-            rows.append([name, f"{temperature:g}", text, count, zeros, *quantiles])
-            beyond = f", {zeros} exactly 0" if zeros else ""
-            median = f"median {quantiles[2]:.4g} of {count:,}{beyond}"
-            lines.append(f"{_shown(probes, name)}T={temperature:g}, {text}: {median}")
-    _label_lowest(grid)
-    _legend(made, colours, lines=True)
-    numbers = Numbers(("setting", "temperature", "forward pass", "images", "zeros", *QUANTILES), rows, digits=4)
+            quantiles = _quantiles(norms)
+            rows.append([name, f"{temperature:g}", text, count, *quantiles])
+            lines.append(f"{_shown(probes, name)}T={temperature:g}, {text}: median {quantiles[2]:.4g} of {count:,}")
+    _legend(made, colours)
+    numbers = Numbers(("setting", "temperature", "forward pass", "images", *QUANTILES), rows, digits=4)
     return style.Drawing(made, "Gradient norms at the input layer by temperature", [GRADIENT_NOTE], lines, numbers)
 
 
@@ -84,7 +79,7 @@ def norm_bins(norms: np.ndarray) -> np.ndarray:
 
 @style.figure_of(reads=(probe_view.ARRAYS,))
 def boundary_figure(runs: list[Run], command: str) -> style.Drawing:
-    """Box plots of distance to the boundary after minus before one step, by temperature (Fig. 2); returns medians.
+    """Box plots of distance to the boundary after minus before one step, by temperature (Fig. 2).
 
     A panel per setting; quantiles go into a CSV beside the PNG. Seeds are pooled. Raises :class:`UserError` when no
     model has an image wrong.
@@ -93,11 +88,12 @@ def boundary_figure(runs: list[Run], command: str) -> style.Drawing:
     if not any(len(probe.before) for probe in probes.values()):
         raise UserError("method.boundary_images: every image is right, so none is moved; more images would be right")
     width, height = 6.8 if len(probes) == 1 else 5.2, 2.0 + 0.42 * len(colours)
-    made, grid = style.panels(len(probes), width, height, across=2, sharex=True)
+    made, grid = style.panels(len(probes), width, height, across=2)
     rows, lines = [], []
     for axes, (name, probe) in zip(grid, probes.items(), strict=True):
         axes.set_title(_shown(probes, name, "\n") + f"{len(probe.before):,} wrong of {probe.tried:,} images")
         _draw_moves(axes, probe, colours)
+        axes.sharex(grid[0])
         for temperature, moves, right in zip(probe.temperatures, probe.moves(), probe.put_right, strict=True):
             share = right.mean() if len(right) else 0.0
             quantiles = _quantiles(moves) if len(moves) else [""] * len(QUANTILES)
@@ -106,22 +102,9 @@ def boundary_figure(runs: list[Run], command: str) -> style.Drawing:
             median = f"median {quantiles[2]:.4g}" if len(moves) else "no median"
             facts = f"{median} over {len(moves):,} images, {out:,} left out; the step puts {share:.0%} right"
             lines.append(f"{_shown(probes, name)}T={temperature:g}: {facts}")
-    _label_lowest(grid)
     numbers = Numbers(("setting", "temperature", "images", "left out", "right after", *QUANTILES), rows, digits=4)
     title = "Distance to the decision boundary, after minus before one step"
     return style.Drawing(made, title, [BOUNDARY_NOTE], lines, numbers)
-
-
-def _label_lowest(grid: Sequence[style.Axes]) -> None:
-    """Of panels that share their x axis, ticks and label at the lowest of each column alone."""
-    for axes in grid:
-        place = axes.get_subplotspec()
-        others = [other.get_subplotspec() for other in grid]
-        lowest = not any(
-            one.colspan.start == place.colspan.start and one.rowspan.start > place.rowspan.start for one in others
-        )
-        axes.tick_params(labelbottom=lowest)
-        axes.set_xlabel(axes.get_xlabel() if lowest else "")
 
 
 def _draw_moves(axes: style.Axes, probe: ProbeRecord, colours: dict[float, Any]) -> None:
@@ -132,7 +115,7 @@ def _draw_moves(axes: style.Axes, probe: ProbeRecord, colours: dict[float, Any])
         style.draw_boxes(axes, [moves], colours[temperature], 0.8, positions=[place], **look)
         if len(probe.before):
             out = 1 - len(moves) / len(probe.before)
-            beside = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": type_size(9)}
+            beside = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": "small"}
             axes.text(1.01, place, f"{out:.0%} left out", **beside)
     axes.axvline(0, color=style.GREY, ls="--", lw=1, zorder=0)
     axes.set_yticks(range(len(order)), [f"T={temperature:g}" for temperature in order])
@@ -144,7 +127,7 @@ def _draw_moves(axes: style.Axes, probe: ProbeRecord, colours: dict[float, Any])
 
 @style.figure_of(reads=(probe_view.ARRAYS,))
 def softmax_figure(runs: list[Run], command: str) -> style.Drawing:
-    """Bars of softmax(z / T) of one image, by class and temperature (Fig. 3); returns each temperature's top class.
+    """Bars of softmax(z / T) of one image, by class and temperature (Fig. 3).
 
     A panel per setting; the probabilities go into a CSV beside the PNG.
     """
@@ -188,16 +171,5 @@ def _shown(probes: dict[str, ProbeRecord], name: str, gap: str = ", ") -> str:
     return f"{name}{gap}" if len(probes) > 1 else ""
 
 
-def _dashes(temperature: float) -> str:
-    """Above T=1 broken: in grey, warm colours look as cold ones do."""
-    return "--" if temperature > 1 else "-"
-
-
-def _legend(made: style.Figure, colours: dict[float, Any], lines: bool = False) -> None:
-    from matplotlib.patches import Patch
-
-    shown = {}
-    for t in sorted(colours, reverse=True):
-        look = {"color": colours[t], "lw": 1.6, "ls": _dashes(t)}
-        shown[f"T={t:g}"] = look if lines else Patch(color=colours[t])
-    style.side_legend(made, shown)
+def _legend(made: style.Figure, colours: dict[float, Any]) -> None:
+    style.side_legend(made, {f"T={t:g}": {"color": colours[t], "lw": 3} for t in sorted(colours, reverse=True)})

@@ -1,37 +1,42 @@
-"""A preset's results as one self-contained HTML page: no scripts, no requests, readable offline and in print.
-
-The index of such pages is made from a JSON summary embedded in every page.
-"""
+"""A preset's results as one self-contained HTML page: no scripts, no requests, readable offline and in print."""
 
 from __future__ import annotations
 
+import base64
 import functools
-import json
+import inspect
 import os
+import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html.parser import HTMLParser
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from knot_runner.config.strict import without
 from knot_runner.report.claims.verdicts import Verdict, judge
-from knot_runner.report.claims.view import claims_csv, footnotes, verdict_texts
-from knot_runner.report.figures.registry import FIGURES, FigureView, csv_address, draw, figure_names
-from knot_runner.report.page.runs import RunsView, Standing, stated_seconds, view_runs
-from knot_runner.report.page.settings import SettingsView, view_settings
-from knot_runner.report.render.markup import table_csv
+from knot_runner.report.claims.view import footnotes, verdict_texts
+from knot_runner.report.compare.settings import flatten_settings
+from knot_runner.report.figures.registry import FIGURES, figure_names
 from knot_runner.report.render.table_model import ResultTable, block_title, display
 from knot_runner.report.render.text import caption, duration, half_text, paper_text, plain, value_text
-from knot_runner.report.run_folders import Job, load_runs, nothing_there
+from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, nothing_there
 from knot_runner.report.tables.build import preset_table
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+#: Provenance keys of a result; results that differ in one of these may differ in rounding or more.
+MADE_BY = ("code", "device", "threads", "engine", "precision")
+#: States of a job, in the order they are shown.
+JOB_STATES = ("done", "diverged", "failed", "damaged", "other data", "other version", "running", "missing")
+#: Groups of settings that affect no number of a run.
+NOT_SHOWN = ("paths", "tracker", "sweep", "report", "fail_fast")
+#: Stands for the value of a setting that a job does not have.
+NOT_SET = "(not set)"
 
 
 @dataclass(frozen=True)
@@ -47,17 +52,39 @@ class PageRequest:
 
 
 @dataclass(frozen=True)
+class Standing:
+    """A job's state (one of :data:`JOB_STATES`) and, where it is not done, why."""
+
+    state: str
+    cause: str = ""
+
+
+@dataclass(frozen=True)
+class FigureView:
+    """A figure: its description, the image as a ``data:`` address, and the numbers in it as lines. ``problem``: if it
+    could not be drawn, the reason."""
+
+    name: str
+    about: str
+    image: str = ""
+    lines: Sequence[str] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True)
 class Page:
     """Content of a page; the template prints it and escapes every text. ``verdicts``: on all claims of the preset;
-    ``unjudged``: why they could not be judged."""
+    ``unjudged``: why they could not be judged; ``settings``: key -> its distinct values over the jobs; ``versions``:
+    (provenance, number of runs), the most frequent first."""
 
     request: PageRequest
     table: ResultTable | None
     figures: tuple[FigureView, ...]
     verdicts: tuple[Verdict, ...]
     unjudged: str
-    settings: SettingsView
-    runs: RunsView
+    settings: dict[str, tuple[str, ...]]
+    jobs: tuple[tuple[Run, Standing], ...]
+    versions: tuple[tuple[dict[str, str], int], ...]
 
     @property
     def claims(self) -> list[tuple[int, Verdict]]:
@@ -65,15 +92,26 @@ class Page:
         return [(place, one) for place, one in enumerate(self.verdicts, 1) if one.runs]
 
     @property
-    def tally(self) -> dict[str, int]:
-        """Verdict -> number of claims, in order of first occurrence."""
-        return dict(Counter(one.verdict for _, one in self.claims))
-
-    @property
     def problems(self) -> list[str]:
         """Lines on figures and claims that failed, with the reasons."""
         found = [f"figure {figure.name}: {figure.problem}" for figure in self.figures if figure.problem]
         return found + ([f"claims: {self.unjudged}"] if self.unjudged else [])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """State -> number of jobs, without empty states."""
+        number = Counter(standing.state for _, standing in self.jobs)
+        return {state: number[state] for state in JOB_STATES if number[state]}
+
+    @property
+    def version_keys(self) -> list[str]:
+        """The provenance keys that any run has."""
+        return list(dict.fromkeys(key for facts, _ in self.versions for key in facts))
+
+    @property
+    def mixed(self) -> list[str]:
+        """The provenance keys in which the runs differ."""
+        return [key for key in self.version_keys if len({facts.get(key) for facts, _ in self.versions}) > 1]
 
 
 def write_page(path: Path, request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[str, Standing]) -> Page:
@@ -83,7 +121,7 @@ def write_page(path: Path, request: PageRequest, jobs: Sequence[Job], unfinished
     :func:`preset_table` for runs that do not make a table, and if the file cannot be written.
     """
     page = build_page(request, jobs, unfinished)
-    write_atomic(path, render_page(page, run_links(page, path.parent)))
+    write_atomic(path, render_page(page, path.parent))
     return page
 
 
@@ -96,10 +134,29 @@ def build_page(request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[st
     is_figure = spec.get("kind") in FIGURES
     table = None if is_figure else preset_table(jobs, spec, command)
     notes = spec.get("notes", []) if is_figure else []  # a table has them below it
-    figures = tuple(draw(kind, jobs, notes, command) for kind in figure_names(spec))
+    figures = tuple(_draw(kind, jobs, notes, command) for kind in figure_names(spec))
     verdicts, unjudged = _judged(jobs, spec, command)
-    settings = view_settings([job.config for job in jobs])
-    return Page(request, table, figures, verdicts, unjudged, settings, view_runs(runs, unfinished))
+    settings = values_by_setting([job.config for job in jobs])
+    standings = tuple((run, _standing(run, unfinished)) for run in runs)
+    return Page(request, table, figures, verdicts, unjudged, settings, standings, _versions(runs))
+
+
+def _draw(kind: str, jobs: Sequence[Job], notes: Sequence[str], command: str) -> FigureView:
+    """Draw figure ``kind`` of ``jobs``; on failure the view has the reason."""
+    about = describe_figure(kind)
+    with tempfile.TemporaryDirectory(prefix="knot-figure-") as folder:
+        path = Path(folder) / f"{kind}.png"
+        try:
+            lines = FIGURES[kind](jobs, path, notes=notes, command=command)
+        except UserError as problem:
+            return FigureView(kind, about, problem=str(problem))
+        image = base64.b64encode(path.read_bytes()).decode()
+    return FigureView(kind, about, f"data:image/png;base64,{image}", lines)
+
+
+def describe_figure(kind: str) -> str:
+    """Description of figure ``kind``: the first paragraph of its function's docstring."""
+    return " ".join(inspect.cleandoc(FIGURES[kind].__doc__ or kind).split("\n\n")[0].split())
 
 
 def _judged(jobs: Sequence[Job], spec: Mapping[str, Any], command: str) -> tuple[tuple[Verdict, ...], str]:
@@ -110,25 +167,43 @@ def _judged(jobs: Sequence[Job], spec: Mapping[str, Any], command: str) -> tuple
         return (), str(problem)
 
 
-def run_links(page: Page, folder: Path) -> dict[str, str]:
-    """Run id -> address of its folder relative to ``folder``, of the runs that have a result."""
-    found = {}
-    for run, _ in page.runs.jobs:
+def values_by_setting(configs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """Dotted key -> distinct values over the composed ``configs`` of jobs, in order of first occurrence."""
+    flat = [flatten_settings(without(config, *NOT_SHOWN)) for config in configs]
+    keys = dict.fromkeys(key for one in flat for key in one)
+    return {key: tuple(dict.fromkeys(one.get(key, NOT_SET) for one in flat)) for key in keys}
+
+
+def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:
+    """State of a run and why it has no numbers; for a diverged run its last note, which names round and client."""
+    if run.status == "missing":
+        return unfinished.get(run.job.run_id, Standing("missing"))
+    notes = run.result.get("notes")
+    cause = notes[-1] if run.status == "diverged" and notes else run.problem
+    return Standing(UNUSED.get(run.status, run.status), cause)
+
+
+def _versions(runs: Sequence[Run]) -> tuple[tuple[dict[str, str], int], ...]:
+    found: Counter[tuple[tuple[str, str], ...]] = Counter()
+    for run in runs:
         if run.result:
-            found[run.job.run_id] = quote(Path(os.path.relpath(run.job.folder, folder)).as_posix()) + "/"
-    return found
+            facts = run.result["versions"] | {key: run.result[key] for key in MADE_BY if key in run.result}
+            found[tuple((key, str(value)) for key, value in facts.items())] += 1
+    return tuple((dict(facts), number) for facts, number in found.most_common())
 
 
-def render_page(page: Page, links: Mapping[str, str] | None = None) -> str:
-    """``page`` as HTML. Every text is escaped, with control and invisible characters (ANSI codes) as ``?``. ``links``:
-    of :func:`run_links`; without them, runs are named without links."""
-    summary = page_summary(page.request.about, page.runs.counts, page.tally, page.runs.span)
-    return template("page.html.j2").render(page=page, links=links or {}, summary=summary, summary_name=SUMMARY_NAME)
+def render_page(page: Page, folder: Path | None = None) -> str:
+    """``page`` as HTML. Every text is escaped, with control and invisible characters (ANSI codes) as ``?``. ``folder``:
+    where the page is written, from which it links to the folders of runs; without it, runs are named without links."""
+    links = {}
+    for run, _ in page.jobs:
+        if run.result and folder is not None:
+            links[run.job.run_id] = quote(Path(os.path.relpath(run.job.folder, folder)).as_posix()) + "/"
+    return _template().render(page=page, links=links)
 
 
 @functools.cache
-def template(name: str) -> Template:
-    """A template of this folder. Every text that it prints is escaped."""
+def _template() -> Template:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -136,77 +211,6 @@ def template(name: str) -> Template:
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         finalize=lambda value: plain(value) if type(value) is str else value,  # not the Markup that a macro returns
     )  # fmt: skip
-    environment.globals |= {
-        one.__name__: one
-        for one in (
-            block_title, caption, claims_csv, csv_address, display, duration, footnotes, half_text, median, paper_text,
-            stated_seconds, table_csv, value_text, verdict_texts,
-        )
-    }  # fmt: skip
-    return environment.get_template(name)
-
-
-INDEX_FILE = "index.html"
-#: Name of the <meta> element with a page's summary.
-SUMMARY_NAME = "knot-runner-report"
-
-
-@dataclass(frozen=True)
-class PageEntry:
-    """An entry of the index. ``address``: of the page, relative to the index; ``runs``: state -> number of jobs;
-    ``claims``: verdict -> number of claims; ``records``: period in which the runs' records were written."""
-
-    preset: str
-    address: str
-    about: str
-    runs: Mapping[str, int]
-    claims: Mapping[str, int]
-    records: str
-
-
-def page_summary(about: str, runs: Mapping[str, int], claims: Mapping[str, int], records: str) -> str:
-    """The summary of a page for the index, as JSON to embed in the page."""
-    return json.dumps({"about": about, "runs": dict(runs), "claims": dict(claims), "records": records})
-
-
-def write_index(folder: Path) -> list[PageEntry]:
-    """Write ``folder/index.html`` for the report pages in ``folder``, sorted by name; returns its entries.
-
-    Raises :class:`UserError` if there is no page.
-    """
-    pages = sorted(path for path in folder.rglob("*.html") if path.name != INDEX_FILE)
-    entries = [entry for path in pages if (entry := read_entry(path, folder))]
-    if not entries:
-        raise UserError(f"report --index: there is no page in {folder}; 'knot-runner report PRESET' makes one")
-    write_atomic(folder / INDEX_FILE, template("index.html.j2").render(entries=entries))
-    return entries
-
-
-def read_entry(path: Path, folder: Path) -> PageEntry | None:
-    """The entry from the summary of the page at ``path`` in ``folder``; None if it has none."""
-    finder = _SummaryFinder()
-    finder.feed(path.read_text(encoding="utf-8", errors="replace"))
-    try:
-        found = json.loads(finder.content)
-        facts = str(found["about"]), _counts(found["runs"]), _counts(found["claims"]), str(found["records"])
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-    page = path.relative_to(folder)
-    return PageEntry(page.with_suffix("").as_posix(), quote(page.as_posix()), *facts)
-
-
-def _counts(found: Any) -> dict[str, int]:
-    return {str(name): int(number) for name, number in found.items()}
-
-
-class _SummaryFinder(HTMLParser):
-    """HTML parser that finds a page's first summary, in ``content``."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.content = ""
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        facts = dict(attributes)
-        if tag == "meta" and facts.get("name") == SUMMARY_NAME and not self.content:
-            self.content = facts.get("content") or ""
+    names = (block_title, caption, display, duration, footnotes, half_text, paper_text, value_text, verdict_texts)
+    environment.globals |= {one.__name__: one for one in names}
+    return environment.get_template("page.html.j2")

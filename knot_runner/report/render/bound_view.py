@@ -1,14 +1,12 @@
-"""Terminal view of a generalisation bound's record: a table, or one line per bound if that is too wide."""
+"""Terminal view of a generalisation bound's record."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
+from rich.console import Group
 
-from knot_runner.report.render.terminal import DIM, TerminalColumn, fits, results_grid, text_line
+from knot_runner.report.render.terminal import DIM, TerminalColumn, results_grid, text_line
 
 #: Form of a bound -> its heading and description.
 FORM_NAMES = {
@@ -33,42 +31,17 @@ NUMBER_HEADS = ("first", "second", "third", "sum")
 VACUOUS_WORDS = {"C_M": "no loss is larger", "constant": "a constant is as good"}
 
 
-@dataclass(frozen=True)
-class BoundTable:
-    """Rich renderable of ``record``, the content of ``bound.json``; ``title``: the run."""
-
-    title: str
-    record: dict[str, Any]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield text_line(self.title, "bold")
-        grid = self._grid()
-        if fits(grid, console, options):
-            yield grid
-        else:
-            yield from map(text_line, self._lines())
-        yield from (text_line(text, DIM) for text in bound_lines(self.record))
-
-    def _grid(self) -> Table:
-        heads = ("bound", "class", *NUMBER_HEADS, "vacuous?")
-        rows = []
-        for row in self.record["rows"]:
-            numbers = (_number(row[name]) for name in NUMBER_HEADS)
-            rows.append((FORM_NAMES[row["form"]][0], row["class"], *numbers, vacuous_text(row)))
-        return results_grid([TerminalColumn(head, right=head in NUMBER_HEADS, no_wrap=True) for head in heads], rows)
-
-    def _lines(self) -> list[str]:
-        lines = []
-        for row in self.record["rows"]:
-            terms = " + ".join(_number(row[name]) for name in ("first", "second", "third"))
-            name = FORM_NAMES[row["form"]][0]
-            lines.append(f"{name}, {row['class']}: {terms} = {_number(row['sum'])}; vacuous: {vacuous_text(row)}")
-        return lines
-
-
-def vacuous_text(row: dict[str, Any]) -> str:
-    """``no``, or why the bound is vacuous."""
-    return "; ".join(VACUOUS_WORDS[why] for why in row["vacuous"]) or "no"
+def bound_table(title: str, record: dict[str, Any]) -> Group:
+    """The table of ``record``, the content of ``bound.json``, below ``title``, the run, with footnotes."""
+    columns = [TerminalColumn(head, no_wrap=True) for head in ("bound", "class")]
+    columns += [TerminalColumn(head, right=True, no_wrap=True) for head in NUMBER_HEADS]
+    rows = []
+    for row in record["rows"]:
+        numbers = (_number(row[name]) for name in NUMBER_HEADS)
+        vacuous = "; ".join(VACUOUS_WORDS[why] for why in row["vacuous"]) or "no"
+        rows.append((FORM_NAMES[row["form"]][0], row["class"], *numbers, vacuous))
+    grid = results_grid([*columns, TerminalColumn("vacuous?")], rows)
+    return Group(text_line(title, "bold"), grid, *(text_line(text, DIM) for text in bound_lines(record)))
 
 
 def bound_lines(record: dict[str, Any]) -> list[str]:

@@ -114,10 +114,7 @@ def write_forms(texts: Mapping[str, str], folder: Path, name: str) -> list[Path]
     return paths
 
 
-CSV_NUMBERS = ("mean", "low", "high", "seeds", "planned", "diverged", "paper", "gap")
-CSV_SPREADS = ("std", "paper_std")
-#: Kind of table -> CSV head of the column that names columns; data sets by default, none for locals.
-COLUMN_HEADS = {"temperatures": ("case",), "trace": ("column",), "clustered": ("column",), "locals": ()}
+CSV_NUMBERS = ("mean", "low", "high", "std", "seeds", "planned", "diverged", "paper", "paper_std", "gap")
 
 
 def table_markdown(table: ResultTable) -> str:
@@ -146,26 +143,18 @@ def _grids(table: ResultTable) -> list[TextGrid]:
 
 
 def table_csv(table: ResultTable) -> str:
-    """One line per row and column: names, then mean, low and high of the 95% interval, seeds, paper, gap.
+    """One line per row and column: names, mean, low and high of the 95% interval, deviation, seeds, paper, gap.
 
     Absent numbers are empty; ``seeds`` of ``planned`` runs finished with this number, ``diverged`` ones diverged.
-    Clustered tables also have standard deviations: the paper's and that of a mean over rows.
     """
-    named = COLUMN_HEADS.get(table.kind, ("data set",))
-    numbers = (*CSV_NUMBERS, *CSV_SPREADS) if table.kind == "clustered" else CSV_NUMBERS
     rows = []
     for row in table.rows:
         for group in table.groups:
             for column, cell in zip(group.columns, row.cells[group.key], strict=True):
-                names = (column, group.metric or group.key) if named else (column,)
                 low, high = cell.band or (None, None)
                 values = vars(cell) | {"low": low, "high": high}
-                rows.append([*row.keys, *names, *(_rounded(values[number]) for number in numbers)])
-    return csv_text([*table.heads, *named, "metric", *numbers], rows)
-
-
-def _rounded(value: float | None) -> float | None:
-    return round(value, 6) if isinstance(value, float) else value
+                rows.append([*row.keys, column, group.metric or group.key, *(values[name] for name in CSV_NUMBERS)])
+    return csv_text([*table.heads, "column", "metric", *CSV_NUMBERS], rows, decimals=6)
 
 
 def write_table(table: ResultTable, folder: Path, name: str) -> list[Path]:

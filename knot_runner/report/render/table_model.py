@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from knot_runner.metrics import METRICS
 from knot_runner.report.statistics.intervals import clipped_interval
@@ -17,8 +17,7 @@ class TableCell:
     """One number. ``seeds``: number of values in ``mean``; ``half``: half-width of the 95% interval, None for fewer
     than two seeds; ``gap``: mean - paper, None if they are not comparable. ``text``: printed instead of the mean.
     ``mark``: letter of the footnote on an error in the paper's number. ``std``: standard deviation, printed without
-    ``half``; ``paper_std``: the paper's. ``top``: maximum of a share, at which the interval is clipped, as at 0.
-    ``runs``: ids of the averaged runs, if kept."""
+    ``half``; ``paper_std``: the paper's. ``top``: maximum of a share, at which the interval is clipped, as at 0."""
 
     mean: float | None = None
     half: float | None = None
@@ -32,7 +31,6 @@ class TableCell:
     std: float | None = None
     paper_std: float | None = None
     top: float | None = None
-    runs: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def band(self) -> tuple[float, float] | None:

@@ -31,8 +31,7 @@ def aggregate(
         return TableCell(planned=planned, diverged=diverged, paper=paper)
     mean, half = mean_interval(values)
     gap = mean - paper if paper is not None and comparable else None
-    ids = tuple(dict.fromkeys(run.job.run_id for run in members["run"] if run.result))
-    return TableCell(mean, half, len(values), planned, diverged, paper, gap, top=top, runs=ids)
+    return TableCell(mean, half, len(values), planned, diverged, paper, gap, top=top)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
-"""Landscapes: the plane by hand, losses at its models as theirs, barriers, minima."""
+"""Landscapes: the plane by hand, losses at its models as theirs, barriers."""
 
 import math
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,7 +10,6 @@ from knot_runner.config.settings import LandscapeSettings
 from knot_runner.methods.personalisation import finetune, landscape
 from knot_runner.methods.personalisation.contract import PersonalFederation
 from knot_runner.methods.personalisation.landscape import Plane, barrier
-from knot_runner.report.figures.client_models import grid_minima
 from tests.methods.federated.conftest import make_world, settings, with_rows
 
 
@@ -33,11 +31,6 @@ def test_barriers_by_hand():
     assert barrier(torch.tensor([2.0, 2.5, 1.0])) == pytest.approx(1.0)
     assert barrier(torch.tensor([2.0, 1.0, 1.0])) == pytest.approx(-0.5)
     assert barrier(torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=torch.float64)) == pytest.approx(0.0)
-
-
-def test_minima_of_a_grid():
-    loss = np.array([[3.0, 3.0, 0.5], [3.0, 1.0, 3.0], [3.0, 3.0, 3.0], [0.2, 3.0, 2.0]])
-    assert grid_minima(loss) == [(3, 0), (0, 2), (3, 2)]  # (1, 1) has (0, 2) beside it
 
 
 def test_losses_over_the_plane_are_those_of_its_models():
