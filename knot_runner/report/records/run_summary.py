@@ -193,25 +193,7 @@ def personal_lines(result: dict[str, Any]) -> list[str]:
     lines = [which]
     for key, title in (("id_accuracy", "ID"), ("ood_accuracy", "OOD")):
         lines.append(f"{title} accuracy {number(start[key], 3)} after the last round -> {number(point[key], 3)}")
-    return [*lines, *_combination(facts), *_unseen(result)]
-
-
-def _combination(facts: dict[str, Any]) -> list[str]:
-    """Lines on how clients' models were combined."""
-    lines = []
-    if similarity := facts.get("similarity"):
-        lines.append(
-            f"label histograms of two clients have a cosine of {number(similarity['mean'], 3)} in the mean, "
-            f"{number(similarity['least'], 3)} at the least; {similarity['kept']:.1f} clients are aggregated for one"
-        )
-    if transfer := facts.get("transfer"):
-        line = f"mean lambda {number(transfer['own'], 3)} of own updates, {number(transfer['others'], 3)} of others'"
-        if transfer.get("within") is not None and transfer.get("across") is not None:
-            line += f" ({number(transfer['within'], 3)} within groups, {number(transfer['across'], 3)} across)"
-        if transfer.get("auc") is not None:
-            line += f"; it tells groups apart with an AUC of {number(transfer['auc'], 3)}"
-        lines.append(line)
-    return lines
+    return [*lines, *_unseen(result)]
 
 
 def _unseen(result: dict[str, Any]) -> list[str]:
