@@ -17,7 +17,7 @@ from tests.golden.messages import refuses
 from tests.test_study import OPTUNA, RUN, SPACE, FakeStudy, fake, results  # noqa: F401  the fixture among them
 from tests.tiny import TINY_PARTIES, TINY_TAUGHT, replaced
 
-NO_NUMBER = "records no validation metric; a grid, and compare --best=MEASURE"
+NO_NUMBER = "records no validation metric; use a grid and compare --best=MEASURE"
 
 
 def _kept(out: Path, stage: str) -> list[float]:

@@ -47,7 +47,7 @@ knot-runner: experiments in knowledge distillation and federated learning, compo
   knot-runner claims PRESET [overrides]   which of the paper's claims hold, with intervals
   knot-runner report PRESET [overrides]   all of it on one HTML page
   knot-runner bound  RUN...               the generalisation bound of finished KNOT runs (Theorem 5.2)
-  knot-runner compare [filters]           any runs, by any setting; exports CSV, Parquet, LaTeX, Markdown
+  knot-runner compare [filters]           any runs, by any setting; exports CSV, LaTeX, Markdown
   knot-runner reproduce [--hours=2]       presets one after another, most claims per hour first; their table
   knot-runner bundle RUN...               finished runs in one archive, for others to verify
   knot-runner verify BUNDLE               a bundle's runs made again here, and how alike they come out

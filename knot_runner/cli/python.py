@@ -146,7 +146,7 @@ def claims(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
 def compare(filters: str | Sequence[str] = "", out: str | Path = "outputs", **flags: str | bool) -> pd.DataFrame:
     """Compare runs, one row per group: ``kr.compare("task=femnist", by="method.name", measure="accuracy")``.
 
-    ``flags``: those of ``knot-runner compare`` except export (by, measure, x, best, over, select, sort; ``runs=True``).
+    ``flags``: those of ``knot-runner compare`` except export (by, measure, best, over, sort; ``runs=True``).
     """
     from knot_runner.cli.verbs.compare import answer_of
     from knot_runner.report.compare.files import exact_frame

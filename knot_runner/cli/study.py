@@ -70,8 +70,8 @@ def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
         return metric
     if type(method) not in RECORDED:
         raise UserError(
-            f"{SWEEPER}: method={method.name} records no validation metric; a grid, and compare --best=MEASURE "
-            "--over=KEYS --select=half, choose without one"
+            f"{SWEEPER}: method={method.name} records no validation metric; use a grid and compare --best=MEASURE "
+            "--over=KEYS, which selects on the test examples"
         )
     if metric != own:
         raise UserError(f"report.objective: of method={method.name} {VALID}{own} alone is recorded")

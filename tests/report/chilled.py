@@ -6,7 +6,7 @@ from typing import Any
 
 from knot_runner.report.tables.build import build_table
 
-ALL = ["accuracy", "delta", "loss", "rounds", "speedup"]
+ALL = ["accuracy", "delta", "loss", "plain_loss", "rounds", "speedup"]
 
 
 def cell(table: Any, settings: tuple[str, ...], metric: str, case: str = "FEMNIST-DNN") -> Any:

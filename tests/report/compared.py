@@ -7,17 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import yaml
 
 from knot_runner.config.settings.run_id import run_id
-from knot_runner.metrics import measure_data_set
-from knot_runner.records import read_result, write_result
+from knot_runner.records import write_result
 from knot_runner.report.compare.answer import Question, compare_runs
 from knot_runner.report.compare.files import Sheet
 from knot_runner.report.compare.settings import parse_filter
-from tests.report.sealing import save_file
 
 CONFIG: dict[str, Any] = {
     "seed": 0,
@@ -84,21 +81,6 @@ def failed(root: Path, **changes: Any) -> Path:
     """The folder of a run that failed."""
     folder = begun(root, **changes)
     (folder / "failed.json").write_text(json.dumps({"kind": "error", "cause": "x", "attempts": 1}), encoding="utf-8")
-    return folder
-
-
-def predicted(root: Path, right: np.ndarray, labels: np.ndarray, **changes: Any) -> Path:
-    """A finished run of two classes whose predictions are stored: ``right`` [N] bool, ``labels`` [N] 0 or 1."""
-    said = np.where(right, labels, 1 - labels)
-    probabilities = np.eye(2, dtype=np.float32)[said] * 0.8 + 0.1
-    found = measure_data_set(probabilities, labels, np.zeros((2, 1)))
-    metrics = {
-        "accuracy": {"ALL": found["accuracy"]}, "f1": {"ALL": found["f1"]}, "loss": {"ALL": 1.0},
-        "tempered_loss": {"ALL": 1.0}, "client_accuracy": {"weighted": 0.5, "unweighted": 0.5},
-    }  # fmt: skip
-    folder = made(root, found["accuracy"], {"metrics": metrics}, **changes)
-    save_file({"test.probabilities": probabilities, "test.labels": labels}, folder / "predictions.safetensors")
-    write_result(folder, read_result(folder))  # which seals them, too
     return folder
 
 

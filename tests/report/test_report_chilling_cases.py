@@ -77,7 +77,6 @@ def test_runs_that_are_not_federated_are_refused(factory: Any) -> None:
     [
         ({"target": "best"}, "report.target: 'best' is neither best_of_T4 nor"),
         ({"target": 74}, "report.target: 74"),
-        ({"select": "last"}, "report.select: 'last' is neither final nor best"),
         ({"cases": {"a": {}}}, "report.cases: each case needs settings"),
     ],
 )
@@ -92,35 +91,6 @@ def test_wrong_columns_and_papers_say_what_is_right(federated: Any) -> None:
         build(jobs, ["speed"])
     with refuses():
         build(jobs, ["accuracy"], "knot/table2")
-
-
-def test_slips_are_marked_where_they_stand(federated: Any) -> None:
-    jobs = [
-        federated.made(t, [0.1, 0.5], task=task, model=model)
-        for task, model in (("femnist", ("femnist_dnn", "mlp")), ("cifar100", ("resnet18", "resnet")))
-        for t in (1.0, 0.05)
-    ]
-    table = build(jobs)
-    slip = cell(table, ("0.05",), "delta", "CIFAR100-ResNet18")
-    assert (slip.paper, slip.mark) == (-2.72, "a")
-    assert cell(table, ("0.05",), "speedup", "CIFAR100-ResNet18").mark == "b"
-    assert cell(table, ("0.05",), "accuracy", "FEMNIST-DNN").mark == "c"
-    assert cell(table, ("1",), "delta", "CIFAR100-ResNet18").mark == ""
-    text = "\n".join(table.lines)
-    assert "a: CIFAR100-ResNet18, T=0.05: printed -2.72 is against T=0.5 (29.77); against T=1 it is -1.20." in text
-    assert "b: CIFAR100-ResNet18, T=0.05: printed 0.74; 200 / 239 is 0.84." in text
-
-
-def test_slips_of_cases_that_are_not_shown_are_not_told(federated: Any) -> None:
-    lines = build([federated.made(1.0, [0.5])], ["rounds"]).lines
-    assert not any(line.startswith(("a: ", "b: ")) for line in lines)
-
-
-def test_the_papers_order_is_counted(federated: Any) -> None:
-    # the paper: 73.60 < 77.20 < 78.66; ours has T=1 lowest: 1 of 3 pairs
-    jobs = [federated.made(t, [0.1, a]) for t, a in ((4.0, 0.5), (2.0, 0.6), (1.0, 0.4))]
-    lines = build(jobs, ["accuracy"]).lines
-    assert "FEMNIST-DNN: pairs of temperatures in the paper's order: accuracy 1 of 3." in lines
 
 
 def test_data_of_another_size_have_no_gap(federated: Any) -> None:

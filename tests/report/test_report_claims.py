@@ -89,7 +89,6 @@ def test_runs_that_diverge_on_one_side_allow_no_verdict(factory):
     ("changes", "said"),
     [
         ({"expects": "higher"}, "report.claims[0].expects: there is no such setting (did you mean 'expect'?)"),
-        ({True: "MELD"}, "YAML reads the key 'on' as true"),
         ({"expect": "greater"}, "report.claims[0].expect: "),
         ({"expect": {"above": 1}}, "above and below go without against"),
         ({"expect": "rises"}, "rises and falls go with trend"),
@@ -115,7 +114,7 @@ def test_runs_that_diverge_on_one_side_allow_no_verdict(factory):
 )
 def test_a_claim_that_cannot_be_meant_is_one_line(factory, changes, said):
     with pytest.raises(UserError) as caught:
-        judged(grid(factory, seeds=1), claim(**changes) if True not in changes else {**claim(), **changes})
+        judged(grid(factory, seeds=1), claim(**changes))
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 

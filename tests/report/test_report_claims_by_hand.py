@@ -50,7 +50,7 @@ def test_a_claim_whose_runs_diverge_on_one_side_alone_says_so(statuses, apart):
     sides = [run_of(name, status) for name, status in zip("wy", statuses, strict=True)]
     pair = effect("a", 0, EffectPart(1.0, sides[0]), EffectPart(-1.0, sides[1]))
     bank = {Want(name, "after", "accuracy"): np.array([0.5, 0.6]) for name in "wy"}
-    assert evidence._evidence(COLDER, [pair], bank, {}, 1).one_sided is apart
+    assert evidence._evidence(COLDER, [pair], bank, {}, 1, None).one_sided is apart
 
 
 def test_claims_decided_at_once_need_more_seeds_and_a_suggestion_is_at_least_one():

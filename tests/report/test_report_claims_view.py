@@ -93,7 +93,7 @@ def test_footnotes_say_what_was_done():
         line.startswith("Over seeds alone, so for these test items") and line.endswith("claim 1.") for line in lines
     )
     assert "Ratios are geometric means. Rounds are those trained" in text
-    assert "claims 2 to 4: as said." in lines
+    assert "claims 2, 3, 4: as said." in lines
     assert "1 of the preset's claims are on runs that this command does not ask for." in lines
 
 

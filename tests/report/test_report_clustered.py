@@ -1,4 +1,4 @@
-"""Tables of clustered federated learning: cells, mean uplift, paired gains and the lines below, worked out by hand."""
+"""Tables of clustered federated learning: cells, mean uplift and the lines below, worked out by hand."""
 
 from __future__ import annotations
 
@@ -91,21 +91,9 @@ def test_other_settings_have_rows_of_their_own_without_the_papers_numbers(tmp_pa
     assert table.heads[-1] == "settings"
     row = ("MNIST", "FedAvg", "20", "method.temperature=0.5")
     assert cell(table, row, "strong_affinity_S10").paper is None
-    assert "MNIST (method.temperature=0.5), strong structure, FedAvg" in " ".join(table.lines)
 
 
-# --------------------------------------------------------------------------------------------------- gains and uplift
-
-
-def test_a_row_of_gains_is_paired_by_seed(tmp_path: Path, two_seeds: list[Job]) -> None:
-    more = [
-        write(job(tmp_path, graph, seed, 40), v) for seed in (0, 1) for graph, v in (("none", 0.3), ("affinity", 0.5))
-    ]
-    found = cell(build([*two_seeds, *more]), ("MNIST", "FedAvg", "gain"), "strong_affinity_S10")
-    # per seed (70 + 20) / 2 and (74 + 20) / 2: 46 ± 12.7062 * 1.4142 / sqrt(2)
-    assert found.mean == pytest.approx(46) and found.half == pytest.approx(12.706, abs=1e-3)
-    assert found.paper == pytest.approx((99.5 - 26.3 + 99.2 - 39.1) / 2)
-    assert cell(build(two_seeds), ("MNIST", "FedAvg", "gain"), "strong_vanilla").mean is None
+# ------------------------------------------------------------------------------------------------------------ uplift
 
 
 def test_the_mean_uplift_is_over_all_rows_as_the_paper_has_it(whole: list[Job]) -> None:
@@ -124,56 +112,6 @@ def test_without_a_row_there_is_no_mean_uplift(whole: list[Job]) -> None:
     assert cell(table, ("MNIST", "mean uplift", ""), "strong_affinity_S10").mean is None
     assert "MNIST: no mean uplift, since not all rows that it is over are there." in table.lines
     assert said(table, "MNIST FedAvg N=10") == "MNIST FedAvg N=10: 12 of 14 runs are there (seed 0, 1 not run yet)."
-
-
-# ---------------------------------------------------------------------------------------------------------- sentences
-
-
-def test_gains_are_paired_by_seed(two_seeds: list[Job]) -> None:
-    # 70 and 74: 72 ± 12.7062 * 2.8284 / sqrt(2) = 25.4; by images 60 and 66: 63 ± 38.1
-    assert said(build(two_seeds), "MNIST, strong structure, FedAvg") == (
-        "MNIST, strong structure, FedAvg: affinity 10 +72.0 ± 25.4 points on vanilla "
-        "(paper +73.2; by images +63.0 ± 38.1; N=20; 2 seeds)."
-    )
-
-
-def test_what_is_left_of_gains_by_images_is_said(tmp_path: Path, two_seeds: list[Job]) -> None:
-    small = [write(job(tmp_path, "sparse3", seed), 0.22, 0.22) for seed in (0, 1)]  # gains 2 and -2: undecided
-    assert said(build([*two_seeds, *small]), "MNIST, strong structure, all") == (
-        "MNIST, strong structure, all algorithms: mean gain +36.0 points, by images +31.5 (88% of it). "
-        "The paper: clustering always improves."
-    )
-
-
-def test_gains_are_over_the_client_numbers_with_the_most_seeds(tmp_path: Path, two_seeds: list[Job]) -> None:
-    late = [write(job(tmp_path, graph, 0, 40), value) for graph, value in (("none", 0.1), ("affinity", 0.2))]
-    line = said(build([*two_seeds, *late]), "MNIST, strong structure, FedAvg")
-    assert "affinity 10 +72.0" in line and "N=20; 2 seeds" in line
-
-
-def test_sentences_under_a_table_give_estimates_and_no_verdict(two_seeds: list[Job]) -> None:
-    """Verdicts are the claims' alone: over seeds and items, corrected for looks and claims."""
-    assert not any(word in line for line in build(two_seeds).lines for word in ("undecided", "above 0", "holds"))
-    line = said(build([two_seeds[0], two_seeds[2]]), "MNIST, strong structure, FedAvg")
-    assert "affinity 10 +70.0 points on vanilla" in line and line.endswith("1 seed).")
-
-
-def test_agreement_and_single_clients_are_said_once_per_clustering(tmp_path: Path, two_seeds: list[Job]) -> None:
-    twin = [  # the same clusterings, so they do not count again
-        write(job(tmp_path, "affinity", seed, method="clustered_fedrep"), 0.9, ari=ari)
-        for seed, ari in ((0, 1.0), (1, 0.5))
-    ]
-    table = build([*two_seeds, *twin])
-    assert "MNIST, strong structure: adjusted Rand index to the planted groups: affinity 10 0.75." in table.lines
-    assert "MNIST, strong structure: clusters of a single client, mean number: affinity 10 2.0." in table.lines
-
-
-def test_no_structure_has_no_planted_groups(tmp_path: Path) -> None:
-    table = build([write(job(tmp_path, graph, kind="shards"), 0.5) for graph in ("none", "affinity")], "fedwad/table3")
-    assert not any("Rand" in line for line in table.lines)
-    assert said(table, "MNIST, no structure, all").endswith(
-        "clustering almost always improves, some cases of FedPer apart."
-    )
 
 
 # -------------------------------------------------------------------------------------------------------------- errors

@@ -1,17 +1,11 @@
 """``knot-runner compare`` from run folders to the table: groups, means, states, best-of, and what is said of them."""
 
-import zlib
-
 import numpy as np
 import pytest
 from scipy import stats
-from sklearn.metrics import accuracy_score, f1_score
 
-from knot_runner.report.compare.best import halve
-from knot_runner.report.frame import read_runs
 from knot_runner.report.statistics.intervals import MeanEstimate
-from tests.golden.messages import refuses
-from tests.report.compared import ask, begun, column, diverged, failed, heads, made, predicted, text, three_temperatures
+from tests.report.compared import ask, begun, column, diverged, failed, heads, made, text, three_temperatures
 
 
 @pytest.fixture
@@ -123,7 +117,7 @@ def test_the_best_setting_and_its_rule(grid):
     sheet = ask(grid, best="accuracy", over=("method.temperature",))
     assert sheet.rows[0][:3] == ("0.05", 3, 3) and sheet.rows[0][3].mean == pytest.approx(0.72)
     assert "of 3 settings of method.temperature, the one with the highest mean of accuracy" in text(sheet)
-    assert "optimistic" in text(sheet) and "--select=half" in text(sheet)
+    assert "optimistic" in text(sheet)
     assert ask(grid, best="loss", over=("method.temperature",)).rows[0][0] == "0.05"
     assert ask(grid, best="min:accuracy", over=("method.temperature",)).rows[0][0] == "4"
     assert ask(grid, best="accuracy", by=()).rows[0][0] == "0.05"
@@ -155,48 +149,3 @@ def test_more_seeds_of_one_setting_change_nothing(grid):
     made(grid, 0.01, method__temperature=0.05, seed=9)
     sheet = ask(grid, best="accuracy", over=("method.temperature",))
     assert sheet.rows[0][:3] == ("0.05", 3, 3) and sheet.rows[0][3].mean == pytest.approx(0.72)
-
-
-def test_select_half_reports_what_was_not_selected_by(tmp_path):
-    """Of settings that guess, the best on all test items looks better than chance; on the other half it does not."""
-    draw = np.random.default_rng(0)
-    labels = draw.integers(0, 2, 200)
-    for i in range(80):
-        predicted(tmp_path, draw.random(200) < 0.5, labels, method__temperature=i % 10 + 2, training__rounds=i // 10)
-    asked = {"best": "accuracy", "over": ("method.temperature",)}
-    whole = [row[4].mean for row in ask(tmp_path, **asked).rows]
-    sheet = ask(tmp_path, **asked, select="half")
-    assert heads(sheet) == ["rounds", "temperature", "n", "of", "accuracy", "f1", "selected by"]
-    reported, selected = ([row[i].mean for row in sheet.rows] for i in (4, 6))
-    assert np.mean(whole) > 0.54 and np.mean(selected) > 0.56
-    assert abs(np.mean(reported) - 0.5) < 3 * 0.05 / np.sqrt(8)  # three standard errors of eight shares of 100 items
-    assert "optimistic" not in text(sheet) and "luck in training is not removed" in text(sheet)
-
-
-def test_halves_are_the_items_once_as_scikit_learn_measures_them(tmp_path):
-    draw = np.random.default_rng(1)
-    labels = draw.integers(0, 2, 101)
-    right = draw.random(101) < 0.7
-    predicted(tmp_path, right, labels)
-    found = halve(read_runs(tmp_path).runs["record"][0])
-    first, second = (part["metrics.accuracy.ALL"] for part in (found.selecting, found.reporting))
-    assert 50 * first + 51 * second == pytest.approx(right.sum())
-    said = np.where(right, labels, 1 - labels)
-    order = np.random.default_rng([zlib.crc32(b"test"), 101]).permutation(101)
-    for rows, part in ((order[:50], found.selecting), (order[50:], found.reporting)):
-        assert part["metrics.accuracy.ALL"] == pytest.approx(accuracy_score(labels[rows], said[rows]))
-        assert part["metrics.f1.ALL"] == pytest.approx(f1_score(labels[rows], said[rows], average="macro"))
-
-
-def test_halves_of_other_items_or_without_predictions_are_refused(tmp_path):
-    labels = np.arange(40) % 2
-    predicted(tmp_path, labels == 1, labels, method__temperature=2)
-    other = predicted(tmp_path, labels == 0, 1 - labels, method__temperature=4)
-    asked = {"best": "accuracy", "over": ("method.temperature",), "select": "half"}
-    with refuses():
-        ask(tmp_path, **asked)
-    made(tmp_path, 0.9, method__temperature=4)  # no longer what the predictions give
-    with refuses():
-        ask(tmp_path, **asked)
-    (other / "predictions.safetensors").unlink()
-    assert "predictions.safetensors: file not found" in " ".join(ask(tmp_path, **asked).lines)

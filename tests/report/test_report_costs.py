@@ -1,4 +1,4 @@
-"""Bytes and FLOPs in records, summaries, claims and tables of temperatures."""
+"""Bytes and FLOPs in records, summaries and claims."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from knot_runner.report.records.run_view import cost_lines
 from knot_runner.report.render.text import quantity
 from knot_runner.results import kind_problem
 from knot_runner.results.base import total_costs
-from tests.report.chilled import build, cell
 from tests.report.claimed import claim, judged, rewrite
 from tests.report.sealing import put
 from tests.report.test_report_claims_measures import COLD, WARMER, course
@@ -154,19 +153,3 @@ def test_costs_of_results_can_be_claimed(federated):
             jobs.append(job)
     found = judged(jobs, bytes_claim(measure="result.costs.client_flops"))[0]
     assert found.effect == pytest.approx(-200.5)
-
-
-# -------------------------------------------------------------------------------------------------------------- tables
-
-
-def test_a_table_of_temperatures_has_bytes_on_request(federated):
-    jobs = [spend(federated.made(4.0, [0.1, 0.4], seed=seed), 4_000_000) for seed in (0, 1)]
-    jobs += [spend(federated.made(1.0, [0.4, 0.4], seed=0), 2_500_000, 10)]
-    jobs += [spend(federated.made(1.0, [0.2, 0.3], seed=1), 2_500_000)]
-    table = build(jobs, ["rounds", "bytes"])
-    assert cell(table, ("4",), "bytes").mean == pytest.approx(8)
-    short = cell(table, ("1",), "bytes")
-    assert (short.mean, short.text) == (pytest.approx(2.5), ">5.0 (1 of 2)")
-    assert "MB: megabytes sent, both ways, until the target is met" in " ".join(table.lines)
-    assert [group.metric for group in table.groups] == ["rounds", "bytes_megabytes"]
-    assert not any("megabytes" in line for line in build(jobs).lines)  # not by default

@@ -87,26 +87,22 @@ def test_records_that_cannot_be(key: str, value: Any, named: str) -> None:
 def test_the_summary_by_hand() -> None:
     lines = shown(record(notes=["a [red]note[/red]"])).splitlines()
     assert max(map(len, lines)) <= 80
-    assert [line.split() for line in lines[4:9]] == [
+    assert [line.split() for line in lines[4:7]] == [
         ["federated,", "after", "3", "iterations", "2.2", "+10%", "0.5", "s"],
-        ["server", "alone,", "after", "1", "1.9", "-5%"],
-        ["server", "alone,", "after", "3", "2"],
         ["exact,", "all", "samples", "at", "one", "place", "2", "0.25", "s"],
         ["closed", "form", "of", "the", "distributions", "4", "+100%"],
     ]
-    assert [line.rstrip() for line in lines[10:]] == [
+    assert [line.rstrip() for line in lines[8:]] == [
         "20 and 20 samples in 2 dimensions; approximate measures of 4 points",
-        "sum A of the four distances: 3 at first, 2.4 in the end; it never rises",
         "a [red]note[/red]",
     ]
 
 
 def test_the_summary_of_other_courses() -> None:
-    text = shown(record(server_only=[], sums=[2.4, 2.6, 2.4], spent={"epsilon": 4.0, "delta": 1e-4}))
-    assert "server alone" not in text and "it rises in 1 of 2 iterations" in " ".join(text.split())
+    text = shown(record(spent={"epsilon": 4.0, "delta": 1e-4}))
     assert "each client has spent epsilon 4, delta 0.0001 in all" in text
-    assert "exact measures of 20 points, 31 in the end" in shown(record("exact") | {"support": [20, 26, 31]})
-    assert "%" not in shown(record(value=0.0, exact=0.0, closed_form=0.0, server_only=[]))
+    assert "exact measures of 31 points" in shown(record("exact") | {"support": [20, 26, 31]})
+    assert "%" not in shown(record(value=0.0, exact=0.0, closed_form=0.0))
 
 
 # ------------------------------------------------------------------------------------------------------------- Fig. 3

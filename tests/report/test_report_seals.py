@@ -63,7 +63,7 @@ def swap(one: Path, other: Path) -> None:
 def test_swapped_logs_are_left_out_of_tables_and_figures_and_said(trio: list[Job], tmp_path: Path) -> None:
     jobs = [sealed(job) for job in trio]
     swap(jobs[2].folder / "rounds.jsonl", jobs[4].folder / "rounds.jsonl")
-    runs, courses = with_learning_curves(load_runs(jobs), "final", "knot-runner x")
+    runs, courses = with_learning_curves(load_runs(jobs), "knot-runner x")
     wrong = {jobs[2].run_id, jobs[4].run_id}
     assert {run.job.run_id for run in runs if run.status == "corrupt"} == wrong
     assert set(courses) == {job.run_id for job in jobs} - wrong

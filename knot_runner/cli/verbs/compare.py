@@ -19,17 +19,14 @@ knot-runner compare [key=value ...] [flags]: any runs side by side, by any setti
   --out=DIR            where the runs are (also paths.out=DIR)
   --by=KEYS            a row per value of these settings (default: all that differ)
   --measure=KEYS       the columns: accuracy, f1, sd, ...
-  --x=KEY              what they are set against, and the order of the rows: bytes, client_flops, a setting, ...
   --runs               a row per run instead
   --sort=KEY           order of the rows
   --best=MEASURE       of the runs over --over=KEYS, the best alone
   --over=KEYS          what --best chooses over
-  --select=half        choose on one half of the test items, report on the other (test: on all)
-  --export=FILE        also as .csv, .parquet, .tex or .md; several with commas
+  --export=FILE        also as .csv, .tex or .md; several with commas
 
   knot-runner compare task=femnist --by=method.name --measure=accuracy --export=runs.csv"""
-COMPARE_FLAGS = ("--out", "--by", "--measure", "--x", "--best", "--over", "--select", "--sort", "--export", "--runs")
-SPLITS = ("test", "half")
+COMPARE_FLAGS = ("--out", "--by", "--measure", "--best", "--over", "--sort", "--export", "--runs")
 #: Default folder of runs, and the key by which other verbs set it.
 OUT, PLACE = "outputs", "paths.out="
 #: Key of the data folder against which runs are checked.
@@ -37,8 +34,8 @@ DATA_KEY = "paths.data="
 
 
 def compare_command(arguments: list[str]) -> int:
-    """Compare runs below ``paths.out``: ``[key=value ...] [--by=KEYS] [--measure=KEYS] [--x=KEY] [--sort=KEY]
-    [--runs] [--best=MEASURE --over=KEYS [--select=half]] [--export=FILE] [--out=DIR]``. Raises :class:`UserError`."""
+    """Compare runs below ``paths.out``: ``[key=value ...] [--by=KEYS] [--measure=KEYS] [--sort=KEY] [--runs]
+    [--best=MEASURE --over=KEYS] [--export=FILE] [--out=DIR]``. Raises :class:`UserError`."""
     from knot_runner.report.compare.files import TerminalSheet, form_of, write
     from knot_runner.report.compare.settings import split_commas
     from knot_runner.report.render.terminal import output
@@ -81,10 +78,8 @@ def _question(flags: dict[str, list[str]], words: Sequence[str]) -> Question:
         measures=_names(flags.get("--measure", ())),
         best=one.get("--best", ""),
         over=_names(flags.get("--over", ())),
-        select=one.get("--select", "test"),
         sort=one.get("--sort", ""),
         runs="--runs" in flags,
-        x=one.get("--x", ""),
         data=next((word.removeprefix(DATA_KEY) for word in reversed(words) if word.startswith(DATA_KEY)), None),
     )
 
@@ -107,12 +102,8 @@ def _names(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check(flags: dict[str, list[str]]) -> None:
-    """Check that flags fit together, and the flag that has only two values. Raises :class:`UserError`."""
-    for split in flags.get("--select", ()):
-        if split not in SPLITS:
-            raise UserError(f"--select={split}: is not one of {', '.join(SPLITS)}{nearest(split, SPLITS)}")
-    for name in ("--over", "--select"):
-        if name in flags and "--best" not in flags:
-            raise UserError(f"{name}: goes with --best=MEASURE")
+    """Check that flags fit together. Raises :class:`UserError`."""
+    if "--over" in flags and "--best" not in flags:
+        raise UserError("--over: goes with --best=MEASURE")
     if "--best" in flags and "--runs" in flags:
         raise UserError("--runs: shows every run; without it --best shows what was selected")

@@ -14,7 +14,7 @@ import numpy as np
 from knot_runner.report.claims.items import Problems, Want, replicates
 from knot_runner.report.claims.measures import MISSING, RESULT, TargetRounds, measure_of, read_measure, rounds_of
 from knot_runner.report.claims.pairs import Unit, units, unlike_line
-from knot_runner.report.claims.spec import TARGET_MEASURES, Claim, planned_seeds
+from knot_runner.report.claims.spec import TARGET_MEASURES, Claim, planned_seeds, unlike_reason
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import variants
 from knot_runner.report.statistics.effects import EffectEstimate, estimate_effect
@@ -64,8 +64,8 @@ def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Mapping[str, A
     measured = [(claim, effect) for claim, own in zip(claims, found, strict=True) for effect in own if not effect.why]
     wanted = {want for claim, effect in measured for want in _wants(claim, effect.unit)}
     bank, problems = replicates(sorted(wanted, key=repr), {run.job.run_id: run for run in runs}, command)
-    seeds = planned_seeds(options)
-    return [_evidence(claim, own, bank, problems, seeds) for claim, own in zip(claims, found, strict=True)]
+    seeds, reason = planned_seeds(options), unlike_reason(options)
+    return [_evidence(claim, own, bank, problems, seeds, reason) for claim, own in zip(claims, found, strict=True)]
 
 
 def _wants(claim: Claim, unit: Unit) -> list[Want]:
@@ -93,10 +93,15 @@ def _effect(claim: Claim, unit: Unit, rounds: TargetRounds | None) -> Effect:
 
 
 def _evidence(
-    claim: Claim, effects: Sequence[Effect], bank: Mapping[Want, np.ndarray], problems: Problems, seeds: int
+    claim: Claim,
+    effects: Sequence[Effect],
+    bank: Mapping[Want, np.ndarray],
+    problems: Problems,
+    seeds: int,
+    reason: str | None,
 ) -> Evidence:
     """Evidence from all ``effects`` of a claim, including those without a value; ``problems``: of runs without recorded
-    test items, and of measures that cannot be resampled; ``seeds``: planned number of seeds."""
+    test items, and of measures that cannot be resampled; ``seeds``: planned number of seeds; ``reason``: why unlike runs are compared."""
     reasons = Counter(effect.why for effect in effects if effect.why)
     lost, found = {effect.unit.seed for effect in effects if effect.lost}, []
     for effect in effects:
@@ -116,10 +121,13 @@ def _evidence(
     notes = [f"{count} of {len(effects)} effects left out: {why}" for why, count in reasons.items()]
     runs = len({part.run.job.run_id for effect in effects for part in effect.unit.parts})
     unlike = unlike_line(claim, [effect.unit for effect in effects])
-    if unlike and not claim.unlike:
-        line = f"its runs hold out different shares of the training examples: {unlike}, or unlike: REASON allows it"
+    if unlike and not reason:
+        line = (
+            f"its runs hold out different shares of the training examples: {unlike}, or report.unlike=REASON allows it"
+        )
         return Evidence(None, runs, whole, look, (line,), refused=True)
-    notes += [f"{unlike.partition(';')[0]}: {claim.unlike}"] if unlike else []
+    if unlike:
+        notes.append(f"{unlike.partition(';')[0]}: {reason}")
     if not cells:
         return Evidence(None, runs, whole, look, tuple(notes))
     bounds = Counter(effect.bound for effect in cells)

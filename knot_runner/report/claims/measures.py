@@ -214,7 +214,7 @@ def rounds_of(runs: Iterable[Run], options: Mapping[str, Any], command: str) -> 
     """Target costs of the federated ``runs``. Raises :class:`UserError` for an invalid ``report.target``."""
     target = check_target(options.get("target", "best_of_T4"))
     federated = [run for run in runs if run.status == "done" and run.result.get("kind") == "federated"]
-    read, curves = with_learning_curves(federated, "final", command)
+    read, curves = with_learning_curves(federated, command)
     warm, problems = {}, {}
     for run in read:
         config = run.job.config

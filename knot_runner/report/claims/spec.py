@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from knot_runner.config.strict import build, require
@@ -29,8 +29,7 @@ class Claim:
     least; or to be ``{ratio: r}``: that of ``against`` at least r times that of ``of``. Without ``against``:
     ``{above: x}`` or ``{below: x}``. With ``trend``, a numeric setting: ``rises`` or ``falls`` as it doubles.
     ``where`` limits all of them; settings are dotted (``arm``: the preset's arm), and a list means any of its values.
-    ``dataset``: one, or ALL; ``over``: how clients are averaged. ``paper``: its effect, in the same unit. ``unlike``:
-    the reason why runs that hold out different shares of the training examples are compared; else they are not.
+    ``dataset``: one, or ALL; ``over``: how clients are averaged. ``paper``: its effect, in the same unit.
     """
 
     text: str
@@ -45,11 +44,9 @@ class Claim:
     trend: str | None = None
     by: float = 0.0
     paper: float | None = None
-    unlike: str | None = None
 
     def __post_init__(self) -> None:
         require(bool(self.text.strip()), "text", "is empty; it says what is claimed")
-        require(self.unlike is None or bool(self.unlike.strip()), "unlike", "is empty; it says why, or is left out")
         if isinstance(self.expect, dict):
             known = len(self.expect) == 1 and set(self.expect) <= set(NUMBER_KEYS)
             require(known, "expect", f"{self.expect} is none of {', '.join(NUMBER_KEYS)} with a number")
@@ -86,12 +83,7 @@ def read_claims(options: Mapping[str, Any]) -> tuple[Claim, ...]:
     listed = options.get("claims") or []
     if not isinstance(listed, list):
         raise UserError("report.claims: expected a list of claims")
-    for i, one in enumerate(listed):
-        if isinstance(one, Mapping) and True in one:
-            raise UserError(f"report.claims[{i}]: YAML reads the key 'on' as true; dataset: MELD is how to name one")
-    claims = [build(Claim, one, f"report.claims[{i}]") for i, one in enumerate(listed)]
-    whole = unlike_reason(options)
-    return tuple(claim if claim.unlike else replace(claim, unlike=whole) for claim in claims)
+    return tuple(build(Claim, one, f"report.claims[{i}]") for i, one in enumerate(listed))
 
 
 def unlike_reason(options: Mapping[str, Any]) -> str | None:

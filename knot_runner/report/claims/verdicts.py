@@ -123,9 +123,7 @@ def _verdict(
     decision, blocked = _decide(found, p, adjusted, met, side)
     open_ended = adjusted is None or adjusted >= ALPHA
     more = seeds_suggested(found.estimate, abs(gap), planned, found.seeds, max(left, 1)) if open_ended else None
-    alone = "as the only claim it would " + ("hold" if met else "not hold")
-    nearly = _spent(p, found) < ALPHA and open_ended and not blocked
-    notes = [*found.notes, *([blocked] if blocked else []), *([alone] if nearly else [])]
+    notes = [*found.notes, blocked] if blocked else found.notes
     return Verdict(
         **shown, **_scaled(claim, found.estimate), verdict=decision, seeds=found.estimate.seeds, more_seeds=more,
         look=found.look.seeds if found.look else 0, share=found.look.share if found.look else None,

@@ -117,15 +117,8 @@ def _notes(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def _claims(places: Sequence[int]) -> str:
-    """``claim 2``, ``claims 2, 5 to 8``."""
-    spans: list[list[int]] = []
-    for place in places:
-        if spans and place == spans[-1][-1] + 1:
-            spans[-1].append(place)
-        else:
-            spans.append([place])
-    listed = (f"{own[0]} to {own[-1]}" if len(own) > 2 else ", ".join(map(str, own)) for own in spans)
-    return f"claim{'s' * (len(places) > 1)} {', '.join(listed)}"
+    """``claim 2``, ``claims 2, 5``."""
+    return f"claim{'s' * (len(places) > 1)} {', '.join(map(str, places))}"
 
 
 def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:

@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from knot_runner.report.compare.against import in_order_of, resolve_axis, sorted_rows
 from knot_runner.report.compare.best import (
-    HalfSelection,
     Keys,
     choose,
     identifying_keys,
@@ -31,10 +29,18 @@ from knot_runner.report.compare.measures import (
     unit_of,
 )
 from knot_runner.report.compare.notes import left_out, lines_on
-from knot_runner.report.compare.settings import SEED, Filter, resolve_key, row_numbers, select_runs, short_names
+from knot_runner.report.compare.settings import (
+    SEED,
+    Filter,
+    resolve_key,
+    row_numbers,
+    select_runs,
+    short_names,
+    sort_places,
+)
 from knot_runner.report.frame import RunSet, read_runs
 from knot_runner.report.run_rows import variant
-from knot_runner.report.statistics.intervals import mean_estimate
+from knot_runner.report.statistics.intervals import MeanEstimate, mean_estimate
 from knot_runner.util.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -52,7 +58,7 @@ WITHOUT = ("diverged", "failed", "damaged", "other data", "other version", "unfi
 class Question:
     """The user's request. ``by``: None for the settings that distinguish the runs; ``measures``: () for those that all
     runs have; ``best``: a measure, ``min:KEY``, ``max:KEY`` or ""; ``over``: the searched settings; ``runs``: one row
-    per run; ``x``: the axis; ``data``: leave out runs made from other files than those below it."""
+    per run; ``data``: leave out runs made from other files than those below it."""
 
     out: Path = Path("outputs")
     filters: tuple[Filter, ...] = ()
@@ -60,10 +66,8 @@ class Question:
     measures: Keys = ()
     best: str = ""
     over: Keys = ()
-    select: HalfSelection = "test"
     sort: str = ""
     runs: bool = False
-    x: str = ""
     data: str | None = None
 
 
@@ -73,18 +77,12 @@ def compare_runs(question: Question) -> Sheet:
     known = runs.keys()
     by = None if question.by is None else tuple(dict.fromkeys(resolve_key(key, known) for key in question.by))
     over = tuple(dict.fromkeys(resolve_key(key, known) for key in question.over))
-    axis = resolve_axis(question.x, known, known_measures(runs)) if question.x else None
-    if axis is not None and axis.kind == "measure":
-        question = replace(question, measures=(axis.key, *measures_of(runs, question.measures)))
     if question.best:
         sheet = _of_choices(runs, question, *searched(runs, by, over))
     else:
         keys = identifying_keys(runs.differing()) if by is None else by
-        if axis is not None and axis.kind == "setting" and axis.key not in keys:
-            keys = (*keys, axis.key)
-        sheet = (_of_runs if question.runs else _of_groups)(runs, keys, measures_of(runs, question.measures))
-    if axis is not None:
-        sheet = in_order_of(sheet, axis)
+        measures = measures_of(runs, question.measures)
+        sheet = _of_runs(runs, keys, measures) if question.runs else _of_groups(runs, keys, measures)
     done = (runs.runs["state"] == "done").sum()
     filters = f", {' '.join(one.text for one in question.filters)}" if question.filters else ""
     title = f"{done} finished of {len(runs.runs)} runs below {question.out}{filters}"
@@ -123,25 +121,18 @@ def _of_runs(runs: RunSet, keys: Keys, measures: Sequence[str]) -> Sheet:
 
 
 def _of_choices(runs: RunSet, question: Question, keys: Keys, over: Keys) -> Sheet:
-    """One row per selection: its group, the selected settings, the number of candidates, and the means to report; with
-    halves also the mean used for selection."""
+    """One row per selection: its group, the selected settings, the number of candidates, and the means."""
     import pandas as pd
 
-    rule = selection_rule(question.best, over, question.select, known_measures(runs))
+    rule = selection_rule(question.best, over, known_measures(runs))
     row = row_numbers(runs.settings, keys)
     choices = choose(runs, row, rule)
-    half = rule.split == "half"  # then only measures from predictions, all on one half
-    measures = list(dict.fromkeys([rule.measure, *measures_of(choices.reported if half else runs, question.measures)]))
-    columns, means = _means(choices.reported, choices.row, measures)
-    if half:
-        for column, selecting in _means(choices.selected, choices.row, [rule.measure])[1].items():
-            name = f"{column}.selecting_half"
-            means[name] = selecting
-            columns.append(replace(columns[0], name=name, head="selected by"))
+    measures = list(dict.fromkeys([rule.measure, *measures_of(runs, question.measures)]))
+    columns, means = _means(choices.runs, choices.row, measures)
     counts = choices.counts[["n", "settings"]]
     cells = [_values(runs, keys, row), _values(runs, over, choices.row), counts, means]
     heads = [*_key_columns((*keys, *over)), Column("n", "n", "count"), Column("settings", "of", "count")]
-    shown = lines_on(choices.reported, choices.row, len(counts), (*keys, *over), measures)
+    shown = lines_on(choices.runs, choices.row, len(counts), (*keys, *over), measures)
     lines = (READING_LINES, *selection_line(rule, choices, keys), *shown)
     return Sheet("", (*heads, *columns), pd.concat(cells, axis=1).reindex(counts.index), lines)
 
@@ -197,5 +188,16 @@ def _sorted(sheet: Sheet, by: str) -> Sheet:
         return sheet
     for column in sheet.columns:
         if by in (column.name, column.head, column.name.removesuffix(".name"), measure_title(column.name)):
-            return sorted_rows(sheet, column, 1 if direction(column.name) == "lower" else -1)
+            cells = sheet.cells[column.name]
+            if column.kind == "key":
+                places = sort_places(cells)
+            else:
+                places = cells.map(_value).astype("float64")
+                if direction(column.name) != "lower":
+                    places = -places
+            return replace(sheet, cells=sheet.cells.loc[places.sort_values(kind="stable").index])
     raise UserError(f"--sort={by}: is not shown{nearest(by, [column.head for column in sheet.columns])}")
+
+
+def _value(cell: Any) -> float | None:
+    return cell.mean if isinstance(cell, MeanEstimate) else cell

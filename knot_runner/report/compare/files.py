@@ -1,4 +1,4 @@
-"""A table of compared runs and its formats: terminal, Markdown, LaTeX, CSV, Parquet."""
+"""A table of compared runs and its formats: terminal, Markdown, LaTeX, CSV."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from knot_runner.util.files import write_atomic
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Longer cells are truncated in the terminal, Markdown and LaTeX, but not in CSV and Parquet.
+#: Longer cells are truncated in the terminal, Markdown and LaTeX, but not in CSV.
 LONGEST_CELL = 40
 
 
@@ -177,7 +177,7 @@ def sheet_latex(sheet: Sheet) -> str:
 
 
 def exact_frame(sheet: Sheet) -> pd.DataFrame:
-    """The cells for CSV and Parquet: nothing rounded, each column of one type; an estimate is four columns: mean, low
+    """The cells for CSV and Python: nothing rounded, each column of one type; an estimate is four columns: mean, low
     and high of the interval, and the number of runs.
 
     A column of settings that are all numbers holds numbers, and whole numbers where all are.
@@ -206,30 +206,14 @@ def sheet_csv(sheet: Sheet) -> str:
     return escaped.to_csv(index=False, lineterminator="\n")
 
 
-def to_parquet(sheet: Sheet) -> bytes:
-    """The columns of the CSV with their types; title and lines are the schema's metadata. Raises :class:`UserError`."""
-    try:
-        import pyarrow as pa  # here, since it takes a while to import
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise UserError("--export: Parquet needs pyarrow (pip install pyarrow); .csv needs nothing") from None
-    metadata = {"title": sheet.title, "lines": "\n".join(sheet.lines)}
-    table = pa.Table.from_pandas(exact_frame(sheet), preserve_index=False)
-    sink = pa.BufferOutputStream()
-    parquet.write_table(table.replace_schema_metadata(metadata), sink)
-    return sink.getvalue().to_pybytes()
-
-
-FORMS: dict[str, Callable[[Sheet], str | bytes]] = {
-    "csv": sheet_csv, "md": sheet_markdown, "parquet": to_parquet, "tex": sheet_latex,
-}  # fmt: skip
+FORMS: dict[str, Callable[[Sheet], str]] = {"csv": sheet_csv, "md": sheet_markdown, "tex": sheet_latex}
 
 
 def form_of(path: Path) -> str:
     """The ending of ``path``, one of :data:`FORMS`. Raises :class:`UserError` for another."""
     ending = path.suffix.removeprefix(".")
     if ending not in FORMS:
-        raise UserError(f"--export={path}: what form? FILE.csv, .parquet, .tex or .md{nearest(ending, FORMS)}")
+        raise UserError(f"--export={path}: what form? FILE.csv, .tex or .md{nearest(ending, FORMS)}")
     return ending
 
 

@@ -9,11 +9,9 @@ import numpy as np
 from rich.console import Group
 
 from knot_runner.metrics import METRICS
-from knot_runner.report.records.run_view import bold, run_view
+from knot_runner.report.records.run_view import SummaryRow, bold, run_view
 from knot_runner.report.render.text import number
 
-#: Relative increase below which a sum counts as not increased.
-RELATIVE_ROUNDING = 1e-9
 #: Above this number of data sets, the range of distances is shown instead of a grid.
 _MAX_SHOWN = 6
 MATRIX_SOLVERS = {"federated": "FedWaD, approximate", "exact": "exact optimal transport, centralised"}
@@ -21,46 +19,24 @@ DISTANCE_NAMES = {"federated": "the federated distance", "exact": "the exact dis
 
 
 def distance_summary(name: str, result: dict[str, Any]) -> Group:
-    """The federated distance beside the exact one and the closed form, with the gap and its course."""
-    rows = []
-    for title, value, seconds in _rows(result):
-        time = "" if seconds is None else f"{seconds:.3g} s"
-        rows.append((title, [bold(f"{value:.5g}"), _gap(value, result["exact"]), time]))
-    heads = ("2-Wasserstein distance", "value", "off the exact one", "time")
-    return run_view(name, result, heads, rows, _under(result))
-
-
-def _gap(value: float, exact: float) -> str:
-    """Signed relative error of ``value``, such as ``+0.4%``; "" for the exact value itself and if ``exact`` is 0."""
-    if not exact or value == exact:
-        return ""
-    percent = 100 * (value / exact - 1)
-    return f"{percent:+.2g}%" if abs(percent) < 100 else f"{percent:+,.0f}%"
-
-
-def _rows(result: dict[str, Any]) -> list[tuple[str, float, float | None]]:
-    last, seconds = len(result["values"]), result["seconds"]
-    rows: list[tuple[str, float, float | None]] = [
-        (f"federated, after {last} iterations", result["value"], seconds["federated"])
-    ]
-    for k in dict.fromkeys((1, last)) if result.get("server_only") else ():
-        rows.append((f"server alone, after {k}", result["server_only"][k - 1], None))
-    return [*rows, ("exact, all samples at one place", result["exact"], seconds["exact"]),
-            ("closed form of the distributions", result["closed_form"], None)]  # fmt: skip
-
-
-def _under(result: dict[str, Any]) -> list[str]:
+    """The federated distance beside the exact one and the closed form, with the gap to the exact one."""
+    seconds, exact = result["seconds"], result["exact"]
+    rows: list[SummaryRow] = []
+    for title, value, spent in (
+        (f"federated, after {result['iterations']} iterations", result["value"], seconds["federated"]),
+        ("exact, all samples at one place", exact, seconds["exact"]),
+        ("closed form of the distributions", result["closed_form"], None),
+    ):
+        gap = f"{100 * (value / exact - 1):+.3g}%" if exact and value != exact else ""
+        rows.append((title, [bold(f"{value:.5g}"), gap, "" if spent is None else f"{spent:.3g} s"]))
     first, second = result["samples"]
-    sizes, sums = result["support"], result["sums"]
-    grown = f"{sizes[0]} points" + (f", {sizes[-1]} in the end" if sizes[-1] != sizes[0] else "")
-    rises = sum(after > before * (1 + RELATIVE_ROUNDING) for before, after in zip(sums, sums[1:], strict=False))
-    course = f"rises in {rises} of {len(sums) - 1} iterations" if rises else "never rises"
-    spent = result.get("spent")
-    return [
-        f"{first} and {second} samples in {result['dimension']} dimensions; {result['mode']} measures of {grown}",
-        f"sum A of the four distances: {sums[0]:.5g} at first, {sums[-1]:.5g} in the end; it {course}",
-        *([f"each client has spent epsilon {spent['epsilon']:g}, delta {spent['delta']:g} in all"] if spent else []),
+    lines = [
+        f"{first} and {second} samples in {result['dimension']} dimensions; {result['mode']} measures of "
+        f"{result['support'][-1]} points"
     ]
+    if spent := result.get("spent"):
+        lines.append(f"each client has spent epsilon {spent['epsilon']:g}, delta {spent['delta']:g} in all")
+    return run_view(name, result, ("2-Wasserstein distance", "value", "off the exact one", "time"), rows, lines)
 
 
 # -------------------------------------------------------------------------------------------------- between data sets

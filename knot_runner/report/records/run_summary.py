@@ -14,7 +14,6 @@ from knot_runner.report.render.table_model import display
 from knot_runner.report.render.terminal import DIM, text_line
 from knot_runner.report.render.text import number, plain
 from knot_runner.report.run_rows import MODELS
-from knot_runner.report.tables.footnotes import kept_epochs as kept_of
 from knot_runner.results.base import EVALUATED
 from knot_runner.util.messages import counted
 
@@ -49,7 +48,7 @@ def stages_summary(name: str, result: dict[str, Any]) -> Group:
     lines += [f"kept: {kept}"] if epoch is not None else []
     lines += cost_lines(result)
     heads = ["data set", *(METRICS[metric].short or METRICS[metric].title for metric in measures)]
-    return run_view(name, result, heads, rows, lines + _last_epochs(result))
+    return run_view(name, result, heads, rows, lines)
 
 
 def _ensemble(result: dict[str, Any]) -> list[str]:
@@ -57,13 +56,6 @@ def _ensemble(result: dict[str, Any]) -> list[str]:
     found = (result.get("baselines") or {}).get("ensemble", {})
     values = [f"{METRICS[metric].short or METRICS[metric].title} {number(value, 3)}" for metric, value in found.items()]
     return [f"ensemble of the teachers, on the global model's test set: {', '.join(values)}"] if values else []
-
-
-def _last_epochs(result: dict[str, Any]) -> list[str]:
-    """A line naming the models that kept their last epoch although the rule is the best epoch on the validation
-    split."""
-    names = [name for name, select in kept_of(result) if select == "last"]
-    return [f"kept the last epoch, not the best on the valid part, of: {', '.join(map(plain, names))}"] if names else []
 
 
 def _change(result: dict[str, Any], metric: str, dataset: str) -> Text:
@@ -201,25 +193,7 @@ def personal_lines(result: dict[str, Any]) -> list[str]:
     lines = [which]
     for key, title in (("id_accuracy", "ID"), ("ood_accuracy", "OOD")):
         lines.append(f"{title} accuracy {number(start[key], 3)} after the last round -> {number(point[key], 3)}")
-    return [*lines, *_combination(facts), *_unseen(result)]
-
-
-def _combination(facts: dict[str, Any]) -> list[str]:
-    """Lines on how clients' models were combined."""
-    lines = []
-    if similarity := facts.get("similarity"):
-        lines.append(
-            f"label histograms of two clients have a cosine of {number(similarity['mean'], 3)} in the mean, "
-            f"{number(similarity['least'], 3)} at the least; {similarity['kept']:.1f} clients are aggregated for one"
-        )
-    if transfer := facts.get("transfer"):
-        line = f"mean lambda {number(transfer['own'], 3)} of own updates, {number(transfer['others'], 3)} of others'"
-        if transfer.get("within") is not None and transfer.get("across") is not None:
-            line += f" ({number(transfer['within'], 3)} within groups, {number(transfer['across'], 3)} across)"
-        if transfer.get("auc") is not None:
-            line += f"; it tells groups apart with an AUC of {number(transfer['auc'], 3)}"
-        lines.append(line)
-    return lines
+    return [*lines, *_unseen(result)]
 
 
 def _unseen(result: dict[str, Any]) -> list[str]:

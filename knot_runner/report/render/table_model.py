@@ -16,8 +16,8 @@ METHOD_NAMES = tuple(f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") f
 class TableCell:
     """One number. ``seeds``: number of values in ``mean``; ``half``: half-width of the 95% interval, None for fewer
     than two seeds; ``gap``: mean - paper, None if they are not comparable. ``text``: printed instead of the mean.
-    ``mark``: letter of the footnote on an error in the paper's number. ``std``: standard deviation, printed without
-    ``half``; ``paper_std``: the paper's. ``top``: maximum of a share, at which the interval is clipped, as at 0."""
+    ``std``: standard deviation, printed without ``half``; ``paper_std``: the paper's. ``top``: maximum of a share, at
+    which the interval is clipped, as at 0."""
 
     mean: float | None = None
     half: float | None = None
@@ -27,7 +27,6 @@ class TableCell:
     paper: float | None = None
     gap: float | None = None
     text: str = ""
-    mark: str = ""
     std: float | None = None
     paper_std: float | None = None
     top: float | None = None

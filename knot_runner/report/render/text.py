@@ -121,13 +121,12 @@ def spread_text(mean: float, half: float, digits: int, top: float | None) -> str
 
 
 def paper_text(cell: TableCell, group: ColumnGroup) -> str:
-    """The paper's number in brackets, with its printed digits, standard deviation and erratum mark; "" if the paper
-    prints none."""
+    """The paper's number in brackets, with its printed digits and standard deviation; "" if the paper prints none."""
     if cell.paper is None:
         return ""
     digits = min(group.digits, group.paper_digits)
     spread = f"±{number(cell.paper_std, digits)}" if cell.paper_std is not None else ""
-    return f"({signed(cell.paper, digits, group.signed)}{spread}){cell.mark}"
+    return f"({signed(cell.paper, digits, group.signed)}{spread})"
 
 
 def caption(table: ResultTable) -> str:

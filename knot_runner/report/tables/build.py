@@ -71,8 +71,7 @@ def build_table(
     (temperatures x rounds) or clustered (clients x graphs).
     ``paper``: name of the printed table to set beside it. ``metrics``: which of f1, accuracy, sd, in this order; for
     temperatures which of ``CHILLING_COLUMNS``, for clustered of ``ACCURACY_WEIGHTINGS``; a trace has its own.
-    ``notes`` go under the table. ``options``: of kind temperatures, see there; ``baselines``: of methods, whether the
-    global model before, the best teacher and the ensemble have rows.
+    ``notes`` go under the table. ``options``: the preset's ``report:``.
 
     Raises :class:`UserError` if no run is done, naming the ``command`` that runs them; for an unknown kind, metric or
     printed table; and for runs or a printed table of another task.

@@ -23,17 +23,15 @@ if TYPE_CHECKING:
 #: The target of ``best_of_T4``: the best accuracy that this temperature reaches in its rounds.
 WARM = 4.0
 MEGABYTE = 1e6
-Select = Literal["final", "best"]
 
 
 @dataclass(frozen=True)
 class LearningCurve:
     """Learning curve of a finished run. ``rows``: log rows of evaluated rounds; ``rounds``: number of rounds run;
-    ``shown``: the row whose accuracy and losses a table shows; ``sent``: bytes per round in both directions."""
+    ``sent``: bytes per round in both directions."""
 
     rows: tuple[dict[str, Any], ...]
     rounds: int
-    shown: dict[str, Any]
     sent: tuple[int, ...]
 
     @property
@@ -59,27 +57,24 @@ class LearningCurve:
         return sum(self.sent[:rounds]) / MEGABYTE
 
 
-def learning_curve(run: Run, select: Select, command: str = "") -> LearningCurve:
-    """The learning curve of a finished run; ``select``: show the last round, or the (first) one with best accuracy.
+def learning_curve(run: Run, command: str = "") -> LearningCurve:
+    """The learning curve of a finished run.
 
     Raises :class:`UserError` naming ``rounds.jsonl`` when it is absent or damaged.
     """
     rows = run_folders.rounds(run, command)
     measured = tuple(row for row in rows if "accuracy" in row)
-    shown = measured[-1] if select == "final" else max(measured, key=lambda row: row["accuracy"])
-    return LearningCurve(measured, len(rows), shown, tuple(bytes_of([row]) for row in rows))
+    return LearningCurve(measured, len(rows), tuple(bytes_of([row]) for row in rows))
 
 
-def with_learning_curves(
-    runs: Sequence[Run], select: Select, command: str
-) -> tuple[list[Run], dict[str, LearningCurve]]:
+def with_learning_curves(runs: Sequence[Run], command: str) -> tuple[list[Run], dict[str, LearningCurve]]:
     """Return (``runs``, those with a damaged ``rounds.jsonl`` marked corrupt; curves of the finished ones by run
     id)."""
     made, curves = [], {}
     for run in runs:
         if run.status == "done":
             try:
-                curves[run.job.run_id] = learning_curve(run, select, command)
+                curves[run.job.run_id] = learning_curve(run, command)
             except UserError as problem:
                 run = Run(run.job, "corrupt", str(problem))
         made.append(run)
@@ -90,7 +85,7 @@ def chilling_frame(
     rows: pd.DataFrame, curves: dict[str, LearningCurve], target: float | Literal["best_of_T4"]
 ) -> pd.DataFrame:
     """``rows`` of :func:`case_rows` plus the columns ``other`` (settings of their key), ``finished``, ``ran`` (rounds),
-    ``sent`` (MB), ``goal`` (accuracy to reach: ``target``, or the best of the T=4 run with the same seed and other
+    ``goal`` (accuracy to reach: ``target``, or the best of the T=4 run with the same seed and other
     settings), and each of :data:`CHILLING_COLUMNS`. NaN: unknown, or the goal is not met."""
     import pandas as pd
 
@@ -102,7 +97,7 @@ def chilling_frame(
         best = pd.Series([curve.best if curve else None for curve in own], dtype="float64")
         frame["goal"] = _of_twin(frame, WARM, best.to_frame("goal"))["goal"]
     found = [_measured(curve, goal) for curve, goal in zip(own, frame["goal"], strict=True)]
-    numbers = dict.fromkeys(["rounds", "bytes", "sent", *SHOWN_MEASURES], "float64")
+    numbers = dict.fromkeys(["rounds", *SHOWN_MEASURES], "float64")
     frame = frame.join(pd.DataFrame(found).astype(numbers))
     plain = _of_twin(frame, 1.0, frame[["accuracy", "rounds"]])
     return frame.assign(
@@ -115,11 +110,9 @@ def chilling_frame(
 def _measured(curve: LearningCurve | None, goal: float) -> dict[str, Any]:
     """The numbers of a run; None if it is not finished or does not reach the ``goal``."""
     if curve is None:
-        return dict.fromkeys(["ran", "sent", "rounds", "bytes", *SHOWN_MEASURES]) | {"ran": 0}
-    first = curve.reaches(goal)
-    shown = {name: curve.shown.get(measure) for name, measure in SHOWN_MEASURES.items()}
-    reached = {"rounds": first, "bytes": curve.megabytes(first) if first else None}
-    return {"ran": curve.rounds, "sent": curve.megabytes(curve.rounds), **reached, **shown}
+        return dict.fromkeys(["rounds", *SHOWN_MEASURES]) | {"ran": 0}
+    shown = {name: curve.rows[-1].get(measure) for name, measure in SHOWN_MEASURES.items()}
+    return {"ran": curve.rounds, "rounds": curve.reaches(goal), **shown}
 
 
 def _of_twin(frame: pd.DataFrame, temperature: float, values: pd.DataFrame) -> pd.DataFrame:
@@ -151,7 +144,7 @@ class ChillingColumn:
     top: float | None = None
 
 
-#: Column -> its measure in the row of ``rounds.jsonl`` that the table shows.
+#: Column -> its measure in the last row of ``rounds.jsonl``.
 SHOWN_MEASURES = {"accuracy": "accuracy", "f1": "f1", "loss": "tempered_loss", "plain_loss": "loss"}
 #: Column -> its description. Losses at T cannot be ranked over temperatures: each T has a different loss.
 CHILLING_COLUMNS = {
@@ -161,13 +154,10 @@ CHILLING_COLUMNS = {
     "loss": ChillingColumn("loss at T", "test loss of logits / T, not comparable over T", 3, 3),
     "plain_loss": ChillingColumn("loss", "of the logits as they are", 3, 3),
     "rounds": ChillingColumn("rounds", "rounds trained until the target is met", 1, 0),
-    "bytes": ChillingColumn("MB", "megabytes sent, both ways, until the target is met", 1, 0, unit="megabytes"),
     "speedup": ChillingColumn("speed-up", "rounds of T=1 / rounds at the same seed", 2, 2),
 }
 #: Columns that need a target.
-OF_TARGET = {"rounds", "bytes", "speedup"}
-#: Columns shown with a requested one: both losses appear side by side.
-WITH = {"loss": ("loss", "plain_loss")}
+OF_TARGET = {"rounds", "speedup"}
 
 
 def check_target(value: Any) -> float | Literal["best_of_T4"]:
@@ -177,10 +167,3 @@ def check_target(value: Any) -> float | Literal["best_of_T4"]:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
         return float(value)
     raise UserError(f"report.target: {value!r} is neither best_of_T4 nor an accuracy above 0, at most 1")
-
-
-def check_select(value: Any) -> Select:
-    """``report.select`` of a preset. Raises :class:`UserError` unless it is final or best."""
-    if value not in ("final", "best"):
-        raise UserError(f"report.select: {value!r} is neither final nor best")
-    return value

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
 from knot_runner.report.run_rows import preset_cases
 from knot_runner.report.tables import clustered_grid as grid
-from knot_runner.report.tables.clustering_gain import gain, gain_sentences
 from knot_runner.report.tables.footnotes import absences, cited, comparable, sources
 from knot_runner.report.tables.kind import TableRequest, aggregate
 from knot_runner.report.tables.paper_comparison import other_data, same_data
@@ -19,16 +17,16 @@ from knot_runner.report.tables.paper_comparison import other_data, same_data
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Names of the rows of gains: of an algorithm (in its clients column), and of all (in the algorithm column).
-GAIN, UPLIFT = "gain", "mean uplift"
+#: Name of the row of gains over all algorithms.
+UPLIFT = "mean uplift"
 CLUSTERED_HEADS = ("data set", "algorithm", "clients")
 Printed = dict[str, Any] | None
 
 
 def clustered(request: TableRequest) -> Parts:
-    """A row per data set, algorithm and number of clients, plus rows of gains per algorithm and per data set; a block
-    of columns per structure and weighting (``metrics``: of :data:`grid.ACCURACY_WEIGHTINGS`). The paper's numbers are
-    shown with its own weighting only.
+    """A row per data set, algorithm and number of clients, plus a row of gains per data set; a block of columns per
+    structure and weighting (``metrics``: of :data:`grid.ACCURACY_WEIGHTINGS`). The paper's numbers are shown with its
+    own weighting only.
 
     Raises :class:`UserError` for runs that do not belong in this table.
     """
@@ -37,22 +35,25 @@ def clustered(request: TableRequest) -> Parts:
     columns = _columns(grid.grid_columns(frame), metrics, grid.examples_called(frame))
     heads = (*CLUSTERED_HEADS, "settings") if any(frame["other"]) else CLUSTERED_HEADS
     rows: list[TableRow] = []
-
-    def add(names: tuple[str, ...], cell: Callable[[grid.GridColumn, str], TableCell]) -> None:
-        cells = {group.key: tuple(cell(place, weighting) for place in own) for group, own, weighting in columns}
-        rows.append(TableRow(names[: len(heads)], names[: len(heads)], cells))
-
     for (data, other), members in frame.groupby(["data", "other"], sort=False):
-        for algorithm, own in members.groupby("algorithm", sort=False):
-            for line, cells in own.groupby("line", sort=False):
-                add((data, algorithm, str(line.clients), other), functools.partial(_cell, cells, line, table))
-            accuracies = {metric: grid.by_column(own, metric) for metric in metrics}
-            add((data, algorithm, GAIN, other), functools.partial(_gain, own, accuracies, table))
+        for line, own in members.groupby("line", sort=False):
+            cells = {}
+            for group, places, weighting in columns:
+                cells[group.key] = tuple(_cell(own, line, table, place, weighting) for place in places)
+            names = (data, line.algorithm, str(line.clients), other)[: len(heads)]
+            rows.append(TableRow(names, names, cells))
         accuracies = {metric: grid.by_column(members, metric) for metric in metrics}
-        uplift = functools.partial(_uplift, members, accuracies, _needed(members, table), table)
-        add((data, UPLIFT, "", other), uplift)
-    lines = [_legend(metrics), *gain_sentences(frame, table), *_under(frame, rows, table)]
-    return rows, heads, tuple(group for group, _, _ in columns), lines + cited(table)
+        needed = _needed(members, table)
+        uplifts = {}
+        for group, places, weighting in columns:
+            printed = table if weighting == grid.PRINTED else None
+            uplifts[group.key] = tuple(
+                _uplift(members, accuracies[weighting], needed, printed, place) for place in places
+            )
+        names = (data, UPLIFT, "", other)[: len(heads)]
+        rows.append(TableRow(names, names, uplifts))
+    lines = [_legend(metrics), *_under(frame, rows, table), *cited(table)]
+    return rows, heads, tuple(group for group, _, _ in columns), lines
 
 
 def _columns(
@@ -60,15 +61,16 @@ def _columns(
 ) -> list[tuple[ColumnGroup, list[grid.GridColumn], str]]:
     """(Column group, its grid columns, weighting) per structure, weighting and support size; vanilla is in the group of
     the smallest support."""
-    made = []
+    columns = []
     for structure in dict.fromkeys(place.structure for place in of):
         own = [place for place in of if place.structure == structure]
         supports = sorted({place.support for place in own if place.support is not None}) or [None]
         for metric in metrics:
             for support in supports:
-                there = [place for place in own if place.support in (support, *([None] * (support == supports[0])))]
-                made.append((_group(there, metric, examples), there, metric))
-    return made
+                shown = {support, None} if support == supports[0] else {support}
+                places = [place for place in own if place.support in shown]
+                columns.append((_group(places, metric, examples), places, metric))
+    return columns
 
 
 def _group(there: Sequence[grid.GridColumn], metric: str, examples: str) -> ColumnGroup:
@@ -88,34 +90,19 @@ def _cell(own: pd.DataFrame, line: grid.GridRow, table: Printed, place: grid.Gri
     return dataclasses.replace(cell, paper_std=std)
 
 
-def _gain(
-    own: pd.DataFrame, accuracies: dict[str, pd.DataFrame], table: Printed, place: grid.GridColumn, weighting: str
-) -> TableCell:
-    """Gain of an algorithm over vanilla: the mean over client numbers, paired over seeds."""
-    planned = int((own["key"] == place.key).groupby(own["line"]).sum().max())
-    if place == place.vanilla:
-        return TableCell(planned=planned)
-    one = gain(accuracies[weighting], place, table if weighting == grid.PRINTED else None)
-    if one is None:
-        return TableCell(planned=planned)
-    return TableCell(one.mean, one.half, one.seeds, planned, paper=one.paper)
-
-
 def _uplift(
     members: pd.DataFrame,
-    accuracies: dict[str, pd.DataFrame],
+    accuracies: pd.DataFrame,
     needed: Sequence[grid.GridRow],
     table: Printed,
     place: grid.GridColumn,
-    weighting: str,
 ) -> TableCell:
     """Mean and federation standard deviation over rows of the gain of clustering over vanilla; empty unless all
     ``needed`` rows are present, since a mean over other rows is a different number."""
     if place == place.vanilla:
         return TableCell()
-    printed = grid.printed_uplift(table, needed[0], place) if weighting == grid.PRINTED else None
-    mean, std = printed or (None, None)
-    both = accuracies[weighting].reindex(columns=[place.key, place.vanilla.key])
+    mean, std = grid.printed_uplift(table, needed[0], place) or (None, None)
+    both = accuracies.reindex(columns=[place.key, place.vanilla.key])
     over_seeds = {line: own for line, own in both.groupby("line") if own.notna().any().all()}
     if not set(needed) <= set(over_seeds):
         return TableCell(paper=mean, paper_std=std)
@@ -141,8 +128,7 @@ def _legend(metrics: Sequence[str]) -> str:
     note = " Clusters alike is the paper's weighting; it favours small clusters." if grid.PRINTED in metrics else ""
     return (
         "Behind a graph: S, points of the interpolating measures. The paper's ± is the standard deviation over trials. "
-        f"{GAIN}: points above vanilla, mean over the numbers of clients, paired by seed; {UPLIFT}: mean ± standard "
-        f"deviation over rows, as the paper has it.{note}"
+        f"{UPLIFT}: points above vanilla, mean ± standard deviation over rows, as the paper has it.{note}"
     )
 
 

@@ -81,7 +81,7 @@ class GridColumn:
 def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, str]) -> pd.DataFrame:
     """A row per cell and seed, with ``line`` (:class:`GridRow`) and its parts, ``place`` (:class:`GridColumn`) and its
     ``key``, ``seed`` and ``run``; of a finished run also its accuracy over clients in percent by each of
-    :data:`ACCURACY_WEIGHTINGS`, the Rand index ``ari`` of its clusters and how many have a single client (``singles``).
+    :data:`ACCURACY_WEIGHTINGS`.
 
     ``algorithms``: method -> how the paper names it; others keep their names. A vanilla run that is asked for once per
     support size counts once. Rows are ordered by ``cases`` and ``algorithms``, then by clients. Raises
@@ -94,7 +94,7 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
         line, place = _line(run.job, cases, algorithms, other), _place(run.job)
         measured = _measured(run, place) if run.status == "done" else {}
         places.append({"line": line, **vars(line), "place": place, "key": place.key, **measured})
-    columns = dict.fromkeys([*places[0], *ACCURACY_WEIGHTINGS, "ari", "singles"])
+    columns = dict.fromkeys([*places[0], *ACCURACY_WEIGHTINGS])
     frame = run_rows(runs).join(pd.DataFrame(places, columns=list(columns), dtype=object))
     frame = one_per_seed(frame, ["line", "key"], lambda row: f"{row.line.name}, {row.key}")
     data = ranks([*cases, *frame["data"]])
@@ -104,15 +104,12 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
     return frame.assign(order=order, cell=cells).sort_values(["order", "cell"], kind="stable", ignore_index=True)
 
 
-def _measured(run: Run, place: GridColumn) -> dict[str, float | None]:
-    """Measures of clients and clusters from a finished run's record."""
+def _measured(run: Run, place: GridColumn) -> dict[str, float]:
+    """A finished run's accuracy over clients in percent, by weighting."""
     means = dict(run.result["metrics"].get("client_accuracy", {}))
     if place.graph == "none":  # one cluster, so the mean over clusters is that by images
         means.setdefault(PRINTED, means.get(BY_IMAGES))
-    clusters = run.result.get("clusters", {})
-    singles = sum(size == 1 for size in clusters["sizes"]) if "sizes" in clusters else None
-    percent = {how: 100 * means[how] for how in ACCURACY_WEIGHTINGS if means.get(how) is not None}
-    return {**percent, "ari": clusters.get("ari"), "singles": singles}
+    return {how: 100 * means[how] for how in ACCURACY_WEIGHTINGS if means.get(how) is not None}
 
 
 def examples_called(frame: pd.DataFrame) -> str:

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner.config.settings.partition import unlike_shares
 from knot_runner.config.strict import by_key
-from knot_runner.metrics import METRICS
 from knot_runner.report import paper_tables
-from knot_runner.report.render.table_model import ColumnGroup, TableRow
 from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import UNUSED, Run
 
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
 GENERATED = "Generated text (task.source=embedded)"
 SHARE_DIGITS = "scikit-learn's handwritten digits (task.source=embedded)"
 OF_IMAGES = ("images", "image_sets")
-#: Two runs of one setting differ by about this much: the paper gives two digits and no spread (our judgement).
-BAND = 0.02
 #: Maximum number of rows or damaged files named in a line; of more only the number is given.
 _MAX_NAMED = 4
 
@@ -81,19 +77,6 @@ def training_sizes(runs: Iterable[Run]) -> list[str]:
     return lines
 
 
-def protocol(runs: Iterable[Run]) -> list[str]:
-    """A line on kept epochs that are not the best on the validation split, if there are any."""
-    stages = {title.split(" ")[0] for run in finished(runs) for title, one in kept_epochs(run.result) if one == "last"}
-    if not stages:
-        return []
-    return [f"Of {', '.join(sorted(stages))}, the last epoch was kept, not the best on the valid part."]
-
-
-def kept_epochs(result: dict[str, Any]) -> list[tuple[str, str]]:
-    """(title, best or last) of each trained model of a distillation's result."""
-    return [(title, one["select"]) for title, one in result.get("kept_epochs", {}).items()]
-
-
 def embedded(runs: Iterable[Run]) -> str:
     """Description of the data of the ``runs`` with task.source=embedded; "" without any."""
     kinds = [(run.job.config.get("task") or {}).get("kind") for run in runs if run.result.get("source") == "embedded"]
@@ -117,18 +100,6 @@ def missing_columns(columns: tuple[str, ...], measured: list[frozenset], table: 
     if absent and table:
         rest = ", ".join(name for name in columns if name != "ALL" and name not in absent)
         lines.append(f"No run has {', '.join(absent)}: our ALL is over {rest}, the paper's over more: no gap there.")
-    return lines
-
-
-def nearness(groups: Iterable[ColumnGroup], rows: list[TableRow]) -> list[str]:
-    """Lines, per metric, on how many of our means lie within :data:`BAND` of the printed number."""
-    lines = []
-    for group in groups:
-        gaps = [cell.gap for row in rows for cell in row.cells[group.key] if cell.gap is not None]
-        if gaps:
-            near = sum(abs(gap) <= BAND + 1e-9 for gap in gaps)
-            name = METRICS[group.metric_name].title
-            lines.append(f"{name}: {near} of {len(gaps)} means lie within {BAND} of the paper's.")
     return lines
 
 

@@ -10,7 +10,7 @@ from knot_runner.report.render.table_model import ColumnGroup, Parts
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import lookup
 from knot_runner.report.tables.kind import TableRequest, aggregate
-from knot_runner.report.tables.methods import best_score, methods_by_data
+from knot_runner.report.tables.methods import methods_by_data
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +29,7 @@ def gains_table(request: TableRequest) -> Parts:
         teachers = [_best_teacher(run, metric) for run in own["run"]]
         cells.append({GAIN: aggregate(gains, own), TEACHER: aggregate(teachers, own)})
     nothing = f"No run of {reference or 'report.reference'} is asked for, so there is no gain to show."
-    return found.with_columns(_groups(metric, reference), cells, [] if references else [nothing]).parts(request)
+    return found.parts(_groups(metric, reference), cells, [] if references else [nothing])
 
 
 def _groups(metric: str, reference: str) -> tuple[ColumnGroup, ColumnGroup]:
@@ -61,7 +61,9 @@ def _best_teacher(run: Run, metric: str) -> float | None:
     """Best score of the frozen teachers of the run's student, on the student's test set."""
     baselines = run.result.get("baselines") if run.status == "done" else None
     values = [own[metric] for name, own in (baselines or {}).items() if name.startswith("teacher")]
-    return best_score(metric, values) if values else None
+    if not values:
+        return None
+    return max(values) if METRICS[metric].better == "higher" else min(values)
 
 
 #: Default metrics of a table of kind personal.
@@ -89,7 +91,7 @@ def personal_table(request: TableRequest) -> Parts:
     cells = []
     for own in found.members:
         cells.append({key: aggregate([_value(run, key) for run in own["run"]], own) for key in TRADE_OFFS})
-    return found.with_columns(TRADE_OFF_GROUPS, cells, [TRADE_OFF_LINE]).parts(request)
+    return found.parts(TRADE_OFF_GROUPS, cells, [TRADE_OFF_LINE])
 
 
 def _value(run: Run, key: str) -> float | None:

@@ -1,6 +1,5 @@
-"""Tables of methods x data sets, beside the paper's, and of settings x ALL; their rows of baselines: the global
-model before distillation, the best teacher, the ensemble. Table of data sets: their sizes, and the scores of models
-trained on each alone."""
+"""Tables of methods x data sets, beside the paper's, and of settings x ALL. Table of data sets: their sizes, and the
+scores of models trained on each alone."""
 
 from __future__ import annotations
 
@@ -16,25 +15,8 @@ from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import METHOD_NAMES, ColumnGroup, Parts, TableCell, TableRow, display
 from knot_runner.report.render.text import spelled_labels
 from knot_runner.report.run_folders import Run
-from knot_runner.report.run_rows import (
-    MODELS,
-    measured_line,
-    one_per_seed,
-    ranks,
-    run_rows,
-    variant,
-    variants,
-)
-from knot_runner.report.tables.footnotes import (
-    absences,
-    cited,
-    comparable,
-    finished,
-    missing_columns,
-    nearness,
-    protocol,
-    sources,
-)
+from knot_runner.report.run_rows import measured_line, one_per_seed, ranks, run_rows, variant, variants
+from knot_runner.report.tables.footnotes import absences, cited, comparable, finished, missing_columns, sources
 from knot_runner.report.tables.kind import TableRequest, aggregate
 from knot_runner.util.errors import UserError
 
@@ -48,37 +30,34 @@ class MethodsTable:
 
     members: list[pd.DataFrame]
     rows: list[TableRow]
+    heads: tuple[str, ...]
     groups: tuple[ColumnGroup, ...]
     lines: list[str]
 
-    def with_columns(
-        self, groups: Sequence[ColumnGroup], cells: Sequence[dict[str, TableCell]], lines: Sequence[str]
-    ) -> MethodsTable:
-        """The table plus ``groups`` of one column each, with a dict of ``cells`` per row, and ``lines``."""
-        rows = []
-        for row, more in zip(self.rows, cells, strict=True):
-            rows.append(dataclasses.replace(row, cells=row.cells | {key: (cell,) for key, cell in more.items()}))
-        return MethodsTable(self.members, rows, (*self.groups, *groups), [*self.lines, *lines])
-
-    def parts(self, request: TableRequest) -> Parts:
-        """The finished table, with rows of baselines where ``report.baselines`` asks for them."""
-        first = ARM if ARM in request.runs[0].job.config else "method"
-        heads = (first, "settings") if len(self.rows[0].keys) > 1 else (first,)
-        if not request.options.get("baselines"):
-            return self.rows, heads, self.groups, self.lines
-        shown = [group for group in self.groups if group.metric_name in request.metrics]
-        extra = baseline_rows(finished(request.runs), shown, len(heads) > 1)
-        return [*self.rows, *extra], heads, self.groups, self.lines
+    def parts(
+        self,
+        groups: Sequence[ColumnGroup] = (),
+        cells: Sequence[dict[str, TableCell]] = (),
+        lines: Sequence[str] = (),
+    ) -> Parts:
+        """The finished table plus ``groups`` of one column each, with a dict of ``cells`` per row, and ``lines``."""
+        rows = self.rows
+        if cells:
+            rows = [
+                dataclasses.replace(row, cells=row.cells | {key: (cell,) for key, cell in more.items()})
+                for row, more in zip(self.rows, cells, strict=True)
+            ]
+        return rows, self.heads, (*self.groups, *groups), [*self.lines, *lines]
 
 
 def methods_table(request: TableRequest) -> Parts:
     """A row per method and setting, a column per data set and their mean, for each metric."""
-    return methods_by_data(request, _columns(request.printed, finished(request.runs))).parts(request)
+    return methods_by_data(request, _columns(request.printed, finished(request.runs))).parts()
 
 
 def grid_table(request: TableRequest) -> Parts:
     """A row per method and setting, a column per metric: the mean over data sets."""
-    return methods_by_data(request, ("ALL",)).parts(request)
+    return methods_by_data(request, ("ALL",)).parts()
 
 
 def methods_by_data(request: TableRequest, columns: tuple[str, ...]) -> MethodsTable:
@@ -100,22 +79,23 @@ def methods_by_data(request: TableRequest, columns: tuple[str, ...]) -> MethodsT
         cells: dict[str, tuple[TableCell, ...]] = {}
         for group in groups:
             metric = group.metric_name
-            elsewhere = group.variant not in (None, *variants(f"metrics.{metric}.ALL", own["run"]))
+            if group.variant not in (None, *variants(f"metrics.{metric}.ALL", own["run"])):
+                cells[group.key] = (TableCell(),) * len(columns)
+                continue
             made = []
-            for column in columns if not elsewhere else ():
+            for column in columns:
                 theirs = paper_tables.printed_value(table, metric, method, column) if table else None
                 ours = [_in_group(run, group, column) for run in own["run"]]
                 made.append(aggregate(ours, own, theirs, all_alike if column == "ALL" else like, top_of(metric)))
-            cells[group.key] = tuple(made) or (TableCell(),) * len(columns)
+            cells[group.key] = tuple(made)
         keys, heads = (method, label), (display(method), shown[label])
         rows.append(TableRow(keys, heads, cells) if labelled else TableRow(keys[:1], heads[:1], cells))
         members.append(own)
+    first = ARM if ARM in runs[0].job.config else "method"
     named = found["method"].map(display) + found["label"].map(lambda label: label and f" {shown[label]}")
-    lines = [*absences(found, named), *sources(runs), *protocol(runs), *missing_columns(columns, measured, table)]
-    lines += nearness(groups, rows) + measured_line(there) + cited(table)
-    if request.options.get("baselines") and any("baselines" in run.result for run in there):
-        lines.append(BASELINES_LINE)
-    return MethodsTable(members, rows, groups, lines)
+    lines = [*absences(found, named), *sources(runs), *missing_columns(columns, measured, table)]
+    lines += measured_line(there) + cited(table)
+    return MethodsTable(members, rows, (first, "settings") if labelled else (first,), groups, lines)
 
 
 def _one_task(runs: Sequence[Run], table: dict[str, Any] | None) -> None:
@@ -176,50 +156,7 @@ def _in_group(run: Run, group: ColumnGroup, column: str) -> float | None:
     return run.metric(group.metric_name, column)
 
 
-BASELINES = ("Before", "Best teacher", "Ensemble")
-#: Footnote on the baselines.
-BASELINES_LINE = (
-    "Before: the global model that distillation starts from. Best teacher, ensemble (the mean of all teachers' "
-    "probabilities): on the global model's test set; the best is chosen by these very numbers."
-)
-
-
-def baseline_rows(there: Sequence[Run], groups: Sequence[ColumnGroup], labelled: bool) -> list[TableRow]:
-    """One row per baseline over the seeds of the finished runs ``there``; all methods of a seed share them."""
-    having = run_rows(run for run in there if "baselines" in run.result)
-    members = having.drop_duplicates("seed", keep="last").sort_values("seed")
-    rows = []
-    for name in BASELINES if len(members) else ():
-        cells = {}
-        for group in groups:
-            made = []
-            for column in group.columns:
-                ours = [_baselines(run.result, group.metric_name, column)[name] for run in members["run"]]
-                made.append(aggregate(ours, members, top=top_of(group.metric_name)))
-            own = group.variant in (None, MODELS["global"])  # baselines are of global models
-            cells[group.key] = tuple(made) if own else (TableCell(),) * len(made)
-        heads = (name, "") if labelled else (name,)
-        rows.append(TableRow(heads, heads, cells))
-    return rows
-
-
-def _baselines(result: dict[str, Any], metric: str, column: str) -> dict[str, float | None]:
-    """The value of each of :data:`BASELINES`; those on the global model's test set have none in other columns."""
-    found = dict.fromkeys(BASELINES) | {"Before": result["before"].get(metric, {}).get(column)}
-    if column == next(name for name, facts in result["datasets"].items() if facts["role"] == "global"):
-        teachers = [row[metric] for name, row in result["baselines"].items() if name != "ensemble"]
-        found |= {"Best teacher": best_score(metric, teachers), "Ensemble": result["baselines"]["ensemble"][metric]}
-    return found
-
-
-def best_score(metric: str, scores: list[float]) -> float:
-    """The best of ``scores`` in ``metric``."""
-    return max(scores) if METRICS[metric].better == "higher" else min(scores)
-
-
 SIZES = ("train", "valid", "test")
-#: Metric -> its maximum; the minimum is 0.
-SHARES = {"f1": 1.0, "accuracy": 1.0}
 LOCAL_GROUPS = (
     ColumnGroup("sizes", "texts", SIZES, digits=0),
     ColumnGroup("score", "score of the local model", ("score",)),
@@ -238,12 +175,9 @@ def local_models(request: TableRequest) -> Parts:
             facts = known.get(task, {}).get(name, {})
             score = facts.get("metric", request.metrics[0])
             sizes = tuple(_cell(members, "datasets", name, part, facts.get(part)) for part in SIZES)
-            scored = _cell(members, "teachers", name, score, facts.get("score"), SHARES.get(score))
+            scored = _cell(members, "teachers", name, score, facts.get("score"), top_of(score))
             rows.append(TableRow((task, name), (task, name), {"sizes": sizes, "score": (scored,)}))
-    lines = [*absences(found, found["task"]), *sources(request.runs), *protocol(request.runs), *cited(request.printed)]
-    scores = {facts["metric"] for sets in known.values() for facts in sets.values() if "metric" in facts}
-    if scores == {"f1", "accuracy"}:
-        lines.append("score: macro F1 for sa and erc, accuracy for nli, on the data set's own test part.")
+    lines = [*absences(found, found["task"]), *sources(request.runs), *cited(request.printed)]
     return rows, ("task", "data set"), LOCAL_GROUPS, lines
 
 

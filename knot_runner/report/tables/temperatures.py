@@ -4,7 +4,6 @@ and loss by round beside a printed trace (FLex&Chill's public notebook)."""
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,46 +20,36 @@ if TYPE_CHECKING:
 
 #: The paper's rounds are indices from 0: one less than the rounds trained.
 FROM_0 = 1
-#: Column of the cost to reach the target -> column of the whole run's cost.
-SPENT = {"rounds": "ran", "bytes": "sent"}
 
 
 def temperatures_table(request: TableRequest) -> Parts:
     """A row per temperature (and rate control), a block of columns per case.
 
-    ``options``: target (best_of_T4, or an accuracy), select (final or best), cases (name -> settings of its runs).
+    ``options``: target (best_of_T4, or an accuracy), cases (name -> settings of its runs).
     Raises :class:`UserError` for invalid options.
     """
     options, table = request.options, request.printed
     target = chilling.check_target(options.get("target", "best_of_T4"))
-    select = chilling.check_select(options.get("select", "final"))
-    runs, curves = chilling.with_learning_curves(request.runs, select, request.command)
+    runs, curves = chilling.with_learning_curves(request.runs, request.command)
     frame = chilling.chilling_frame(case_rows(runs, preset_cases(options, table)), curves, target)
-    names = list(dict.fromkeys(name for metric in request.metrics for name in chilling.WITH.get(metric, (metric,))))
-    cases = frame["case"].unique()
-    groups = tuple(_group(case, name) for case in cases for name in names)
-    keys, slips = hottest_first(frame["key"]), printed.errata_of(table, cases, names)
+    groups = tuple(_group(case, name) for case in frame["case"].unique() for name in request.metrics)
+    keys = hottest_first(frame["key"])
     made = []
     for key in keys:
         own = frame[frame["key"] == key]
-        cells = {g.key: (_cell(own[own["case"] == g.block], key, g, table, slips),) for g in groups}
+        cells = {g.key: (_cell(own[own["case"] == g.block], key, g, table),) for g in groups}
         made.append(_row(key, keys, cells))
-    columns = [chilling.CHILLING_COLUMNS[name] for name in names]
+    columns = [chilling.CHILLING_COLUMNS[name] for name in request.metrics]
     lines = ["; ".join(f"{column.head}: {column.title}" for column in columns) + "."]
-    lines.append("Shown: the last round." if select == "final" else "Shown: the round of best accuracy.")
-    lines += measured_line(runs)
-    aimed = bool(chilling.OF_TARGET & set(names))
-    if aimed:
+    lines += ["Shown: the last round.", *measured_line(runs)]
+    if chilling.OF_TARGET & set(request.metrics):
         best = "the best accuracy of the T=4 run of the same seed"
         goal = best if target == "best_of_T4" else f"accuracy {100 * float(target):g}%"
         lines.append(f"Target: {goal}.")
-    for case, own in frame.groupby("case", sort=False) if aimed else ():
-        lines += printed.controlled(case, own) + printed.unreached(case, own, curves)
-    lines += printed.paper_lines(frame, runs, table)
-    for case in cases:
-        lines += printed.ordering(case, groups, made)
-    lines += [f"{mark}: {slip['case']}, T={slip['T']:g}: {slip['text']}." for mark, slip in slips.items()]
-    return made, row_heads(keys), groups, lines + cited(table)
+        for case, own in frame.groupby("case", sort=False):
+            lines += printed.unreached(case, own, curves)
+    lines += [*printed.paper_lines(frame, runs, table), *cited(table)]
+    return made, row_heads(keys), groups, lines
 
 
 def _row(key: RowSetting, keys: Sequence[RowSetting], cells: dict[str, tuple[TableCell, ...]]) -> TableRow:
@@ -75,31 +64,24 @@ def _group(case: str, name: str) -> ColumnGroup:
     return ColumnGroup(f"{case}: {name}", m.title, (case,), m.digits, metric, case, m.head, m.signed, m.paper)
 
 
-def _cell(
-    own: pd.DataFrame, key: RowSetting, group: ColumnGroup, table: dict[str, Any] | None, slips: printed.Slips
-) -> TableCell:
+def _cell(own: pd.DataFrame, key: RowSetting, group: ColumnGroup, table: dict[str, Any] | None) -> TableCell:
     """The cell of ``own``, the runs of one case and row."""
     case, name = group.block, group.key.removeprefix(f"{group.block}: ")
-    paper, mark = printed.paper_number(table, case, key, name, slips)
+    paper = printed.paper_number(table, case, key, name)
     like = comparable(own["run"]) and printed.same_data(own["run"], table, case)
     cell = aggregate(own[name].dropna(), own, paper, like, chilling.CHILLING_COLUMNS[name].top)
-    if name == "rounds" and cell.gap is not None:
-        cell = dataclasses.replace(cell, gap=cell.gap - FROM_0)
-    if name in SPENT and len(chilling.short_of_goal(own)):
-        cell = dataclasses.replace(cell, text=_beyond(own, SPENT[name], group.digits), gap=None)
-    return dataclasses.replace(cell, mark=mark)
+    if name != "rounds":
+        return cell
+    if len(chilling.short_of_goal(own)):
+        return dataclasses.replace(cell, text=_beyond(own), gap=None)
+    return cell if cell.gap is None else dataclasses.replace(cell, gap=cell.gap - FROM_0)
 
 
-def _beyond(own: pd.DataFrame, spent: str, digits: int) -> str:
-    """``>300`` if no seed meets the target within 300 rounds; ``>300 (2 of 3)`` if two of three do not.
-
-    ``spent``: the column of the whole run's cost; returns "" if it is not recorded."""
+def _beyond(own: pd.DataFrame) -> str:
+    """``>300`` if no seed meets the target within 300 rounds; ``>300 (2 of 3)`` if two of three do not."""
     short, with_goal = chilling.short_of_goal(own), (own["finished"] & own["goal"].notna()).sum()
-    least = short[spent].min()
-    if math.isnan(least):
-        return ""
-    shown = f"{least:.{digits}f}" if isinstance(least, float) else f"{least}"
-    return f">{shown}" + (f" ({len(short)} of {with_goal})" if len(short) < with_goal else "")
+    some = f" ({len(short)} of {with_goal})" if len(short) < with_goal else ""
+    return f">{short['ran'].min()}{some}"
 
 
 def trace(request: TableRequest) -> Parts:
@@ -108,7 +90,7 @@ def trace(request: TableRequest) -> Parts:
     Raises :class:`UserError` for runs of several cases.
     """
     table = request.printed
-    runs, curves = chilling.with_learning_curves(request.runs, "final", request.command)
+    runs, curves = chilling.with_learning_curves(request.runs, request.command)
     rows = case_rows(runs, preset_cases({}, table))
     cases = rows["case"].unique()
     if len(cases) > 1:
