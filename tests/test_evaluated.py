@@ -183,5 +183,5 @@ def test_no_column_of_compare_mixes_kinds(tmp_path, first, second, measure, expe
 def test_compare_refuses_to_rank_several_kinds(tmp_path, capsys, words, message):
     for accuracy, evaluated, name in ((0.5, ONE, "fedavg"), (0.7, OWN, "fedprox")):
         compared.made(tmp_path, accuracy, {"evaluated": evaluated}, method__name=name)
-    assert main(["compare", f"--out={tmp_path}", *words]) == 2
+    assert main(["compare", f"paths.out={tmp_path}", *words]) == 2
     assert message in capsys.readouterr().err

@@ -233,7 +233,7 @@ def test_the_preset_its_claims_and_its_measures(tmp_path, capsys):
     judged = capsys.readouterr().out
     assert "FedBuff reaches 80% sooner than rounds that wait for all" in judged
     measures = "--measure=time_to_target,rounds_to_target,fleet.clock"
-    assert main(["compare", f"--out={tmp_path}", "--by=fleet,method", measures]) == 0
+    assert main(["compare", f"paths.out={tmp_path}", "--by=fleet,method", measures]) == 0
     shown = capsys.readouterr().out
     assert "phones_async" in shown and "time_to_target" in shown
 

@@ -34,7 +34,7 @@ def test_a_metric_of_ones_own_is_measured_shown_and_compared(tmp_path, capsys):
     assert rows[-1]["balanced_accuracy"] == value
     shown = capsys.readouterr().out
     assert "balanced accuracy" in shown and f"{value:.3f}".lstrip("0") in shown
-    assert main(["compare", f"--out={tmp_path}", "--measure=balanced_accuracy"]) == 0
+    assert main(["compare", f"paths.out={tmp_path}", "--measure=balanced_accuracy"]) == 0
     assert "balanced_accuracy" in capsys.readouterr().out
 
 

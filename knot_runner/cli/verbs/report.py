@@ -2,45 +2,36 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from knot_runner.cli.verbs.preset import PRESET_FLAGS, preset_of
-from knot_runner.util.errors import UserError
+from knot_runner.cli.parsers import names_and_keys
+from knot_runner.cli.verbs.preset import typed_preset
+from knot_runner.util.config_yaml import headline, yaml_files
+from knot_runner.util.messages import counted
 
 if TYPE_CHECKING:
     from knot_runner.report.page.runs import Standing
 
-REPORT_HELP = f"""\
-knot-runner report PRESET [overrides]: all of a preset on one HTML page below paths.out, from the records
-knot-runner report --index [paths.out=DIR]: a page that lists these pages, with their claims and runs
 
-{PRESET_FLAGS}
-
-  knot-runner report knot/table3 task.missing=skip
-  knot-runner report --index"""
-INDEX_FLAG = "--index"
-#: Key and default of the folder of reports.
-PLACE_KEY, DEFAULT_PLACE = "paths.out=", "outputs"
-
-
-def report_command(arguments: list[str]) -> int:
+def report_command(options: argparse.Namespace) -> int:
     """Write ``<out>/reports/<preset>.html``; print its path and the runs it is based on. Raises :class:`UserError`."""
-    if INDEX_FLAG in arguments:
-        return _index([word for word in arguments if word != INDEX_FLAG])
-    preset = preset_of(arguments, "report", ("--index",))
+    if options.index:
+        return _index(options.words)
+    preset = typed_preset(options, "report")
     from knot_runner.cli.show import folder_for, references
     from knot_runner.report.page.build import PageRequest, write_page
 
-    page = shlex.join(["knot-runner", "report", *arguments])
-    request = PageRequest(preset.name, _about(preset.name, arguments[1:]), preset.spec, preset.command, page)
+    about = headline(yaml_files("experiment", options.config_dir)[preset.name]) or preset.name
+    page = shlex.join(["knot-runner", "report", *options.words, *options.flags])
+    request = PageRequest(preset.name, about, preset.spec, preset.command, page)
     path = folder_for(preset.out, "reports") / f"{preset.name}.html"
     standings = {job.run_id: _standing(job.folder) for job in preset.jobs}
     made = write_page(path, request, references(preset.jobs), standings)
-    print(
-        ", ".join(f"{number} {state}" for state, number in made.runs.counts.items()) + f" of {len(made.runs.jobs)} runs"
-    )
+    states = ", ".join(f"{number} {state}" for state, number in made.runs.counts.items())
+    print(f"{states} of {counted(len(made.runs.jobs), 'run')}")
     for problem in made.problems:
         print(f"left out: {problem}")
     print(path)
@@ -51,26 +42,11 @@ def _index(words: list[str]) -> int:
     """Write ``<out>/reports/index.html``. Raises :class:`UserError`."""
     from knot_runner.report.page.build import INDEX_FILE, write_index
 
-    strange = [word for word in words if not word.startswith(PLACE_KEY)]
-    if strange:
-        raise UserError(
-            f"report {INDEX_FLAG}: takes {PLACE_KEY}DIR alone, not {strange[0]!r}; it lists every page there"
-        )
-    places = [word.removeprefix(PLACE_KEY) for word in words]
-    folder = Path(places[-1] if places else DEFAULT_PLACE).expanduser() / "reports"
-    entries = write_index(folder)
-    print(f"{len(entries)} {'page' if len(entries) == 1 else 'pages'}")
+    _, keys = names_and_keys(words, ("paths.out",))
+    folder = Path(keys.get("paths.out", "outputs")).expanduser() / "reports"
+    print(counted(len(write_index(folder)), "page"))
     print(folder / INDEX_FILE)
     return 0
-
-
-def _about(name: str, rest: list[str]) -> str:
-    """The preset's description, from the head of its YAML file (ours or below ``--config-dir``)."""
-    from knot_runner.util.config_yaml import config_folder, headline
-
-    own = [Path(flag.partition("=")[2]) for flag in rest if flag.startswith("--config-dir=")]
-    paths = [folder / "experiment" / f"{name}.yaml" for folder in (*own, config_folder())]
-    return next((headline(path) for path in paths if path.is_file()), "") or name
 
 
 def _standing(folder: Path) -> Standing:
