@@ -21,7 +21,7 @@ from knot_runner.composing.job import ComposedJob
 from knot_runner.config.plugins import no_exit
 from knot_runner.config.settings.families import family_of
 from knot_runner.data.preflight import no_data
-from knot_runner.records import lock_of, lock_of_sweep, read_result
+from knot_runner.records import lock_of, read_result
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.report.render.terminal import output
 from knot_runner.sweeps.board import EXIT_FAILED, EXIT_USER_ERROR, Board, sweep_summary
@@ -165,10 +165,9 @@ def _sweep(command: Command, code: str | None, console: Console) -> int:
         require_writable(Path(out), "paths.out")
     if to_do:
         plan = new_plan(Path(jobs[0].settings.paths.out), jobs[0].settings.fail_fast, code)
-        with locked(lock_of_sweep(plan.folder)):
-            write_plan(plan, {job.run_id: job.own_config for job in to_do})
-            with Board(to_do, len(there), console) as board, messages_to(board.note):
-                outcomes = _launched(plan, to_do, command.hydra)
+        write_plan(plan, {job.run_id: job.own_config for job in to_do})
+        with Board(to_do, len(there), console) as board, messages_to(board.note):
+            outcomes = _launched(plan, to_do, command.hydra)
     diverged = [job for job in there if states[job.run_id] == "diverged"]
     lines, exit_code = sweep_summary(to_do + diverged, len(there) - len(diverged), outcomes, len(jobs) - len(unlike))
     for line in lines:

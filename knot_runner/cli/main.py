@@ -6,7 +6,7 @@ import os
 import sys
 
 from knot_runner import __version__
-from knot_runner.cli.parsers import VERBS, command_of, parser_of
+from knot_runner.cli.parsers import VERBS, parser_of, run_verb
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.messages import LOGGER, messages_to, print_on_stderr
 from knot_runner.util.processes import ended_by_sigterm, main_left_alone, on_sigterm
@@ -58,21 +58,17 @@ def _say_interrupted() -> None:
 
 def _carry_out(arguments: list[str]) -> int:
     verb = arguments[0] if arguments else ""
-    if verb not in VERBS:
-        verb = ""
-    parser = parser_of(verb)
     if "--help" in arguments or "-h" in arguments:
-        print(parser.format_help(), end="")
+        print(parser_of(verb if verb in VERBS else "").format_help(), end="")
         return 0
-    options = parser.parse(arguments[1:] if verb else arguments)
-    if verb:
-        return command_of(verb)(options)
+    if verb in VERBS:
+        return run_verb(verb, arguments[1:])
+    if verb and "=" not in verb and not verb.startswith(("-", "~", "+")):
+        raise UserError(f"{verb[:60]!r}: unknown verb{nearest(verb, VERBS, 'knot-runner --help')}")
+    options = parser_of("").parse(arguments)
     if options.version:
         print(f"knot-runner {__version__}")
         return 0
-    first = arguments[0] if arguments else "="
-    if "=" not in first and not first.startswith(("-", "~", "+")):
-        raise UserError(f"{first[:60]!r}: unknown verb{nearest(first, VERBS, 'knot-runner --help')}")
     from knot_runner.cli.launch import run_jobs
 
     return run_jobs(options)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from knot_runner.composing.flags import Parser
 from knot_runner.util.errors import UserError, nearest
@@ -12,9 +11,11 @@ from knot_runner.util.errors import UserError, nearest
 PRESET_TEXT = "Use the overrides with which the preset ran, so that its runs are found."
 
 
-def command_of(verb: str) -> Callable[[argparse.Namespace], int]:
-    """The function that carries out ``verb`` and returns the exit code."""
-    return getattr(importlib.import_module(f"knot_runner.cli.verbs.{VERBS[verb][0]}"), f"{verb}_command")
+def run_verb(verb: str, arguments: Sequence[str]) -> int:
+    """Carry out ``verb``; returns the exit code. Raises :class:`UserError`."""
+    options = parser_of(verb).parse(arguments)
+    module = importlib.import_module(f"knot_runner.cli.verbs.{VERBS[verb][0]}")
+    return getattr(module, f"{verb}_command")(options)
 
 
 def parser_of(verb: str) -> Parser:

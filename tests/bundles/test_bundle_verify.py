@@ -14,7 +14,6 @@ import knot_runner
 from knot_runner.bundles import pack
 from knot_runner.bundles.rerun import RerunPlace, job_here, whole_because
 from knot_runner.cli.main import main
-from knot_runner.cli.verbs import runs, verify
 from knot_runner.config.settings import GaussiansSettings
 from knot_runner.records import recorded_config
 from tests.bundled import bundled, members_of, small_run, tampered
@@ -97,11 +96,6 @@ def test_what_cannot_be_bundled(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(pack, "MAX_FILE", 100)
     (said,) = said_by(["bundle", folder], capsys, 2)
     assert "a bundle's files have 100 bytes at most" in said
-
-
-def test_help_has_every_flag():
-    assert all(f"  {flag}" in runs.BUNDLE_HELP for flag in runs.BUNDLE_FLAGS)
-    assert all(f"  {flag}" in verify.VERIFY_HELP for flag in (*verify.VERIFY_FLAGS, "paths.data=DIR", "paths.out=DIR"))
 
 
 # ------------------------------------------------------------------------------------------------------------- verify

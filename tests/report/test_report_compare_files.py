@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from knot_runner.cli.verbs.compare import compare_command as verb
+from knot_runner.cli.parsers import run_verb
 from knot_runner.report.compare.files import (
     Column,
     TerminalSheet,
@@ -139,7 +139,7 @@ def test_the_verb_prints_and_writes(tmp_path, capsys):
     begun(tmp_path / "o", seed=2, method__temperature=4)
     names = [tmp_path / "new" / f"t.{ending}" for ending in ("csv", "parquet", "md", "tex")]
     exports = [f"--export={names[0]},{names[1]}", *(f"--export={name}" for name in names[2:])]
-    assert verb([f"paths.out={tmp_path / 'o'}", "task=mnist", *exports]) == 0
+    assert run_verb("compare", [f"paths.out={tmp_path / 'o'}", "task=mnist", *exports]) == 0
     out = capsys.readouterr().out
     assert (
         "2 finished of 3 runs" in out
@@ -158,7 +158,7 @@ def test_the_verb_prints_and_writes(tmp_path, capsys):
 def test_one_row_per_run_in_files(tmp_path):
     for seed in range(2):
         made(tmp_path, 1 / 3 + seed / 7, seed=seed)
-    verb([f"paths.out={tmp_path}", "--runs", f"--export={tmp_path / 'r.csv'},{tmp_path / 'r.parquet'}"])
+    run_verb("compare", [f"paths.out={tmp_path}", "--runs", f"--export={tmp_path / 'r.csv'},{tmp_path / 'r.parquet'}"])
     found, exact = read_csv((tmp_path / "r.csv").read_text()), parquet.read_table(tmp_path / "r.parquet").to_pydict()
     assert list(found) == ["run_id", "seed", "status", "metrics.accuracy.ALL", "metrics.f1.ALL"]
     assert exact["seed"] == [0, 1] and exact["metrics.accuracy.ALL"] == [1 / 3, 1 / 3 + 1 / 7]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from knot_runner.cli.parsers import parser_of
 from knot_runner.cli.verbs.compare import answer_of
 from knot_runner.report.compare.files import printed_rows, sheet_csv, sheet_markdown
 from knot_runner.report.compare.measures import direction, unit_of
@@ -133,7 +134,9 @@ def test_units(key, unit):
 def test_bytes_to_target_is_a_measure(tmp_path):
     costing(tmp_path, 0.5, 100, reached=1, method__temperature=1)
     costing(tmp_path, 0.5, 100, method__temperature=2)
-    sheet = answer_of([f"paths.out={tmp_path}", "--measure=bytes_to_target", "--sort=bytes_to_target"])
+    sheet = answer_of(
+        parser_of("compare").parse([f"paths.out={tmp_path}", "--measure=bytes_to_target", "--sort=bytes_to_target"])
+    )
     assert [row[2] and row[2].mean for row in sheet.rows] == [200.0, None]
     assert "1 of 2 finished runs have none (target not reached, or none set)" in text(sheet)
 

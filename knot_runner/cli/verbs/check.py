@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -108,12 +108,21 @@ def _grouped(jobs: list[ComposedJob], states: list[JobState]) -> Table:
     return _table(("task", "source", "method", "jobs", "state"), rows)
 
 
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> Table:
-    """A table of ``rows``; ``right``: titles of right-aligned (number) columns."""
-    columns = []
-    for title in titles:
-        columns.append(TerminalColumn(title, title in right, title in ("run id", "seed", "jobs"), "fold"))
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    columns = [TerminalColumn(title, no_wrap=title in ("run id", "seed", "jobs"), overflow="fold") for title in titles]
     return listing(columns, rows)
+
+
+def _summary(states: list[JobState]) -> str:
+    """A line such as ``33 jobs, 12 done, 21 to do (1 running)``."""
+    count = Counter(state.standing for state in states)
+    parts = [counted(len(states), "job"), f"{count['done']} done"]
+    for name, text in (("diverged", "diverged"), ("other data", "of other data"), ("damaged", "damaged")):
+        if count[name]:
+            parts.append(f"{count[name]} {text}")
+    parts.append(f"{len(states) - sum(count[name] for name in DONE)} to do")
+    begun = [f"{count[name]} {name}" for name in ("running", "failed", "stopped") if count[name]]
+    return ", ".join(parts) + (f" ({', '.join(begun)})" if begun else "")
 
 
 def _summary(states: list[JobState]) -> str:
@@ -148,8 +157,8 @@ def _looked_ahead(console: Console, jobs: list[ComposedJob], quick: bool) -> int
                 console.print(f"\n{shown}", style="bold")
             for line in lines:
                 print_line(console, f"  {line}")
-        if problem := found.problem or found.broken:
-            print_line(console, f"the sweep would stop: {problem}")
+        if found.problem:
+            print_line(console, f"the sweep would stop: {found.problem}")
             return 2
         console.print()
     for line in time_left(jobs):
