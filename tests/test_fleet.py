@@ -177,7 +177,7 @@ def test_one_cluster_of_all_is_the_fleet_without_clusters(tmp_path):
 
 
 BAD = [
-    (["fleet=phone"], "fleet=phone: there is no such fleet (did you mean 'phones'?)"),
+    (["fleet=phone"], "fleet=phone: unknown name (did you mean 'phones'?)"),
     (["fleet=phones", "fleet.mode=both"], "fleet.mode: 'both' is not one of sync, async"),
     (["fleet=phones", "fleet.buffer=2"], "fleet.buffer: 2 is of mode=async; null is right"),
     (["fleet=phones", "fleet.late=partial"], "fleet.deadline: is not set, but late=partial needs it"),

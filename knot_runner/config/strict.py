@@ -140,8 +140,8 @@ def _convert_union(options: tuple, value: Any, where: str) -> Any:
             raise
         except UserError as problem:
             problems.append(problem)
-    words = [word for option in options for word in typing.get_args(option)]  # of a Literal
-    if words:
+    words = [word for option in options if typing.get_origin(option) is Literal for word in typing.get_args(option)]
+    if words and len(problems) > 1:
         raise UserError(f"{problems[-1]}; or {', '.join(map(str, words))}")
     raise problems[-1]
 

@@ -77,7 +77,7 @@ def closest(word: str, known: Iterable[str]) -> str | None:
     typed = word.casefold()
     distances = {name: _distance(typed, name) for name in names}
     near = min(distances, key=distances.__getitem__, default="")
-    if near and distances[near] <= min(2, len(typed) - 1):
+    if near and distances[near] <= min(2, len(typed) // 2):
         return names[near]
     beginning = {names[name] for name in names if typed and name.startswith(typed)}
     return beginning.pop() if len(beginning) == 1 else None
