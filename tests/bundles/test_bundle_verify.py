@@ -203,7 +203,8 @@ def test_a_run_without_its_data_is_said(folder, tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("words, line", [
-    ([], "verify: needs one bundle"), (["a", "b"], "verify: needs one bundle"), (["a", "--rounds=0"], "--rounds=0: expected at least 1"),
+    ([], "verify: needs one bundle"), (["a", "b"], "verify: needs one bundle"),
+    (["a", "--rounds=0"], "--rounds=0: expected at least 1"),
     (["a", "--rounds=two"], "--rounds: invalid int value: 'two'"), (["a", "--round=2"], "did you mean '--rounds'?"),
     (["a", "paths.out="], "paths.out: has no value"), (["a", "seed=1"], "seed: not an option of this verb"),
 ])  # fmt: skip

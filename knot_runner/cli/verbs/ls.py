@@ -112,4 +112,5 @@ UNREADABLE = (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError, Re
 
 def _loaded(path: Path) -> Any:
     """The content of a YAML file, parsed by libyaml if PyYAML has it, which is ten times as fast."""
-    return yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return loader(path.read_text(encoding="utf-8")).get_single_data()
