@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from knot_runner.util.config_yaml import config_folder
 from knot_runner.util.errors import UserError, nearest
 
 #: Hydra's options that stop a command; those of :class:`Parser` are passed through.
@@ -63,10 +64,10 @@ class Parser(argparse.ArgumentParser):
         name, equals, _ = word.partition("=")
         if name in UNSUPPORTED:
             return f"{name}: not supported"
-        close = nearest(name[:40], self._option_string_actions)
-        if equals and "did you mean" not in close:
+        key = name.lstrip("-")
+        if equals and ("." in key or (config_folder() / key).is_dir()):
             return f"{name[:40]}: unknown option. Settings have no dashes: {word[:60].lstrip('-')}"
-        return f"{name[:40]}: unknown option{close}"
+        return f"{name[:40]}: unknown option{nearest(name[:40], self._option_string_actions)}"
 
     def error(self, message: str) -> None:  # type: ignore[override]
         """Raise argparse's error as a :class:`UserError`."""

@@ -55,7 +55,7 @@ def missing_config(text: str, config_dir: str | None) -> UserError:
 
 def bad_override(text: str, overrides: list[str], search: list[str]) -> str:
     """The message for an override of an unknown key, with the nearest existing one."""
-    if appended := re.search(r"Could not append to config. An item is already at '([^']*)'", text):
+    if appended := re.search(r"(?:An item is already at '|Multiple values for )([\w.]*)", text):
         return f"+{appended.group(1)}: exists already. Use {appended.group(1)}=VALUE, without +"
     if merging := re.search(r"Error merging override (.*)", text):
         expected = re.search(r"could not be converted to (\w+)", text)
@@ -74,8 +74,10 @@ def bad_override(text: str, overrides: list[str], search: list[str]) -> str:
     node, parts = config, path.split(".")
     for depth, part in enumerate(parts):
         prefix = ".".join(parts[:depth])
+        if prefix and node is None:
+            return f"{path}: {prefix} is null. Use {f'{prefix}=NAME' if prefix in GROUPS else f'+{path}=VALUE'}"
         if prefix and not OmegaConf.is_dict(node):
-            return f"{path}: {prefix} is {'null' if node is None else 'a value'} and has no settings"
+            return f"{path}: {prefix} is a value and has no settings"
         if part not in node:
             return f"{path}: there is no such setting{_hint(config, node, prefix, part)}"
         node = node[part]

@@ -22,6 +22,8 @@ from knot_runner.util.errors import UserError
 
 #: Maximum number of jobs of one command; the largest preset has 720.
 MAX_JOBS = 10_000
+#: Characters that mean something in Hydra's grammar.
+SPECIAL = frozenset("'\"`,=:;[](){}\\$<>#&!^")
 
 
 def parse_overrides(arguments: Sequence[str]) -> list[Override]:
@@ -31,11 +33,14 @@ def parse_overrides(arguments: Sequence[str]) -> list[Override]:
 
 @functools.lru_cache(maxsize=1000)  # a command parses each of its overrides several times, which is slow
 def _parsed(argument: str) -> Override:
-    override = None
+    key, _, value = argument.partition("=")
+    readable, override = argument, None
+    if not value.isascii() and SPECIAL.isdisjoint(value):
+        readable = f"{key}='{value}'"  # Hydra's grammar has letters of ASCII alone
     with contextlib.suppress(HydraException, GrammarParseError, ValueError, RecursionError):
-        if "${" in argument:
-            grammar_parser.parse(argument.partition("=")[2])
-        (override,) = OverridesParser.create().parse_overrides([argument])
+        if "${" in value:
+            grammar_parser.parse(value)
+        (override,) = OverridesParser.create().parse_overrides([readable])
     if override is None or not override.key_or_group:
         raise _unreadable(argument)
     if is_hydras(override.key_or_group):
@@ -43,15 +48,16 @@ def _parsed(argument: str) -> Override:
     value = override.value()
     names = value.list if isinstance(value, ChoiceSweep) else [value]
     if override.key_or_group in GROUPS and any(isinstance(name, list | dict) for name in names):
-        key = override.key_or_group
         raise UserError(f"{message_text(argument)}: expected a name. Use {key}=NAME, or {key}=NAME,NAME for a job each")
     return override
 
 
 def _unreadable(argument: str) -> UserError:
-    key, _, value = argument.partition("=")
+    key, equals, value = argument.partition("=")
+    if not key or not equals:
+        return UserError(f"{message_text(argument)!r}: expected key=value")
     text = f"{message_text(key)}: cannot read {message_text(value)!r}"
-    return UserError(f"{text}. Use key=value, and quote special characters: 'key=\"a, b\"'")
+    return UserError(f"{text}. Quote special characters: 'key=\"a, b\"'")
 
 
 def last_counts(overrides: Sequence[Override]) -> list[Override]:

@@ -57,7 +57,7 @@ def preset_of(name: str, arguments: list[str]) -> Preset:
 
     known = choices("experiment", read_flags(arguments).config_dir)
     if name not in known:
-        raise unknown("experiment", name.removeprefix("experiment="), known, "knot-runner ls experiment")
+        raise unknown("experiment", name.lstrip("+").removeprefix("experiment="), known, "knot-runner ls experiment")
     for word in arguments:
         if word.lstrip("+~").startswith(SEEDS_KEY):
             raise UserError("is planned before the runs. Set it in the preset's YAML", SEEDS_KEY)

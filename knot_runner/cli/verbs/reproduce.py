@@ -129,10 +129,10 @@ def _candidates(names: list[str], typed: list[str], config_dir: str | None) -> t
                     found.append(one)
             except UserError as problem:
                 failed.append(f"{name}: failed: {problem}")
+    if not found:
+        raise UserError(failed[0] if failed else "no preset to reproduce")
     for line in failed:
         LOGGER.error("%s", line)
-    if not found:
-        raise UserError("no preset to reproduce")
     return order(found), failed
 
 
