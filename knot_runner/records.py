@@ -192,11 +192,6 @@ def lock_of_stage(root: Path, stage: str, key: str) -> Path:
     return root / ".locks" / f"{stage}-{key}"
 
 
-def lock_of_sweep(folder: Path) -> Path:
-    """Path of the lock of a running sweep, from the folder of its plan."""
-    return folder.parents[1] / ".locks" / f"sweep-{folder.name}"
-
-
 def clear_states(folder: Path) -> None:
     """Delete the checkpoint of finished work whose result is written; keeps the log.
 

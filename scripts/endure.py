@@ -144,7 +144,7 @@ def killed_sweep(
 
 def leftovers(out: Path) -> list[Path]:
     """What a whole sweep does not leave."""
-    return [path for pattern in ("*.tmp", "commit.json", "failed.json") for path in out.glob(f"*/*/*/{pattern}")]
+    return [path for pattern in ("*.tmp", "failed.json") for path in out.glob(f"*/*/*/{pattern}")]
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def test_arms_are_chosen_in_the_typed_order(preset: list[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["arm=naer"], "arm=naer: there is no such arm (did you mean 'near'?)"),
+        (["arm=naer"], "arm=naer: unknown name (did you mean 'near'?)"),
         (["arm=near", "method=soup"], "method: arm=near has method=finetune. Remove it, or choose other arms"),
         (["method.personalisation.wd=1"], "method.personalisation.wd: arm=near has method.personalisation.wd=0.1."),
     ],

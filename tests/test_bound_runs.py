@@ -205,11 +205,9 @@ def test_held_out_texts_that_are_training_texts_are_left_out(images, tmp_path, m
 def test_what_is_no_finished_run_of_knot_is_refused_in_a_line(tmp_path, capsys, images):
     assert "is no folder of a run, nor the id of one below" in refusal(["nowhere", f"paths.out={tmp_path}"], capsys)
     assert "needs a finished run" in refusal([], capsys)
-    assert "paths.dta: bound takes paths.out and paths.data (did you mean" in refusal(
-        [images[0], "paths.dta=x"], capsys
-    )
-    assert "--delta: there is no such flag" in refusal([images[0], "--delta"], capsys)
-    assert "paths.data: needs a folder" in refusal([images[0], "paths.data="], capsys)
+    assert "paths.dta: not an option of this verb (did you mean" in refusal([images[0], "paths.dta=x"], capsys)
+    assert "--delta: unknown option" in refusal([images[0], "--delta"], capsys)
+    assert "paths.data: has no value" in refusal([images[0], "paths.data="], capsys)
     assert "result.json: file not found" in refusal([tmp_path], capsys)
     alone = [word for word in replaced(TINY_PARTIES, "method=teachers") if "bias" not in word]
     teachers = run(tmp_path, alone)

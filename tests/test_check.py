@@ -11,12 +11,11 @@ import time
 import pytest
 
 from knot_runner.cli.main import main
-from knot_runner.cli.verbs.check import check_command, parse_check
+from knot_runner.cli.parsers import run_verb
 from knot_runner.composing.commands import compose_all
 from knot_runner.records import write_result, write_sealed
 from knot_runner.sweeps.state import is_locked, state_of
 from knot_runner.util.files import locked
-from tests.golden.messages import refuses
 from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
 
 
@@ -74,7 +73,7 @@ def test_the_list_says_what_is_left(tmp_path, capsys):
     first, second, _ = compose(tmp_path, "seed=0,1,2")
     write_result(first.folder, {"status": "done"})
     write(second, "failed.json", {"kind": "error", "cause": "[red]\x1b[31mboom", "attempts": 1, "at": 0.0})
-    assert check_command([*TINY_IMAGES, f"paths.out={tmp_path}", "seed=0,1,2", "--quick"]) == 0
+    assert run_verb("check", [*TINY_IMAGES, f"paths.out={tmp_path}", "seed=0,1,2", "--quick"]) == 0
     out = capsys.readouterr().out
     assert "3 jobs, 1 done, 2 to do (1 failed)" in out and "[red]?[31mboom" in out
     assert out.endswith("no finished run is like these jobs, so there is no time to go by\n")
@@ -85,11 +84,11 @@ def test_many_jobs_are_grouped_unless_all_are_asked_for(tmp_path, capsys):
     grid = [*TINY_IMAGES, f"paths.out={tmp_path}", "seed=range(40)", "method=fedavg,fedprox", "--quick"]
     (stopped, *_) = compose(tmp_path, "seed=7", "method=fedprox")
     commit(stopped, 0)
-    assert check_command(grid) == 0
+    assert run_verb("check", grid) == 0
     out = capsys.readouterr().out
     assert len(out.splitlines()) < 12 and "80 jobs, 0 done, 80 to do (1 stopped)" in out
     assert "39 to do, 1 stopped" in out and f"{stopped.run_id} stopped in round 1 of 3" in out
-    assert check_command([*grid, "--all"]) == 0
+    assert run_verb("check", [*grid, "--all"]) == 0
     assert len(capsys.readouterr().out.splitlines()) > 80
 
 
@@ -106,7 +105,7 @@ def test_times_are_medians_of_finished_runs_alike(tmp_path, capsys):
     finished(*compose(tmp_path, "method=fedprox"), 4)
     finished(*compose(tmp_path, "training.epochs=1", "seed=10"), 1000)
     command = [*TINY_IMAGES, f"paths.out={tmp_path}", "--quick"]
-    assert check_command([*command, "seed=0,1", "training.lr=0.1", "method=fedavg,fedprox,scaffold"]) == 0
+    assert run_verb("check", [*command, "seed=0,1", "training.lr=0.1", "method=fedavg,fedprox,scaffold"]) == 0
     told = capsys.readouterr().out.splitlines()[-2:]  # 2 x 30 s of FedAvg and 2 x 4 s of FedProx
     assert told == [
         "4 jobs left: about 1 min 8 s, by the median of 4 finished runs",
@@ -118,7 +117,7 @@ def test_times_are_medians_of_finished_runs_alike(tmp_path, capsys):
 def test_it_fits_80_columns(tmp_path, capsys):
     finished(*compose(tmp_path, "seed=7"), 5)
     arguments = ["seed=0,1", "method=fedavg_chill", "method.temperature=0.5,0.25"]
-    assert check_command([*TINY_IMAGES, f"paths.out={tmp_path}", *arguments]) == 0
+    assert run_verb("check", [*TINY_IMAGES, f"paths.out={tmp_path}", *arguments]) == 0
     out = capsys.readouterr().out
     before, _, after = out.partition("\nnotes\n")  # a note is one line on a pipe
     notes, _, after = after.partition("\n\n")
@@ -126,20 +125,9 @@ def test_it_fits_80_columns(tmp_path, capsys):
     assert max(len(line) for line in (before + after).splitlines()) <= 80
 
 
-def test_flags():
-    assert parse_check(["--all", "--multirun", "seed=0,1", "--config-dir=x"]).rest == [
-        "--multirun",
-        "seed=0,1",
-        "--config-dir=x",
-    ]
-    assert parse_check(["--quick"]).quick is True
-    with refuses():
-        parse_check(["--al"])
-
-
 def test_a_sweep_that_would_stop_is_said_after_the_list(tmp_path, capsys):
     arguments = [*TINY_IMAGES, f"paths.out={tmp_path / 'out'}", "task.source=local", "paths.data=null", "seed=0,1"]
-    assert check_command(arguments) == 2
+    assert run_verb("check", arguments) == 2
     out = capsys.readouterr().out
     assert "2 jobs, 0 done, 2 to do" in out and "the sweep would stop: paths.data: is not set" in out
     assert not (tmp_path / "out").exists()
@@ -148,15 +136,16 @@ def test_a_sweep_that_would_stop_is_said_after_the_list(tmp_path, capsys):
 def test_nothing_is_left_when_all_is_done(tmp_path, capsys):
     (job,) = compose(tmp_path)
     write_result(job.folder, {"status": "done"})
-    assert check_command([*TINY_IMAGES, f"paths.out={tmp_path}"]) == 0
+    assert run_verb("check", [*TINY_IMAGES, f"paths.out={tmp_path}"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "1 job, 1 done, 0 to do"
 
 
 @pytest.mark.thorough
 def test_it_does_not_import_torch(tmp_path):
+    arguments = [*TINY_IMAGES, f"paths.out={tmp_path}", "seed=0,1"]
     code = (
-        "import sys; from knot_runner.cli.verbs.check import check_command; "
-        f"check_command({[*TINY_IMAGES, f'paths.out={tmp_path}', 'seed=0,1']!r}); print('torch' in sys.modules)"
+        "import sys; from knot_runner.cli.parsers import run_verb; "
+        f"run_verb('check', {arguments!r}); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("False") and "notes" in done.stdout

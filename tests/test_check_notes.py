@@ -10,7 +10,7 @@ import pytest
 
 from knot_runner.cli import preview
 from knot_runner.cli.main import main
-from knot_runner.cli.verbs.check import check_command
+from knot_runner.cli.parsers import run_verb
 from knot_runner.composing.commands import compose_all
 from knot_runner.pipelines import distillation
 from tests.tiny import TINY, TINY_IMAGES
@@ -28,8 +28,7 @@ RUNS = {
 
 def look(arguments: list[str], out: Path) -> preview.Preview:
     """The preview of one job, in this process, whose time is short."""
-    (job,) = compose_all([*arguments, f"paths.out={out}"])[0]
-    return preview.gathered([[job]], [preview.Looks(out / "look").look(job.config)])
+    return preview.prepare(compose_all([*arguments, f"paths.out={out}"])[0], out / "look")
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name != "texts"])
@@ -67,12 +66,13 @@ def test_texts_say_the_same(tmp_path: Path, monkeypatch) -> None:
     assert next(iter(found.counts)) == "sa" and any(line.startswith("Cell train 60: ") for line in found.counts["sa"])
 
 
-def test_jobs_alike_are_prepared_once_and_counted(tmp_path: Path) -> None:
+def test_jobs_alike_are_prepared_once_and_counted(tmp_path: Path, monkeypatch) -> None:
     grid = [*TINY_IMAGES, "seed=0,1", "method=fedavg,fedavg_chill", "method.temperature=1", "training.lr=0.1,0.01"]
     jobs, _ = compose_all([*grid, f"paths.out={tmp_path}"])
-    groups = preview.grouped(jobs)
-    assert len(jobs) == 8 and len(groups) == 2
-    found = preview.gathered(groups, [(["of all", "of one"], ["a"]), (["of all"], ["b"])])
+    looks = iter([(["of all", "of one"], ["a"]), (["of all"], ["b"])])
+    monkeypatch.setattr(preview, "_look", lambda *_: next(looks))
+    found = preview.prepare(jobs, tmp_path)
+    assert len(jobs) == 8 and next(looks, None) is None and found.problem == ""
     assert found.lines(8) == ["of all", "of one (4 of 8 jobs)"]
     assert found.counts == {"femnist, natural, seed 0": ["a"]}
 
@@ -80,5 +80,5 @@ def test_jobs_alike_are_prepared_once_and_counted(tmp_path: Path) -> None:
 def test_a_child_that_dies_is_said(tmp_path: Path, monkeypatch, capsys) -> None:
     plugin = tmp_path / "ends.py"
     plugin.write_text("import multiprocessing, os\nif multiprocessing.parent_process():\n    os._exit(3)\n")
-    assert check_command([*TINY_IMAGES, f"paths.out={tmp_path}", f"plugins=[{plugin}]"]) == 2
+    assert run_verb("check", [*TINY_IMAGES, f"paths.out={tmp_path}", f"plugins=[{plugin}]"]) == 2
     assert "the sweep would stop: its process ended with exit code 3" in capsys.readouterr().out

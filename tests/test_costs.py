@@ -47,7 +47,7 @@ def test_federated_runs_say_what_they_cost_and_are_compared_by_it(tmp_path, caps
         assert costs["bytes_to_target"] == result["rounds_to_target"] * 2 * 3 * numbers * 4
         assert (costs["example_flops"], costs["example_tokens"]) == (F, None)
         assert f"{costs['bytes_up'] / 1e3:.3g} kB up" in said and "at clients" in said and "until the target" in said
-    assert main(["compare", f"--out={tmp_path}", "--measure=bytes,accuracy", "--sort=bytes"]) == 0
+    assert main(["compare", f"paths.out={tmp_path}", "--measure=bytes,accuracy", "--sort=bytes"]) == 0
     rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith(tuple(sizes))]
     assert rows == ["fedper", "fedavg", "scaffold"]
 

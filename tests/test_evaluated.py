@@ -176,5 +176,5 @@ def test_no_column_of_compare_mixes_kinds(tmp_path, first, second, measure, expe
 def test_compare_refuses_to_rank_several_kinds(tmp_path, capsys):
     for accuracy, evaluated, name in ((0.5, ONE, "fedavg"), (0.7, OWN, "fedprox")):
         compared.made(tmp_path, accuracy, {"evaluated": evaluated}, method__name=name)
-    assert main(["compare", f"--out={tmp_path}", "--best=accuracy", "--over=method.name"]) == 2
+    assert main(["compare", f"paths.out={tmp_path}", "--best=accuracy", "--over=method.name"]) == 2
     assert "--best=accuracy: a row has several kinds of it" in capsys.readouterr().err

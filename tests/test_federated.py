@@ -137,7 +137,7 @@ BAD = [
     (["training=small"], "training=small: is not for method=fedavg; training=chill would fit"),
     (["partition=null"], "partition=null: None is not one of the names of partition"),
     (["~partition"], "partition: task=femnist needs clients"),
-    (["partition=dirichlt"], "partition=dirichlt: there is no such partition (did you mean 'dirichlet'?)"),
+    (["partition=dirichlt"], "partition=dirichlt: unknown name (did you mean 'dirichlet'?)"),
     (["partition.kind=dirichlt"], "partition.kind: no partition 'dirichlt' (did you mean 'dirichlet'?)"),
     (["partition=iid", "partition.clients=400"], "partition.clients: 400 are more than the 300 training examples"),
     (["partition=dirichlet"], "partition.floor: 10 examples for each of 50 clients"),

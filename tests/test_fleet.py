@@ -177,7 +177,7 @@ def test_one_cluster_of_all_is_the_fleet_without_clusters(tmp_path):
 
 
 BAD = [
-    (["fleet=phone"], "fleet=phone: there is no such fleet (did you mean 'phones'?)"),
+    (["fleet=phone"], "fleet=phone: unknown name (did you mean 'phones'?)"),
     (["fleet=phones", "fleet.mode=both"], "fleet.mode: 'both' is not one of sync, async"),
     (["fleet=phones", "fleet.buffer=2"], "fleet.buffer: 2 is of mode=async; null is right"),
     (["fleet=phones", "fleet.late=partial"], "fleet.deadline: is not set, but late=partial needs it"),
@@ -233,7 +233,7 @@ def test_the_preset_its_claims_and_its_measures(tmp_path, capsys):
     judged = capsys.readouterr().out
     assert "FedBuff reaches 80% sooner than rounds that wait for all" in judged
     measures = "--measure=time_to_target,rounds_to_target,fleet.clock"
-    assert main(["compare", f"--out={tmp_path}", "--by=fleet,method", measures]) == 0
+    assert main(["compare", f"paths.out={tmp_path}", "--by=fleet,method", measures]) == 0
     shown = capsys.readouterr().out
     assert "phones_async" in shown and "time_to_target" in shown
 

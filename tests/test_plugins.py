@@ -34,7 +34,7 @@ def test_a_metric_of_ones_own_is_measured_shown_and_compared(tmp_path, capsys):
     assert rows[-1]["balanced_accuracy"] == value
     shown = capsys.readouterr().out
     assert "balanced accuracy" in shown and f"{value:.3f}".lstrip("0") in shown
-    assert main(["compare", f"--out={tmp_path}", "--measure=balanced_accuracy"]) == 0
+    assert main(["compare", f"paths.out={tmp_path}", "--measure=balanced_accuracy"]) == 0
     assert "balanced_accuracy" in capsys.readouterr().out
 
 
@@ -204,7 +204,7 @@ def nothing(shape, classes):
     (["model.target=own_model:separate"], "model.target: own_model:separate cannot be imported"),
     (["model.target=os:abort"], "model.target: module os is not one of plugins, which alone run code"),
     (["model.options.width=wide"], "model.target: own_model:separable fails (TypeError"),
-    (["model.head=output"], "model.head: own_model:separable has no part 'output' with parameters (did you mean"),
+    (["model.head=output"], "model.head: own_model:separable has no part 'output' with parameters (there is:"),
     (["model.target=wrong_models:wrong"], "wrong_models:wrong maps two images to [2, 3]; logits [2, 10] are right"),
     (["model.target=wrong_models:nothing"], "wrong_models:nothing returns str; a torch.nn.Module is right"),
     (["hardware.engine=stacked"], "hardware.engine: stacked does not train a model of one's own; lean (CPU) or loop"),

@@ -69,4 +69,4 @@ def test_an_own_preset_writes_below_its_folder(name: str, own: Path, capsys: pyt
 def test_an_unknown_preset_of_a_folder_is_named(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--quick", "experiment=mine/tini", f"--config-dir={own}"]) == 2
     said = capsys.readouterr().err
-    assert "experiment=mine/tini: there is no such experiment (did you mean 'mine/tiny'?)" in said
+    assert "experiment=mine/tini: unknown name (did you mean 'mine/tiny'?)" in said

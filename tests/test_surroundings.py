@@ -112,15 +112,6 @@ def test_long_and_foreign_names_are_right(tmp_path, capsys):
     assert list(out.glob("*/*/*/result.json"))
 
 
-def test_a_folder_that_is_gone_is_said(tmp_path, monkeypatch, capsys):
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    for arguments in (RUN, ["ls"], ["table", "chill/table1"]):
-        assert main([*arguments]) == 2
-        assert complaints(capsys) == ["knot-runner: the current folder is not there any more; cd to one that is"]
-
-
 # ------------------------------------------------------------------------------------------------------------- output
 
 

@@ -4,7 +4,8 @@ import pytest
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from knot_runner.composing.job_grid import Base
+from knot_runner.composing.hydra_compose import plain_config
+from knot_runner.composing.job_grid import with_values
 from knot_runner.composing.overrides import parse_overrides
 from tests.golden.messages import refuses
 
@@ -12,7 +13,7 @@ from tests.golden.messages import refuses
 def put(config, *overrides):
     made = OmegaConf.create(config)
     OmegaConf.set_struct(made, True)
-    return Base(made).with_values(parse_overrides(overrides))
+    return plain_config(with_values(made, parse_overrides(overrides)))
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,6 @@ def test_what_cannot_be_is_said():
 
 
 def test_a_mapping_of_one_job_is_not_merged_into_the_next():
-    base = Base(OmegaConf.create({"a": {"x": 1, "y": 2}, "seed": 0}))
-    assert base.with_values(parse_overrides(["a={x:5}"])) == {"a": {"x": 5, "y": 2}, "seed": 0}
-    assert base.with_values(parse_overrides(["a={y:7}"])) == {"a": {"x": 1, "y": 7}, "seed": 0}
+    base = OmegaConf.create({"a": {"x": 1, "y": 2}, "seed": 0})
+    assert with_values(base, parse_overrides(["a={x:5}"])) == {"a": {"x": 5, "y": 2}, "seed": 0}
+    assert with_values(base, parse_overrides(["a={y:7}"])) == {"a": {"x": 1, "y": 7}, "seed": 0}

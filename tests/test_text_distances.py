@@ -115,7 +115,7 @@ def test_distances_between_data_sets_and_their_map(tmp_path, capsys):
     assert exact["names"] == ["Cell", "Cloths", "Toys", "Food"] and exact["sizes"] == [40] * 4
     ours, true = np.array(federated["matrix"]), np.array(exact["matrix"])
     assert (ours[np.triu_indices(4, 1)] >= true[np.triu_indices(4, 1)]).all()
-    assert main(["compare", "method.name=dataset_distance", f"--out={tmp_path}"]) == 0
+    assert main(["compare", "method.name=dataset_distance", f"paths.out={tmp_path}"]) == 0
     assert "exact" in capsys.readouterr().out
     assert main(["check", "--quick", "experiment=fedwad/texts", *small, "method.otdd.features.kind=tfidf"]) == 0
     assert "2 jobs, 2 done, 0 to do" in capsys.readouterr().out

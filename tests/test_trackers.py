@@ -77,7 +77,7 @@ def test_a_tracker_that_there_is_not_is_refused(tmp_path, capsys):
 def test_a_package_that_is_not_installed_is_refused_before_the_run(name, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
     assert main([*TINY_IMAGES, f"tracker={name}", f"paths.out={tmp_path}"]) == 2
-    said = f"tracker={name}: its package is not installed; pip install 'knot_runner[{name}]' adds it"
+    said = f"tracker={name}: its package is not installed. Run: pip install 'knot_runner[{name}]'"
     assert capsys.readouterr().err.splitlines()[-1] == f"knot-runner: {said}"
     assert not list(tmp_path.glob("*/*/*/rounds.jsonl"))
 

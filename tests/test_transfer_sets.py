@@ -141,7 +141,7 @@ def test_its_file_is_on_record_and_another_one_is_noticed(tmp_path, capsys):
 
 
 BAD = [
-    (["transfer=uspss"], "transfer=uspss: there is no such transfer (did you mean 'usps'?)"),
+    (["transfer=uspss"], "transfer=uspss: unknown name (did you mean 'usps'?)"),
     (["transfer.limit=20"], "transfer.limit: there is no such setting"),
     ([*OTHER, "partition.transfer=0.2"], "partition.transfer: transfer=usps is the transfer set, and no share of the"),
     (["transfer=femnist"], "transfer=femnist: is the data set of task=femnist; partition.transfer=SHARE makes some of"),

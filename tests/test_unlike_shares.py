@@ -59,7 +59,7 @@ def test_shares_that_a_method_fills_in_are_not_alike(other, key, tmp_path, capsy
     assert main(["claims", "own", *own]) == 0
     told = shown(capsys)
     assert "refused" in told and "claim 1: its runs hold out different shares of the training examples" in told
-    assert main(["compare", f"--out={tmp_path / 'out'}"]) == 0
+    assert main(["compare", f"paths.out={tmp_path / 'out'}"]) == 0
     told = shown(capsys)
     assert key in told and f"different numbers of examples of mnist: fedavg 60; {other} 48." in told
     assert main(["reproduce", "own", *own]) == 0 and "0 0 0 + 1 refused" in shown(capsys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import shlex
@@ -20,12 +21,11 @@ from knot_runner.composing.job import ComposedJob
 from knot_runner.config.plugins import no_exit
 from knot_runner.config.settings.families import family_of
 from knot_runner.data.preflight import no_data
-from knot_runner.records import lock_of, lock_of_sweep, read_result
+from knot_runner.records import lock_of, read_result
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.report.render.terminal import output
-from knot_runner.sweeps import leftovers
 from knot_runner.sweeps.board import EXIT_FAILED, EXIT_USER_ERROR, Board, sweep_summary
-from knot_runner.sweeps.plan import Plan, new_plan, read_outcomes, write_plan
+from knot_runner.sweeps.plan import Plan, new_plan, write_plan
 from knot_runner.sweeps.state import clear_failure, status
 from knot_runner.sweeps.task import Outcome
 from knot_runner.util.errors import UserError
@@ -37,51 +37,53 @@ from knot_runner.util.processes import begin_server, cores
 WORSE = (0, EXIT_USER_ERROR, EXIT_FAILED)
 
 
-def run_jobs(arguments: list[str]) -> int:
+def run_jobs(options: argparse.Namespace) -> int:
     """Compose and check every job, then run the missing ones preset by preset. Returns the exit code.
 
-    ``--stale=keep|rerun``: whether to keep or rerun finished runs whose code or data have changed since; without it,
-    runs of other code are kept and runs of other data refused.
+    ``options.stale``: whether to keep or rerun finished runs whose code or data have changed since; without it, runs of
+    other code are kept and runs of other data refused.
     """
-    if parts := [argument.partition("=")[2] for argument in arguments if argument.partition("=")[0] == "--cfg"]:
-        return _print_composed([argument for argument in arguments if not argument.startswith("--cfg")], parts[-1])
-    stale_runs, arguments = _stale_flag(arguments)
+    arguments = [*options.flags, *options.words]
+    if options.cfg:
+        _print_composed(arguments, options.cfg)
+        return 0
     if SWEEPER in arguments:
         from knot_runner.cli.study import run_study
 
-        return run_study(arguments, partial(_trial, stale_runs))
+        return run_study(arguments, partial(_trial, options.stale))
     jobs, commands = compose_all(arguments)
-    _look_for_stale(jobs, stale_runs)
+    _look_for_stale(jobs, options.stale)
     console = Console(stderr=True)
-    leftovers.clear(Path(jobs[0].settings.paths.out))
-    codes = [_carried_out(command, stale_runs, console, alone=len(commands) == 1) for command in commands]
-    failed = [exit_code for exit_code in codes if exit_code]
-    return max(failed, key=WORSE.index) if failed else 0
+    codes = [_carried_out(command, options.stale, console, alone=len(commands) == 1) for command in commands]
+    return max(codes, key=WORSE.index)
 
 
-def _print_composed(arguments: list[str], part: str) -> int:
-    """Print the composed config of the first job: ``part`` is job, hydra or all. Returns the exit code."""
-    if part not in ("job", "hydra", "all"):
-        raise UserError(f"--cfg: {part!r} is not one of job, hydra, all")
+def _print_composed(arguments: list[str], part: str) -> None:
+    """Print the composed config of the first job: ``part`` is job, hydra or all."""
     _, commands = compose_all(arguments, first=True)
     config = composed_config(commands[0])
-    hydra = {"hydra": config.pop("hydra")}
-    shown = {"job": config, "hydra": hydra, "all": {**hydra, **config}}[part]
-    print(OmegaConf.to_yaml(OmegaConf.create(shown)), end="")
-    return 0
+    if part == "hydra":
+        config = {"hydra": config["hydra"]}
+    elif part == "job":
+        del config["hydra"]
+    print(OmegaConf.to_yaml(OmegaConf.create(config)), end="")
 
 
 def _trial(stale_runs: str, command: Command) -> int:
     """Run one trial of a study as a grid of one job; returns the exit code."""
     _look_for_stale(command.jobs, stale_runs)
-    code = provenance.code_version() if stale_runs == "rerun" else None
-    return _sweep(command, code, Console(stderr=True))
+    return _sweep(command, _code(stale_runs), Console(stderr=True))
+
+
+def _code(stale_runs: str) -> str | None:
+    """The code with which stages must have been computed; None if any will do."""
+    return provenance.code_version() if stale_runs == "rerun" else None
 
 
 def _carried_out(command: Command, stale_runs: str, console: Console, alone: bool) -> int:
     """Run one preset, or a command without one, and show its report; returns the exit code. An error in one of several
     presets does not stop the others."""
-    code, keep = provenance.code_version() if stale_runs == "rerun" else None, stale_runs == "keep"
+    code, keep = _code(stale_runs), stale_runs == "keep"
     try:
         if command.jobs[0].settings.report:
             from knot_runner.cli.show import check_shown  # imports tables and figures, which a single run does not need
@@ -163,10 +165,9 @@ def _sweep(command: Command, code: str | None, console: Console) -> int:
         require_writable(Path(out), "paths.out")
     if to_do:
         plan = new_plan(Path(jobs[0].settings.paths.out), jobs[0].settings.fail_fast, code)
-        with locked(lock_of_sweep(plan.folder)):
-            write_plan(plan, {job.run_id: job.own_config for job in to_do})
-            with Board(to_do, len(there), console) as board, messages_to(board.note):
-                outcomes = _launched(plan, to_do, command.hydra)
+        write_plan(plan, {job.run_id: job.own_config for job in to_do})
+        with Board(to_do, len(there), console) as board, messages_to(board.note):
+            outcomes = _launched(plan, to_do, command.hydra)
     diverged = [job for job in there if states[job.run_id] == "diverged"]
     lines, exit_code = sweep_summary(to_do + diverged, len(there) - len(diverged), outcomes, len(jobs) - len(unlike))
     for line in lines:
@@ -186,20 +187,10 @@ def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig) -> list
     except Exception as problem:  # a launcher's own settings, its queue, its workers
         cause = " ".join(str(problem).split())
         LOGGER.info("the launcher ended early: %s: %s", type(problem).__name__, cause)
-        return read_outcomes(plan)
+        return []
 
 
 # ------------------------------------------------------------------------------------------------------- stale results
-
-
-def _stale_flag(arguments: list[str]) -> tuple[str, list[str]]:
-    """(``keep``, ``rerun`` or "" if not given; the other arguments). Raises :class:`UserError`."""
-    given = [a for a in arguments if a.startswith("--stale")]
-    for flag in given:
-        if flag not in ("--stale=keep", "--stale=rerun"):
-            raise UserError(f"{flag}: --stale=keep or --stale=rerun would be right")
-    stale = given[-1].partition("=")[2] if given else ""
-    return stale, [a for a in arguments if a not in given]
 
 
 def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:

@@ -8,14 +8,13 @@ import functools
 import multiprocessing
 import os
 import shutil
-import signal
 import statistics
 import tempfile
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.plugins import load_plugins
@@ -27,7 +26,10 @@ from knot_runner.report.render.text import duration
 from knot_runner.util.config_yaml import read_config
 from knot_runner.util.errors import UserError
 from knot_runner.util.messages import counted
-from knot_runner.util.processes import begin_child, redirect_output, start_process
+from knot_runner.util.processes import begin_child, ended_along, redirect_output, start_process
+
+if TYPE_CHECKING:
+    from knot_runner.pipelines.context import Services
 
 #: Maximum characters shown of an unexpected exception.
 MAX_MESSAGE = 200
@@ -35,15 +37,14 @@ MAX_MESSAGE = 200
 MAX_RUNS = 200
 
 
-@dataclass(frozen=True)
+@dataclass
 class Preview:
     """What preparing jobs showed. ``notes``: note -> number of jobs; ``counts``: task, partition and seed -> lines on
-    examples per party; ``problem``: the user error at which a run would stop; ``broken``: any other error."""
+    examples per party; ``problem``: the error at which a run would stop."""
 
     notes: Counter[str] = field(default_factory=Counter)
     counts: dict[str, list[str]] = field(default_factory=dict)
-    problem: str | None = None
-    broken: str | None = None
+    problem: str = ""
 
     def lines(self, jobs: int) -> list[str]:
         """Return the notes for the terminal, each with its number of jobs unless that is all ``jobs``."""
@@ -51,53 +52,67 @@ class Preview:
 
 
 def preview(jobs: list[ComposedJob]) -> Preview:
-    """Prepare ``jobs`` in a child process, so that composing needs no torch; jobs that share what is prepared, once."""
-    groups = grouped(jobs)
+    """Prepare ``jobs`` in a child process, so that composing needs no torch."""
     with tempfile.TemporaryDirectory(prefix="knot-runner-check-", ignore_cleanup_errors=True) as folder:
         spawn = multiprocessing.get_context("spawn")
-        process, pipe = start_process(spawn, _prepare, folder, [group[0].config for group in groups])
-        try:
-            messages = _messages(pipe)
-        finally:
-            for end in (lambda: os.killpg(process.pid, signal.SIGKILL), process.kill):
-                with contextlib.suppress(OSError):
-                    end()
-            process.join()
-            pipe.close()
-    ends = [message for message in messages if message[0] == "ended"]
-    _, problem, broken = ends[0] if ends else ("ended", None, f"its process ended with exit code {process.exitcode}")
-    looks = [message[1:] for message in messages if message[0] == "look"]
-    return dataclasses.replace(gathered(groups, looks), problem=problem, broken=broken)
+        process, pipe = start_process(spawn, _in_child, folder, [job.config for job in jobs])
+        with ended_along(process):
+            try:
+                return pipe.recv()
+            except EOFError:
+                process.join()
+                return Preview(problem=f"its process ended with exit code {process.exitcode}")
 
 
-def _messages(pipe: Connection) -> list[tuple[Any, ...]]:
-    found: list[tuple[Any, ...]] = []
-    with contextlib.suppress(EOFError):
-        while not found or found[-1][0] != "ended":
-            found.append(pipe.recv())
+def _in_child(pipe: Connection, folder: str, configs: list[dict[str, Any]]) -> None:
+    begin_child(cleanup=functools.partial(shutil.rmtree, folder, ignore_errors=True))
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123 (it is no file of anybody's)
+        redirect_output(nowhere)
+    pipe.send(prepare([job_of(config) for config in configs], Path(folder)))
+
+
+def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
+    """Prepare ``jobs`` with ``folder`` as ``paths.out``; those that share what is prepared, and data sets, once. Of
+    several seeds the first shows the examples of all."""
+    from knot_runner.data.shared import SharedTasks
+    from knot_runner.pipelines.context import Services
+
+    tasks = SharedTasks()
+    services = Services(images=tasks.images, texts=tasks.texts, unlabelled=tasks.unlabelled)
+    found, titles = Preview(), set()
+    try:
+        for group in by_key((_prepared_key(job), job) for job in jobs).values():
+            job = group[0]
+            notes, lines = _look(job, folder, services)
+            found.notes.update(dict.fromkeys(notes, len(group)))
+            title, seed = job.settings.task.name, ""
+            if job.config.get("partition"):
+                title, seed = f"{title}, {job.config['partition']['kind']}", f", seed {job.settings.seed}"
+            if lines and title not in titles:
+                titles.add(title)
+                found.counts[f"{title}{seed}"] = lines
+    except UserError as error:
+        found.problem = str(error)
+    except Exception as error:
+        found.problem = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_MESSAGE]
     return found
 
 
-def grouped(jobs: list[ComposedJob]) -> list[list[ComposedJob]]:
-    """Return ``jobs`` grouped by equal data, clients, models and notes."""
-    return list(by_key((_prepared_key(job), job) for job in jobs).values())
+def _look(job: ComposedJob, folder: Path, services: Services) -> tuple[list[str], list[str]]:
+    """Return a run's notes and the lines on its examples. Raises :class:`UserError` where the run would."""
+    from knot_runner.pipelines.context import RunContext
+    from knot_runner.pipelines.runs.single_run import pipeline_function
+
+    load_plugins(job.settings.plugins)
+    paths = dataclasses.replace(job.settings.paths, out=str(folder))
+    settings = dataclasses.replace(job.settings, paths=paths, tracker=TrackerSettings("none"))
+    run = RunContext(settings, job.method, folder / "run", "", "check", _silent, _silent, services)
+    seen = pipeline_function("inspect", job.method)(run)
+    return seen.notes, seen.counts.lines() if seen.counts else []
 
 
-def gathered(groups: list[list[ComposedJob]], looks: list[tuple[list[str], list[str]]]) -> Preview:
-    """Combine the (notes, lines on examples) of the first ``groups``. Of several seeds the first stands for all."""
-    notes: Counter[str] = Counter()
-    counts: dict[str, list[str]] = {}
-    titles: set[str] = set()
-    for group, (job_notes, lines) in zip(groups, looks, strict=False):
-        notes.update(dict.fromkeys(job_notes, len(group)))
-        job = group[0]
-        title, seed = job.settings.task.name, ""
-        if job.config.get("partition"):
-            title, seed = f"{title}, {job.config['partition']['kind']}", f", seed {job.settings.seed}"
-        if lines and title not in titles:
-            titles.add(title)
-            counts[f"{title}{seed}"] = lines
-    return Preview(notes, counts)
+def _silent(*_: object) -> None:
+    """Progress and notes of a run that is only prepared."""
 
 
 def _prepared_key(job: ComposedJob) -> str:
@@ -109,61 +124,6 @@ def _prepared_key(job: ComposedJob) -> str:
     seed = job.settings.seed if drawn else None
     read = [config["task"], config.get("partition"), config.get("transfer"), config["paths"]["data"]]
     return digest([*read, config.get("model"), training, seed, method])
-
-
-# ------------------------------------------------------------------------------------------------- in the child process
-
-
-def _prepare(pipe: Connection, folder: str, configs: list[dict[str, Any]]) -> None:
-    """Send the notes and examples of the runs of ``configs``, and how it ended."""
-    os.setsid()
-    begin_child(cleanup=functools.partial(_leave_nothing, folder))
-    with open(os.devnull, "w") as nowhere:  # noqa: PTH123 (it is no file of anybody's)
-        redirect_output(nowhere)
-    problem = broken = None
-    try:
-        for notes, lines in map(Looks(Path(folder)).look, configs):
-            pipe.send(("look", notes, lines))
-    except UserError as error:
-        problem = str(error)
-    except Exception as error:
-        broken = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_MESSAGE]
-    pipe.send(("ended", problem, broken))
-
-
-def _leave_nothing(folder: str) -> None:
-    """Delete ``folder``, which the parent no longer does, and end this process and all that it has started."""
-    shutil.rmtree(folder, ignore_errors=True)
-    os.killpg(0, signal.SIGKILL)
-
-
-def _silent(*_: object) -> None:
-    """Progress and notes of a run that is only prepared."""
-
-
-class Looks:
-    """Prepares runs with ``folder`` as ``paths.out``; data sets are read once."""
-
-    def __init__(self, folder: Path) -> None:
-        from knot_runner.data.shared import SharedTasks
-        from knot_runner.pipelines.context import Services
-
-        tasks = SharedTasks()
-        self.folder = folder
-        self.services = Services(images=tasks.images, texts=tasks.texts, unlabelled=tasks.unlabelled)
-
-    def look(self, config: dict[str, Any]) -> tuple[list[str], list[str]]:
-        """Return a run's notes and the lines on its examples. Raises :class:`UserError` where the run would."""
-        from knot_runner.pipelines.context import RunContext
-        from knot_runner.pipelines.runs.single_run import pipeline_function
-
-        job = job_of(config)
-        load_plugins(job.settings.plugins)
-        paths = dataclasses.replace(job.settings.paths, out=str(self.folder))
-        settings = dataclasses.replace(job.settings, paths=paths, tracker=TrackerSettings("none"))
-        run = RunContext(settings, job.method, self.folder / "run", "", "check", _silent, _silent, self.services)
-        seen = pipeline_function("inspect", job.method)(run)
-        return seen.notes, seen.counts.lines() if seen.counts else []
 
 
 # ------------------------------------------------------------------------------------------------------ recorded times

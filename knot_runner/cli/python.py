@@ -99,11 +99,12 @@ def sweep(overrides: Sequence[str]) -> list[FinishedRun]:
     missing ones.
     """
     from knot_runner.cli.launch import run_jobs
+    from knot_runner.cli.parsers import parser_of
     from knot_runner.records import read_result
 
     jobs = compose(overrides)
     with main_left_alone(), messages_to(print_on_stderr):
-        code = run_jobs(list(overrides))
+        code = run_jobs(parser_of("").parse(overrides))
     results = [(job.folder, read_result(job.folder)) for job in jobs]
     missing = sum(result is None for _, result in results)
     if missing:
@@ -114,8 +115,7 @@ def sweep(overrides: Sequence[str]) -> list[FinishedRun]:
 def runs(filters: str | Sequence[str] = "", out: str | Path = "outputs") -> RunSelection:
     """Select finished and unfinished runs below ``out`` by ``filters`` as in ``knot-runner compare``, such as
     ``"task=femnist method=fedavg,fedprox training.lr>=0.01"``."""
-    words = filters.split() if isinstance(filters, str) else list(filters)
-    return RunSelection(tuple(words), Path(out))
+    return RunSelection(tuple(_words(filters)), Path(out))
 
 
 def table(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
@@ -126,21 +126,17 @@ def table(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
     from knot_runner.report.render.markup import table_csv
     from knot_runner.report.tables.build import preset_table
 
-    composed = preset_of([preset, *overrides], "table")
+    composed = preset_of(preset, list(overrides))
     return _frame_of(table_csv(preset_table(references(composed.jobs), composed.spec, composed.command)))
 
 
 def claims(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
     """The verdict on each of a preset's claims: holds, does not hold or undecided, with effect and interval."""
-    from knot_runner.cli.show import references
+    from knot_runner.cli.show import verdicts_of
     from knot_runner.cli.verbs.preset import preset_of
-    from knot_runner.report.claims.verdicts import judge
     from knot_runner.report.claims.view import claims_csv
 
-    composed = preset_of([preset, *overrides], "claims")
-    if not composed.spec.get("claims"):
-        raise UserError(f"{preset}: its YAML has no report.claims; a list of them is what is judged")
-    return _frame_of(claims_csv(judge(references(composed.jobs), composed.spec, composed.command)))
+    return _frame_of(claims_csv(verdicts_of(preset_of(preset, list(overrides)))))
 
 
 def compare(filters: str | Sequence[str] = "", out: str | Path = "outputs", **flags: str | bool) -> pd.DataFrame:
@@ -148,14 +144,19 @@ def compare(filters: str | Sequence[str] = "", out: str | Path = "outputs", **fl
 
     ``flags``: those of ``knot-runner compare`` except export (by, measure, best, over, sort; ``runs=True``).
     """
+    from knot_runner.cli.parsers import parser_of
     from knot_runner.cli.verbs.compare import answer_of
     from knot_runner.report.compare.files import exact_frame
 
-    if "export" in flags:
-        raise UserError("export: kr.compare returns a pandas frame, which writes itself (frame.to_csv and others)")
-    words = filters.split() if isinstance(filters, str) else list(filters)
     given = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items()]
-    return exact_frame(answer_of([*words, *given, f"--out={out}"]))
+    options = parser_of("compare").parse([*_words(filters), *given, f"paths.out={out}"])
+    if options.export:
+        raise UserError("export: kr.compare returns a pandas frame, which writes itself (frame.to_csv and others)")
+    return exact_frame(answer_of(options))
+
+
+def _words(filters: str | Sequence[str]) -> list[str]:
+    return filters.split() if isinstance(filters, str) else list(filters)
 
 
 def _frame_of(csv: str) -> pd.DataFrame:

@@ -7,12 +7,14 @@ import tempfile
 from pathlib import Path
 
 from knot_runner import provenance
+from knot_runner.cli.verbs.preset import Preset
 from knot_runner.composing.arms import without_arm
 from knot_runner.composing.job import ComposedJob
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.run import ARM
 from knot_runner.config.settings.run_id import resolved
 from knot_runner.report.check import check_report
+from knot_runner.report.claims.verdicts import Verdict, judge
 from knot_runner.report.figures import registry as figures
 from knot_runner.report.figures.output import current_output
 from knot_runner.report.figures.registry import figure_names
@@ -123,6 +125,13 @@ def folder_for(out: Path, name: str) -> Path:
         instead.mkdir()
         LOGGER.info("%s can only be read; files are written to %s", out, instead)
         return instead
+
+
+def verdicts_of(preset: Preset) -> list[Verdict]:
+    """The verdicts on a preset's claims. Raises :class:`UserError`, also for a preset without claims."""
+    if not preset.spec.get("claims"):
+        raise UserError("its YAML has no report.claims", f"experiment={preset.name}")
+    return judge(references(preset.jobs), preset.spec, preset.command)
 
 
 def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:

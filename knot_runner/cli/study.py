@@ -22,22 +22,16 @@ from typing import TYPE_CHECKING, Any
 from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 
 from knot_runner.composing.commands import Command, compose_all, expand_preset
-from knot_runner.composing.hydra_keys import BATCH, LAUNCHER, LAUNCHER_GROUP, SWEEPER
+from knot_runner.composing.flags import read_flags
+from knot_runner.composing.hydra_keys import LAUNCHER, LAUNCHER_GROUP, SWEEPER
 from knot_runner.composing.job import ComposedJob
 from knot_runner.composing.override_errors import message_text
-from knot_runner.composing.overrides import (
-    MAX_JOBS,
-    config_dir_of,
-    last_counts,
-    parse_overrides,
-    split_flags,
-    values_of,
-)
+from knot_runner.composing.overrides import MAX_JOBS, last_counts, parse_overrides, values_of
 from knot_runner.config.settings import DistilSettings, FederatedSettings, KnotSettings, MutualSettings
 from knot_runner.metrics import METRICS
 from knot_runner.records import ROUNDS_FILE, read_record, read_result
 from knot_runner.sweeps.board import EXIT_FAILED, EXIT_USER_ERROR
-from knot_runner.util.errors import UserError, nearest, require_extra
+from knot_runner.util.errors import UserError, require_extra, unknown
 from knot_runner.util.messages import LOGGER, messages_to
 
 if TYPE_CHECKING:
@@ -57,32 +51,23 @@ def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
     kind record, by default accuracy. Raises :class:`UserError` if the run records none that can compare trials."""
     method = job.method
     own = RECORDED.get(type(method), "accuracy")
-    name = str((job.settings.report or {}).get("objective", f"{VALID}{own}"))
-    metric = name.removeprefix(VALID)
-    if not name.startswith(VALID) or metric not in METRICS:
-        names = [f"{VALID}{one}" for one in METRICS]
-        raise UserError(f"report.objective: {message_text(name)!r} is no validation metric{nearest(name, names)}")
+    recorded = [own]
     if isinstance(method, FederatedSettings):
         if job.settings.held_out is None or job.settings.held_out.valid is None:
-            raise UserError(f"{SWEEPER}: chooses by examples that clients hold out; partition.valid=0.2 holds some out")
-        if method.personalisation is not None and metric != "accuracy":
-            raise UserError(f"report.objective: of personalised models {VALID}accuracy alone is recorded")
-        return metric
-    if type(method) not in RECORDED:
-        raise UserError(
-            f"{SWEEPER}: method={method.name} records no validation metric; use a grid and compare --best=MEASURE "
-            "--over=KEYS, which selects on the test examples"
-        )
-    if metric != own:
-        raise UserError(f"report.objective: of method={method.name} {VALID}{own} alone is recorded")
-    if getattr(method, "synthesis", None) is not None:
-        raise UserError(f"{SWEEPER}: method={method.name} is validated on images of its own making, others each trial")
-    outside = [key for key in searched if isinstance(method, KnotSettings) and not key.startswith(OF_KNOT)]
-    if outside:
-        raise UserError(
-            f"{outside[0]}: changes what {VALID}{own} of method={method.name} is measured against (teachers or loss); "
-            f"{OF_KNOT}* is searched, a grid the rest"
-        )
+            raise UserError("needs validation examples", SWEEPER, hint="Set partition.valid=0.2")
+        if method.personalisation is None:
+            recorded = list(METRICS)
+    elif type(method) not in RECORDED or getattr(method, "synthesis", None) is not None:
+        hint = "Use a grid and compare --best=MEASURE --over=KEYS, which selects on the test examples"
+        raise UserError(f"method={method.name} records no validation metric that compares trials", SWEEPER, hint=hint)
+    name = str((job.settings.report or {}).get("objective", f"{VALID}{own}"))
+    metric = name.removeprefix(VALID)
+    if not name.startswith(VALID) or metric not in recorded:
+        raise unknown("report.objective", message_text(name), [f"{VALID}{one}" for one in recorded])
+    for key in searched:
+        if isinstance(method, KnotSettings) and not key.startswith(OF_KNOT):
+            problem = f"changes what {name} of method={method.name} is measured against (teachers or loss)"
+            raise UserError(problem, key, hint=f"Search {OF_KNOT}*, and use a grid for other keys")
     return metric
 
 
@@ -91,18 +76,13 @@ def valid_value(job: ComposedJob, metric: str) -> float | None:
     result = read_result(job.folder) or {}
     if result.get("status") != "done":
         return None
-    if isinstance(job.method, FederatedSettings):
-        return held_out_value(result, metric)
-    rows = [json.loads(line) for line in read_record(job.folder, result, ROUNDS_FILE).splitlines()]
-    return student_value(rows, metric)
-
-
-def held_out_value(result: dict[str, Any], metric: str) -> float | None:
-    """``metric`` on the clients' held-out examples, from a federated run's ``result``."""
     if "personalisation" in result:
         own = result["personalisation"]
         return own["points"][own["chosen"]].get("valid_accuracy")
-    return (result.get("valid") or {}).get(metric)
+    if isinstance(job.method, FederatedSettings):
+        return (result.get("valid") or {}).get(metric)
+    rows = [json.loads(line) for line in read_record(job.folder, result, ROUNDS_FILE).splitlines()]
+    return student_value(rows, metric)
 
 
 def student_value(rows: list[dict[str, Any]], metric: str) -> float | None:
@@ -171,37 +151,29 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
 
 def _read(arguments: Sequence[str]) -> Study:
     """The study of a command line. Raises :class:`UserError`."""
-    flags, words = split_flags(arguments)
-    config_dir = config_dir_of(flags)
-    own = {
-        key: word.partition("=")[2] for word in words for key in (TRIALS, SEED, TOGETHER) if word.startswith(f"{key}=")
-    }
-    rest = [word for word in words if word != SWEEPER and word.partition("=")[0] not in own]
-    overrides, notes = last_counts(parse_overrides(expand_preset(rest, config_dir)[0]))
-    for note in notes:
-        LOGGER.warning("%s", note)
-    launched = [one.key_or_group for one in overrides if one.key_or_group.startswith((LAUNCHER_GROUP, LAUNCHER, BATCH))]
-    trials, seed, together = _whole(own, TRIALS, 20, 1), _whole(own, SEED, 0, 0), _whole(own, TOGETHER, 1, 1)
-    if BATCH in launched:
-        raise UserError(f"{BATCH}: {TOGETHER} says how many trials of a study are drawn, and run, together")
-    if launched and together == 1 and f"{LAUNCHER_GROUP}=basic" not in rest:
-        raise UserError(f"{launched[0]}: trials of a study run one after another; {TOGETHER}=4 draws four at a time")
+    options = read_flags(arguments)
+    own, rest = {TRIALS: "20", SEED: "0", TOGETHER: "1"}, []
+    for word in options.words:
+        key, _, value = word.partition("=")
+        if key in own:
+            own[key] = value
+        elif word != SWEEPER:
+            rest.append(word)
+    for key, text in own.items():
+        if not text.isdecimal() or not (key != SEED) <= int(text) <= MAX_JOBS:
+            raise UserError(f"expected a whole number, got {message_text(text)!r}", key)
+    overrides = last_counts(parse_overrides(expand_preset(rest, options.config_dir)[0]))
     space = [one for one in overrides if one.is_sweep_override()]
     for one in space:
         if one.key_or_group in ("arm", "seed", "experiment", "task"):
-            raise UserError(f"{one.key_or_group}: is not searched; one value is right, and one study for each")
+            raise UserError("cannot be searched. Use one value", one.key_or_group)
     if not space:
-        raise UserError(f"{SWEEPER}: nothing is searched; 'training.lr=tag(log,interval(0.001,1))' or a list of values")
+        hint = "Use training.lr=tag(log,interval(0.001,1)) or a list of values"
+        raise UserError("nothing is searched", SWEEPER, hint=hint)
     fixed = [one.input_line for one in overrides if not one.is_sweep_override()]
-    kept = [flag for flag in flags if flag not in ("-m", "--multirun")]
-    return Study([*kept, *fixed], space, trials, seed, together, config_dir)
-
-
-def _whole(given: dict[str, str], key: str, otherwise: int, least: int) -> int:
-    text = given.get(key, str(otherwise))
-    if not text.isdecimal() or not least <= int(text) <= MAX_JOBS:
-        raise UserError(f"{key}: {message_text(text)!r} is not a whole number from {least} to {MAX_JOBS:,}")
-    return int(text)
+    kept = [flag for flag in options.flags if flag != "--multirun"]
+    trials, seed, together = map(int, own.values())
+    return Study([*kept, *fixed], space, trials, seed, together, options.config_dir)
 
 
 def _distribution(override: Override, config_dir: str | None) -> BaseDistribution:
@@ -210,18 +182,18 @@ def _distribution(override: Override, config_dir: str | None) -> BaseDistributio
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     value: Any = override.value()
-    if isinstance(value, IntervalSweep):
-        kind = IntDistribution if isinstance(value.start, int) else FloatDistribution
-        log = "log" in value.tags
-        if not value.start < value.end or (log and value.start <= 0):
-            bounds = "bounds above 0 that rise" if log else "bounds that rise"
-            raise UserError(f"{message_text(override.input_line)}: an interval needs {bounds}, as in interval(0.001,1)")
-        return kind(value.start, value.end, log=log)
-    names = values_of(override, config_dir) or []
-    if isinstance(value, RangeSweep) and all(isinstance(one, int) for one in (value.start, value.step)):
-        low, high = sorted((int(names[0]), int(names[-1])))
-        return IntDistribution(low, high, step=abs(int(value.step)))
-    return CategoricalDistribution(names)
+    if not isinstance(value, IntervalSweep):
+        names = values_of(override, config_dir) or []
+        if isinstance(value, RangeSweep) and isinstance(value.start, int) and isinstance(value.step, int):
+            low, high = sorted((int(names[0]), int(names[-1])))
+            return IntDistribution(low, high, step=abs(value.step))
+        return CategoricalDistribution(names)
+    log = "log" in value.tags
+    if not value.start < value.end or (log and value.start <= 0):
+        hint = "Use rising bounds, as in interval(0.001,1); above 0 with tag(log, ...)"
+        raise UserError("invalid interval", message_text(override.input_line), hint=hint)
+    kind = IntDistribution if isinstance(value.start, int) else FloatDistribution
+    return kind(value.start, value.end, log=log)
 
 
 def _grid(study: Study, drawn: Sequence[dict[str, Any]]) -> Command:

@@ -10,7 +10,7 @@ from hydra.core.override_parser.types import Override
 from knot_runner.composing.override_errors import message_text
 from knot_runner.composing.overrides import parse_overrides
 from knot_runner.config.settings.run import ARM
-from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.errors import UserError, unknown
 
 #: Name -> its overrides.
 Arms = dict[str, list[Override]]
@@ -41,7 +41,7 @@ def arm_overrides(names: Sequence[str], arms: Arms, others: Iterable[Override]) 
         if not arms:
             raise UserError(f"{ARM}={message_text(name)}: there are no arms. Choose a preset with sweep.arms")
         if name not in arms:
-            raise UserError(f"{ARM}={message_text(name)}: there is no such arm{nearest(name, arms)}")
+            raise unknown(ARM, message_text(name), arms)
         for override in arms[name]:
             if _key(override) in keys:
                 line = message_text(override.input_line)

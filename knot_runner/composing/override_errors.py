@@ -12,8 +12,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.composing.hydra_keys import LAUNCHERS
-from knot_runner.util.config_yaml import choices, config_folder
-from knot_runner.util.errors import nearest, not_installed
+from knot_runner.util.config_yaml import choices
+from knot_runner.util.errors import UserError, nearest, not_installed, unknown
 
 #: Groups of the config, each with a folder of choices in ``conf/``.
 GROUPS = (
@@ -33,60 +33,51 @@ def message_text(text: str, most: int = 60) -> str:
 
 def one_line(text: str) -> str:
     """``text`` without line breaks."""
-    return " ".join(text.split())
+    return message_text(" ".join(text.split()), 200)
 
 
-def unreadable(argument: str) -> str:
-    """The message for an argument that is not an override in Hydra's grammar."""
-    key, equals, value = argument.partition("=")
-    if not key.strip("+~ "):
-        return f"{message_text(argument) or 'an empty argument'}: has no key. Use key=value"
-    if not equals:
-        return f"{message_text(key)}: has no value. Use {assignment(key) or f'{message_text(key)}=VALUE'}"
-    quoted = f"'{message_text(key)}=\"a, b\"'"
-    return f"{message_text(key)}: cannot read {message_text(value)!r}. Quote text with special characters: {quoted}"
-
-
-def missing_config(text: str, config_dir: str | None) -> str:
-    """The message for an unknown choice such as ``method=sinkhron_e``; ``text``: Hydra's error."""
-    wanted = re.search(r"(?:Could not find|Cannot find primary config|In .*?: Could not find) '([^']*)'", text)
+def missing_config(text: str, config_dir: str | None) -> UserError:
+    """The error of an unknown choice such as ``method=sinkhron_e``; ``text``: Hydra's error."""
     own = re.match(r"In '([^']*)': Could not (?:find|load) '([^']*)'", text)
     if own and config_dir and (path := Path(config_dir) / f"{own.group(1)}.yaml").is_file():
-        return f"{path}: its defaults name {message_text(own.group(2))!r}, which does not exist"
+        return UserError(f"its defaults name {message_text(own.group(2))!r}, which does not exist", str(path))
+    wanted = re.search(r"(?:Could not find|Cannot find primary config|In .*?: Could not find) '([^']*)'", text)
     group, _, name = (wanted.group(1) if wanted else "").partition("/")
     if group == "hydra" and name.startswith("launcher/"):
-        return _missing_launcher(name.removeprefix("launcher/"))
-    if not name or not (config_folder() / group).is_dir():
-        return message_text(one_line(text), 200)
-    known = nearest(name[:80], choices(group, config_dir), listed_by="knot-runner ls")
-    return f"{group}={message_text(name)}: there is no such {group}{known}"
-
-
-def _missing_launcher(name: str) -> str:
-    if LAUNCHERS.get(name):
-        return not_installed(f"hydra/launcher={name}", LAUNCHERS[name])
-    return f"hydra/launcher={message_text(name)}: there is no such launcher{nearest(name[:80], LAUNCHERS)}"
+        name = name.removeprefix("launcher/")
+        if LAUNCHERS.get(name):
+            return not_installed(f"hydra/launcher={name}", LAUNCHERS[name])
+        return unknown("hydra/launcher", message_text(name), LAUNCHERS)
+    if group not in GROUPS:
+        return UserError(one_line(text))
+    return unknown(group, message_text(name), choices(group, config_dir), f"knot-runner ls {group}")
 
 
 def bad_override(text: str, overrides: list[str], search: list[str]) -> str:
     """The message for an override of an unknown key, with the nearest existing one."""
-    if appended := re.search(r"Could not append to config. An item is already at '([^']*)'", text):
+    if appended := re.search(r"(?:An item is already at '|Multiple values for )([\w.]*)", text):
         return f"+{appended.group(1)}: exists already. Use {appended.group(1)}=VALUE, without +"
+    if merging := re.search(r"Error merging override (.*)", text):
+        expected = re.search(r"could not be converted to (\w+)", text)
+        kind = _TYPES.get(expected[1]) if expected else None
+        why = f"expected {kind}" if kind else "this key cannot take that value"
+        return f"{message_text(merging.group(1))}: {why}"
     key = re.search(r"Could not (?:override|append to config|delete from config)[^']*'([^']*)'", text)
     if key is None:
-        return _told(text, overrides)
+        return one_line(text) or f"{message_text(' '.join(overrides))}: cannot be composed"
     path = key.group(1).split("=", 1)[0]
     groups = [o for o in overrides if "." not in o.split("=", 1)[0] and o.split("=", 1)[0].lstrip("+~") != path]
     try:
         config: Any = compose("config", overrides=[*search, *groups], return_hydra_config=path.startswith("hydra"))
     except (HydraException, OmegaConfBaseException):  # the YAML itself is invalid
-        return _told(text, overrides)
+        return one_line(text)
     node, parts = config, path.split(".")
     for depth, part in enumerate(parts):
         prefix = ".".join(parts[:depth])
+        if prefix and node is None:
+            return f"{path}: {prefix} is null. Use {f'{prefix}=NAME' if prefix in GROUPS else f'+{path}=VALUE'}"
         if prefix and not OmegaConf.is_dict(node):
-            fix = f"{prefix}=VALUE" if node is not None else f"{prefix}=NAME" if prefix in GROUPS else f"+{path}=VALUE"
-            return f"{path}: {prefix} {'is null' if node is None else 'has no settings'}. Use {fix}"
+            return f"{path}: {prefix} is a value and has no settings"
         if part not in node:
             return f"{path}: there is no such setting{_hint(config, node, prefix, part)}"
         node = node[part]
@@ -100,21 +91,3 @@ def _hint(config: Any, node: Any, prefix: str, part: str) -> str:
     if places and not prefix:
         return f" (did you mean {' or '.join(map(repr, places))}?)"
     return nearest(part, node) + (f" in {prefix}" if prefix else "")
-
-
-def _told(text: str, overrides: list[str]) -> str:
-    """The first sentence of Hydra's error, which names the key or a file of the defaults."""
-    if merging := re.search(r"Error merging override (.*)", text):
-        expected = re.search(r"could not be converted to (\w+)", text)
-        kind = _TYPES.get(expected[1]) if expected else None
-        why = f"expected {kind}" if kind else "this key cannot take that value"
-        return f"{message_text(merging.group(1))}: {why}"
-    return message_text(one_line(text), 200) or f"{message_text(' '.join(overrides))}: cannot be composed"
-
-
-def assignment(word: str) -> str:
-    """How ``word``, which has no value, is meant: ``femnist`` is ``task=femnist``, ``task`` is ``task=NAME``; "" if it
-    names nothing that can be chosen."""
-    if word in GROUPS:
-        return f"{word}=NAME"
-    return next((f"{group}={word}" for group in GROUPS if word in choices(group)), "")

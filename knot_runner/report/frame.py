@@ -112,7 +112,7 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
     or holds no run.
     """
     if not out.is_dir():
-        raise UserError(f"{out}: is not a folder; --out=DIR (or paths.out=DIR) is where the runs were written")
+        raise UserError(f"paths.out={out}: not a folder. Use the folder of the runs")
     jobs, foreign, current = [], [], provenance.CurrentData(data)
     for folder in _folders(out):
         try:

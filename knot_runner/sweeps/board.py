@@ -164,17 +164,20 @@ def sweep_summary(
     failed = [job for job in left if job.run_id not in skipped]
     causes = [(job.title, _cause(job)) for job in failed] + [(job.title, _divergence(job)) for job in diverged]
     parts = [f"{found_done + len(done)} done", f"{len(failed)} failed"]
-    parts += [f"{len(diverged)} diverged"] if diverged else []
-    parts += [f"{len(left) - len(failed)} not begun (fail_fast=true)"] if len(left) > len(failed) else []
+    if diverged:
+        parts.append(f"{len(diverged)} diverged")
+    if len(left) > len(failed):
+        parts.append(f"{len(left) - len(failed)} not begun (fail_fast=true)")
     details = [f"{found_done} were there"] if found_done else []
-    went_on = sum(job.run_id in resumed for job in done)
-    details += [f"{went_on} went on from a commit"] if went_on else []
-    details += [f"{duplicates} more of the grid are the same runs"] if duplicates else []
+    if went_on := sum(job.run_id in resumed for job in done):
+        details.append(f"{went_on} went on from a commit")
+    if duplicates:
+        details.append(f"{duplicates} more of the grid are the same runs")
     lines = [", ".join(parts) + (f" ({', '.join(details)})" if details else ""), *_grouped(causes)]
     if not failed and not diverged:
         return lines, 0
-    own = [failure for job in failed if (failure := read_failure(job.folder)) and failure.kind == "user"]
-    return lines, EXIT_USER_ERROR if failed and len(own) == len(failed) and not diverged else EXIT_FAILED
+    kinds = {getattr(read_failure(job.folder), "kind", None) for job in failed}
+    return lines, EXIT_USER_ERROR if kinds == {"user"} and not diverged else EXIT_FAILED
 
 
 def _divergence(job: ComposedJob) -> str:

@@ -28,7 +28,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from knot_runner.composing.job import ComposedJob, job_of
-from knot_runner.sweeps.plan import PATIENT, STOP, Plan, read_plan, write_outcomes
+from knot_runner.sweeps.plan import PATIENT, STOP, Plan, read_plan
 from knot_runner.sweeps.task import Outcome, lost, outcome, run_in_process, run_task
 from knot_runner.util.errors import UserError, first_line
 from knot_runner.util.messages import LOGGER
@@ -130,7 +130,7 @@ class PlannedConfigs:
 
 
 def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[Outcome]:
-    """Run the plan's ``jobs``; return their outcomes and write them beside the plan. Jobs locked by another process
+    """Run the plan's ``jobs``; return their outcomes. Jobs locked by another process
     come last.
 
     Raises whatever the launcher raises.
@@ -145,7 +145,6 @@ def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[O
         plan.mark(PATIENT)
         outcomes = [outcome for outcome in outcomes if outcome["run_id"] not in busy]
         outcomes += _launch(launcher, [job for job in jobs if job.run_id in busy], len(jobs), size)
-    write_outcomes(plan, outcomes)
     return outcomes
 
 

@@ -17,7 +17,6 @@ from knot_runner.util.files import read_json, write_atomic, write_json
 
 #: Marker files beside the plan: start no more jobs; wait for jobs that another process is running.
 STOP, PATIENT = "stop", "patient"
-OUTCOMES = "outcomes.json"
 #: In a job's file: marks a list of pairs that encodes a mapping with non-string keys, which JSON lacks.
 PAIRS_KEY = "\0pairs"
 
@@ -78,17 +77,6 @@ def write_plan(plan: Plan, configs: Mapping[str, dict[str, Any]]) -> None:
     (plan.folder / "jobs").mkdir(exist_ok=True)
     for name, config in configs.items():  # not synced: only this sweep reads them, and it does not survive a power loss
         write_atomic(plan.folder / "jobs" / f"{name}.json", json.dumps(_to_json(config)), durable=False)
-
-
-def write_outcomes(plan: Plan, outcomes: list[dict[str, Any]]) -> None:
-    """Write the launcher's outcomes, for the summary."""
-    write_json(plan.folder / OUTCOMES, outcomes)
-
-
-def read_outcomes(plan: Plan) -> list[dict[str, Any]]:
-    """The launcher's outcomes; an empty list if it crashed."""
-    found = read_json(plan.folder / OUTCOMES)
-    return found if isinstance(found, list) else []
 
 
 def read_plan(path: Path) -> Plan:

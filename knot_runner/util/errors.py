@@ -3,16 +3,44 @@ of training that diverges."""
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 from collections.abc import Iterable
 from typing import Any
 
 
 class UserError(Exception):
-    """Bad input (config, data, checkpoint, hardware). Its text is the whole message: exit code 2, no traceback."""
+    """Bad input (config, data, checkpoint, hardware). Its text is the whole message: exit code 2, no traceback.
+
+    Args:
+        problem: What is wrong; the whole message, if nothing else is given.
+        key: The setting, option or file.
+        value: The value of the key that is an unknown name.
+        allowed: The names that the key takes, of which a near one is suggested.
+        listed_by: The command that lists these names.
+        hint: What to do, as a sentence.
+    """
 
     exit_code = 2
+
+    def __init__(
+        self,
+        problem: str,
+        key: str = "",
+        value: str = "",
+        allowed: Iterable[str] = (),
+        listed_by: str = "",
+        hint: str = "",
+    ) -> None:
+        super().__init__(problem)
+        self.key, self.value, self.allowed, self.listed_by, self.hint = key, value, tuple(allowed), listed_by, hint
+
+    def __str__(self) -> str:
+        text = self.args[0]
+        if self.key:
+            text = f"{self.key}={self.value}: {text}" if self.value else f"{self.key}: {text}"
+        if self.allowed:
+            text += nearest(self.value, self.allowed, self.listed_by)
+        return f"{text}. {self.hint}" if self.hint else text
 
 
 class DiskFullError(UserError):
@@ -34,37 +62,56 @@ class DivergedError(Exception):
         self.where = where
 
 
-#: More names than these are not listed in a message that can say where they are listed.
+#: More names than these are not listed in a message.
 MAX_NAMES = 30
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """The one of ``known`` that is spelled most like ``word``, upper and lower case aside; None if none is alike.
+    """The one of ``known`` that is near ``word``: at an edit distance of at most 2, or the only one that begins so.
 
-    A name in a folder (``kd/mnist``) is compared without the folder, too, and as ``kd_mnist``.
+    Upper and lower case count as equal. A name in a folder (``kd/mnist``) is compared without the folder, too.
     """
     names = {}
     for name in map(str, known):
-        for spelling in (name.rpartition("/")[2], name.replace("/", "_")):
-            names[spelling.casefold()] = name
-    typed = str(word).casefold().replace("/", "_")
-    close = difflib.get_close_matches(typed, sorted(names), n=1, cutoff=0.6)
-    return names[close[0]] if close else None
+        names[name.casefold()] = names[name.rpartition("/")[2].casefold()] = name
+    typed = word.casefold()
+    distances = {name: _distance(typed, name) for name in names}
+    near = min(distances, key=distances.__getitem__, default="")
+    if near and distances[near] <= min(2, len(typed) // 2):
+        return names[near]
+    beginning = {names[name] for name in names if typed and name.startswith(typed)}
+    return beginning.pop() if len(beginning) == 1 else None
+
+
+def _distance(a: str, b: str) -> int:
+    """Edit distance: the least number of letters inserted, deleted, replaced or swapped with the next."""
+    before, row = [], list(range(len(b) + 1))
+    for i, letter in enumerate(a):
+        earlier, before, row = before, row, [i + 1]
+        for j, other in enumerate(b):
+            row.append(min(before[j + 1] + 1, row[j] + 1, before[j] + (letter != other)))
+            if i and j and letter == b[j - 1] and other == a[i - 1]:
+                row[-1] = min(row[-1], earlier[j - 1] + 1)
+    return row[-1]
 
 
 def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:
-    """``" (did you mean 'x'?)"`` for the closest of ``known``, else the list of ``known``.
+    """``" (did you mean 'x'?)"`` if one of ``known`` is near (:func:`closest`), else how to list them.
 
-    Ends every "there is no such ..." message, so that a typo is easy to mend. ``listed_by``: the command that lists
-    them, named in place of more than :data:`MAX_NAMES`.
+    Ends every message on an unknown name. ``listed_by``: the command that lists the names.
     """
-    names = sorted(str(name) for name in known)
-    close = closest(word, names)
+    names = sorted(map(str, known))
+    close = closest(str(word)[:80], names)
     if close is not None:
         return f" (did you mean '{close}'?)"
-    if listed_by and len(names) > MAX_NAMES:
-        return f" (there are {len(names)}: '{listed_by}' lists them)"
-    return f" (there is: {', '.join(names)})" if names else ""
+    if listed_by:
+        return f". Run '{listed_by}' to list them"
+    return f" (there is: {', '.join(names)})" if 0 < len(names) <= MAX_NAMES else ""
+
+
+def unknown(key: str, value: str, known: Iterable[str], listed_by: str = "") -> UserError:
+    """The error of an unknown name as the ``value`` of ``key``."""
+    return UserError("unknown name", key, value, known, listed_by)
 
 
 def first_line(problem: BaseException) -> str:
@@ -76,9 +123,9 @@ def require_extra(key: str, package: str) -> None:
     """Raises :class:`UserError`, naming the setting ``key`` and what to type, where ``package`` is not installed, which
     an extra of pyproject of the same name installs."""
     if importlib.util.find_spec(package) is None:
-        raise UserError(not_installed(key, package))
+        raise not_installed(key, package)
 
 
-def not_installed(key: str, extra: str) -> str:
-    """One line for the setting ``key``, which needs the extra."""
-    return f"{key}: its package is not installed; pip install 'knot_runner[{extra}]' adds it"
+def not_installed(key: str, extra: str) -> UserError:
+    """The error of the setting ``key``, which needs the extra."""
+    return UserError("its package is not installed", key, hint=f"Run: pip install 'knot_runner[{extra}]'")

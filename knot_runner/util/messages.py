@@ -1,10 +1,9 @@
-"""Messages of the logger ``knot_runner`` on a terminal, bare lines as if printed; and help, wrapped to its width."""
+"""Messages of the logger ``knot_runner`` on a terminal, bare lines as if printed; and text wrapped to its width."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 import sys
 import textwrap
@@ -45,11 +44,6 @@ def messages_to(write: Callable[[str], object]) -> Iterator[None]:
 def counted(count: int, name: str) -> str:
     """``1 run``, ``3 runs``: ``count`` and the ``name`` of what is counted."""
     return f"{count} {name}" if count == 1 else f"{count} {name}s"
-
-
-def print_help(text: str) -> None:
-    """Print ``text``; on a terminal, wrapped to its width."""
-    print(wrapped(text, os.get_terminal_size(sys.stdout.fileno()).columns) if sys.stdout.isatty() else text)
 
 
 def wrapped(text: str, width: int) -> str:

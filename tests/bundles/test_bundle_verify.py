@@ -14,7 +14,6 @@ import knot_runner
 from knot_runner.bundles import pack
 from knot_runner.bundles.rerun import RerunPlace, job_here, whole_because
 from knot_runner.cli.main import main
-from knot_runner.cli.verbs import runs, verify
 from knot_runner.config.settings import GaussiansSettings
 from knot_runner.records import recorded_config
 from tests.bundled import bundled, members_of, small_run, tampered
@@ -79,12 +78,11 @@ def test_what_cannot_be_bundled(folder, tmp_path, capsys, monkeypatch):
     out = f"paths.out={tmp_path}"
     for words, line in {
         ("nowhere", out): "nowhere: is no folder of a run, nor the id of one below",
-        (): "bundle: needs a finished run",
+        (): "RUN: needs a finished run",
         (str(tmp_path),): "holds no finished run",
-        (str(folder), "--two=x"): "--two=x: there is no such flag of bundle",
-        (str(folder), "paths.data=x"): "paths.data=x: bundle takes runs, paths.out=DIR",
-        (str(folder), "--to=x.zip"): "--to: x.zip: a bundle's name ends in .tar.gz or .tgz",
-        (str(folder), "--to="): "--to: is empty",
+        (str(folder), "--two=x"): "--two: unknown option",
+        (str(folder), "paths.data=x"): "paths.data: not an option of this verb",
+        (str(folder), "--to=x.zip"): "--to=x.zip: expected a name that ends in .tar.gz or .tgz",
     }.items():
         (said,) = said_by(["bundle", *words], capsys, 2)
         assert line in said
@@ -97,11 +95,6 @@ def test_what_cannot_be_bundled(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(pack, "MAX_FILE", 100)
     (said,) = said_by(["bundle", folder], capsys, 2)
     assert "a bundle's files have 100 bytes at most" in said
-
-
-def test_help_has_every_flag():
-    assert all(f"  {flag}" in runs.BUNDLE_HELP for flag in runs.BUNDLE_FLAGS)
-    assert all(f"  {flag}" in verify.VERIFY_HELP for flag in (*verify.VERIFY_FLAGS, "paths.data=DIR", "paths.out=DIR"))
 
 
 # ------------------------------------------------------------------------------------------------------------- verify
@@ -118,9 +111,9 @@ def test_the_same_machine_gives_the_same_bits(folder, packed, tmp_path, capsys):
     assert len(lines) == 3  # neither code nor data differ
     assert (tmp_path / "new" / "/".join(folder.parts[-3:]) / "result.json").exists()
     (line,) = said_by(["verify", packed, f"paths.out={tmp_path / 'new'}"], capsys, 2)
-    assert "is not empty, and runs are made anew" in line
+    assert "not an empty folder" in line
     (line,) = said_by(["verify", packed, f"paths.out={packed}"], capsys, 2)
-    assert line == f"knot-runner: paths.out: {packed}: is not a folder"
+    assert line == f"knot-runner: paths.out={packed}: not an empty folder. The runs are rerun there"
 
 
 def test_the_first_rounds_are_those_of_a_shorter_run(packed, capsys, tmp_path):
@@ -210,10 +203,10 @@ def test_a_run_without_its_data_is_said(folder, tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("words, line", [
-    ([], "verify: needs one bundle"), (["a", "b"], "verify: needs one bundle"), (["a", "--rounds=0"], "--rounds: '0'"),
-    (["a", "--rounds=two"], "--rounds: 'two' is not a number"), (["a", "--round=2"], "did you mean '--rounds=N'?"),
-    (["a", "--rounds=9999999"], "from 1 to 999999"), (["a", "paths.out="], "paths.out=: verify takes no such word"),
-    (["a", "seed=1"], "seed=1: verify takes no such word"),
+    ([], "verify: needs one bundle"), (["a", "b"], "verify: needs one bundle"),
+    (["a", "--rounds=0"], "--rounds=0: expected at least 1"),
+    (["a", "--rounds=two"], "--rounds: invalid int value: 'two'"), (["a", "--round=2"], "did you mean '--rounds'?"),
+    (["a", "paths.out="], "paths.out: has no value"), (["a", "seed=1"], "seed: not an option of this verb"),
 ])  # fmt: skip
 def test_words_that_verify_does_not_take(words, line, capsys):
     (said,) = said_by(["verify", *words], capsys, 2)

@@ -10,7 +10,6 @@ from knot_runner.engine import tensor_file
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.tensor_file import DoesNotMatch
 from knot_runner.records import ROUNDS_FILE, clear_states, write_result
-from knot_runner.sweeps import leftovers
 from tests import test_failing_disk as failing
 from tests.disk import WAYS, Disk
 
@@ -152,8 +151,6 @@ def test_a_finished_run_keeps_and_seals_no_parts(tmp_path):
     assert parts_of(run)
     sealed = write_result(run, {})["digest"]
     assert not [name for name in sealed if name.startswith("state")] and ROUNDS_FILE in sealed
-    leftovers.clear(tmp_path)
-    assert not parts_of(run)
     (run / ROUNDS_FILE).unlink()
     rounds(Checkpoint(run, share=True), {}, 0, 8)
     clear_states(run)

@@ -18,17 +18,16 @@ from tests.models.test_bert import SPEC
 UNKNOWN = [
     ("resnet", "blok2", "small_resnet has no tap 'blok2' (did you mean 'block2'?)"),
     ("resnet", "steem", "small_resnet has no tap 'steem' (did you mean 'stem'?)"),
-    ("resnet", "stages.9", "small_resnet has no tap 'stages.9' (did you mean 'stages.4'?)"),
-    ("resnet", "stages.0.conv3", "small_resnet has no tap 'stages.0.conv3' (did you mean 'stages.0.conv2'?)"),
-    ("resnet", "stem.blok1", "small_resnet has no tap 'stem.blok1' (did you mean 'block1'?)"),
-    ("resnet", "zz.y", "small_resnet has no tap 'zz.y' (there is: block1, block2, block3, features, "
-                       "stages.0, stages.1, stages.2, stages.3, stages.4)"),
+    ("resnet", "stages.9", "small_resnet has no tap 'stages.9' (did you mean 'stages.0'?)"),
+    ("resnet", "stages.0.conv3", "small_resnet has no tap 'stages.0.conv3' (did you mean 'stages.0.conv1'?)"),
+    ("resnet", "zz.y", "small_resnet has no tap 'zz.y' (there is: block1, block2, block3, features, head, norm, pool, "
+                       "stages, stem)"),
     ("resnet", "", "small_resnet has no tap '' (there is: block1, block2, block3, features, head, norm, pool, "
                    "stages, stem)"),
     ("mlp", "block1", "small_mlp has no tap 'block1' (there is: features, flatten, head, layer1, layer2, layer3, "
                       "layers)"),
-    ("cnn", "block4", "small_cnn has no tap 'block4' (did you mean 'block3'?)"),
-    ("bert", "layer3", "bert_tiny has no tap 'layer3' (did you mean 'layer2'?)"),
+    ("cnn", "block4", "small_cnn has no tap 'block4' (did you mean 'block1'?)"),
+    ("bert", "layer3", "bert_tiny has no tap 'layer3' (did you mean 'layer1'?)"),
     ("own", "bodi", "own has no tap 'bodi' (did you mean 'body'?)"),
 ]  # fmt: skip
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import yaml
 
+from knot_runner.cli.parsers import run_verb
 from knot_runner.cli.show import references
-from knot_runner.cli.verbs.preset import claims_command
 from knot_runner.composing.commands import compose_all
 from knot_runner.report import paper_tables
 from knot_runner.report.claims.spec import read_claims
@@ -107,7 +107,7 @@ def test_the_papers_effects_of_clustering(name):
 
 
 def test_the_verb_prints_and_writes(tmp_path, capsys):
-    assert claims_command(["chill/mnist_notebook", f"paths.out={tmp_path}", "seed=0"]) == 0
+    assert run_verb("claims", ["chill/mnist_notebook", f"paths.out={tmp_path}", "seed=0"]) == 0
     said = capsys.readouterr().out
     assert "Claims of chill/mnist_notebook" in said and "no runs" in said and "experiment=chill/mnist" in said
     assert {path.suffix for path in (tmp_path / "claims" / "chill").iterdir()} == {".md", ".csv", ".json"}
@@ -116,7 +116,7 @@ def test_the_verb_prints_and_writes(tmp_path, capsys):
 @pytest.mark.parametrize("arguments", [[], ["seed=0"], ["--al"], ["knot/bias"], ["knot_tabel3"]])
 def test_the_verb_says_what_it_needs(arguments):
     with refuses():
-        claims_command(arguments)
+        run_verb("claims", arguments)
 
 
 def test_seeds_are_planned_in_the_preset_and_nowhere_else():
@@ -126,7 +126,7 @@ def test_seeds_are_planned_in_the_preset_and_nowhere_else():
         assert report["seeds"] == len(seeds) or (report["seeds"] > len(seeds) and name in ("knot/table4", "fedwad/knn"))
     for override in ("report.seeds=2", "+report.seeds=2", "++report.seeds=2", "~report.seeds"):
         with refuses():
-            claims_command(["chill/mnist_notebook", override])
+            run_verb("claims", ["chill/mnist_notebook", override])
 
 
 def test_claims_are_said_in_plain_words():

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from knot_runner.cli.verbs.compare import compare_command as verb
+from knot_runner.cli.parsers import run_verb
 from knot_runner.report.compare.files import (
     Column,
     TerminalSheet,
@@ -131,8 +131,8 @@ def test_the_verb_prints_and_writes(tmp_path, capsys):
         made(tmp_path / "o", 0.5 + seed / 10, seed=seed)
     begun(tmp_path / "o", seed=2, method__temperature=4)
     names = [tmp_path / "new" / f"t.{ending}" for ending in ("csv", "md", "tex")]
-    exports = [f"--export={names[0]},{names[1]}", f"--export={names[2]}"]
-    assert verb([f"--out={tmp_path / 'o'}", "task=mnist", *exports]) == 0
+    exports = [f"--export={','.join(str(name) for name in names)}"]
+    assert run_verb("compare", [f"paths.out={tmp_path / 'o'}", "task=mnist", *exports]) == 0
     out = capsys.readouterr().out
     assert (
         "2 finished of 3 runs" in out
@@ -151,7 +151,7 @@ def test_the_verb_prints_and_writes(tmp_path, capsys):
 def test_one_row_per_run_in_files(tmp_path):
     for seed in range(2):
         made(tmp_path, 1 / 3 + seed / 7, seed=seed)
-    verb([f"--out={tmp_path}", "--runs", f"--export={tmp_path / 'r.csv'}"])
+    run_verb("compare", [f"paths.out={tmp_path}", "--runs", f"--export={tmp_path / 'r.csv'}"])
     found = read_csv((tmp_path / "r.csv").read_text())
     assert list(found) == ["run_id", "seed", "status", "metrics.accuracy.ALL", "metrics.f1.ALL"]
     assert found["seed"] == ["0", "1"]

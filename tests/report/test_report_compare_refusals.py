@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from knot_runner.cli.verbs.compare import compare_command as verb
+from knot_runner.cli.parsers import run_verb
 from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 from tests.report.compared import ask, begun, column, failed, heads, made, text, three_temperatures
@@ -34,19 +34,19 @@ def grid(tmp_path):
         (["--best=top:f1", "--over=method.temperature"], "min:KEY or max:KEY"),
         (["--best=f1", "--over=training.lr"], "in no row is there more than one value"),
         (["--best=f1", "--over=seed"], "means are over seeds"),
-        (["--over=method"], "--over: goes with --best"),
-        (["--best=f1", "--over=method", "--runs"], "--runs: shows every run"),
-        (["--runs=yes"], "takes no value"),
-        (["--out"], "--out=..."),
+        (["--over=method"], "--over: needs --best=MEASURE"),
+        (["--best=f1", "--over=method", "--runs"], "--runs: cannot be combined with --best"),
+        (["--runs=yes"], "--runs: ignored explicit argument"),
+        (["--by"], "--by: expected one argument"),
         (["--export=t.xlsx"], ".csv, .tex or .md"),
         (["--sort=loss"], "--sort=loss: is not shown"),
         (["chill/table1"], "is neither a filter"),
-        (["-m"], "there is no such flag"),
+        (["-m"], "-m: unknown option"),
     ],
 )
 def test_mistakes_are_one_line(grid, arguments, said):
     with pytest.raises(UserError) as problem:
-        verb([f"paths.out={grid}", *arguments])
+        run_verb("compare", [f"paths.out={grid}", *arguments])
     assert said in str(problem.value) and "\n" not in str(problem.value)
 
 

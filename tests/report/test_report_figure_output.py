@@ -117,11 +117,12 @@ def test_plot_writes_what_its_flags_ask_for(tmp_path: Path, capsys: pytest.Captu
     [
         ("--formats=pgn", "--formats=pgn: there is no 'pgn' (did you mean 'png'?)"),
         ("--formats=gif", "--formats=gif: there is no 'gif' (there is: pdf, png, svg)"),
-        ("--formats", "--formats: needs a value, --formats=pdf,svg"),
+        ("--formats=,", "--formats=,: needs one or more of png, pdf, svg, as in --formats=pdf,svg"),
+        ("--formats", "--formats: expected one argument"),
         ("--width=wide", "--width=wide: is single, double or millimetres, as in --width=85"),
         ("--width=5000", "--width=5000: is not from 60 to 420 millimetres"),
         ("--width=nan", "--width=nan: is not from 60 to 420 millimetres"),
-        ("--format=pdf", "--format=pdf: there is no such flag"),
+        ("--format=pdf", "--format: unknown option (did you mean '--formats'?)"),
     ],
 )
 def test_flags_that_cannot_be_are_said_in_a_line(flag: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

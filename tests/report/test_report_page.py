@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from knot_runner.cli.parsers import run_verb
 from knot_runner.cli.show import references
-from knot_runner.cli.verbs.report import report_command
 from knot_runner.composing.commands import compose_all
 from knot_runner.report.page.build import Page, Standing, build_page, render_page, write_page
 from knot_runner.report.render.text import plain
@@ -180,7 +180,7 @@ def test_the_verb_writes_the_page(tmp_path: Path, capsys: Any) -> None:
     failure = {"kind": "error", "cause": "ValueError: <b>no</b>", "attempts": 2, "at": 1.0}
     made_jobs[2].folder.mkdir(parents=True)
     (made_jobs[2].folder / "failed.json").write_text(json.dumps(failure))
-    assert report_command(["knot/table3", *words]) == 0
+    assert run_verb("report", ["knot/table3", *words]) == 0
     said = capsys.readouterr().out.splitlines()
     path = tmp_path / "out" / "reports" / "knot/table3.html"
     assert said == ["2 done, 1 failed, 1 missing of 4 runs", str(path)]
@@ -193,12 +193,12 @@ def test_the_verb_writes_the_page(tmp_path: Path, capsys: Any) -> None:
 @pytest.mark.parametrize("arguments", [[], ["seed=1"], ["../x"]])
 def test_the_verb_wants_a_preset(arguments: list[str]) -> None:
     with refuses():
-        report_command(arguments)
+        run_verb("report", arguments)
 
 
 def test_the_verb_without_runs(tmp_path: Path) -> None:
     with refuses():
-        report_command(["knot/table3", *GRID, f"paths.out={tmp_path}"])
+        run_verb("report", ["knot/table3", *GRID, f"paths.out={tmp_path}"])
 
 
 @pytest.mark.thorough

@@ -55,19 +55,6 @@ def test_two_sweeps_at_once_do_each_job_once(undisturbed, tmp_path):
     assert list(begun(tmp_path).values()) == [1, 1, 1]
 
 
-def test_states_left_behind_a_result_are_cleared(tmp_path):
-    """As of a process that was killed after it wrote its result and before it could clear them."""
-    grid = ["seed=0,1", "training.rounds=1"]
-    assert sweep(tmp_path, *grid)[0] == 0
-    folders = [path.parent for path in tmp_path.glob("*/*/*/result.json")]
-    for folder in folders:
-        (folder / "commit.json").write_text("{}")
-        (folder / "state-0.safetensors").write_text("")
-    code, said = sweep(tmp_path, *grid)
-    assert code == 0 and "2 were there" in said
-    assert not [name for folder in folders for name in folder.glob("[cs]*") if name.name != "config.yaml"]
-
-
 @pytest.mark.thorough
 def test_a_preempted_submitit_job_goes_on_from_its_commit(tmp_path):
     """SIGUSR2 is what SLURM sends before it takes a machine away; submitit then hands the job in again."""

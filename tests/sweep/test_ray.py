@@ -1,7 +1,6 @@
 """``hydra/launcher=ray``: the jobs of a sweep as tasks of Ray; here a fake of its transport, or Ray itself."""
 
 import importlib.util
-import json
 import logging
 from pathlib import Path
 
@@ -39,9 +38,6 @@ def test_a_sweep_is_that_of_the_basic_launcher(tmp_path, monkeypatch, capfd):
     assert code == 0 and "2 done, 0 failed" in said, said
     assert "jobs want 0.5 GPU each and the cluster has 0; they wait" in said and "CPU each" not in said
     assert results(tmp_path / "ray") == results(tmp_path / "basic")
-    (told,) = (tmp_path / "ray").glob(".sweeps/*/outcomes.json")
-    names = [job.run_id for job in composed(tmp_path / "ray", *GRID)]
-    assert [one["run_id"] for one in json.loads(told.read_text())] == names  # though the last one ended first
     assert ray.calls == ["run_on_worker"] * 2 and [one["address"] for one in ray.inits] == ["head:6379"]
     assert ray.options == [{"max_retries": 0, "num_cpus": 1, "num_gpus": 0.5}]
     code, said = sweep(tmp_path / "ray", *GRID)
@@ -105,22 +101,8 @@ def test_jobs_and_actors_do_not_wait_for_each_others_cores(tmp_path, monkeypatch
 
 def test_ray_is_an_extra(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    said = "hydra/launcher=ray: its package is not installed; pip install 'knot_runner[ray]' adds it"
+    said = "hydra/launcher=ray: its package is not installed. Run: pip install 'knot_runner[ray]'"
     assert refusal("-m", "seed=0,1", RAY) == said
-
-
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ("num_cpus=two", "hydra.launcher.num_cpus: 'two' is not a number of cores for each job"),
-        ("num_gpus=-1", "hydra.launcher.num_gpus: -1 is not a number of GPUs for each job"),
-        ("num_cpus=true", "hydra.launcher.num_cpus: True is not a number"),
-        ("address=3", "hydra.launcher.address: 3 is not host:port or ray://host:port. Use null for any"),
-    ],
-)
-def test_settings_of_the_launcher_are_checked(setting, said, monkeypatch):
-    faked(monkeypatch)
-    assert refusal("-m", "seed=0,1", RAY, f"hydra.launcher.{setting}").startswith(said)
 
 
 def test_whole_and_part_gpus_are_right(monkeypatch):

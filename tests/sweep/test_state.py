@@ -10,9 +10,7 @@ from knot_runner.sweeps.plan import (
     PATIENT,
     STOP,
     new_plan,
-    read_outcomes,
     read_plan,
-    write_outcomes,
     write_plan,
 )
 from knot_runner.sweeps.task import cause_of
@@ -65,9 +63,6 @@ def test_a_plan_is_read_as_written_and_a_damaged_one_named(tmp_path):
     plan.mark(STOP)
     plan.mark(PATIENT)
     assert plan.stopped and plan.patient
-    assert read_outcomes(plan) == []
-    write_outcomes(plan, [{"run_id": "abc", "state": "done"}])
-    assert read_outcomes(plan)[0]["state"] == "done"
     plan.path.write_text(json.dumps({"jobs": [{}]}))
     with refuses():
         read_plan(plan.path)

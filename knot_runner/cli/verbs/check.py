@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -18,24 +18,11 @@ from knot_runner.report.render.terminal import TerminalColumn, listing, output, 
 from knot_runner.report.render.text import plain, short_line
 from knot_runner.report.run_rows import lookup
 from knot_runner.sweeps.state import JobState, state_of
-from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.messages import counted
 
 if TYPE_CHECKING:
     from knot_runner.composing.job import ComposedJob
 
-CHECK_HELP = """\
-knot-runner check [overrides] [flags]: the jobs of a command, what is there, what is to come; runs nothing
-
-  --all                every job, also of a large grid
-  --quick              only compose: prepare no run and read no data
-  -m, --multirun       a grid, though it has one job
-  --config-dir=DIR     YAML of your own
-
-  knot-runner check experiment=knot/table3 task.missing=skip --quick"""
-CHECK_FLAGS = ("--all", "--quick")
-#: Hydra's and our flags for composing that this verb also accepts.
-OTHERS = ("--multirun", "--config-dir=DIR", "--config-name=NAME")
 #: Above this number, jobs are shown in groups.
 MAX_JOBS_LISTED = 30
 #: Maximum number of jobs needing attention that are listed individually beside the groups.
@@ -43,22 +30,12 @@ NOTABLE = 10
 TITLES = ("run id", "task", "source", "method", "seed", "setting", "state")
 
 
-@dataclass
-class Options:
-    """The verb's own flags; ``rest``: the arguments to compose."""
-
-    all: bool = False
-    quick: bool = False
-    rest: list[str] = field(default_factory=list)
-
-
-def check_command(arguments: list[str]) -> int:
+def check_command(options: argparse.Namespace) -> int:
     """Print the jobs, what preparing the missing ones shows, and how long they take. Returns 2 if the sweep would
     stop."""
     from knot_runner.composing.commands import compose_all
 
-    options = parse_check(arguments)
-    jobs, commands = compose_all(options.rest)
+    jobs, commands = compose_all([*options.flags, *options.words])
     for command in commands:
         if command.jobs[0].settings.report:
             from knot_runner.cli.show import check_shown
@@ -103,22 +80,6 @@ def _unlike(jobs: list[ComposedJob]) -> list[str]:
 DONE = ("done", "diverged", "other data", "damaged")
 
 
-def parse_check(arguments: list[str]) -> Options:
-    """Parse the flags. Raises :class:`UserError` for an unknown flag, suggesting the nearest one."""
-    found = Options()
-    for argument in arguments:
-        name = argument.partition("=")[0]
-        if argument == "--all":
-            found.all = True
-        elif argument == "--quick":
-            found.quick = True
-        elif name in {flag.partition("=")[0] for flag in OTHERS} or not argument.startswith("-"):
-            found.rest.append(argument)
-        else:
-            raise UserError(f"{argument}: there is no such flag of check{nearest(argument, [*CHECK_FLAGS, *OTHERS])}")
-    return found
-
-
 # -------------------------------------------------------------------------------------------------------------- lists
 
 
@@ -147,12 +108,21 @@ def _grouped(jobs: list[ComposedJob], states: list[JobState]) -> Table:
     return _table(("task", "source", "method", "jobs", "state"), rows)
 
 
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> Table:
-    """A table of ``rows``; ``right``: titles of right-aligned (number) columns."""
-    columns = []
-    for title in titles:
-        columns.append(TerminalColumn(title, title in right, title in ("run id", "seed", "jobs"), "fold"))
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    columns = [TerminalColumn(title, no_wrap=title in ("run id", "seed", "jobs"), overflow="fold") for title in titles]
     return listing(columns, rows)
+
+
+def _summary(states: list[JobState]) -> str:
+    """A line such as ``33 jobs, 12 done, 21 to do (1 running)``."""
+    count = Counter(state.standing for state in states)
+    parts = [counted(len(states), "job"), f"{count['done']} done"]
+    for name, text in (("diverged", "diverged"), ("other data", "of other data"), ("damaged", "damaged")):
+        if count[name]:
+            parts.append(f"{count[name]} {text}")
+    parts.append(f"{len(states) - sum(count[name] for name in DONE)} to do")
+    begun = [f"{count[name]} {name}" for name in ("running", "failed", "stopped") if count[name]]
+    return ", ".join(parts) + (f" ({', '.join(begun)})" if begun else "")
 
 
 def _summary(states: list[JobState]) -> str:
@@ -187,8 +157,8 @@ def _looked_ahead(console: Console, jobs: list[ComposedJob], quick: bool) -> int
                 console.print(f"\n{shown}", style="bold")
             for line in lines:
                 print_line(console, f"  {line}")
-        if problem := found.problem or found.broken:
-            print_line(console, f"the sweep would stop: {problem}")
+        if found.problem:
+            print_line(console, f"the sweep would stop: {found.problem}")
             return 2
         console.print()
     for line in time_left(jobs):

@@ -1,50 +1,26 @@
-"""``knot-runner compare``: parses flags and filters; prints the comparison and exports it to files."""
+"""``knot-runner compare``: prints a comparison of runs and exports it to files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
-    from knot_runner.report.compare.answer import Question
     from knot_runner.report.compare.files import Sheet
 
-COMPARE_HELP = """\
-knot-runner compare [key=value ...] [flags]: any runs side by side, by any setting
 
-  key=value, key!=value, key<value ...   runs whose settings are so
-  --out=DIR            where the runs are (also paths.out=DIR)
-  --by=KEYS            a row per value of these settings (default: all that differ)
-  --measure=KEYS       the columns: accuracy, f1, sd, ...
-  --runs               a row per run instead
-  --sort=KEY           order of the rows
-  --best=MEASURE       of the runs over --over=KEYS, the best alone
-  --over=KEYS          what --best chooses over
-  --export=FILE        also as .csv, .tex or .md; several with commas
-
-  knot-runner compare task=femnist --by=method.name --measure=accuracy --export=runs.csv"""
-COMPARE_FLAGS = ("--out", "--by", "--measure", "--best", "--over", "--sort", "--export", "--runs")
-#: Default folder of runs, and the key by which other verbs set it.
-OUT, PLACE = "outputs", "paths.out="
-#: Key of the data folder against which runs are checked.
-DATA_KEY = "paths.data="
-
-
-def compare_command(arguments: list[str]) -> int:
-    """Compare runs below ``paths.out``: ``[key=value ...] [--by=KEYS] [--measure=KEYS] [--sort=KEY] [--runs]
-    [--best=MEASURE --over=KEYS] [--export=FILE] [--out=DIR]``. Raises :class:`UserError`."""
+def compare_command(options: argparse.Namespace) -> int:
+    """Compare the runs below ``paths.out`` that pass the filters. Raises :class:`UserError`."""
     from knot_runner.report.compare.files import TerminalSheet, form_of, write
-    from knot_runner.report.compare.settings import split_commas
     from knot_runner.report.render.terminal import output
 
-    exports = _flags([a for a in arguments if a.startswith("-")]).get("--export", ())
-    files = [Path(name).expanduser() for text in exports for name in split_commas(text)]
+    files = [Path(name).expanduser() for name in _names(options.export)]
     for file in files:
         form_of(file)  # before anything is read
-    sheet = answer_of(arguments)
+    sheet = answer_of(options)
     output().print(TerminalSheet(sheet))
     for file in files:
         write(sheet, file)
@@ -52,58 +28,36 @@ def compare_command(arguments: list[str]) -> int:
     return 0
 
 
-def answer_of(arguments: list[str]) -> Sheet:
+def answer_of(options: argparse.Namespace) -> Sheet:
     """The comparison that the verb's arguments request, as a table. Raises :class:`UserError`."""
-    from knot_runner.report.compare.answer import compare_runs
-
-    flags = _flags([a for a in arguments if a.startswith("-")])
-    return compare_runs(_question(flags, [a for a in arguments if not a.startswith("-")]))
-
-
-def _question(flags: dict[str, list[str]], words: Sequence[str]) -> Question:
-    from knot_runner.composing.override_errors import message_text
-    from knot_runner.report.compare.answer import Question
+    from knot_runner.report.compare.answer import Question, compare_runs
     from knot_runner.report.compare.settings import parse_filter
 
-    _check(flags)
-    for word in words:
-        if f"--{word.partition('=')[0]}" in COMPARE_FLAGS:
-            raise UserError(f"{word.partition('=')[0]}: is a flag of compare; --{message_text(word)} is right")
-    one = {name: texts[-1] for name, texts in flags.items()}
-    place = [word.partition("=")[2] for word in words if word.startswith(PLACE)]
-    return Question(
-        out=Path(one.get("--out") or [OUT, *place][-1]).expanduser(),
-        filters=tuple(parse_filter(word) for word in words if not word.startswith((PLACE, DATA_KEY))),
-        by=_names(flags["--by"]) if "--by" in flags else None,
-        measures=_names(flags.get("--measure", ())),
-        best=one.get("--best", ""),
-        over=_names(flags.get("--over", ())),
-        sort=one.get("--sort", ""),
-        runs="--runs" in flags,
-        data=next((word.removeprefix(DATA_KEY) for word in reversed(words) if word.startswith(DATA_KEY)), None),
+    if options.over and not options.best:
+        raise UserError("needs --best=MEASURE", "--over")
+    if options.best and options.runs:
+        raise UserError("cannot be combined with --best", "--runs")
+    out, data, filters = "outputs", None, []
+    for word in options.words:
+        if word.startswith("paths.out="):
+            out = word.removeprefix("paths.out=")
+        elif word.startswith("paths.data="):
+            data = word.removeprefix("paths.data=")
+        else:
+            filters.append(parse_filter(word))
+    question = Question(
+        out=Path(out).expanduser(),
+        filters=tuple(filters),
+        by=None if options.by is None else _names(options.by),
+        measures=_names(options.measure),
+        best=options.best,
+        over=_names(options.over),
+        sort=options.sort,
+        runs=options.runs,
+        data=data,
     )
+    return compare_runs(question)
 
 
-def _flags(arguments: Sequence[str]) -> dict[str, list[str]]:
-    """Flag -> its values, in the order given. Raises :class:`UserError` for an unknown flag."""
-    found: dict[str, list[str]] = {}
-    for argument in arguments:
-        name, equals, value = argument.partition("=")
-        if name not in COMPARE_FLAGS:
-            raise UserError(f"{name}: there is no such flag{nearest(name, COMPARE_FLAGS)}")
-        if (name == "--runs") == bool(equals) or (not value and name not in ("--runs", "--by")):
-            raise UserError(f"{argument}: {'takes no value' if name == '--runs' else f'needs a value, {name}=...'}")
-        found.setdefault(name, []).append(value)
-    return found
-
-
-def _names(texts: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
-
-
-def _check(flags: dict[str, list[str]]) -> None:
-    """Check that flags fit together. Raises :class:`UserError`."""
-    if "--over" in flags and "--best" not in flags:
-        raise UserError("--over: goes with --best=MEASURE")
-    if "--best" in flags and "--runs" in flags:
-        raise UserError("--runs: shows every run; without it --best shows what was selected")
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())

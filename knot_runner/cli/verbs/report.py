@@ -2,48 +2,37 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from knot_runner.cli.verbs.preset import PRESET_FLAGS, preset_of
+from knot_runner.cli.verbs.preset import typed_preset
+from knot_runner.util.config_yaml import headline, yaml_files
+from knot_runner.util.messages import counted
 
 if TYPE_CHECKING:
     from knot_runner.report.page.build import Standing
 
-REPORT_HELP = f"""\
-knot-runner report PRESET [overrides]: all of a preset on one HTML page below paths.out, from the records
 
-{PRESET_FLAGS}
-
-  knot-runner report knot/table3 task.missing=skip"""
-
-
-def report_command(arguments: list[str]) -> int:
+def report_command(options: argparse.Namespace) -> int:
     """Write ``<out>/reports/<preset>.html``; print its path and the runs it is based on. Raises :class:`UserError`."""
-    preset = preset_of(arguments, "report")
+    preset = typed_preset(options, "report")
     from knot_runner.cli.show import folder_for, references
     from knot_runner.report.page.build import PageRequest, write_page
 
-    page = shlex.join(["knot-runner", "report", *arguments])
-    request = PageRequest(preset.name, _about(preset.name, arguments[1:]), preset.spec, preset.command, page)
+    about = headline(yaml_files("experiment", options.config_dir)[preset.name]) or preset.name
+    page = shlex.join(["knot-runner", "report", *options.words, *options.flags])
+    request = PageRequest(preset.name, about, preset.spec, preset.command, page)
     path = folder_for(preset.out, "reports") / f"{preset.name}.html"
     standings = {job.run_id: _standing(job.folder) for job in preset.jobs}
     made = write_page(path, request, references(preset.jobs), standings)
-    print(", ".join(f"{number} {state}" for state, number in made.counts.items()) + f" of {len(made.jobs)} runs")
+    states = ", ".join(f"{number} {state}" for state, number in made.counts.items())
+    print(f"{states} of {counted(len(made.jobs), 'run')}")
     for problem in made.problems:
         print(f"left out: {problem}")
     print(path)
     return 0
-
-
-def _about(name: str, rest: list[str]) -> str:
-    """The preset's description, from the head of its YAML file (ours or below ``--config-dir``)."""
-    from knot_runner.util.config_yaml import config_folder, headline
-
-    own = [Path(flag.partition("=")[2]) for flag in rest if flag.startswith("--config-dir=")]
-    paths = [folder / "experiment" / f"{name}.yaml" for folder in (*own, config_folder())]
-    return next((headline(path) for path in paths if path.is_file()), "") or name
 
 
 def _standing(folder: Path) -> Standing:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import tempfile
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from knot_runner.util.errors import UserError, nearest
+from knot_runner.cli.parsers import names_and_keys
+from knot_runner.util.errors import UserError
 from knot_runner.util.messages import LOGGER, counted
 
 if TYPE_CHECKING:
@@ -17,51 +18,23 @@ if TYPE_CHECKING:
     from knot_runner.bundles.rerun import RerunPlace
     from knot_runner.bundles.unpack import BundledRun
 
-VERIFY_HELP = """\
-knot-runner verify BUNDLE [--rounds=N] [--network] [paths.data=DIR] [paths.out=DIR]: make a bundle's runs again here
 
-  BUNDLE               an archive that 'knot-runner bundle' wrote
-  --rounds=N           of federated runs the first N rounds alone, which do not depend on how many there are; a run of
-                       which they do (privacy.epsilon, fedsoup), or that has none, is made again whole, which is said
-  --network            runs may download from the Hugging Face hub what their settings name
-  paths.data=DIR       the data (default: the variable KNOT_DATA)
-  paths.out=DIR        an empty folder for the runs, which then stay (default: a temporary one, which does not)
-
-Of each run one answer, the strictest that is true: the same bits (round log, result, weights and predictions); within
-rounding (whole numbers are equal, others differ by at most 0.001 of their size, or 0.0001); within the interval
-(accuracy lies in the 95% interval of the recorded one over all test examples, Wilson's); not the same. Data or code
-that differ are said. Exit code 0: all runs were made again and none is "not the same"; 1: one is; 2: one could not be
-made.
-Nothing in a bundle is executed: runs with plug-ins are refused.
-
-  knot-runner verify femnist.tar.gz --rounds=5 paths.data=DIR"""
-VERIFY_FLAGS = ("--rounds=N", "--network")
-VERIFY_KEYS = ("paths.data", "paths.out")
-
-
-@dataclass(frozen=True)
-class VerifyOptions:
-    """Arguments of the verb. ``rounds``: number of first rounds to rerun, None for all; ``out``: None for a temporary
-    folder."""
-
-    bundle: Path
-    rounds: int | None
-    network: bool
-    data: str | None
-    out: Path | None
-
-
-def verify_command(arguments: list[str]) -> int:
+def verify_command(options: argparse.Namespace) -> int:
     """Rerun the runs and print a verdict on each. Raises :class:`UserError`, for example for a damaged bundle."""
-    options = _options(arguments)
+    names, keys = names_and_keys(options.words, ("paths.data", "paths.out"))
+    if len(names) != 1:
+        raise UserError("needs one bundle", "verify", hint="Use knot-runner verify FILE.tar.gz")
+    if options.rounds is not None and options.rounds < 1:
+        raise UserError("expected at least 1", f"--rounds={options.rounds}")
     from knot_runner.bundles.unpack import read_bundle
 
     with tempfile.TemporaryDirectory(prefix="knot-runner-") as folder:
-        runs = read_bundle(options.bundle, Path(folder) / "bundle")
-        out = options.out or Path(folder) / "runs"
-        _check_new(options.out)
+        runs = read_bundle(Path(names[0]).expanduser(), Path(folder) / "bundle")
+        out = Path(keys.get("paths.out", f"{folder}/runs")).expanduser()
+        _check_new(out)
         _say_how_long(runs)
-        answers = [_answered(run, options, out) for run in runs]
+        place = _place(runs, out, keys.get("paths.data") or os.environ.get("KNOT_DATA"), options.network)
+        answers = [_answered(run, options.rounds, place) for run in runs]
     counts = Counter(answers)
     print(f"{counted(len(runs), 'run')}: {', '.join(f'{n} {name}' for name, n in counts.items())}")
     if counts["not the same"]:
@@ -73,39 +46,22 @@ def verify_command(arguments: list[str]) -> int:
 NOT_MADE = "not made again"
 
 
-def _options(arguments: list[str]) -> VerifyOptions:
-    words = [word for word in arguments if not word.startswith("-") and "=" not in word]
-    rounds, network, keys = None, False, {"paths.data": os.environ.get("KNOT_DATA") or "", "paths.out": ""}
-    for argument in arguments:
-        name, _, value = argument.partition("=")
-        if argument in words:
-            continue
-        if name == "--rounds":
-            rounds = _count(value)
-        elif argument == "--network":
-            network = True
-        elif name in VERIFY_KEYS and value:
-            keys[name] = value
-        else:
-            raise UserError(f"{argument}: verify takes no such word{nearest(argument, [*VERIFY_FLAGS, *VERIFY_KEYS])}")
-    if len(words) != 1:
-        raise UserError("verify: needs one bundle, as in 'knot-runner verify runs.tar.gz'")
-    out = Path(keys["paths.out"]).expanduser() if keys["paths.out"] else None
-    return VerifyOptions(Path(words[0]).expanduser(), rounds, network, keys["paths.data"] or None, out)
+def _place(runs: list[BundledRun], out: Path, data: str | None, network: bool) -> RerunPlace:
+    """Where the runs are rerun; asks torch for a GPU only if a run was on one."""
+    from knot_runner.bundles.rerun import RerunPlace
+
+    cuda = False
+    if any(str(run.result.get("device", "")).startswith("cuda") for run in runs):
+        import torch
+
+        cuda = torch.cuda.is_available()
+    return RerunPlace(data, out, network, cuda)
 
 
-def _check_new(out: Path | None) -> None:
+def _check_new(out: Path) -> None:
     """Raises :class:`UserError` for a non-empty folder: a run in it would be compared with itself."""
-    if out is not None and out.exists() and not out.is_dir():
-        raise UserError(f"paths.out: {out}: is not a folder")
-    if out is not None and out.exists() and any(out.iterdir()):
-        raise UserError(f"paths.out: {out}: is not empty, and runs are made anew; another folder is right")
-
-
-def _count(value: str) -> int:
-    if not value.isdecimal() or not value.isascii() or not 1 <= len(value) <= 6 or int(value) < 1:
-        raise UserError(f"--rounds: {value[:40]!r} is not a number of rounds from 1 to 999999")
-    return int(value)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError("not an empty folder. The runs are rerun there", f"paths.out={out}")
 
 
 def _say_how_long(runs: list[BundledRun]) -> None:
@@ -119,18 +75,12 @@ def _say_how_long(runs: list[BundledRun]) -> None:
         LOGGER.info("%s took %s on record", counted(len(seconds), "run"), duration(sum(seconds)))
 
 
-def _answered(run: BundledRun, options: VerifyOptions, out: Path) -> str:
+def _answered(run: BundledRun, rounds: int | None, place: RerunPlace) -> str:
     """The verdict on one run; prints it with its evidence."""
-    from knot_runner.bundles.rerun import RerunPlace
     from knot_runner.report.render.text import plain
 
-    cuda = False
-    if str(run.result.get("device", "")).startswith("cuda"):
-        import torch
-
-        cuda = torch.cuda.is_available()
     try:
-        answer, lines = _compared(run, options, RerunPlace(options.data, out, options.network, cuda))
+        answer, lines = _compared(run, rounds, place)
     except UserError as problem:
         answer, lines = NOT_MADE, [str(problem)]
     except Exception as problem:  # a config may hold anything; continue with the other runs
@@ -145,7 +95,7 @@ def _answered(run: BundledRun, options: VerifyOptions, out: Path) -> str:
 LONGEST_QUOTE = 400
 
 
-def _compared(run: BundledRun, options: VerifyOptions, place: RerunPlace) -> tuple[str, list[str]]:
+def _compared(run: BundledRun, rounds: int | None, place: RerunPlace) -> tuple[str, list[str]]:
     """(The verdict, lines of evidence). Raises :class:`UserError` if the run cannot be rerun here."""
     from rich.console import Console
 
@@ -156,10 +106,10 @@ def _compared(run: BundledRun, options: VerifyOptions, place: RerunPlace) -> tup
 
     rows, lines = run.rows(), []
     job, cut = job_here(run.config, place), None
-    if options.rounds is not None and (why := whole_because(job)):
+    if rounds is not None and (why := whole_because(job)):
         lines.append(f"is made again whole: it {why}")
-    elif options.rounds is not None and options.rounds < len(rows):
-        cut = options.rounds
+    elif rounds is not None and rounds < len(rows):
+        cut = rounds
         job = job_here(run.config, place, cut)
     with Live(Console(stderr=True)) as live, messages_to(live.note):
         made = made_again(job, live.watch, lambda _: None)

@@ -42,6 +42,8 @@ def run_locked(context: RunContext) -> dict[str, Any]:
         return finished
     if problem := result_problem(context.folder):
         context.note(f"{problem.partition(';')[0]}; this run is made again")
+    for unfinished in context.folder.glob("*.tmp"):  # of a killed process
+        unfinished.unlink(missing_ok=True)
     load_plugins(context.settings.plugins)
     content = {"files": [], **provenance.made_by(context.settings.plugins), **_carry_out(context)}
     if problem := kind_problem(content):

@@ -101,7 +101,8 @@ def _evidence(
     reason: str | None,
 ) -> Evidence:
     """Evidence from all ``effects`` of a claim, including those without a value; ``problems``: of runs without recorded
-    test items, and of measures that cannot be resampled; ``seeds``: planned number of seeds; ``reason``: why unlike runs are compared."""
+    test items, and of measures that cannot be resampled; ``seeds``: planned number of seeds; ``reason``: why unlike
+    runs are compared."""
     reasons = Counter(effect.why for effect in effects if effect.why)
     lost, found = {effect.unit.seed for effect in effects if effect.lost}, []
     for effect in effects:

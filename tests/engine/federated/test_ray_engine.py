@@ -139,7 +139,7 @@ def test_ray_is_an_extra_and_for_cpus(monkeypatch):
         made()
     monkeypatch.undo()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    said = "hardware.engine=ray: its package is not installed; pip install 'knot_runner.ray.' adds it"
+    said = "hardware.engine=ray: its package is not installed. Run: pip install 'knot_runner.ray.'"
     with pytest.raises(UserError, match=said):
         made()
 

@@ -1,0 +1,199 @@
+"""The table of verbs: what each takes, and the function that carries it out. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Sequence
+
+from knot_runner.composing.flags import Parser
+from knot_runner.util.errors import UserError, nearest
+
+PRESET_TEXT = "Use the overrides with which the preset ran, so that its runs are found."
+
+
+def run_verb(verb: str, arguments: Sequence[str]) -> int:
+    """Carry out ``verb``; returns the exit code. Raises :class:`UserError`."""
+    options = parser_of(verb).parse(arguments)
+    module = importlib.import_module(f"knot_runner.cli.verbs.{VERBS[verb][0]}")
+    return getattr(module, f"{verb}_command")(options)
+
+
+def parser_of(verb: str) -> Parser:
+    """The parser of ``verb``, or of a command without one."""
+    return VERBS[verb][1]() if verb else _run()
+
+
+def _run() -> Parser:
+    verbs = "\n".join(f"  {name:<10} {text}" for name, (_, _, text) in VERBS.items())
+    parser = Parser(
+        "[KEY=VALUE ...] [options]\n       knot-runner VERB --help",
+        "Run experiments in federated learning and knowledge distillation. Overrides follow Hydra's grammar. "
+        "Several values make a grid. The same command resumes what was interrupted, and shows what is finished.\n"
+        f"\nverbs:\n{verbs}",
+        [
+            "task=femnist method=fedavg_chill method.temperature=0.05",
+            "method=entropy_a,sinkhorn_e seed=0,1,2 hydra/launcher=joblib",
+            "experiment=knot/table3 task.missing=skip",
+        ],
+    )
+    parser.add_argument("-c", "--cfg", choices=("job", "hydra", "all"), help="print the composed config and stop")
+    stale = "keep or rerun finished runs whose code or data have changed"
+    parser.add_argument("--stale", choices=("keep", "rerun"), default="", help=stale)
+    parser.add_argument("--version", action="store_true", help="print the version and stop")
+    return parser
+
+
+def _ls() -> Parser:
+    parser = Parser("ls [GROUP ...]", "List what can be composed, with a description.", ["ls method experiment"], False)
+    parser.add_argument("-cd", "--config-dir", metavar="DIR", help="a folder with YAML of your own")
+    return parser
+
+
+def _data() -> Parser:
+    text = "List data sets, their state and where to get them. KNOT_DATA=DIR stands for paths.data=DIR."
+    examples = ["data", "data mnist cifar10 --fetch paths.data=DIR"]
+    parser = Parser("data [TASK or DATA SET ...] [paths.data=DIR] [options]", text, examples, False)
+    parser.add_argument("-cd", "--config-dir", metavar="DIR", help="DIR/data/NAME.yaml is a data set of your own")
+    fetch = "download what needs no agreement; sizes and checksums are compared with the published ones"
+    parser.add_argument("--fetch", action="store_true", help=fetch)
+    return parser
+
+
+def _check() -> Parser:
+    text = "List the jobs of a command, their state and what would stop them. Nothing is trained."
+    parser = Parser("check [KEY=VALUE ...] [options]", text, ["check experiment=knot/table3 task.missing=skip --quick"])
+    parser.add_argument("--all", action="store_true", help="list each job of a large grid")
+    parser.add_argument("--quick", action="store_true", help="only compose: read no data")
+    return parser
+
+
+def _table() -> Parser:
+    text = "Print a preset's table from its records, and write it as Markdown, CSV and LaTeX. "
+    return Parser("table PRESET [KEY=VALUE ...]", text + PRESET_TEXT, ["table knot/table3 task.missing=skip"])
+
+
+def _claims() -> Parser:
+    text = "Judge which claims of the paper hold, with intervals, from the records. "
+    return Parser("claims PRESET [KEY=VALUE ...]", text + PRESET_TEXT, ["claims chill/table1 task=femnist"])
+
+
+def _plot() -> Parser:
+    parser = Parser(
+        "plot PRESET [KEY=VALUE ...] [options]\n       knot-runner plot partition [KEY=VALUE ...] [options]",
+        f"Draw a preset's figure from its records, or the classes of each client. {PRESET_TEXT}",
+        [
+            "plot chill/fig4 task=femnist --formats=pdf --width=single",
+            "plot partition task=femnist partition=small partition.alpha=0.1",
+        ],
+    )
+    parser.add_argument("--formats", default="png", help="png, pdf and svg, separated by commas (default: png)")
+    parser.add_argument(
+        "--width", help="for print, without title and notes: single (3.35 in), double (7 in) or millimeters"
+    )
+    return parser
+
+
+def _report() -> Parser:
+    text = "Write a preset's table, figures and claims as one HTML page, from its records. "
+    return Parser("report PRESET [KEY=VALUE ...]", text + PRESET_TEXT, ["report knot/table3 task.missing=skip"])
+
+
+def _compare() -> Parser:
+    parser = Parser(
+        "compare [KEY=VALUE ...] [paths.out=DIR] [options]",
+        "Compare the runs below paths.out (default: outputs). Filters select runs: key=value, key!=value, key<value, "
+        "and so on.",
+        ["compare task=femnist --by=method.name --export=runs.csv"],
+        composes=False,
+    )
+    parser.add_argument("--by", metavar="KEYS", help="a row per value of these settings (default: all that differ)")
+    parser.add_argument("--measure", default="", metavar="KEYS", help="the columns: accuracy, f1, sd, ...")
+    parser.add_argument("--runs", action="store_true", help="a row per run")
+    parser.add_argument("--sort", default="", metavar="KEY", help="the order of the rows")
+    parser.add_argument("--best", default="", metavar="MEASURE", help="only the best run over --over")
+    parser.add_argument("--over", default="", metavar="KEYS", help="the settings over which --best chooses")
+    parser.add_argument("--export", default="", metavar="FILES", help="write .csv, .tex or .md files")
+    return parser
+
+
+def _reproduce() -> Parser:
+    parser = Parser(
+        "reproduce [PRESET ...] [KEY=VALUE ...] [options]",
+        "Run presets one after another, those with most claims per minute first, and write a table of their claims to "
+        "paths.out/reproduced.md. Without names: the presets of conf/reproduce.yaml whose data are present and that "
+        "fit into the time. The overrides apply to each preset.",
+        ["reproduce --hours=2 paths.data=DIR hardware=cpu"],
+    )
+    hours = "the time limit; the same command resumes. 0 only writes the table (default: 2)"
+    parser.add_argument("--hours", type=float, default=2.0, help=hours)
+    return parser
+
+
+def _bound() -> Parser:
+    return Parser(
+        "bound RUN ... [paths.out=DIR] [paths.data=DIR]",
+        "Compute the generalization bound of KNOT's Theorem 5.2 for finished runs, named by folder or run id.",
+        ["bound outputs/sa/sinkhorn_e/0123456789ab"],
+        composes=False,
+    )
+
+
+def _bundle() -> Parser:
+    parser = Parser(
+        "bundle RUN ... [paths.out=DIR] [options]",
+        "Pack the records of finished runs into an archive that others can verify. RUN is a run's folder, a folder "
+        "above several, or a run id. The same runs give the same bytes.",
+        ["bundle outputs/femnist --to=femnist.tar.gz"],
+        composes=False,
+    )
+    parser.add_argument("--to", metavar="FILE", help="the archive, FILE.tar.gz (default: in paths.out/bundles)")
+    parser.add_argument("--weights", action="store_true", help="include files above 4 MB")
+    return parser
+
+
+def _verify() -> Parser:
+    parser = Parser(
+        "verify BUNDLE [paths.data=DIR] [paths.out=DIR] [options]",
+        "Rerun the runs of a bundle and compare the results: the same bits, within rounding (numbers differ by at most "
+        "0.001 of their size, or 0.0001), within the 95% interval of the accuracy, or not the same. Code of plug-ins "
+        "is not run. The exit code is 1 if a result is not the same, and 2 if a run could not be rerun.",
+        ["verify femnist.tar.gz --rounds=5 paths.data=DIR"],
+        composes=False,
+    )
+    parser.add_argument("--rounds", type=int, metavar="N", help="rerun only the first N rounds of federated runs")
+    parser.add_argument("--network", action="store_true", help="allow downloads from the Hugging Face hub")
+    return parser
+
+
+#: Verb -> its module in ``cli/verbs`` with ``<verb>_command``, its parser, and its line in the command's own help.
+VERBS = {
+    "ls": ("ls", _ls, "list tasks, models, methods and presets"),
+    "data": ("data", _data, "list and download data sets"),
+    "check": ("check", _check, "list the jobs of a command and what would stop them"),
+    "table": ("preset", _table, "print a preset's table beside the published one"),
+    "plot": ("preset", _plot, "draw a preset's figure, or a partition"),
+    "claims": ("preset", _claims, "judge the claims of a preset's paper"),
+    "report": ("report", _report, "write a preset's results as an HTML page"),
+    "compare": ("compare", _compare, "compare any runs by any setting"),
+    "reproduce": ("reproduce", _reproduce, "run presets one after another"),
+    "bound": ("runs", _bound, "compute the generalization bound of KNOT runs"),
+    "bundle": ("runs", _bundle, "pack finished runs into an archive"),
+    "verify": ("verify", _verify, "rerun a bundle and compare the results"),
+}
+
+
+def names_and_keys(words: Iterable[str], known: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """(Words without ``=``, the values of the ``known`` keys) for verbs that compose nothing. Raises
+    :class:`UserError`."""
+    names, keys = [], {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            names.append(word)
+        elif key not in known:
+            raise UserError(f"{key}: not an option of this verb{nearest(key, known)}")
+        elif not value:
+            raise UserError(f"{key}: has no value. Use {key}=DIR")
+        else:
+            keys[key] = value
+    return names, keys
