@@ -41,8 +41,8 @@ VALUES = (
     "${${x}}", "glob(*)", "glob(fed*)", "glob(", "glob(zz*)", "interval(0,1)", "range(0,1e9)",
     "range(0,3)", "range(3)", "range(3,0)", "range(0,1,0)", "range(0,inf)", "range(a,b)", "range()", "choice()",
     "choice(1,2)", "choice(a,[1])", "sort(3,1,2)", "sort(1,a)", "shuffle(1,2)", "tag(x,1,2)", "foo(1)", "int(x)",
-    "float(1,2)", "str(1)", "bool(x)", "0,1", "a,b", "1,a,[2]", "0,0", "../..", "/dev/null", "{_target_:os.system}", "0x10",
-    "1_000", ".5", "1e-3", "yes", "::", "a:b",
+    "float(1,2)", "str(1)", "bool(x)", "0,1", "a,b", "1,a,[2]", "0,0", "../..", "/dev/null", "{_target_:os.system}",
+    "0x10", "1_000", ".5", "1e-3", "yes", "::", "a:b",
 )  # fmt: skip
 KEYS = (
     "", "+", "++", "~", "~~", "a b", "a.", ".a", "a..b", "ü", "a@b", "a/b", "a:b",
