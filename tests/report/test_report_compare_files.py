@@ -138,8 +138,8 @@ def test_the_verb_prints_and_writes(tmp_path, capsys):
         made(tmp_path / "o", 0.5 + seed / 10, seed=seed)
     begun(tmp_path / "o", seed=2, method__temperature=4)
     names = [tmp_path / "new" / f"t.{ending}" for ending in ("csv", "parquet", "md", "tex")]
-    exports = [f"--export={names[0]},{names[1]}", *(f"--export={name}" for name in names[2:])]
-    assert run_verb("compare", [f"paths.out={tmp_path / 'o'}", "task=mnist", *exports]) == 0
+    exports = ",".join(map(str, names))
+    assert run_verb("compare", [f"paths.out={tmp_path / 'o'}", "task=mnist", f"--export={exports}"]) == 0
     out = capsys.readouterr().out
     assert (
         "2 finished of 3 runs" in out
