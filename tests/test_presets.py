@@ -76,4 +76,4 @@ def test_plot_of_a_table_and_table_of_nothing(capsys):
     assert main(["plot", "knot/table2"]) == 2
     assert "is a table" in capsys.readouterr().err
     assert main(["table"]) == 2
-    assert "needs the name of a preset" in capsys.readouterr().err
+    assert "table: needs a preset" in capsys.readouterr().err

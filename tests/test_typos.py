@@ -75,8 +75,6 @@ def test_many_names_are_not_listed():
 WRONG = [
     "task=femnist method=knot",
     "reproduce zzz",
-    "report experiment=chill/table1",
-    "table +experiment=chill/table1",
     "ls methods",
     "--config-dir=. ls",
     "task=femnist paths.out=",

@@ -78,6 +78,6 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     """The options of a command line that composes jobs. Raises :class:`UserError`, also for a missing folder."""
     options = Parser("[KEY=VALUE ...]", "").parse(arguments)
     folder = options.config_dir
-    if folder is not None and not Path(folder).is_dir():
+    if folder is not None and not (folder and Path(folder).is_dir()):
         raise UserError(f"--config-dir={folder}: folder not found")
     return options

@@ -55,7 +55,7 @@ def missing_config(text: str, config_dir: str | None) -> UserError:
 
 def bad_override(text: str, overrides: list[str], search: list[str]) -> str:
     """The message for an override of an unknown key, with the nearest existing one."""
-    if appended := re.search(r"(?:An item is already at '|Multiple values for )([\w.]*)", text):
+    if appended := re.search(r"(?:An item is already at '|Multiple values for )([\w.]*\w)", text):
         return f"+{appended.group(1)}: exists already. Use {appended.group(1)}=VALUE, without +"
     if merging := re.search(r"Error merging override (.*)", text):
         expected = re.search(r"could not be converted to (\w+)", text)

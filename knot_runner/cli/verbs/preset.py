@@ -43,9 +43,10 @@ class Preset:
 
 def typed_preset(options: argparse.Namespace, verb: str) -> Preset:
     """The preset of a verb's command line."""
-    if not options.words:
+    name, *overrides = options.words or [""]
+    name = name.lstrip("+").removeprefix("experiment=")
+    if not name or "=" in name:
         raise UserError("needs a preset", verb, hint="Run 'knot-runner ls experiment' to list them")
-    name, *overrides = options.words
     return preset_of(name, [*options.flags, *overrides])
 
 
@@ -57,7 +58,7 @@ def preset_of(name: str, arguments: list[str]) -> Preset:
 
     known = choices("experiment", read_flags(arguments).config_dir)
     if name not in known:
-        raise unknown("experiment", name.lstrip("+").removeprefix("experiment="), known, "knot-runner ls experiment")
+        raise unknown("experiment", name, known, "knot-runner ls experiment")
     for word in arguments:
         if word.lstrip("+~").startswith(SEEDS_KEY):
             raise UserError("is planned before the runs. Set it in the preset's YAML", SEEDS_KEY)
