@@ -13,18 +13,15 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from knot_runner.cli.parsers import run_verb
 from knot_runner.cli.show import references
 from knot_runner.composing.commands import compose_all
-from knot_runner.report.page.build import Page, Standing, build_page, render_page, write_page
-from knot_runner.report.render.text import plain
+from knot_runner.report.page.build import Standing, build_page, render_page, write_page
 from knot_runner.report.run_folders import Job
 from tests.golden.messages import refuses
 from tests.report.conftest import Factory
-from tests.report.pages import Reader, made, page_of, page_request, placed
+from tests.report.pages import Reader, made, page_of, page_request
 
 HOSTILE = "\"'><script>alert(1)</script><img src=//x.example/y onerror=z> {{ 7*7 }} {% raw %} \x1b[31mred\x1b[0m \u202e"
 
@@ -139,30 +136,6 @@ def test_hostile_texts_are_shown_not_run(jobs: list[Job], factory: Factory) -> N
     assert all(a.startswith(("data:", "#")) for a in read.addresses)
     assert not {"\x1b", "\u202e"} & set(text)
     assert read.text.count("{{ 7*7 }} {% raw %}") >= 8
-
-
-@pytest.fixture(scope="module")
-def template_page(grid: list[Job], tmp_path_factory: Any) -> Page:
-    root = tmp_path_factory.mktemp("page")
-    jobs = placed(grid, root)
-    Factory(root).write(jobs[0], **made(0))
-    return page_of(jobs, {jobs[1].run_id: Standing("failed", "MARK")})
-
-
-@given(text=st.text(min_size=1, max_size=40))
-@settings(max_examples=25, deadline=None)
-def test_no_text_changes_the_markup(template_page: Page, text: str) -> None:
-    def told(said: str) -> Page:
-        """The page with ``said`` as every job's label and cause."""
-        runs = [run for run, _ in template_page.jobs]
-        labelled = [dataclasses.replace(run, job=dataclasses.replace(run.job, label=said)) for run in runs]
-        jobs = tuple((run, Standing("failed", said)) for run in labelled)
-        return dataclasses.replace(template_page, jobs=jobs)
-
-    changed, same = told(text), told("x")
-    read = Reader(render_page(changed))
-    assert read.tags == Reader(render_page(same)).tags
-    assert read.rows[-1][4] == plain(text)
 
 
 # ------------------------------------------------------------------------------------------------------- the verb

@@ -82,15 +82,6 @@ def test_every_figure_is_drawn_with_its_csv(factory: Any, tmp_path: Path, figure
     assert all(line.startswith("warm_epochs=") for line in lines) == (settings > 1)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("figure", FIGURES, ids=lambda f: f.__name__)
-def test_the_same_records_give_the_same_image(factory: Any, tmp_path: Path, figure: Any) -> None:
-    made = [job(factory)]
-    for name in ("one", "two"):
-        figure(made, tmp_path / f"{name}.png")
-    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
-
-
 def test_medians_of_gradient_norms_by_hand(factory: Any, tmp_path: Path) -> None:
     norm = np.array([[1, 2, 3, 10, 20], [2, 4, 6, 0, 40], [4, 8, 12, 0, 80]], np.float32)
     change = {"gradients.norm": norm, "gradients.right": np.array([1, 1, 1, 0, 0], np.uint8)}

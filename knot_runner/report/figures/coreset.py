@@ -17,7 +17,7 @@ from knot_runner.util.errors import UserError
 
 OWN_CORESET = "coreset.safetensors"
 #: Settings that a row of images names by itself.
-SHOWN = ("method.distance", "method.fedwad.support")
+_NAMED = ("method.distance", "method.fedwad.support")
 #: White pixels between images.
 GAP = 2
 #: Of a panel, in inches: width, and height for each row of images.
@@ -65,7 +65,7 @@ def coreset_images(runs: list[Run], command: str) -> style.Drawing:
 def _by_case(runs: list[Run]) -> dict[str, dict[str, Run]]:
     """Panel (task and settings that differ) -> row (distance, points, seed) -> run."""
     made: dict[str, dict[str, Run]] = defaultdict(dict)
-    for run, other in zip(runs, others([run.job for run in runs], SHOWN), strict=True):
+    for run, other in zip(runs, others([run.job for run in runs], _NAMED), strict=True):
         if run.result.get("kind") != "coreset":
             raise UserError(f"{run.job.task} {run.job.method}: is not a coreset, so it has no images to show")
         if len(run.result["shape"]) != 3:
