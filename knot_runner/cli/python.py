@@ -143,10 +143,10 @@ def claims(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
     return _frame_of(claims_csv(judge(references(composed.jobs), composed.spec, composed.command)))
 
 
-def compare(filters: str | Sequence[str] = "", out: str | Path = "outputs", **flags: str | bool) -> pd.DataFrame:
+def compare(filters: str | Sequence[str] = "", out: str | Path = "outputs", **flags: str) -> pd.DataFrame:
     """Compare runs, one row per group: ``kr.compare("task=femnist", by="method.name", measure="accuracy")``.
 
-    ``flags``: those of ``knot-runner compare`` except export (by, measure, best, over, sort; ``runs=True``).
+    ``flags``: those of ``knot-runner compare`` except export (by, measure, best, over, sort).
     """
     from knot_runner.cli.verbs.compare import answer_of
     from knot_runner.report.compare.files import exact_frame
@@ -154,7 +154,7 @@ def compare(filters: str | Sequence[str] = "", out: str | Path = "outputs", **fl
     if "export" in flags:
         raise UserError("export: kr.compare returns a pandas frame, which writes itself (frame.to_csv and others)")
     words = filters.split() if isinstance(filters, str) else list(filters)
-    given = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items()]
+    given = [f"--{name}={value}" for name, value in flags.items()]
     return exact_frame(answer_of([*words, *given, f"--out={out}"]))
 
 

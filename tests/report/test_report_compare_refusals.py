@@ -35,8 +35,6 @@ def grid(tmp_path):
         (["--best=f1", "--over=training.lr"], "in no row is there more than one value"),
         (["--best=f1", "--over=seed"], "means are over seeds"),
         (["--over=method"], "--over: goes with --best"),
-        (["--best=f1", "--over=method", "--runs"], "--runs: shows every run"),
-        (["--runs=yes"], "takes no value"),
         (["--out"], "--out=..."),
         (["--export=t.xlsx"], ".csv, .tex or .md"),
         (["--sort=loss"], "--sort=loss: is not shown"),

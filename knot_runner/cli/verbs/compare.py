@@ -17,16 +17,15 @@ knot-runner compare [key=value ...] [flags]: any runs side by side, by any setti
 
   key=value, key!=value, key<value ...   runs whose settings are so
   --out=DIR            where the runs are (also paths.out=DIR)
-  --by=KEYS            a row per value of these settings (default: all that differ)
+  --by=KEYS            a row per value of these settings (default: all that differ); run_id is a row per run
   --measure=KEYS       the columns: accuracy, f1, sd, ...
-  --runs               a row per run instead
   --sort=KEY           order of the rows
   --best=MEASURE       of the runs over --over=KEYS, the best alone
   --over=KEYS          what --best chooses over
   --export=FILE        also as .csv, .tex or .md; several with commas
 
   knot-runner compare task=femnist --by=method.name --measure=accuracy --export=runs.csv"""
-COMPARE_FLAGS = ("--out", "--by", "--measure", "--best", "--over", "--sort", "--export", "--runs")
+COMPARE_FLAGS = ("--out", "--by", "--measure", "--best", "--over", "--sort", "--export")
 #: Default folder of runs, and the key by which other verbs set it.
 OUT, PLACE = "outputs", "paths.out="
 #: Key of the data folder against which runs are checked.
@@ -34,7 +33,7 @@ DATA_KEY = "paths.data="
 
 
 def compare_command(arguments: list[str]) -> int:
-    """Compare runs below ``paths.out``: ``[key=value ...] [--by=KEYS] [--measure=KEYS] [--sort=KEY] [--runs]
+    """Compare runs below ``paths.out``: ``[key=value ...] [--by=KEYS] [--measure=KEYS] [--sort=KEY]
     [--best=MEASURE --over=KEYS] [--export=FILE] [--out=DIR]``. Raises :class:`UserError`."""
     from knot_runner.report.compare.files import TerminalSheet, form_of, write
     from knot_runner.report.compare.settings import split_commas
@@ -65,7 +64,8 @@ def _question(flags: dict[str, list[str]], words: Sequence[str]) -> Question:
     from knot_runner.report.compare.answer import Question
     from knot_runner.report.compare.settings import parse_filter
 
-    _check(flags)
+    if "--over" in flags and "--best" not in flags:
+        raise UserError("--over: goes with --best=MEASURE")
     for word in words:
         if f"--{word.partition('=')[0]}" in COMPARE_FLAGS:
             raise UserError(f"{word.partition('=')[0]}: is a flag of compare; --{message_text(word)} is right")
@@ -79,7 +79,6 @@ def _question(flags: dict[str, list[str]], words: Sequence[str]) -> Question:
         best=one.get("--best", ""),
         over=_names(flags.get("--over", ())),
         sort=one.get("--sort", ""),
-        runs="--runs" in flags,
         data=next((word.removeprefix(DATA_KEY) for word in reversed(words) if word.startswith(DATA_KEY)), None),
     )
 
@@ -91,19 +90,11 @@ def _flags(arguments: Sequence[str]) -> dict[str, list[str]]:
         name, equals, value = argument.partition("=")
         if name not in COMPARE_FLAGS:
             raise UserError(f"{name}: there is no such flag{nearest(name, COMPARE_FLAGS)}")
-        if (name == "--runs") == bool(equals) or (not value and name not in ("--runs", "--by")):
-            raise UserError(f"{argument}: {'takes no value' if name == '--runs' else f'needs a value, {name}=...'}")
+        if not equals or (not value and name != "--by"):
+            raise UserError(f"{argument}: needs a value, {name}=...")
         found.setdefault(name, []).append(value)
     return found
 
 
 def _names(texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
-
-
-def _check(flags: dict[str, list[str]]) -> None:
-    """Check that flags fit together. Raises :class:`UserError`."""
-    if "--over" in flags and "--best" not in flags:
-        raise UserError("--over: goes with --best=MEASURE")
-    if "--best" in flags and "--runs" in flags:
-        raise UserError("--runs: shows every run; without it --best shows what was selected")
