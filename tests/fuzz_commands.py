@@ -59,7 +59,7 @@ HYDRA = (
 FLAGS = (
     "-m", "--multirun", "--config-dir", "--config-dir=", "--config-dir=/nope", "--config-dir=.", "--config-path=/",
     "--config-name=x", "-cd", "-x", "--", "---", "-", "--stale", "--stale=x", "--stale=keep", "--all",
-    "--ü", "--runs", "--quick", "-c", "--cfg=x", "--cfg=job", "-p", "--package=x", "--resolve", "--info=x",
+    "--ü", "--quick", "-c", "--cfg=x", "--cfg=job", "-p", "--package=x", "--resolve", "--info=x",
     "-sc", "-cn", "--run", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=x",
 )  # fmt: skip
 BASES = (

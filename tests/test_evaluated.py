@@ -163,12 +163,11 @@ FIXED = {**PRIVATE, "neighbours": "replace", "sampling": "fixed", "delta": 0.01,
         ({"privacy": FIXED}, {"privacy": FIXED}, "privacy.epsilon", ["privacy.epsilon (replace, delta 0.01)"]),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("runs", [False, True])
-def test_no_column_of_compare_mixes_kinds(tmp_path, first, second, measure, expected, runs):
+def test_no_column_of_compare_mixes_kinds(tmp_path, first, second, measure, expected):
     for accuracy, told, name in ((0.5, first, "fedavg"), (0.7, second, "fedprox")):
         compared.made(tmp_path, accuracy, told, method__name=name)
-    sheet = compared.ask(tmp_path, measures=(measure,), runs=runs)
-    numbers = [column for column in sheet.columns if column.kind in ("measure", "value")]
+    sheet = compared.ask(tmp_path, measures=(measure,))
+    numbers = [column for column in sheet.columns if column.kind == "measure"]
     assert sorted(column.head for column in numbers) == sorted(expected)
     assert all(sheet.cells[column.name].notna().sum() == 2 / len(expected) for column in numbers)
 

@@ -136,7 +136,7 @@ def test_its_file_is_on_record_and_another_one_is_noticed(tmp_path, capsys):
     assert "zip.test.gz: is not there (for usps)" in said and "'knot-runner data femnist usps' shows what" in said
     write_usps(tmp_path / "data", np.arange(30) % 10, -LEVELS)
     assert main([*words, f"paths.out={tmp_path / 'out'}"]) == 2
-    assert "usps/zip.test.gz changed; --stale=rerun makes it anew" in " ".join(capsys.readouterr().err.split())
+    assert "usps/zip.test.gz changed. Use --stale=rerun" in " ".join(capsys.readouterr().err.split())
     assert before != federated(tmp_path / "new", *words)[0]["data"]
 
 

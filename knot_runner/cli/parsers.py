@@ -106,9 +106,10 @@ def _compare() -> Parser:
         ["compare task=femnist --by=method.name --export=runs.csv"],
         composes=False,
     )
-    parser.add_argument("--by", metavar="KEYS", help="a row per value of these settings (default: all that differ)")
+    parser.add_argument(
+        "--by", metavar="KEYS", help="a row per value of these settings, or run_id (default: all that differ)"
+    )
     parser.add_argument("--measure", default="", metavar="KEYS", help="the columns: accuracy, f1, sd, ...")
-    parser.add_argument("--runs", action="store_true", help="a row per run")
     parser.add_argument("--sort", default="", metavar="KEY", help="the order of the rows")
     parser.add_argument("--best", default="", metavar="MEASURE", help="only the best run over --over")
     parser.add_argument("--over", default="", metavar="KEYS", help="the settings over which --best chooses")

@@ -139,16 +139,16 @@ def claims(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
     return _frame_of(claims_csv(verdicts_of(preset_of(preset, list(overrides)))))
 
 
-def compare(filters: str | Sequence[str] = "", out: str | Path = "outputs", **flags: str | bool) -> pd.DataFrame:
+def compare(filters: str | Sequence[str] = "", out: str | Path = "outputs", **flags: str) -> pd.DataFrame:
     """Compare runs, one row per group: ``kr.compare("task=femnist", by="method.name", measure="accuracy")``.
 
-    ``flags``: those of ``knot-runner compare`` except export (by, measure, best, over, sort; ``runs=True``).
+    ``flags``: those of ``knot-runner compare`` except export (by, measure, best, over, sort).
     """
     from knot_runner.cli.parsers import parser_of
     from knot_runner.cli.verbs.compare import answer_of
     from knot_runner.report.compare.files import exact_frame
 
-    given = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items()]
+    given = [f"--{name}={value}" for name, value in flags.items()]
     options = parser_of("compare").parse([*_words(filters), *given, f"paths.out={out}"])
     if options.export:
         raise UserError("export: kr.compare returns a pandas frame, which writes itself (frame.to_csv and others)")

@@ -160,24 +160,16 @@ class CurrentData:
 
 
 def refusal(changed: Sequence[tuple[str, Path, list[str]]], finished: int) -> str:
-    """The error line for runs (title, folder, changes), out of ``finished`` ones, whose data differ from the current
-    ``paths.data``: their numbers are not those of the requested data."""
+    """The error line for runs (title, folder, changes), out of ``finished`` ones, whose data or files have changed:
+    their numbers are not those of the requested data."""
     title, folder, changes = changed[0]
     if changes[0].startswith(FILE_CHANGE):
-        others = f" ({counted(len(changes) - 1, 'more file')} of this run)" if len(changes) > 1 else ""
-        runs = f"; {len(changed)} of {finished} finished runs are damaged" if len(changed) > 1 else ""
-        return (
-            f"{folder}/{changes[0].removeprefix(FILE_CHANGE)}{others}{runs}. --stale=rerun recreates damaged runs, "
-            "--stale=keep shows them as they are"
-        )
+        what = f"{folder}/{changes[0].removeprefix(FILE_CHANGE)}"
+    else:
+        what = f"paths.data: {title} ({folder}) was made from other data: {changes[0].removeprefix(DATA_CHANGE)}"
     more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
-    some = f"{len(changed)} of {finished} finished runs were made from other data, the first " * (finished > 1)
-    them, they, are = ("it", "it", "is") if len(changed) == 1 else ("them", "they", "are")
-    was = " was made from other data" * (finished == 1)
-    return (
-        f"paths.data: {some}{title} ({folder}){was}: {changes[0].removeprefix(DATA_CHANGE)}{more}; "
-        f"--stale=rerun makes {them} anew, --stale=keep shows {them} as {they} {are}"
-    )
+    runs = f" ({len(changed)} of {finished} finished runs are stale)" if len(changed) > 1 else ""
+    return f"{what}{more}{runs}. Use --stale=rerun to rerun stale runs, or --stale=keep to show them as they are"
 
 
 def set_aside(folder: Path) -> Path:
@@ -197,16 +189,11 @@ def set_aside(folder: Path) -> Path:
 
 def staleness_line(kept: list[tuple[str, list[str]]]) -> list[str]:
     """A few warning lines for a command that keeps stale runs, from (title, reasons) of each; [] without reasons."""
-    kept = [(title, why) for title, why in kept if why]
-    if not kept:
-        return []
     counts = Counter(reason for _, why in kept for reason in why)
-    are, them = ("runs are", "them") if len(kept) > 1 else ("run is", "it")
-    head = f"{len(kept)} finished {are} kept as {'they are' if len(kept) > 1 else 'it is'}"
-    anew = f"--stale=rerun makes {them} anew"
-    if all(count == len(kept) for count in counts.values()) and len(counts) <= MAX_REASONS:
-        return [f"{head} ({'; '.join(counts)}); {anew}"]
-    first = {reason: title for title, why in reversed(kept) for reason in why}
-    lines = [f"  {count}: {reason} (first: {first[reason]})" for reason, count in counts.most_common(MAX_REASONS)]
-    more = [f"  and {len(counts) - MAX_REASONS} more reasons"] if len(counts) > MAX_REASONS else []
-    return [f"{head}, though made otherwise; {anew}", *lines, *more]
+    if not counts:
+        return []
+    head = f"{counted(sum(bool(why) for _, why in kept), 'stale run')} kept; --stale=rerun reruns stale runs"
+    lines = [f"  {reason} ({counted(count, 'run')})" for reason, count in counts.most_common(MAX_REASONS)]
+    if len(counts) > MAX_REASONS:
+        lines.append(f"  and {len(counts) - MAX_REASONS} more reasons")
+    return [head, *lines]

@@ -90,9 +90,10 @@ def test_some_without_a_number(grid):
 
 def test_one_row_per_run(grid):
     begun(grid, method__temperature=1, seed=9)
-    sheet = ask(grid, "method.temperature=1", runs=True, sort="accuracy")
-    assert heads(sheet) == ["run_id", "seed", "status", "accuracy", "f1"]
-    assert column(sheet, 1) == ["2", "1", "0", "9"] and column(sheet, 3) == pytest.approx([0.64, 0.62, 0.6, None])
+    sheet = ask(grid, "method.temperature=1", by=("run_id", "seed", "status"), sort="accuracy")
+    assert heads(sheet) == ["run_id", "seed", "status", "n", "unfinished", "accuracy", "f1"]
+    assert column(sheet, 1) == ["2", "1", "0", "9"] and "seeds" not in text(sheet)
+    assert [cell and cell.mean for cell in column(sheet, 5)] == pytest.approx([0.64, 0.62, 0.6, None])
 
 
 @pytest.mark.parametrize(

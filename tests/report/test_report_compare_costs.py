@@ -43,8 +43,6 @@ def test_units_suit_the_largest_and_files_have_bytes(spread):
     assert printed_rows(sheet)[0][2:] == ["1±0", "0.500±0.000", "6±0", "1±0"]
     assert "bytes (MB) | bytes\\_up (MB) | client\\_flops (MFLOP)" in sheet_markdown(sheet)
     assert "costs.bytes.mean" in sheet_csv(sheet).splitlines()[0] and "1000000.0" in sheet_csv(sheet).splitlines()[1]
-    runs = ask(spread, "seed=0", "method.temperature=1", runs=True, measures=("bytes",))
-    assert printed_rows(runs)[0][-1] == "4" and runs.rows[0][-1] == 4_000_000
 
 
 @pytest.mark.parametrize(
@@ -57,7 +55,6 @@ def test_units_suit_the_largest_and_files_have_bytes(spread):
 )  # fmt: skip
 def test_units(key, unit):
     assert unit_of(key, [0.0, 300.0, 4000.0]) == unit and unit_of(key, [])[1] == 1.0
-    assert unit_of(key, [9.0, 4000.0])[1] == 1.0  # 0.0 kB would say little
     assert direction("costs.bytes_to_target") == direction("costs.server_flops") == "lower"
 
 

@@ -148,16 +148,6 @@ def test_the_verb_prints_and_writes(tmp_path, capsys):
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(name.name for name in names)
 
 
-def test_one_row_per_run_in_files(tmp_path):
-    for seed in range(2):
-        made(tmp_path, 1 / 3 + seed / 7, seed=seed)
-    run_verb("compare", [f"paths.out={tmp_path}", "--runs", f"--export={tmp_path / 'r.csv'}"])
-    found = read_csv((tmp_path / "r.csv").read_text())
-    assert list(found) == ["run_id", "seed", "status", "metrics.accuracy.ALL", "metrics.f1.ALL"]
-    assert found["seed"] == ["0", "1"]
-    assert [float(value) for value in found["metrics.accuracy.ALL"]] == [1 / 3, 1 / 3 + 1 / 7]
-
-
 def test_where_nothing_can_be_written(tmp_path):
     sheet = sheet_of(COLUMNS, ())
     with refuses():

@@ -35,8 +35,6 @@ def grid(tmp_path):
         (["--best=f1", "--over=training.lr"], "in no row is there more than one value"),
         (["--best=f1", "--over=seed"], "means are over seeds"),
         (["--over=method"], "--over: needs --best=MEASURE"),
-        (["--best=f1", "--over=method", "--runs"], "--runs: cannot be combined with --best"),
-        (["--runs=yes"], "--runs: ignored explicit argument"),
         (["--by"], "--by: expected one argument"),
         (["--export=t.xlsx"], ".csv, .tex or .md"),
         (["--sort=loss"], "--sort=loss: is not shown"),

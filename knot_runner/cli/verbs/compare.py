@@ -35,8 +35,6 @@ def answer_of(options: argparse.Namespace) -> Sheet:
 
     if options.over and not options.best:
         raise UserError("needs --best=MEASURE", "--over")
-    if options.best and options.runs:
-        raise UserError("cannot be combined with --best", "--runs")
     out, data, filters = "outputs", None, []
     for word in options.words:
         if word.startswith("paths.out="):
@@ -53,7 +51,6 @@ def answer_of(options: argparse.Namespace) -> Sheet:
         best=options.best,
         over=_names(options.over),
         sort=options.sort,
-        runs=options.runs,
         data=data,
     )
     return compare_runs(question)

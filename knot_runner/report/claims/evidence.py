@@ -101,8 +101,8 @@ def _evidence(
     reason: str | None,
 ) -> Evidence:
     """Evidence from all ``effects`` of a claim, including those without a value; ``problems``: of runs without recorded
-    test items, and of measures that cannot be resampled; ``seeds``: planned number of seeds; ``reason``: why unlike
-    runs are compared."""
+    test items, and of measures that cannot be resampled; ``seeds``: planned number of seeds; ``reason``: why the preset
+    compares unlike runs."""
     reasons = Counter(effect.why for effect in effects if effect.why)
     lost, found = {effect.unit.seed for effect in effects if effect.lost}, []
     for effect in effects:
@@ -123,10 +123,8 @@ def _evidence(
     runs = len({part.run.job.run_id for effect in effects for part in effect.unit.parts})
     unlike = unlike_line(claim, [effect.unit for effect in effects])
     if unlike and not reason:
-        line = (
-            f"its runs hold out different shares of the training examples: {unlike}, or report.unlike=REASON allows it"
-        )
-        return Evidence(None, runs, whole, look, (line,), refused=True)
+        line = f"its runs hold out different shares of the training examples: {unlike}"
+        return Evidence(None, runs, whole, look, (f"{line}, or report.unlike=REASON allows it",), refused=True)
     if unlike:
         notes.append(f"{unlike.partition(';')[0]}: {reason}")
     if not cells:

@@ -47,25 +47,29 @@ def units(claim: Claim, runs: Sequence[Run]) -> list[Unit]:
     Raises :class:`UserError` where two unlike runs fit one place.
     """
     ours = chosen(runs, claim.where, claim.of)
-    rest, loose = _rest(claim, runs), _rest(claim, runs, TRAINING_SHARES)
+    rest = _rest(claim, runs)
     if claim.trend:
-        return _along(claim, ours, rest) or _along(claim, ours, loose)
+        return _along(claim, ours, rest)
+    others: dict[tuple[Any, int], Run] = {}
     if isinstance(claim.against, dict):
-        return _pairs(claim, ours, chosen(runs, claim.where, claim.against), rest, loose)
-    one = _by_place(claim, ours, lambda run: (rest(run), _values(claim, run)))
-    sign = _sign(claim)
-    before = (lambda run: (EffectPart(-sign, run, "before"),)) if claim.against == BEFORE else (lambda run: ())
-    return [Unit(cell, seed, (EffectPart(sign, run), *before(run))) for (cell, seed), run in one.items()]
+        others = _by_place(claim, chosen(runs, claim.where, claim.against), rest)
+    # a ratio is ``against`` / ``of``, so that twice as fast is 2
+    sign = -1.0 if claim.logs and claim.against is not None else 1.0
+    found = []
+    for (cell, seed), run in _by_place(claim, ours, lambda run: (rest(run), _values(claim, run))).items():
+        part = EffectPart(sign, run)
+        if claim.against is None:
+            found.append(Unit(cell, seed, (part,)))
+        elif claim.against == BEFORE:
+            found.append(Unit(cell, seed, (part, EffectPart(-sign, run, "before"))))
+        elif other := others.get((cell[0], seed)):
+            found.append(Unit(cell, seed, (part, EffectPart(-sign, other))))
+    return found
 
 
 def chosen(runs: Iterable[Run], *wanted: Mapping[str, Any]) -> list[Run]:
     """The ``runs`` that have all settings of ``wanted``."""
     return [run for run in runs if all(has_settings(run.job.config, settings) for settings in wanted)]
-
-
-def _sign(claim: Claim) -> float:
-    """Sign of the ``of`` side: a ratio is ``against`` / ``of``, so that twice as fast is 2."""
-    return -1.0 if claim.logs and claim.against is not None else 1.0
 
 
 def unlike_line(claim: Claim, found: Iterable[Unit]) -> str:
@@ -77,24 +81,6 @@ def unlike_line(claim: Claim, found: Iterable[Unit]) -> str:
         if line := unlike_shares({"partition": partition} for partition in partitions):
             return line
     return ""
-
-
-def _pairs(
-    claim: Claim, ours: list[Run], theirs: list[Run], rest: Callable[[Run], Rest], loose: Callable[[Run], Rest]
-) -> list[Unit]:
-    """Pairs alike in ``rest``; a run without such a partner is paired by ``loose``, for :func:`unlike_line` to tell."""
-    sign = _sign(claim)
-    others = _by_place(claim, theirs, rest)
-    loosely: dict[tuple[Any, int], Run] | None = None
-    found = []
-    for (cell, seed), run in _by_place(claim, ours, lambda run: (rest(run), _values(claim, run))).items():
-        other = others.get((cell[0], seed))
-        if other is None:
-            loosely = _by_place(claim, theirs, loose) if loosely is None else loosely
-            other = loosely.get((loose(run), seed))
-        if other is not None:
-            found.append(Unit(cell, seed, (EffectPart(sign, run), EffectPart(-sign, other))))
-    return found
 
 
 def _along(claim: Claim, ours: list[Run], rest: Callable[[Run], Rest]) -> list[Unit]:
@@ -134,16 +120,16 @@ def _by_place(claim: Claim, runs: Iterable[Run], place: Callable[[Run], Any]) ->
     return found
 
 
-def _rest(claim: Claim, runs: Sequence[Run], shares: Sequence[str] = ()) -> Callable[[Run], Rest]:
+def _rest(claim: Claim, runs: Sequence[Run]) -> Callable[[Run], Rest]:
     """A function returning the settings of a run that a pair must share: all but those that the claim varies.
 
     A varied name or kind includes the settings it selects (``method.name``: all of ``method``), unless they are swept;
-    a varied arm includes those that the arms set. Nor need it share the ``shares`` of the partition, unless they are
-    swept.
+    a varied arm includes those that the arms set. Nor need it share the held-out shares of the partition, unless they
+    are swept: :func:`unlike_line` compares these.
     """
     swept = {part.partition("=")[0].lstrip("+") for run in runs for part in run.job.label.split(", ")}
     free = claim.touched | {f"{key.partition('.')[0]}.name" for key in claim.touched}
-    free |= {f"partition.{key}" for key in shares} - swept
+    free |= {f"partition.{key}" for key in TRAINING_SHARES} - swept
     groups = tuple(key.rpartition(".")[0] + "." for key in claim.touched if key.endswith((".name", ".kind")))
     if ARM in claim.touched:
         of_arms = _keys_of_arms(runs[0].job.config)

@@ -1,6 +1,6 @@
 """``knot-runner compare``: compares any runs from their records only; no preset is needed.
 
-The result is a table with one row per group of runs, per run, or per selection of the best.
+The result is a table with one row per group of runs, or per selection of the best.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from knot_runner.report.compare.best import (
     Keys,
@@ -30,7 +30,6 @@ from knot_runner.report.compare.measures import (
 )
 from knot_runner.report.compare.notes import left_out, lines_on
 from knot_runner.report.compare.settings import (
-    SEED,
     Filter,
     resolve_key,
     row_numbers,
@@ -57,8 +56,8 @@ WITHOUT = ("diverged", "failed", "damaged", "other data", "other version", "unfi
 @dataclass(frozen=True)
 class Question:
     """The user's request. ``by``: None for the settings that distinguish the runs; ``measures``: () for those that all
-    runs have; ``best``: a measure, ``min:KEY``, ``max:KEY`` or ""; ``over``: the searched settings; ``runs``: one row
-    per run; ``data``: leave out runs made from other files than those below it."""
+    runs have; ``best``: a measure, ``min:KEY``, ``max:KEY`` or ""; ``over``: the searched settings; ``data``: leave out
+    runs made from other files than those below it."""
 
     out: Path = Path("outputs")
     filters: tuple[Filter, ...] = ()
@@ -67,12 +66,11 @@ class Question:
     best: str = ""
     over: Keys = ()
     sort: str = ""
-    runs: bool = False
     data: str | None = None
 
 
 def compare_runs(question: Question) -> Sheet:
-    """The table of a comparison, one row per group of runs (or per run). Raises :class:`UserError`."""
+    """The table of a comparison, one row per group of runs. Raises :class:`UserError`."""
     runs, absent = select_runs(read_runs(question.out, question.data), question.filters)
     known = runs.keys()
     by = None if question.by is None else tuple(dict.fromkeys(resolve_key(key, known) for key in question.by))
@@ -82,7 +80,7 @@ def compare_runs(question: Question) -> Sheet:
     else:
         keys = identifying_keys(runs.differing()) if by is None else by
         measures = measures_of(runs, question.measures)
-        sheet = _of_runs(runs, keys, measures) if question.runs else _of_groups(runs, keys, measures)
+        sheet = _of_groups(runs, keys, measures)
     done = (runs.runs["state"] == "done").sum()
     filters = f", {' '.join(one.text for one in question.filters)}" if question.filters else ""
     title = f"{done} finished of {len(runs.runs)} runs below {question.out}{filters}"
@@ -104,20 +102,6 @@ def _of_groups(runs: RunSet, keys: Keys, measures: Sequence[str]) -> Sheet:
     counted = [Column(name, "div." if name == "diverged" else name, "count") for name in counts]
     lines = (READING_LINES, *lines_on(finished, own, len(cells), keys, measures))
     return Sheet("", (*_key_columns(keys), *counted, *columns), cells, lines)
-
-
-def _of_runs(runs: RunSet, keys: Keys, measures: Sequence[str]) -> Sheet:
-    """One row per run: its id, settings, seed and state, and its numbers."""
-    keys = (*(key for key in keys if key != SEED), SEED)
-    heads = _key_columns(dict.fromkeys(["run_id", *keys, "status"]))
-    cells = runs.settings[[head.name for head in heads]]
-    found, columns = {}, []
-    for key in measures:
-        for (name, head), values in _by_variant(runs, key).items():
-            columns.append(replace(_number_column(key, "value", list(values)), name=name, head=head))
-            found[name] = values
-    order = row_numbers(runs.settings, keys).sort_values(kind="stable").index
-    return Sheet("", (*heads, *columns), cells.assign(**found).loc[order], ())
 
 
 def _of_choices(runs: RunSet, question: Question, keys: Keys, over: Keys) -> Sheet:
@@ -153,7 +137,7 @@ def _means(runs: RunSet, row: pd.Series, measures: Sequence[str]) -> tuple[list[
         top = 1.0 if is_share(key) else None
         for (name, head), numbers in _by_variant(runs, key).items():
             own = {number: mean_estimate(values.tolist(), top) for number, values in numbers.groupby(row)}
-            column = _number_column(key, "measure", [one.mean for one in own.values()])
+            column = _number_column(key, [one.mean for one in own.values()])
             columns.append(replace(column, name=name, head=head))
             estimates[name] = pd.Series(own, dtype=object)
     return columns, pd.DataFrame(estimates, dtype=object)
@@ -171,11 +155,11 @@ def _by_variant(runs: RunSet, key: str) -> dict[tuple[str, str], pd.Series]:
     return {(f"{key}{apart[kind]}", f"{title}{apart[kind]}"): values[kinds == kind] for kind in found}
 
 
-def _number_column(key: str, kind: Literal["measure", "value"], values: Sequence[float]) -> Column:
+def _number_column(key: str, values: Sequence[float]) -> Column:
     """The column of ``key``, with the unit and digits that suit its ``values``."""
     unit, factor = unit_of(key, values)
     shown = digits(key, [value / factor for value in values])
-    return Column(key, measure_title(key), kind, shown, unit, factor)
+    return Column(key, measure_title(key), "measure", shown, unit, factor)
 
 
 def _key_columns(keys: Iterable[str]) -> list[Column]:
@@ -184,6 +168,8 @@ def _key_columns(keys: Iterable[str]) -> list[Column]:
 
 def _sorted(sheet: Sheet, by: str) -> Sheet:
     """Sort rows by a column: settings ascending; measures with the better first, or the higher if that is unknown."""
+    import pandas as pd
+
     if not by:
         return sheet
     for column in sheet.columns:
@@ -192,12 +178,9 @@ def _sorted(sheet: Sheet, by: str) -> Sheet:
             if column.kind == "key":
                 places = sort_places(cells)
             else:
-                places = cells.map(_value).astype("float64")
+                numbers = [cell.mean if isinstance(cell, MeanEstimate) else cell for cell in cells]
+                places = pd.Series(numbers, cells.index, "float64")
                 if direction(column.name) != "lower":
                     places = -places
             return replace(sheet, cells=sheet.cells.loc[places.sort_values(kind="stable").index])
     raise UserError(f"--sort={by}: is not shown{nearest(by, [column.head for column in sheet.columns])}")
-
-
-def _value(cell: Any) -> float | None:
-    return cell.mean if isinstance(cell, MeanEstimate) else cell

@@ -30,12 +30,12 @@ LONGEST_CELL = 40
 @dataclass(frozen=True)
 class Column:
     """A column. ``name``: the full key, for files; ``head``: short title; ``digits``: of a measure. ``kind``: cells are
-    text (``key``), integers that are never absent (``count``), estimates (``measure``) or numbers (``value``).
+    text (``key``), integers that are never absent (``count``) or estimates (``measure``).
     ``unit``: printed unit, equal to ``factor`` in the cells' unit."""
 
     name: str
     head: str
-    kind: Literal["key", "count", "measure", "value"]
+    kind: Literal["key", "count", "measure"]
     digits: int = 0
     unit: str = ""
     factor: float = 1.0
@@ -71,8 +71,6 @@ def cell_text(cell: Any, column: Column, runs: int | None = None) -> str:
         return number(mean, column.digits) + half + (f" ({cell.n})" if runs is not None and cell.n < runs else "")
     if cell is None:
         return "" if column.kind == "key" else "-"
-    if column.kind == "value":
-        return number(cell / column.factor, column.digits)
     text = str(cell)
     return text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 3]}..."
 
@@ -127,7 +125,7 @@ def _shown(sheet: Sheet) -> list[_Shown]:
         cells, (name, space, rest) = [row[i] for row in texts], plain(column.printed_head).partition(" (")
         head = name.replace(".", "\n") + space + rest
         right = column.kind != "key" or all(as_number(text) is not None for text in cells if text)
-        shown.append(_Shown(head, cells, right, column.kind in ("measure", "value")))
+        shown.append(_Shown(head, cells, right, column.kind == "measure"))
     return shown
 
 
@@ -195,7 +193,7 @@ def exact_frame(sheet: Sheet) -> pd.DataFrame:
         elif column.kind == "key":
             parts.append(typed_column(cells))
         else:
-            parts.append(cells.astype("int64" if column.kind == "count" else "float64"))
+            parts.append(cells.astype("int64"))
     return pd.concat(parts, axis=1)
 
 

@@ -86,7 +86,7 @@ def measure_title(key: str) -> str:
 
 def unit_of(key: str, values: Sequence[float]) -> tuple[str, float]:
     """Return (unit, its size in the unit of ``key``) to print a column of ``values`` in: bytes and FLOPs get a prefix
-    that suits the largest value, or the smallest if that would round to nothing; all else is unchanged."""
+    that suits the largest value; all else is unchanged."""
     group, _, name = key.partition(".")
     if group != "costs":
         return "", 1.0
@@ -97,9 +97,6 @@ def unit_of(key: str, values: Sequence[float]) -> tuple[str, float]:
     else:
         return "", 1.0
     prefix, factor = prefix_of(max(values, default=0.0))
-    least = min((value for value in values if value > 0), default=factor)
-    if least < factor / 10:
-        prefix, factor = prefix_of(least)
     return f"{prefix}{unit}", factor
 
 

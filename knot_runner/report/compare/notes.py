@@ -37,7 +37,7 @@ def lines_on(runs: RunSet, row: pd.Series, rows: int, keys: Sequence[str], measu
         *_other_data(runs),
         *training_sizes(runs.runs["record"]),
         *_confounded(runs, row, {*keys, *mixed.columns[mixed.any()]}, keys),
-        *_seeds(runs.runs["seed"].groupby(row), rows),
+        *(_seeds(runs.runs["seed"].groupby(row), rows) if SEED not in keys else []),
         *_unmeasured(runs, measures),
         *_models(runs, measures),
     ]

@@ -183,14 +183,11 @@ def personal_lines(result: dict[str, Any]) -> list[str]:
     if facts is None:
         return _unseen(result)
     point, start = facts["points"][facts["chosen"]], facts["start"]
-    which = f"{plain(facts['kind'])}: each client's own model, {point['epochs']} epochs after the rounds"
-    if 0 < point["alpha"] != 1:
-        which += f", weight {point['alpha']:g} against the model of the last round"
-    if point.get("phase") == "combined":
-        which = f"{plain(facts['kind'])}: combined from the models of several clients, step {point['step']}"
     if point["alpha"] == 0:
-        which = f"{plain(facts['kind'])}: the models of the last round were the best on the held-out examples"
-    lines = [which]
+        which = "the models of the last round were the best on the held-out examples"
+    else:
+        which = f"each client's own model, {point['epochs']} epochs after the rounds"
+    lines = [f"{plain(facts['kind'])}: {which}"]
     for key, title in (("id_accuracy", "ID"), ("ood_accuracy", "OOD")):
         lines.append(f"{title} accuracy {number(start[key], 3)} after the last round -> {number(point[key], 3)}")
     return [*lines, *_unseen(result)]
