@@ -256,11 +256,6 @@ CASES = {
         MOOD,
         "TEXT_READERS['fasttext'] returned None instead of records",
     ),
-    "a term gives None": (
-        TERM.format(loss="None"),
-        LOGITS,
-        "TERMS['logits']: make returned NoneType instead of a loss function",
-    ),
     "a term's loss of classes": (
         TERM.format(loss="lambda student, teachers, batch: student.logits"),
         LOGITS,

@@ -95,10 +95,8 @@ class Students:
             shown = [reader(inputs) for reader in self.readers]
             taught = self._teachers(shown, positions, inputs)
         points = torch.tensor(self.request.points, dtype=torch.float64)
-        count, batch = len(self.train), min(self.request.training.batch, len(self.train))
-        losses = [
-            make_losses(specs, own, others, count, batch, points) for own, others in zip(shown, taught, strict=True)
-        ]
+        count = len(self.train)
+        losses = [make_losses(specs, own, others, count, points) for own, others in zip(shown, taught, strict=True)]
         self.module["losses"] = nn.ModuleList(losses).to(self.train.labels.device)
 
     def _weigh(self) -> dict[str, dict[str, float]]:
@@ -162,8 +160,6 @@ class Students:
 
     def _step(self, batch: InputBatch, rows: TermBatch, optimiser: torch.optim.Optimizer) -> Tensor:
         """One step of every student on a batch; the mean of their losses."""
-        if isinstance(self.schedule, MutualSchedule) and self.schedule.order == "alternating":
-            return torch.stack([self._alternate(n, batch, rows, optimiser) for n in self._numbers()]).mean()
         positions, inputs = batch
         outputs = [reader(inputs) for reader in self.readers]
         taught = self._teachers(outputs, positions, inputs)
@@ -177,20 +173,6 @@ class Students:
         if isinstance(self.schedule, AverageSchedule):
             _average(self.module["teacher"], self.students[0], self.schedule.decay)
         return torch.stack(values).detach().mean()
-
-    def _alternate(self, number: int, batch: InputBatch, rows: TermBatch, optimiser: torch.optim.Optimizer) -> Tensor:
-        """Takes a step of student ``number`` on the others' current outputs; returns the loss."""
-        inputs = batch[1]
-        outputs = []
-        for other, reader in enumerate(self.readers):
-            with torch.set_grad_enabled(other == number):
-                outputs.append(reader(inputs))
-        others = [_detached(output) for other, output in enumerate(outputs) if other != number]
-        loss = self.losses[number](outputs[number], others, rows)
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()  # parameters without a gradient stay
-        return loss.detach()
 
     def _share(self, epoch: int) -> float:
         """Returns the factor on the weights of the teachers' terms in ``epoch``."""

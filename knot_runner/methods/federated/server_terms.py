@@ -167,8 +167,7 @@ def _losses(
     work.model.eval()
     positions, inputs = next(work.examples.in_turn(SHOWN))
     count, points = len(work.examples), torch.tensor(settings["points"], dtype=torch.float64)
-    batch = min(work.request.recipe.batch, count)
-    return make_losses(specs, student(inputs), teachers(positions, inputs), count, batch, points)
+    return make_losses(specs, student(inputs), teachers(positions, inputs), count, points)
 
 
 def _first_batches(

@@ -108,9 +108,8 @@ def _passes(schedule: dict[str, Any]) -> int:
     """Returns the forward passes per example and epoch of a schedule's students, also as each other's teachers: 3 for
     training, 1 for inference."""
     own = build(SCHEDULE_SETTINGS[schedule["kind"]], schedule, "method.schedule")
-    if isinstance(own, MutualSchedule):
-        answers = own.students - 1 if own.order == "alternating" else 0  # else training outputs are reused
-        return own.students * (3 + answers)
+    if isinstance(own, MutualSchedule):  # whose training outputs are also those of teachers
+        return 3 * own.students
     return 4 if isinstance(own, AverageSchedule | SnapshotSchedule) else 3
 
 
