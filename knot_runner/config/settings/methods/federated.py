@@ -184,11 +184,11 @@ class FederatedSettings:
             self.options = build(algorithm.options, self.options, "method.options")
         none = f"are of plug-in methods; algorithm={self.algorithm} has none"
         require(algorithm.options is not None or not self.options, "options", none)
-        self._check_own_keys(algorithm)
         distils = self.distil is not None
         require(distils or algorithm.distil != "needed", "distil", f"is not set; {self.algorithm} needs it")
         none = f"{self.algorithm} has no global model that a server could distil; null is right"
         require(not distils or algorithm.distil != "none", "distil", none)
+        self._check_own_keys(algorithm)
         plain = f"algorithm={self.algorithm} averages no models; optimiser none is right"
         require(algorithm.averages or self.server.optimiser == "none", "server", plain)
         reason = f"algorithm={self.algorithm} averages models, which must be alike; [] is right"
