@@ -1,8 +1,8 @@
 """The temperature probe: gradients, distances to the decision boundary, softmax (FLex&Chill section 3.1, Fig. 1-3).
 
-How large gradients are at the input layer, image by image, at each temperature (3.1.1, Fig. 1), and how far one training
-step moves an image's distance to the decision boundary (3.1.2, Fig. 2). Details that the paper does not specify are
-settings (:class:`ProbeSettings`). One model serves all three figures.
+How large gradients are at the input layer, image by image, at each temperature (3.1.1, Fig. 1), and how far one
+training step moves an image's distance to the decision boundary (3.1.2, Fig. 2). Details that the paper does not
+specify are settings (:class:`ProbeSettings`). One model serves all three figures.
 """
 
 from __future__ import annotations
