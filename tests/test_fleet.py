@@ -189,7 +189,6 @@ BAD = [
     (["fleet=phones", "fleet.compute.sigma=-1"], "fleet.compute.sigma: -1.0 is negative; 0 makes all clients alike"),
     (["fleet=phones", "fleet.availability.share=0"], "fleet.availability.share: 0.0 is not in (0, 1]"),
     (["fleet=phones", "fleet.availability.share=1.1"], "fleet.availability.share: 1.1 is not in (0, 1]"),
-    (["fleet=phones", "fleet.availability.kind=daily"], "'daily' is not one of periodic, random"),
     (["fleet=phones", "+fleet.deadlin=3"], "fleet.deadlin: there is no such setting (did you mean 'deadline'?)"),
     (["fleet=phones_async", "fleet.buffer=null"], "fleet.buffer: is not set; mode=async needs it"),
     (["fleet=phones_async", "fleet.buffer=0"], "fleet.buffer: 0 is not at least 1"),

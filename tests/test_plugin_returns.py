@@ -104,26 +104,6 @@ LOGITS = [*replaced(TINY_TAUGHT, "method=logit_matching")]
 
 #: (plug-in, overrides, part of the message)
 CASES = {
-    "plan gives None": (
-        METHOD.format(**{**GOOD, "plan": "None"}),
-        FEDSAM,
-        "METHODS['fedsam']: plan returned None instead of a list of requests",
-    ),
-    "fold gives None": (
-        METHOD.format(**{**GOOD, "fold": "None"}),
-        FEDSAM,
-        "METHODS['fedsam']: fold returned None instead of (state, row)",
-    ),
-    "fold gives a state alone": (
-        METHOD.format(**{**GOOD, "fold": "(state, None)"}),
-        FEDSAM,
-        "fold returned a tuple of dict, NoneType instead of two dicts",
-    ),
-    "init gives None": (
-        METHOD.format(**{**GOOD, "init": "None"}),
-        FEDSAM,
-        "METHODS['fedsam']: init returned None instead of a dict",
-    ),
     "a function for a method": (
         "import knot_runner as kr\nkr.METHODS['fedsam'] = print\n",
         FEDSAM,
@@ -171,11 +151,6 @@ CASES = {
         "program program returned NoneType instead of a LocalResult",
     ),
     "requests of another type": (METHOD.format(**{**GOOD, "plan": "['a']"}), FEDSAM, "plan returned a list with str"),
-    "no model": (
-        METHOD.format(**GOOD).replace("averaging.deployed", "lambda *known: None"),
-        FEDSAM,
-        "METHODS['fedsam']: <lambda> returned None instead of a model",
-    ),
     "fewer labels": (
         READER.format(parts="ImageParts(Images(pixels, labels[:20]), None)"),
         NPZ,
@@ -215,11 +190,6 @@ CASES = {
         WEIGHTING.format(weights="-torch.ones(q.shape[:2])"),
         MARGIN,
         "WEIGHTINGS['M']: <lambda> returned a weight that is negative or not finite",
-    ),
-    "a weighting gives None": (
-        WEIGHTING.format(weights="None"),
-        MARGIN,
-        "WEIGHTINGS['M']: <lambda> returned None instead of a tensor",
     ),
     "a loss of the batch": (
         LOSS.format(values="q.sum()"),

@@ -41,11 +41,9 @@ class NetworkSettings:
 
 @dataclass
 class AvailabilitySettings:
-    """When a client can be drawn. ``periodic``: during ``share`` of every ``period`` seconds, from a phase of its own
-    (day and night); ``random``: in each period with probability ``share``, whatever was before."""
+    """When a client can be drawn: during ``share`` of every ``period`` seconds, from a phase of its own (day and
+    night)."""
 
-    #: a fixed rhythm with a phase of its own, or chance in every period
-    kind: Literal["periodic", "random"]
     #: share of the time that a client can be drawn
     share: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
     #: seconds of one period

@@ -21,7 +21,7 @@ from tests.test_fedgen import by_hand, spec_of
 WHOLE = {"batch": 24, "small_clients": "allow"}
 #: Client and version of each server step, where clients take 1, 2.6 and 10 s and every update makes a step.
 BEGUN = [(0, 0), (0, 1), (1, 0), (0, 2), (0, 4), (0, 5), (1, 3), (0, 6)]
-LABELS = {"labels": LabelDistillation(0.7, "cross_entropy", 2.0)}
+LABELS = {"labels": LabelDistillation(0.7, 2.0)}
 CONSENSUS = {"distil": distil(ensemble="logits", optimiser="sgd", lr=0.5)}
 GENERATOR = {"generator": spec_of()}
 #: name -> (algorithm, settings, hidden layers)

@@ -99,9 +99,7 @@ class LabelDistillation:
 
     #: of the regulariser beside the cross-entropy with the true label
     weight: NotNegative
-    #: cross_entropy: with softmax(mean logits / temperature); l2: mean over classes of squared differences of logits
-    form: Literal["cross_entropy", "l2"]
-    #: that the mean logits are divided by, of form=cross_entropy
+    #: of the mean logits and the client's own in the regulariser, a cross-entropy
     temperature: Positive
 
 
