@@ -11,7 +11,7 @@ from knot_runner.cli.main import main
 from knot_runner.config.settings import MlpSettings
 from knot_runner.engine.examples import TextData
 from knot_runner.engine.federated.lean.engine import Lean
-from knot_runner.methods.distil.requests import PickStudent, TrainStudents
+from knot_runner.methods.distil.students import PickStudent, TrainStudents
 from knot_runner.methods.distil.synthesis.requests import MakeImages, ReleaseRecords
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import Encoded

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from knot_runner.config.settings import StageSettings
 from knot_runner.methods.distil import learner
-from knot_runner.methods.distil.requests import PickStudent
+from knot_runner.methods.distil.students import PickStudent
 from knot_runner.models.network import build_network
 from tests.methods.distil_loops import (
     KD,

@@ -21,7 +21,7 @@ from knot_runner.engine.federated.flat import layout_of
 from knot_runner.engine.flops import example_flops
 from knot_runner.engine.requests import Predict, Ref, StageRequest, Train, request_title
 from knot_runner.engine.store import Artefact, Store
-from knot_runner.methods.distil.requests import PickStudent, TrainStudents
+from knot_runner.methods.distil.students import PickStudent, TrainStudents
 from knot_runner.methods.distil.synthesis.requests import ReleaseRecords
 from knot_runner.methods.federation import Federation
 from knot_runner.models.network import Network
