@@ -184,7 +184,6 @@ BAD = [
     (["fleet=phones", "fleet.deadline=0"], "fleet.deadline: 0.0 is not above 0"),
     (["fleet=phones", "fleet.deadline=0.001"], "fleet.deadline: 0.001 s are less than the "),
     (["fleet=phones", "fleet.dropout=1"], "fleet.dropout: 1.0 is not in [0, 1)"),
-    (["fleet=phones", "fleet.over_selection=0.9"], "fleet.over_selection: 0.9 is not at least 1"),
     (["fleet=phones", "fleet.compute.median=0"], "fleet.compute.median: 0.0 is not above 0"),
     (["fleet=phones", "fleet.compute.sigma=-1"], "fleet.compute.sigma: -1.0 is negative; 0 makes all clients alike"),
     (["fleet=phones", "fleet.availability.share=0"], "fleet.availability.share: 0.0 is not in (0, 1]"),
@@ -195,7 +194,6 @@ BAD = [
     (["fleet=phones_async", "fleet.buffer=4"], "fleet.buffer: 4 is more than the 3 clients that train at any time"),
     (["fleet=phones_async", "fleet.deadline=9"], "fleet.deadline: is of mode=sync; null is right"),
     (["fleet=phones_async", "fleet.late=partial"], "fleet.late: partial is of mode=sync; drop is right"),
-    (["fleet=phones_async", "fleet.over_selection=2"], "fleet.over_selection: is of mode=sync; 1 is right"),
     (["fleet=phones_async", "fleet.staleness_exponent=-1"], "fleet.staleness_exponent: -1.0 is negative"),
     (["fleet=phones_async", "method=clustered_fedper"], "method.final_head_epochs: is a last round of all, which"),
     (
