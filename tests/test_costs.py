@@ -11,7 +11,7 @@ from knot_runner.cli.main import main
 from knot_runner.config.settings import MlpSettings
 from knot_runner.engine.examples import TextData
 from knot_runner.engine.federated.lean.engine import Lean
-from knot_runner.methods.distil.requests import PickStudent, TrainStudents
+from knot_runner.methods.distil.students import PickStudent, TrainStudents
 from knot_runner.methods.distil.synthesis.requests import MakeImages, ReleaseRecords
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import Encoded
@@ -183,7 +183,6 @@ def students(schedule: dict, teachers: int = 0, **changes) -> TrainStudents:
         (students({"kind": "average"}), 11 * 4 * 4 * S),
         (students({"kind": "snapshot"}), 11 * 4 * 4 * S),
         (students({"kind": "mutual", "students": 3}), 11 * 4 * 3 * 3 * S),
-        (students({"kind": "mutual", "students": 3, "order": "alternating"}), 11 * 4 * 3 * (3 + 2) * S),
         (PickStudent("picked", "student", ("distil", "x"), 0), 0),
         (ReleaseRecords("records", "t", TEACHER, ("local", "x"), ("images", "17"), "top", None), 17 * T),
         (MakeImages("synthetic", "server", TEACHER, ("local", "x"), {}, None, [], [], 0), None),

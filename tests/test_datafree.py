@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from knot_runner.cli.main import main
 from knot_runner.config.settings import build
 from knot_runner.config.settings.methods.distil import GeneratorSynthesis
-from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.examples import normalised, stored_data
 from knot_runner.engine.loop import Place
 from knot_runner.engine.requests import request_key
@@ -21,9 +20,8 @@ from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Store
 from knot_runner.methods.distil import distil
 from knot_runner.methods.distil.learner import OutputReader
-from knot_runner.methods.distil.synthesis import images, requests
+from knot_runner.methods.distil.synthesis import images
 from knot_runner.methods.distil.synthesis.images import GeneratedImages, generator_loss
-from knot_runner.methods.distil.synthesis.requests import steps_of
 from knot_runner.models.network import build_network
 from knot_runner.util.errors import DivergedError, UserError
 from tests.distil_runs import TINY_DISTIL, distil_federation, distil_job
@@ -103,15 +101,15 @@ class Killed(BaseException):
     """Ends the process, as far as a test can tell."""
 
 
-@pytest.mark.parametrize("last", [1, 2, 4, 5, 8, 10])
+@pytest.mark.parametrize("last", [1, 4, 5, 10])
 def test_killed_after_any_step_the_images_are_the_same_bits(asked, last, tmp_path, monkeypatch):
     store, request = asked
-    monkeypatch.setattr(requests, "COMMIT_EVERY", 2)
+    monkeypatch.setattr(images, "STEPS", 4)
     longer = {**request.synthesis, "steps": 4 if request.synthesis["kind"] != "generator" else 12}
     request = dataclasses.replace(request, synthesis=longer)
-    assert steps_of(longer) == 12
 
     def stop(done, total, text):
+        assert total == 12
         if done == last:
             raise Killed
 
@@ -119,11 +117,10 @@ def test_killed_after_any_step_the_images_are_the_same_bits(asked, last, tmp_pat
         made(request, store, tmp_path / "killed", stop)
     seen = []
     found, facts = made(request, store, tmp_path / "killed", lambda done, *_: seen.append(done))
-    assert seen[0] == (last - 1) // 2 * 2 + 1  # what was committed is not done again
+    assert seen[0] == (last - 1) // 4 * 4 + 1  # what was committed is not done again
     alone, wanted = made(request, store, tmp_path / "alone")
     assert all(torch.equal(found[name], alone[name]) for name in alone)
     assert facts["loss"] == wanted["loss"]
-    assert [row["step"] for row in Checkpoint(tmp_path / "killed").log()] == [2, 4, 6, 8, 10, 12]
 
 
 @pytest.mark.parametrize("change", [{"steps": 60, "batch": 25, "images": 25}])
@@ -148,14 +145,14 @@ def test_each_image_is_to_be_of_the_class_of_its_place(asked, monkeypatch, tmp_p
     store, request = asked
     if request.synthesis["kind"] == "generator":
         return
-    request, seen = dataclasses.replace(request, synthesis={**request.synthesis, "batch": 8}), []
-    begin = images.OptimisedImages._begin
+    request, seen = dataclasses.replace(request, synthesis={**request.synthesis, "batch": 8, "steps": 1}), []
+    loss = images.OptimisedImages._loss
 
-    def watched(self, batch, x=None):
-        begin(self, batch, x)
-        seen.extend(self.labels.tolist())
+    def watched(self, x, labels, wanted):
+        seen.extend(labels.tolist())
+        return loss(self, x, labels, wanted)
 
-    monkeypatch.setattr(images.OptimisedImages, "_begin", watched)
+    monkeypatch.setattr(images.OptimisedImages, "_loss", watched)
     made(request, store, tmp_path)
     assert seen == [i % 10 for i in range(25)]
 
@@ -164,13 +161,14 @@ def test_a_generators_step_is_on_normalised_images(asked):
     store, request = asked
     if request.synthesis["kind"] != "generator":
         return
-    hp = build(GeneratorSynthesis, request.synthesis, "method.synthesis")
+    hp = build(GeneratorSynthesis, {**request.synthesis, "steps": 1}, "method.synthesis")
     model = build_network(request.network).eval()
     images = GeneratedImages(request, hp, model, CPU)
-    pixels = images.generator(torch.randn(10, hp.latent, generator=generator(0, "synthetic", "student", 3)))
+    pixels = images.module(torch.randn(10, hp.latent, generator=generator(0, "synthetic", "student", 0)))
     mean, std = (torch.tensor(values)[:, None, None] for values in (request.mean, request.std))
     said = OutputReader(model, request.network, ["features"])({"x": (pixels - mean) / std})
-    assert images.step(3) == pytest.approx(generator_loss(said, "features", hp).item(), rel=1e-5)
+    loss = images.epoch(1, lambda *_: None)
+    assert loss == pytest.approx(generator_loss(said, "features", hp).item(), rel=1e-5)
 
 
 def test_what_was_released_is_told(asked, tmp_path):
@@ -189,7 +187,7 @@ def test_an_infinite_loss_ends_it(asked, tmp_path):
     weights = {name: tensor * float("nan") if tensor.is_floating_point() else tensor
                for name, tensor in store.get("local", "made").tensors().items()}  # fmt: skip
     store.put("local", "broken", weights, {})
-    with pytest.raises(DivergedError, match="synthetic student: loss is not finite in step 1"):
+    with pytest.raises(DivergedError, match="synthetic images: loss is not finite in step 1"):
         made(dataclasses.replace(request, weights=("local", "broken")), store, tmp_path)
 
 

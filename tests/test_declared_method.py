@@ -32,7 +32,7 @@ def fold(hp, state, federation, round, requests, trained):
 kr.METHODS["kept"] = kr.Method(averaging.init, averaging.plan, fold, averaging.deployed)
 """
 DECLARED = """kr.FEDERATED_ALGORITHMS["kept"] = kr.FederatedAlgorithm(
-    keys=(kr.OwnKey("mu"),), options=Options, keeps="model", needs_rounds="", not_private="", selects=True
+    keys=("mu",), options=Options, keeps="model", needs_rounds="", not_private="", selects=True
 )
 """
 YAML = """
@@ -109,9 +109,9 @@ BAD = [
     (["~method.options.at"], "method.options.at: is not set"),
     (["method.options.at=word"], "method.options.at: expected a number, got 'word'"),
     (["method.mu=null"], "method.mu: is not set; kept needs it"),
-    (["method.head_epochs=2"], "method.head_epochs: 2 is of fedrep alone; algorithm=kept has none"),
+    (["method.head_epochs=2"], "method.head_epochs: is of fedrep alone; algorithm=kept has none"),
     (["method.final_head_epochs=2"], "method.final_head_epochs: is of fedrep and fedper alone"),
-    (["method=fedavg", "method.mu=1"], "method.mu: 1.0 is of fedprox and kept alone; algorithm=fedavg has none"),
+    (["method=fedavg", "method.mu=1"], "method.mu: is of fedprox and kept alone; algorithm=fedavg has none"),
     (["method=fedavg", "+method.options.at=1"], "method.options: are of plug-in methods; algorithm=fedavg has none"),
     (["method=local", "privacy=user_level"], "fedmd, ditto, apfl, fedala, fedsoup, kept would fit"),
 ]

@@ -46,7 +46,7 @@ class Played:
 
 
 def labels_of(**changes):
-    return LabelDistillation(**{"weight": 0.7, "form": "cross_entropy", "temperature": 2.0, **changes})
+    return LabelDistillation(**{"weight": 0.7, "temperature": 2.0, **changes})
 
 
 def means_by_hand(played, state, client):
@@ -64,9 +64,8 @@ def means_by_hand(played, state, client):
     return found
 
 
-@pytest.mark.parametrize("form", ["cross_entropy", "l2"])
-def test_fd_is_cross_entropy_and_the_others_mean_logits_of_the_label(form):
-    played = Played("feddistill", 2, labels=labels_of(form=form))
+def test_fd_is_cross_entropy_and_the_others_mean_logits_of_the_label():
+    played = Played("feddistill", 2, labels=labels_of())
     before = played.states[0]
     requests, trained = played.seen[1]
     for request, result in zip(requests, trained, strict=True):
@@ -79,8 +78,7 @@ def test_fd_is_cross_entropy_and_the_others_mean_logits_of_the_label(form):
             for at in torch.randperm(len(labels), generator=draws).split(4):
                 z = played.logits(weights, request.rows[at])
                 soft = -(torch.softmax(told[at] / 2.0, 1) * torch.log_softmax(z / 2.0, 1)).sum(1)
-                distance = soft if form == "cross_entropy" else ((z - told[at]) ** 2).mean(1)
-                loss = (F.cross_entropy(z, labels[at], reduction="none") + 0.7 * distance).mean()
+                loss = (F.cross_entropy(z, labels[at], reduction="none") + 0.7 * soft).mean()
                 (gradient,) = torch.autograd.grad(loss, weights)
                 weights = (weights - 0.1 * gradient).detach().requires_grad_()
         close(result.weights, weights.detach(), atol=1e-12)
@@ -175,7 +173,6 @@ def test_texts(name, tmp_path):
 
 BAD = [
     (["method=feddistill", "method.labels=null"], "method.labels: is not set; feddistill needs it"),
-    (["method=feddistill", "method.labels.form=mse"], "method.labels.form: 'mse' is not one of cross_entropy, l2"),
     (["method=feddistill", "method.server.optimiser=adam"], "method.server: algorithm=feddistill averages no models"),
     (["method=feddistill", "method.algorithm=fedavg"], "method.labels: is of feddistill alone"),
     (

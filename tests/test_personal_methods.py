@@ -123,10 +123,9 @@ def test_kill_9_and_the_same_command_again(tmp_path, method):
 
 BAD = [
     (["method=ditto", "method.ditto.lam=-1"], "method.ditto.lam: -1.0 is negative"),
-    (["method=ditto", "method.ditto.lam=200"], "method.ditto.lam: 200 with a rate of 0.01: SGD oscillates"),
     (["method=ditto", "method.ditto.lr=0"], "method.ditto.lr: 0.0 is not above 0"),
     (["method=ditto", "method.ditto=null"], "method.ditto: is not set; ditto needs it"),
-    (["method=ditto", "method.mu=1"], "method.mu: 1.0 is of fedprox alone"),
+    (["method=ditto", "method.mu=1"], "method.mu: is of fedprox alone"),
     (["method=apfl", "method.apfl.alpha=1.5"], "method.apfl.alpha: 1.5 is not in [0, 1]"),
     (["method=apfl", "method.apfl.alpha=-0.5"], "method.apfl.alpha: -0.5 is not in [0, 1]"),
     (["method=fedala", "method.fedala.layers=3"], "method.fedala.layers: 3 are more than the 2 layers of the model"),

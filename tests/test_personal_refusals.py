@@ -6,9 +6,7 @@ from knot_runner.cli.main import main
 from tests.tiny import TINY_IMAGES, replaced
 
 REFUSED = {
-    "method.personalisation.wd=400": "SGD oscillates where 2 wd lr is 1 or more",
     "method.personalisation.alphas=[0,1.5]": r"alphas: [1.5] is not within [0, 1]; extrapolate=true allows it",
-    "method.personalisation.alphas=[0.5,0.5]": "has one of them twice",
     "method.personalisation.alphas=[]": "alphas: is empty",
     "method.personalisation.saves=3": "saves: 3 do not divide the 5 epochs",
     "method.personalisation.kind=soupe": "no personalisation 'soupe' (did you mean 'soup'?)",

@@ -104,26 +104,6 @@ LOGITS = [*replaced(TINY_TAUGHT, "method=logit_matching")]
 
 #: (plug-in, overrides, part of the message)
 CASES = {
-    "plan gives None": (
-        METHOD.format(**{**GOOD, "plan": "None"}),
-        FEDSAM,
-        "METHODS['fedsam']: plan returned None instead of a list of requests",
-    ),
-    "fold gives None": (
-        METHOD.format(**{**GOOD, "fold": "None"}),
-        FEDSAM,
-        "METHODS['fedsam']: fold returned None instead of (state, row)",
-    ),
-    "fold gives a state alone": (
-        METHOD.format(**{**GOOD, "fold": "(state, None)"}),
-        FEDSAM,
-        "fold returned a tuple of dict, NoneType instead of two dicts",
-    ),
-    "init gives None": (
-        METHOD.format(**{**GOOD, "init": "None"}),
-        FEDSAM,
-        "METHODS['fedsam']: init returned None instead of a dict",
-    ),
     "a function for a method": (
         "import knot_runner as kr\nkr.METHODS['fedsam'] = print\n",
         FEDSAM,
@@ -171,11 +151,6 @@ CASES = {
         "program program returned NoneType instead of a LocalResult",
     ),
     "requests of another type": (METHOD.format(**{**GOOD, "plan": "['a']"}), FEDSAM, "plan returned a list with str"),
-    "no model": (
-        METHOD.format(**GOOD).replace("averaging.deployed", "lambda *known: None"),
-        FEDSAM,
-        "METHODS['fedsam']: <lambda> returned None instead of a model",
-    ),
     "fewer labels": (
         READER.format(parts="ImageParts(Images(pixels, labels[:20]), None)"),
         NPZ,
@@ -206,11 +181,6 @@ CASES = {
         MARGIN,
         "WEIGHTINGS['M']: <lambda> returned a weight that is negative or not finite",
     ),
-    "a weighting gives None": (
-        WEIGHTING.format(weights="None"),
-        MARGIN,
-        "WEIGHTINGS['M']: <lambda> returned None instead of a tensor",
-    ),
     "a loss of the batch": (
         LOSS.format(values="q.sum()"),
         [*replaced(TINY_PARTIES, "method=entropy_a"), "~method.loss.form", "method.loss.name=mine"],
@@ -230,11 +200,6 @@ CASES = {
         TEXTS.format(records="None"),
         MOOD,
         "TEXT_READERS['fasttext']: read returned None instead of records",
-    ),
-    "a term gives None": (
-        TERM.format(loss="None"),
-        LOGITS,
-        "TERMS['logits']: make returned NoneType instead of a loss function",
     ),
     "a term's loss of classes": (
         TERM.format(loss="lambda student, teachers, batch: student.logits"),

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from knot_runner.cli.main import main
 from knot_runner.config.settings import MlpSettings
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import METHODS
@@ -91,12 +90,6 @@ def test_one_teacher_is_the_mean_of_logits():
     assert (one.state["weights"] - one.averaged["weights"]).abs().max() > 1e-3
 
 
-def test_every_client_is_a_teacher():
-    one = Distilled(terms=KD, ensemble="each")
-    q = torch.softmax(one.clients()[1] / 2.0, -1).mean(0)  # the term's own mean over teachers
-    close(one.state["weights"], one.by_hand(lambda _, z, at: 0.7 * softened(z, q[at], 2.0)))
-
-
 def confidences(logits):
     """U: distance of each client's output from uniform, [K, n, 1], over their sum."""
     found = (torch.softmax(logits, -1) - 1 / CLASSES).norm(dim=-1, keepdim=True)
@@ -118,31 +111,11 @@ def test_the_one_teachers_features_are_weighed_as_its_logits_are(weighting):
     assert (one.state["weights"] - Distilled(terms=KD, weighting=weighting).state["weights"]).abs().max() > 1e-4
 
 
-def test_features_of_each_client_are_compared_by_themselves():
-    one = Distilled(terms=RKD, ensemble="each")
-    features, _ = one.clients()
-
-    def loss(own, _, at):
-        return 1.5 * torch.stack([huber(distances(own) - distances(other[at])).mean() for other in features]).mean()
-
-    close(one.state["weights"], one.by_hand(loss))
-
-
 @pytest.mark.parametrize("name", ["sinkhorn", "hint", "sp", "rkd", "pkt", "crd", "triplet"])
 def test_every_term_that_needs_no_label_teaches_the_server(name):
     one = Distilled(terms={name: {"weight": 1.0}})
     assert (one.state["weights"] - one.averaged["weights"]).abs().max() > 1e-6
-    assert one.row["distil_terms"][name]["weight"] == 1.0 and one.row["distil_loss"] > 0
-
-
-def test_the_first_ratio_is_to_the_loss_of_a_uniform_guess():
-    """Of the averaged model, on all of the transfer set, which eight batches hold."""
-    one = Distilled(terms={"kd": {"weight": 2.0, "tau": 1.0}}, batch=4)
-    q = torch.softmax(one.clients()[1].mean(0), -1)
-    first = softened(one.outputs(one.averaged["weights"], TRANSFER)[1], q, 1.0)
-    assert one.row["distil_terms"]["kd"] == pytest.approx(
-        {"weight": 2.0, "ratio": 2.0 * float(first) / float(torch.log(torch.tensor(3.0)))}, rel=1e-6
-    )
+    assert one.row["distil_loss"] > 0
 
 
 def test_rates_fall_along_the_cosine_and_steps_are_drawn():
@@ -165,7 +138,7 @@ WRONG = [
 @pytest.mark.parametrize(("terms", "changes", "said"), WRONG)
 def test_terms_that_cannot_be(terms, changes, said):
     changes = {"algorithm": "fedavg", "examples": 9} | changes
-    hp = settings(changes["algorithm"], distil=distil(terms=terms))
+    hp = settings(changes["algorithm"], distil=distil(terms=terms, ensemble="logits"))
     with pytest.raises(UserError, match=said):
         check_server_terms(hp, [NETWORK], changes["examples"])
 
@@ -175,21 +148,20 @@ def test_terms_that_cannot_be(terms, changes, said):
     [
         ({"student_temperature": 2.0}, "student_temperature"),
         ({"teacher_temperature": 0.5}, "teacher_temperature"),
-        ({"normalise": True}, "normalise"),
-        ({"weighting": "U", "ensemble": "each"}, "weighting"),
+        ({"ensemble": "each"}, "ensemble"),
         ({"valid": 0.2}, "valid"),
         ({"terms": {"kd": {"weight": "auto"}}}, "terms.kd.weight"),
     ],
 )
 def test_settings_of_the_loss_that_terms_do_not_have(changes, key):
     with pytest.raises(Exception, match="is right") as problem:
-        distil(**{"terms": KD, **changes})
+        distil(**{"terms": KD, "ensemble": "logits", **changes})
     assert problem.value.key == key
     if "terms" not in changes:
         distil(**changes)
 
 
-#: Terms of inner layers, of one teacher and of several.
+#: Terms of inner layers.
 RUN = [
     *replaced(TINY_IMAGES, *FEDDF_RKD, "training.lr=0.1", "training.rounds=2", "hardware.precision=float64"),
     "method.distil.batch=16", "method.distil.optimiser=sgd", "method.distil.lr=0.05",
@@ -197,15 +169,9 @@ RUN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("ensemble", ["logits", pytest.param("each", marks=pytest.mark.thorough)])
-def test_engines_agree_and_records_hold_the_terms(ensemble, tmp_path, capsys):
-    words = [*RUN, f"method.distil.ensemble={ensemble}"]
-    result, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean", "hardware.workers=2")
-    assert set(rows[0]["distil_terms"]) == {"kd", "rkd", "hint"}
-    assert result["distilled"]["terms"] == rows[0]["distil_terms"]
+def test_engines_agree_on_terms(tmp_path):
+    _, rows, weights = run(tmp_path / "lean", *RUN, "hardware.engine=lean", "hardware.workers=2")
     for engine in ("loop", "stacked"):
-        _, other, found = run(tmp_path / engine, *words, f"hardware.engine={engine}")
+        _, other, found = run(tmp_path / engine, *RUN, f"hardware.engine={engine}")
         assert [row["distil_loss"] for row in other] == pytest.approx([row["distil_loss"] for row in rows], abs=1e-9)
         assert all((found[name] - weights[name]).abs().max() < 1e-9 for name in weights)
-    assert main([*RUN, "method.distil.terms.rkd.weight=1e7", f"paths.out={tmp_path / 'large'}"]) == 0
-    assert "warning: method.distil.terms.rkd begins as" in capsys.readouterr().out

@@ -45,7 +45,6 @@ CASES = [
     ("labels", "names", [], [["a"]], "needs at least two labels"),
     ("model", "per_party", [{"MELD": {"hidden": 128}}], [{"MELD": {"vocabulary": 1}}], "cannot differ per party"),
     ("soup", "alphas", [[0.5]], [[]], "is empty; [0, 0.5, 1] would be a grid"),
-    ("soup", "alphas", [[0.0, 1.0]], [[0.5, 0.5]], "has one of them twice"),
     ("mlp", "hidden", [[], [1]], [[0], [3, 0]], "has a size below 1"),
     ("cnn", "hidden", [[], [1]], [[0], [3, 0]], "has a size below 1"),
     ("cnn", "convs", [], [[]], "needs at least one convolution"),

@@ -87,9 +87,8 @@ def _plot() -> Parser:
         ],
     )
     parser.add_argument("--formats", default="png", help="png, pdf and svg, separated by commas (default: png)")
-    parser.add_argument(
-        "--width", help="for print, without title and notes: single (3.35 in), double (7 in) or millimeters"
-    )
+    width = "for print, without title and notes: single (3.35 in), double (7 in) or millimeters"
+    parser.add_argument("--width", help=width)
     return parser
 
 
@@ -106,9 +105,8 @@ def _compare() -> Parser:
         ["compare task=femnist --by=method.name --export=runs.csv"],
         composes=False,
     )
-    parser.add_argument(
-        "--by", metavar="KEYS", help="a row per value of these settings, or run_id (default: all that differ)"
-    )
+    by = "a row per value of these settings, or per run_id (default: all that differ)"
+    parser.add_argument("--by", metavar="KEYS", help=by)
     parser.add_argument("--measure", default="", metavar="KEYS", help="the columns: accuracy, f1, sd, ...")
     parser.add_argument("--sort", default="", metavar="KEY", help="the order of the rows")
     parser.add_argument("--best", default="", metavar="MEASURE", help="only the best run over --over")

@@ -36,8 +36,6 @@ Form = Literal["printed", "derived", "sharp", "sharp_empirical"]
 BOUND_FORMS: tuple[Form, ...] = ("printed", "derived", "sharp", "sharp_empirical")
 #: The probability with which a bound may fail.
 DELTA = 0.05
-#: Weights of a text's teachers sum to 1 within this.
-SUM_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -131,27 +129,12 @@ def normalised_weights(weights: Tensor) -> Tensor:
     return weights.double() / total
 
 
-def require_normalised(weights: Tensor) -> None:
-    """Raises :class:`UserError` for ``weights`` [N, K] that do not sum to 1 for each text: the loss may exceed C_M."""
-    off = float((weights.double().sum(1) - 1).abs().max())
-    if off > SUM_TOLERANCE:
-        most = float(weights.sum(1).max())
-        raise UserError(
-            f"bound: weights sum to up to {most:.3g} for a text, so the loss is not in [0, C_M]; divided by their sum "
-            "(method.normalise=true) they fit"
-        )
-
-
 #: The best constant prediction is found to this share of the largest loss, or in so many cuts.
 CONSTANT_TOLERANCE, MOST_CUTS = 1e-4, 200
 
 
 def transport_losses(p: Tensor, q: Tensor, weights: Tensor, points: Tensor) -> Tensor:
-    """sum_k W_k W1(p, q_k) of each text [N], eps = 0, for p [N, C], q [N, K, C], ``weights`` [N, K].
-
-    Raises :class:`UserError` for weights that do not sum to 1.
-    """
-    require_normalised(weights)
+    """sum_k W_k W1(p, q_k) of each text [N], eps = 0, for p [N, C], q [N, K, C], ``weights`` [N, K] that sum to 1."""
     return _teacher_costs(p, q, points)[0].mul(weights.double()).sum(1)
 
 
@@ -159,12 +142,10 @@ def constant_best(q: Tensor, weights: Tensor, points: Tensor) -> tuple[Tensor, f
     """The distribution [C] that is best as every text's prediction, and its mean loss, from below.
 
     The mean loss is convex in the prediction: cutting planes (Kelley 1960), each a subgradient of all texts at once,
-    until the least value that the cuts allow is within ``CONSTANT_TOLERANCE`` of one that is reached. Raises
-    :class:`UserError` for weights that do not sum to 1.
+    until the least value that the cuts allow is within ``CONSTANT_TOLERANCE`` of one that is reached.
     """
     from scipy.optimize import linprog
 
-    require_normalised(weights)
     weights, classes = weights.double(), q.shape[2]
     guess, found, least = torch.full((classes,), 1 / classes, dtype=torch.float64), None, np.inf
     slopes, offsets, low = [], [], 0.0

@@ -26,7 +26,7 @@ from knot_runner.engine.store import Artefact
 from knot_runner.engine.training import Trainee, copy_weights, make_optimiser, train_epochs
 from knot_runner.methods.contract import Method
 from knot_runner.methods.distil.learner import valid_f1
-from knot_runner.methods.distil.requests import PickStudent
+from knot_runner.methods.distil.students import PickStudent
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.knot import plan_teachers
 from knot_runner.methods.losses import LOSSES, check_loss_and_weighting

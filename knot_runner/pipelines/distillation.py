@@ -28,12 +28,15 @@ from knot_runner.pipelines.parties.setup import make_federation, model_sources
 from knot_runner.pipelines.parties.stage_costs import distillation_costs
 from knot_runner.pipelines.parties.trained_model import parties_after, trained_models
 from knot_runner.pipelines.rounds.loop import RoundLoop, State, run_rounds
-from knot_runner.pipelines.rounds.summary import large_terms
 from knot_runner.pipelines.runs.commits import Commits, LogRow
 from knot_runner.pipelines.runs.kept_models import KeptModels, write_models
 from knot_runner.records import BOUND_FILE, MODEL_FILE, write_sealed
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import refused, write_atomic
+
+#: Times the cross-entropy at which a term that begins there is reported: weights published for large networks are often
+#: too large for small ones.
+LARGE_RATIO = 10.0
 
 
 def run_distillation(context: RunContext) -> dict[str, Any]:
@@ -55,10 +58,13 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
         except DivergedError as problem:
             note(str(problem))
             return {**head, "status": "diverged", "metrics": {}, "notes": [*notes, str(problem)]}
-        remedy = "weight: auto settles it on the first batches"
-        for line in large_terms(state.get("terms"), "method.terms", remedy):
-            notes.append(line)
-            note(line)
+        for name, own in state.get("terms", {}).items():
+            if own["ratio"] > LARGE_RATIO:
+                notes.append(
+                    f"warning: method.terms.{name} begins as {own['ratio']:.3g} times the cross-entropy and may drown "
+                    "it; weight: auto settles it on the first batches"
+                )
+                note(notes[-1])
         measured = evaluate(context, task, federation, state, executor)
         measured |= _bound(context, federation, state, executor)
         costs = distillation_costs(context, federation, store)

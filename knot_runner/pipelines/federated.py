@@ -23,7 +23,7 @@ from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import client_rounds
 from knot_runner.pipelines.rounds.loop import TrainingResult, run_rounds, scalars
-from knot_runner.pipelines.rounds.summary import large_terms, summarise
+from knot_runner.pipelines.rounds.summary import summarise
 from knot_runner.pipelines.runs.commits import LogRow
 from knot_runner.results.base import Evaluated, total_costs
 from knot_runner.util.errors import DivergedError, UserError, nearest
@@ -139,10 +139,6 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
             done = problem.where.get("round", 0)  # the round that diverged counts: its model may have been seen
             return {**head, "status": "diverged", **facts, **_privacy(settings, setup, done, [])}
         summary = summarise(outcome.rows, settings.training.target) | architecture_facts(setup, outcome.rows)
-        terms = summary.get("distilled", {}).get("terms")
-        for line in large_terms(terms, "method.distil.terms", "a smaller weight would be the first to try"):
-            notes.append(line)
-            context.note(line)
         summary["evaluated"] = _evaluated(context, method, outcome)
         summary |= _costs(context, setup, method, outcome, summary["rounds_to_target"])
         summary["metrics"] |= _own_models(context, setup, outcome, engine)

@@ -15,7 +15,6 @@ from knot_runner.results.base import (
     RunResult,
     Scores,
     Share,
-    TermFacts,
     TrainTest,
     check_scores,
 )
@@ -140,15 +139,13 @@ class ClusterFacts:
 @dataclass
 class ServerDistilled:
     """Summary of a server's distillations: number of ``rounds`` with one, ``loss`` of the last; accuracy ``before`` and
-    ``after`` the last one evaluated, and mean ``gain`` over all evaluated ones; ``terms``: of the first one, where the
-    server trains on loss terms."""
+    ``after`` the last one evaluated, and mean ``gain`` over all evaluated ones."""
 
     rounds: Count
     loss: float
     before: Share | None = None
     after: Share | None = None
     gain: Annotated[float, Between(-1.0, 1.0)] | None = None
-    terms: dict[str, TermFacts] | None = None
 
 
 @dataclass

@@ -59,7 +59,7 @@ def taught_by(teacher, share):
     return loss
 
 
-def plain(place, request, loss, students_, order="simultaneous", after=lambda: None, epoch_end=lambda: None):
+def plain(place, request, loss, students_, after=lambda: None, epoch_end=lambda: None):
     """A textbook loop: ``loss(number, model, x, y, epoch)`` of each of the models, an optimiser each."""
     x, y = pixels(place, "train")
     settings = request.training
@@ -74,10 +74,6 @@ def plain(place, request, loss, students_, order="simultaneous", after=lambda: N
 
     for epoch, batches in orders(request):
         for rows in batches:
-            if order == "alternating":
-                for number, model in enumerate(students_):
-                    step(number, loss(number, model, x[rows], y[rows], epoch))
-                continue
             values = [loss(number, model, x[rows], y[rows], epoch) for number, model in enumerate(students_)]
             for number, value in enumerate(values):
                 step(number, value)

@@ -24,11 +24,11 @@ def pairs_of(student, teachers):
     return [[(name, name) for name in student.taps] for _ in teachers]
 
 
-def made(name, student, teachers, pairs=None, examples=20, points=None, batch=None, **options):
+def made(name, student, teachers, pairs=None, examples=20, points=None, **options):
     """The loss of term ``name`` with these options, for networks that say the likes of this."""
     pairs = pairs_of(student, teachers) if pairs is None else pairs
     settings = build(TERMS[name].options, {"weight": 1.0, **options}, f"method.terms.{name}")
-    return TERMS[name].make(settings, TermInputs(student, teachers, pairs, examples, points, batch))
+    return TERMS[name].make(settings, TermInputs(student, teachers, pairs, examples, points))
 
 
 def a_batch(labels=LABELS, seed=0, epoch=1):

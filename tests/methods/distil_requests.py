@@ -13,7 +13,7 @@ from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.loop import Place
 from knot_runner.engine.requests import Ref, StoredPart
 from knot_runner.engine.store import Store
-from knot_runner.methods.distil.requests import TrainStudents
+from knot_runner.methods.distil.students import TrainStudents
 from knot_runner.models.network import Network, build_network
 
 SHAPE, CLASSES = (1, 6, 6), 3

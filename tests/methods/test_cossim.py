@@ -112,18 +112,3 @@ def test_its_record():
     assert facts["kept"] == pytest.approx((matrix > 0).sum() / 5) and facts["sums"] == pytest.approx(1)
     assert facts["leaves"] == ["model", "label histogram"]
     assert np.allclose(arrays["aggregation"], matrix) and arrays["similarity"].shape == (5, 5)
-
-
-def test_notes_say_what_leaves_and_when_no_cutoff_matters():
-    federation, _ = after_rounds()
-    least = min(min(row) for row in by_hand(federation))
-    leaves, alike = KIND.check(spec(cutoff=least - 0.01), federation)
-    assert "label histogram of every client leaves it" in leaves
-    assert f"cosine of {least:.2f} or more" in alike and "these same weights" in alike
-    assert "the mean of all" in KIND.check(spec(cutoff=0.0, form="indicator"), federation)[1]
-    assert len(KIND.check(spec(cutoff=least + 0.01), federation)) == 1
-    grows = KIND.check(spec(cutoff=0.99, form="unnormalised"), federation)[1]
-    total = weights_by_hand(by_hand(federation), "unnormalised", 0.99).sum(1).mean()
-    assert f"sum to {total:.1f} in the mean" in grows
-    unseen = KIND.check(spec(cutoff=0.99), dataclasses.replace(federation, unseen=(1, 3)))
-    assert unseen[1].startswith("2 clients that took part in no round begin from the global model")

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from knot_runner.config.settings import StageSettings
 from knot_runner.methods.distil import learner
-from knot_runner.methods.distil.requests import PickStudent
+from knot_runner.methods.distil.students import PickStudent
 from knot_runner.models.network import build_network
 from tests.methods.distil_loops import (
     KD,
@@ -60,10 +60,9 @@ def test_offline_equals_a_plain_loop(place):
     assert facts["best_epoch"] == 3 and [row["epoch"] for row in facts["epochs"]] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("order", ["simultaneous", "alternating"])
-def test_mutual_learning_equals_two_plain_loops(place, order):
-    schedule = {"kind": "mutual", "students": 2, "order": order}
-    request = students(place, {"ce": CE, "kd": {"weight": 0.7, "tau": 1.0}}, schedule=schedule)
+def test_mutual_learning_equals_two_plain_loops(place):
+    terms = {"ce": CE, "kd": {"weight": 0.7, "tau": 1.0}}
+    request = students(place, terms, schedule={"kind": "mutual", "students": 2})
     found, _ = trained(request, place, "a")
     models = [started("student"), started("student 2")]
 
@@ -73,7 +72,7 @@ def test_mutual_learning_equals_two_plain_loops(place, order):
         z = student(x)
         return F.cross_entropy(z, y) + 0.7 * softened(z, v, 1.0)
 
-    plain(place, request, loss, models, order)
+    plain(place, request, loss, models)
     for number, model in enumerate(models):
         assert_same(found, model, f"{number}.")
 

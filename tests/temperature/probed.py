@@ -29,8 +29,7 @@ MODELS = {
     "batchnorm": ResnetSettings("resnet", "resnet", [1, 1], 4, "cifar", "batch", 2),
     "imagenet stem": ResnetSettings("resnet", "resnet", [1], 4, "imagenet", "group", 2),
 }
-HP = ProbeSettings("temperature_probe", "temperature_probe", [4.0, 1.0, 0.05], 0, 30, "weights", 20, 0.05, "decision",
-                   1.0, 4.0, 10, 2)  # fmt: skip
+HP = ProbeSettings("temperature_probe", "temperature_probe", [4.0, 1.0, 0.05], 0, 30, 20, 0.05, 4.0, 10, 2)  # fmt: skip
 TRAINING = FederatedTraining("t", 1, 1, 1, 8, 0.05, 0.0, 0.0, True, False, "stop", None, False, 1)
 
 

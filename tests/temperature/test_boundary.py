@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from knot_runner.methods.temperature_probe.measures import boundary_distances, stepped
+from knot_runner.methods.temperature_probe import boundary_distances, stepped
 from tests.temperature.probed import CNN, HP, MODELS, SHAPE, images, model_of
 
 
@@ -20,36 +20,33 @@ def test_distance_of_a_linear_model_has_a_closed_form():
     """Two classes: the margin w x, w = w_0 - w_1, falls by epsilon |w|_1 along -sign(w), so epsilon = w x / |w|_1."""
     draw = torch.Generator().manual_seed(0)
     weight = torch.randn(2, 128, generator=draw, dtype=torch.float64)
-    x, y = images(30)
+    x, _ = images(30)
     difference = weight[0] - weight[1]
     expected = (x.flatten(1) @ difference).abs() / difference.abs().sum()
-    for label in ("decision", "truth"):
-        decided = linear(weight)(x).argmax(1)  # the truth, where the true label is attacked
-        found = boundary_distances(linear(weight), x, decided, replace(HP, attack_label=label, attack_steps=30))
-        torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-12)
+    found = boundary_distances(linear(weight), x, replace(HP, attack_steps=30))
+    torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-12)
 
 
 def test_more_halvings_come_nearer_from_above():
     draw = torch.Generator().manual_seed(0)
     weight = torch.randn(2, 128, generator=draw, dtype=torch.float64)
-    x, y = images(30)
+    x, _ = images(30)
     exact = (x.flatten(1) @ (weight[0] - weight[1])).abs() / (weight[0] - weight[1]).abs().sum()
     for count in (1, 4, 8):
-        found = boundary_distances(linear(weight), x, y, replace(HP, attack_steps=count))
+        found = boundary_distances(linear(weight), x, replace(HP, attack_steps=count))
         first = HP.attack_limit / 2**12
         assert (found >= exact * (1 - 1e-12)).all()
         assert (found - exact <= torch.clamp(exact, min=first) * 2.0**-count).all()
 
 
-@pytest.mark.parametrize("label", ["decision", "truth"])
-def test_distances_agree_with_a_fine_grid(label):
+def test_distances_agree_with_a_fine_grid():
     """Wherever the decision changes once on the grid, or never; elsewhere only that it does change there."""
-    model, (x, y) = model_of(CNN), images(12)
-    found = boundary_distances(model, x, y, replace(HP, attack_label=label, attack_steps=20))
+    model, (x, _) = model_of(CNN), images(12)
+    found = boundary_distances(model, x, replace(HP, attack_steps=20))
     moved = x.clone().requires_grad_()
     logits = model(moved)
     decided = logits.argmax(1)
-    loss = F.cross_entropy(logits, decided if label == "decision" else y, reduction="sum")
+    loss = F.cross_entropy(logits, decided, reduction="sum")
     direction = torch.autograd.grad(loss, moved)[0].sign()
     sizes = torch.linspace(0, 4, 2001, dtype=torch.float64)[1:]
     compared = 0
@@ -70,7 +67,7 @@ def test_distances_agree_with_a_fine_grid(label):
 
 def test_a_decision_that_never_changes_is_infinitely_far():
     constant = lambda x: x.flatten(1)[:, :2] * 0 + torch.tensor([1.0, 0.0])  # noqa: E731
-    found = boundary_distances(constant, torch.ones(3, *SHAPE), torch.zeros(3, dtype=torch.int64), HP)
+    found = boundary_distances(constant, torch.ones(3, *SHAPE), HP)
     assert found.isinf().all()
 
 
@@ -79,7 +76,7 @@ def test_the_attack_survives_a_saturated_softmax():
     weight = torch.ones(2, 128)
     weight[1] = -1
     x = torch.full((1, *SHAPE), 4.0)
-    found = boundary_distances(linear(weight), x, torch.zeros(1, dtype=torch.int64), replace(HP, attack_limit=8.0))
+    found = boundary_distances(linear(weight), x, replace(HP, attack_limit=8.0))
     assert float(found[0]) == pytest.approx(4.0, rel=2e-3)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch import nn
 
-from knot_runner.methods.temperature_probe.measures import Probed, gradient_arrays, gradient_norms, logit_gradients
+from knot_runner.methods.temperature_probe import Probed, gradient_arrays, gradient_norms, logit_gradients
 from tests.temperature.probed import HP, MODELS, data_of, images, model_of
 
 
@@ -40,20 +40,17 @@ def test_logit_gradients_keep_their_digits_where_the_truth_is_all_but_certain():
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("gradient", ["weights", "pixels"])
-def test_gradient_norms_equal_those_of_one_image_at_a_time(name, gradient):
+def test_gradient_norms_equal_those_of_one_image_at_a_time(name):
     model, (x, y), temperatures = model_of(MODELS[name]), images(6), [4.0, 1.0, 0.25]
-    norms, right = gradient_norms(model, x, y, temperatures, gradient)
+    norms, right = gradient_norms(model, x, y, temperatures)
     layer = next(m for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d))
     layer.weight.requires_grad_()
     for i in range(len(x)):
-        one = x[i : i + 1].clone().requires_grad_()
-        logits = model(one)
+        logits = model(x[i : i + 1])
         assert bool(right[i]) == (int(logits.argmax()) == int(y[i]))
         for k, temperature in enumerate(temperatures):
             loss = F.cross_entropy(logits / temperature, y[i : i + 1])
-            source = layer.weight if gradient == "weights" else one
-            (expected,) = torch.autograd.grad(loss, source, retain_graph=True)
+            (expected,) = torch.autograd.grad(loss, layer.weight, retain_graph=True)
             assert float(norms[k, i]) == pytest.approx(float(expected.norm()), rel=1e-9, abs=1e-14)
 
 
@@ -65,6 +62,6 @@ def test_batches_of_256_images_are_joined_and_counted(count, done):
     states = ["" for _ in done[1:]] + ["done"]
     assert watched == [("gradient norms", at, count, state) for at, state in zip(done, states, strict=True)]
     ((x, y),) = probed.batches(rows, count)
-    norms, right = gradient_norms(model, x, y, HP.temperatures, HP.gradient)
+    norms, right = gradient_norms(model, x, y, HP.temperatures)
     torch.testing.assert_close(found["gradients.norm"], norms)
     assert found["gradients.right"].bool().tolist() == right.tolist()

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from knot_runner.config.settings import ProbeSettings, build
-from knot_runner.methods.temperature_probe.measures import boundary_distances
+from knot_runner.methods.temperature_probe import boundary_distances
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
@@ -69,7 +69,7 @@ def test_distances_after_are_those_of_the_stepped_model():
                     parameter.grad = None
             model.requires_grad_(False)
             assert int(found["boundary.right"][k, at]) == int(model(image).argmax(1) == label)
-            expected = float(boundary_distances(model, image, label, HP))
+            expected = float(boundary_distances(model, image, HP))
             assert float(found["boundary.after"][k, at]) == pytest.approx(expected, rel=2e-2)
 
 
@@ -133,7 +133,7 @@ def test_a_class_that_is_not_in_the_data_is_named():
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("temperatures", []), ("temperatures", [1.0, 0.0]), ("attack_label", "other"), ("step_lr", 0), ("images", 0)],
+    [("temperatures", []), ("temperatures", [1.0, 0.0]), ("step_lr", 0), ("images", 0)],
 )
 def test_settings_that_cannot_be_meant_name_their_key(key, value):
     with refuses():

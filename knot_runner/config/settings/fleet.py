@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from knot_runner.config.settings.checks.fit import Misfit
 from knot_runner.config.settings.methods.algorithms import algorithms_where, federated_algorithm
 from knot_runner.config.settings.methods.federated import FederatedSettings
-from knot_runner.config.settings.sizes import AT_LEAST_ONE, FractionOrNone, Positive, Steps
+from knot_runner.config.settings.sizes import FractionOrNone, Positive, Steps
 from knot_runner.config.strict import AtMost, Holds, require
 from knot_runner.util.errors import UserError
 
@@ -41,11 +41,9 @@ class NetworkSettings:
 
 @dataclass
 class AvailabilitySettings:
-    """When a client can be drawn. ``periodic``: during ``share`` of every ``period`` seconds, from a phase of its own
-    (day and night); ``random``: in each period with probability ``share``, whatever was before."""
+    """When a client can be drawn: during ``share`` of every ``period`` seconds, from a phase of its own (day and
+    night)."""
 
-    #: a fixed rhythm with a phase of its own, or chance in every period
-    kind: Literal["periodic", "random"]
     #: share of the time that a client can be drawn
     share: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
     #: seconds of one period
@@ -67,8 +65,6 @@ class FleetSettings:
     availability: AvailabilitySettings | None = None
     #: probability that a client fails while it works
     dropout: FractionOrNone = 0.0
-    #: sync: so many times ``training.participants`` are drawn, and the first of these to arrive are kept
-    over_selection: Annotated[float, AtMost(1000), AT_LEAST_ONE] = 1.0
     #: sync: seconds after which a round ends; null = when all have arrived
     deadline: Positive | None = None
     #: sync: of those who would be late, drop all work, or take the whole epochs that they finish in time
@@ -83,7 +79,6 @@ class FleetSettings:
             require(self.buffer is not None, "buffer", "is not set; mode=async needs it")
             require(self.deadline is None, "deadline", "is of mode=sync; null is right")
             require(self.late == "drop", "late", "partial is of mode=sync; drop is right")
-            require(self.over_selection == 1, "over_selection", "is of mode=sync; 1 is right")
         else:
             require(self.buffer is None, "buffer", f"{self.buffer} is of mode=async; null is right")
             require(

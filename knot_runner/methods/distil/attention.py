@@ -16,7 +16,6 @@ from knot_runner.methods.distil.term import (
     TermBatch,
     TermInputs,
     TermLoss,
-    check_pairs,
     compared_taps,
     mean_over_teachers,
     unit_length,
@@ -68,7 +67,6 @@ def attention_transfer(
 
 
 def _make_at(options: AttentionTermSettings, inputs: TermInputs) -> TermLoss:
-    check_pairs("at", inputs)
     for own, f, other, g in compared_taps(inputs):
         _check_map("the student's", own, f)
         _check_map("the teacher's", other, g)

@@ -15,7 +15,6 @@ from knot_runner.methods.distil.term import (
     Term,
     TermBatch,
     TermInputs,
-    check_pairs,
     compared_taps,
     mean_over_teachers,
     unit_length,
@@ -108,7 +107,6 @@ class ContrastLoss(nn.Module):
 
 
 def _make_crd(options: CrdTermSettings, inputs: TermInputs) -> ContrastLoss:
-    check_pairs("crd", inputs)
     if inputs.examples < 2:
         raise UserError("method.terms.crd.negatives: the student trains on one example, there is none to tell it from")
     return ContrastLoss(options, inputs)

@@ -31,7 +31,7 @@ from knot_runner.engine.requests import Ref, StageRequest, StoredPart, ref_of
 from knot_runner.engine.store import Artefact
 from knot_runner.methods.contract import Method
 from knot_runner.methods.distil.learner import read_terms
-from knot_runner.methods.distil.requests import PickStudent, TrainStudents
+from knot_runner.methods.distil.students import PickStudent, TrainStudents
 from knot_runner.methods.distil.synthesis.images import batch_norms
 from knot_runner.methods.distil.synthesis.requests import MakeImages, ReleaseRecords
 from knot_runner.methods.distil.term import TERMS

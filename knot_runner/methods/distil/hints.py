@@ -15,7 +15,6 @@ from knot_runner.methods.distil.term import (
     Term,
     TermBatch,
     TermInputs,
-    check_pairs,
     compared_taps,
     mean_over_teachers,
 )
@@ -26,45 +25,43 @@ def make_adapter(own: torch.Size, other: torch.Size, always: bool) -> nn.Module:
     """A layer from features of shape ``own`` to shape ``other``: [B, channels, H, W] both, or [B, D] both.
 
     Identity where the shapes are the same (unless ``always``), a linear layer for vectors, a 1x1 convolution where
-    only channels differ, a strided or a transposed one where sizes do. Raises ``ValueError`` where there is none.
+    only channels differ, a strided or a transposed one where sizes do. Raises :class:`UserError` where there is none.
     """
-    if len(own) != len(other):
-        raise ValueError("one is a map, the other a vector")
     if own[1:] == other[1:] and not always:
         return nn.Identity()
-    if len(own) == 2:
+    if len(own) == len(other) == 2:
         return nn.Linear(own[1], other[1])
-    sides = list(zip(own[2:], other[2:], strict=True))
-    if all(side >= wanted for side, wanted in sides):
-        return _shrinking(own[1], other[1], sides)
-    if all(side <= wanted for side, wanted in sides):
-        return _growing(own[1], other[1], sides)
-    raise ValueError("one is higher, the other wider")
+    sides = list(zip(own[2:], other[2:], strict=False))
+    shrinks = all(side >= wanted for side, wanted in sides)
+    grows = all(side <= wanted for side, wanted in sides)
+    if len(own) != len(other) or not (shrinks or grows):
+        shapes = ["x".join(map(str, shape[1:])) for shape in (own, other)]
+        raise UserError(
+            f"method.terms.hint.taps: no adapter from features of the student ({shapes[0]}) to the teacher's "
+            f"({shapes[1]}); name taps of similar shapes"
+        )
+    return _resizing(own[1], other[1], sides, shrinks)
 
 
-def _shrinking(channels: int, wanted: int, sides: list[tuple[int, int]]) -> nn.Conv2d:
-    """A convolution to smaller or equal sides: with a stride where one is a multiple of the other (3x3, stride 2 and
-    padding 1 for a half), else with a kernel as large as the difference requires."""
+def _resizing(channels: int, wanted: int, sides: list[tuple[int, int]], shrinks: bool) -> nn.Module:
+    """A convolution to smaller or equal sides, or a transposed one to larger sides.
+
+    It has a stride where one side is a multiple of the other (3x3, stride 2 and padding 1 for a half; 4x4, stride 2 and
+    padding 1 to double), else a kernel as large as the difference requires.
+    """
     kernels, strides, paddings = [], [], []
-    for side, smaller in sides:
-        whole = side % smaller == 0
-        stride = side // smaller if whole else 1
+    for side, other in sides:
+        larger, smaller = max(side, other), min(side, other)
+        kernel, stride, padding = larger - smaller + 1, 1, 0
+        if larger % smaller == 0:
+            stride = larger // smaller
+            padding = stride - 1 if shrinks else stride // 2
+            kernel = 2 * padding + (1 if shrinks else stride)
+        kernels.append(kernel)
         strides.append(stride)
-        paddings.append(stride - 1)
-        kernels.append(2 * stride - 1 if whole else side - smaller + 1)
-    return nn.Conv2d(channels, wanted, tuple(kernels), tuple(strides), tuple(paddings))
-
-
-def _growing(channels: int, wanted: int, sides: list[tuple[int, int]]) -> nn.ConvTranspose2d:
-    """A transposed convolution to larger or equal sides, as :func:`_shrinking` (4x4, stride 2, padding 1 to double)."""
-    kernels, strides, paddings = [], [], []
-    for side, larger in sides:
-        whole = larger % side == 0
-        stride = larger // side if whole else 1
-        strides.append(stride)
-        paddings.append(stride // 2)
-        kernels.append(stride + 2 * (stride // 2) if whole else larger - side + 1)
-    return nn.ConvTranspose2d(channels, wanted, tuple(kernels), tuple(strides), tuple(paddings))
+        paddings.append(padding)
+    layer = nn.Conv2d if shrinks else nn.ConvTranspose2d
+    return layer(channels, wanted, tuple(kernels), tuple(strides), tuple(paddings))
 
 
 def squared_difference(f: Tensor, g: Tensor) -> Tensor:
@@ -99,7 +96,9 @@ class HintLoss(nn.Module):
         super().__init__()
         self.pairs = inputs.pairs
         self.form = options.form
-        self.adapters = nn.ModuleList(_adapter(options, *compared) for compared in compared_taps(inputs))
+        self.adapters = nn.ModuleList()
+        for _, f, _, g in compared_taps(inputs):
+            self.adapters.append(make_adapter(f.shape, g.shape, options.adapter == "always").to(f))
 
     def forward(self, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch) -> Tensor:
         difference = _FORMS[self.form]
@@ -111,21 +110,4 @@ class HintLoss(nn.Module):
         return mean_over_teachers(self.pairs, student, teachers, adapted_difference)
 
 
-def _adapter(options: HintTermSettings, own: str, f: Tensor, other: str, g: Tensor) -> nn.Module:
-    try:
-        made = make_adapter(f.shape, g.shape, options.adapter == "always")
-    except ValueError as problem:
-        shapes = ["x".join(map(str, tensor.shape[1:])) for tensor in (f, g)]
-        raise UserError(
-            f"method.terms.hint.taps: no adapter from the student's '{own}' ({shapes[0]}) to the teacher's '{other}' "
-            f"({shapes[1]}): {problem}"
-        ) from None
-    return made.to(f)
-
-
-def _make_hint(options: HintTermSettings, inputs: TermInputs) -> HintLoss:
-    check_pairs("hint", inputs)
-    return HintLoss(options, inputs)
-
-
-TERMS["hint"] = Term(HintTermSettings, _make_hint, taps="middle")
+TERMS["hint"] = Term(HintTermSettings, HintLoss, taps="middle")

@@ -161,11 +161,10 @@ def make_losses(
     student: NetworkOutputs,
     teachers: list[NetworkOutputs],
     examples: int,
-    batch: int,
     points: Tensor,
 ) -> WeightedTerms:
     """Returns the loss, built for the shapes of ``student`` and ``teachers``, their outputs for a few examples."""
-    inputs = [TermInputs(student, teachers, spec.pairs, examples, points, batch) for spec in terms]
+    inputs = [TermInputs(student, teachers, spec.pairs, examples, points) for spec in terms]
     return WeightedTerms(terms, inputs)
 
 

@@ -29,8 +29,6 @@ from knot_runner.methods.distil.term import (
     TermBatch,
     TermInputs,
     TermLoss,
-    check_batch,
-    check_pairs,
     mean_over_teachers,
     nothing_to_compare,
     unit_length,
@@ -163,21 +161,15 @@ def relations(
 
 
 def _make_sp(options: SimilarityTermSettings, inputs: TermInputs) -> TermLoss:
-    return _made("sp", inputs, similarity)
+    return partial(relations, inputs.pairs, similarity)
 
 
 def _make_rkd(options: RkdTermSettings, inputs: TermInputs) -> TermLoss:
-    return _made("rkd", inputs, partial(distances_and_angles, options))
+    return partial(relations, inputs.pairs, partial(distances_and_angles, options))
 
 
 def _make_pkt(options: PktTermSettings, inputs: TermInputs) -> TermLoss:
-    return _made("pkt", inputs, probability_transfer)
-
-
-def _made(name: str, inputs: TermInputs, compare: Callable[[Tensor, Tensor], Tensor]) -> TermLoss:
-    check_pairs(name, inputs)
-    check_batch(name, inputs)
-    return partial(relations, inputs.pairs, compare)
+    return partial(relations, inputs.pairs, probability_transfer)
 
 
 TERMS["sp"] = Term(SimilarityTermSettings, _make_sp, taps="last")
@@ -228,8 +220,6 @@ def voted_triples(
 
 
 def _make_triplet(options: TripletTermSettings, inputs: TermInputs) -> TermLoss:
-    check_pairs("triplet", inputs)
-    check_batch("triplet", inputs)
     own = [[student for student, _ in named] for named in inputs.pairs]
     if any(taps != own[0] for taps in own):
         raise UserError("method.terms.triplet.taps: teachers vote on the same taps of the student, these differ")

@@ -20,7 +20,6 @@ from knot_runner.config.settings.methods.terms import (
 from knot_runner.config.settings.tasks.images import UNLABELLED
 from knot_runner.methods.distil.term import TERMS, NetworkOutputs, Term, TermBatch, TermInputs, TermLoss
 from knot_runner.transport import Solver, transport_loss
-from knot_runner.util.errors import UserError
 
 
 def true_labels(
@@ -96,35 +95,13 @@ def transported(
     return transport_loss(p, q, points.to(p.device), solver).mean(1).to(p.dtype)
 
 
-def _make_ce(options: CeTermSettings, inputs: TermInputs) -> TermLoss:
-    return partial(true_labels, options)
-
-
-def _make_kd(options: KdTermSettings, inputs: TermInputs) -> TermLoss:
-    _check_classes("kd", inputs)
-    return partial(softened_outputs, options)
-
-
-def _make_dkd(options: DkdTermSettings, inputs: TermInputs) -> TermLoss:
-    _check_classes("dkd", inputs)
-    return partial(decoupled, options)
-
-
 def _make_sinkhorn(options: SinkhornTermSettings, inputs: TermInputs) -> TermLoss:
-    _check_classes("sinkhorn", inputs)
     return partial(transported, options, inputs.points)
 
 
-def _check_classes(name: str, inputs: TermInputs) -> None:
-    classes = inputs.student.logits.shape[-1]
-    for number, teacher in enumerate(inputs.teachers, 1):
-        if teacher.logits.shape[-1] != classes:
-            raise UserError(
-                f"method.terms.{name}: teacher {number} knows {teacher.logits.shape[-1]} classes, the student {classes}"
-            )
-
-
-TERMS["ce"] = Term(CeTermSettings, _make_ce, needs_teacher=False, reads_labels=True)
-TERMS["kd"] = Term(KdTermSettings, _make_kd)
-TERMS["dkd"] = Term(DkdTermSettings, _make_dkd, reads_labels=True)
+TERMS["ce"] = Term(
+    CeTermSettings, lambda options, _: partial(true_labels, options), needs_teacher=False, reads_labels=True
+)
+TERMS["kd"] = Term(KdTermSettings, lambda options, _: partial(softened_outputs, options))
+TERMS["dkd"] = Term(DkdTermSettings, lambda options, _: partial(decoupled, options), reads_labels=True)
 TERMS["sinkhorn"] = Term(SinkhornTermSettings, _make_sinkhorn)

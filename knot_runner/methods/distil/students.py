@@ -1,25 +1,29 @@
-"""How students train by loss terms: from frozen teachers, from their own past, or from each other."""
+"""Requests to train students by loss terms, from frozen teachers, from their own past or from each other, and to pick
+one of several that were trained together."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from knot_runner.config.settings import build
+from knot_runner.config.settings import StageSettings, build
 from knot_runner.config.settings.methods.distil import (
     SCHEDULE_SETTINGS,
     AverageSchedule,
     MutualSchedule,
     SnapshotSchedule,
 )
-from knot_runner.engine.examples import InputBatch, batch_count
+from knot_runner.engine.examples import Augment, InputBatch, batch_count
 from knot_runner.engine.loop import Place, Report, initial_model, stored_examples
+from knot_runner.engine.requests import OwnRequest, Ref, StoredPart
 from knot_runner.engine.seeds import generator, keyed
-from knot_runner.engine.training import copy_weights
+from knot_runner.engine.training import Trainee, copy_weights, make_optimiser, train_epochs
 from knot_runner.methods.distil.learner import (
     FIRST_BATCHES,
     SHOWN,
@@ -34,15 +38,75 @@ from knot_runner.methods.distil.learner import (
     wanted_taps,
 )
 from knot_runner.methods.distil.term import NetworkOutputs, TermBatch
+from knot_runner.models.network import Network
 from knot_runner.util.errors import DivergedError
 
-if TYPE_CHECKING:
-    from knot_runner.methods.distil.requests import TrainStudents
+
+@dataclass(frozen=True)
+class TrainStudents(OwnRequest):
+    """Train one student, or several that teach each other; the artefact holds the weights of the one, or of each
+    student i under ``i.``."""
+
+    #: distil, or that of a phase before (:mod:`knot_runner.methods.distil.distil`)
+    stage: str
+    party: str
+    network: Network
+    train: StoredPart
+    valid: StoredPart
+    #: ``method.terms``
+    terms: dict[str, dict[str, Any]]
+    #: ``method.schedule``
+    schedule: dict[str, Any]
+    #: frozen ones: network and weights of each
+    teachers: tuple[tuple[Network, Ref], ...]
+    #: [C][d], where the classes lie
+    points: list[list[float]]
+    auto_ratio: float
+    training: StageSettings
+    seed: int
+    augment: Augment = "none"
+    #: digest of a pre-trained encoder's settings
+    weights: str = "scratch"
+    #: the training images as the frozen teachers read them, in the same order, where the student sees a view of them
+    originals: Ref | None = None
+    #: weights of the one student that an earlier phase ended with; None = from the seed, or pre-trained
+    start: Ref | None = None
+
+    def carry_out(self, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The weights kept, and facts: those of :func:`knot_runner.engine.training.train_epochs`, and ``terms``, the
+        weight of each and its first ratio to the cross-entropy. Raises :class:`DivergedError`, and :class:`UserError`
+        for terms that do not fit the networks."""
+        students = Students(self, place, report)
+        settings = self.training
+        trainee = Trainee(
+            students.module,
+            make_optimiser(settings, [p for p in students.module.parameters() if p.requires_grad]),
+            epoch=lambda number: students.epoch(number, trainee.optimiser),
+            score=students.score,
+            weights=students.weights,
+        )
+        best, facts = train_epochs(trainee, work, settings, "f1")
+        return best, {**facts, "terms": students.first_values}
+
+
+@dataclass(frozen=True)
+class PickStudent(OwnRequest):
+    """One of several students that were trained together, as an artefact of its own."""
+
+    stage: Literal["picked"]
+    party: str
+    together: Ref
+    number: int
+
+    def carry_out(self, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Returns the student's weights, and the facts of all; it takes no time of its own."""
+        found, prefix = place.store.get(*self.together), f"{self.number}."
+        tensors = {name.removeprefix(prefix): t for name, t in found.tensors().items() if name.startswith(prefix)}
+        return tensors, {**found.info, "seconds": 0.0}
 
 
 class Students:
-    """The networks and losses that one request trains: see
-    :class:`~knot_runner.methods.distil.requests.TrainStudents`."""
+    """The networks and losses that one :class:`TrainStudents` trains."""
 
     def __init__(self, request: TrainStudents, place: Place, report: Report) -> None:
         self.request, self.report = request, report
@@ -95,10 +159,8 @@ class Students:
             shown = [reader(inputs) for reader in self.readers]
             taught = self._teachers(shown, positions, inputs)
         points = torch.tensor(self.request.points, dtype=torch.float64)
-        count, batch = len(self.train), min(self.request.training.batch, len(self.train))
-        losses = [
-            make_losses(specs, own, others, count, batch, points) for own, others in zip(shown, taught, strict=True)
-        ]
+        count = len(self.train)
+        losses = [make_losses(specs, own, others, count, points) for own, others in zip(shown, taught, strict=True)]
         self.module["losses"] = nn.ModuleList(losses).to(self.train.labels.device)
 
     def _weigh(self) -> dict[str, dict[str, float]]:
@@ -162,8 +224,6 @@ class Students:
 
     def _step(self, batch: InputBatch, rows: TermBatch, optimiser: torch.optim.Optimizer) -> Tensor:
         """One step of every student on a batch; the mean of their losses."""
-        if isinstance(self.schedule, MutualSchedule) and self.schedule.order == "alternating":
-            return torch.stack([self._alternate(n, batch, rows, optimiser) for n in self._numbers()]).mean()
         positions, inputs = batch
         outputs = [reader(inputs) for reader in self.readers]
         taught = self._teachers(outputs, positions, inputs)
@@ -177,20 +237,6 @@ class Students:
         if isinstance(self.schedule, AverageSchedule):
             _average(self.module["teacher"], self.students[0], self.schedule.decay)
         return torch.stack(values).detach().mean()
-
-    def _alternate(self, number: int, batch: InputBatch, rows: TermBatch, optimiser: torch.optim.Optimizer) -> Tensor:
-        """Takes a step of student ``number`` on the others' current outputs; returns the loss."""
-        inputs = batch[1]
-        outputs = []
-        for other, reader in enumerate(self.readers):
-            with torch.set_grad_enabled(other == number):
-                outputs.append(reader(inputs))
-        others = [_detached(output) for other, output in enumerate(outputs) if other != number]
-        loss = self.losses[number](outputs[number], others, rows)
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()  # parameters without a gradient stay
-        return loss.detach()
 
     def _share(self, epoch: int) -> float:
         """Returns the factor on the weights of the teachers' terms in ``epoch``."""

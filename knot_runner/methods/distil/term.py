@@ -2,22 +2,20 @@
 
 A term compares the outputs of the student and its teachers for one batch. To add one, from anywhere: a dataclass of its
 options, a function ``make(options, inputs)`` that returns its loss, and ``TERMS["mine"] = Term(Mine, make)`` in a
-module named in ``plugins``; then ``+method.terms.mine.weight=1``. Terms that compare taps share the sums over pairs,
-the means over teachers and the checks of settings below.
+module named in ``plugins``; then ``+method.terms.mine.weight=1``. Terms that compare taps share the sums over pairs
+and the means over teachers below.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from knot_runner.config.plugins import Table, checked, expect
-from knot_runner.config.settings.methods.terms import require_batch
-from knot_runner.util.errors import UserError, nearest
+from knot_runner.config.plugins import Table, expect
 
 #: Which of the student's and a teacher's taps a term reads unless it names some: none (the logits are enough), the
 #: features that the last layer reads, the middle map or the last one of each network, or all of their maps.
@@ -55,15 +53,13 @@ TermLoss = Callable[[NetworkOutputs, list[NetworkOutputs], TermBatch], Tensor]
 class TermInputs:
     """Inputs for building a term. ``student`` and ``teachers``: outputs for a few examples, for the shapes of their
     taps; ``pairs``: for each teacher, the (student's tap, teacher's tap) to be compared; ``examples``: number of the
-    student's training examples; ``points`` [C, d]: coordinates of the classes, for transport costs; ``batch``: batch
-    size (the last batch of an epoch may be smaller), None where unknown."""
+    student's training examples; ``points`` [C, d]: coordinates of the classes, for transport costs."""
 
     student: NetworkOutputs
     teachers: list[NetworkOutputs]
     pairs: list[list[tuple[str, str]]]
     examples: int
     points: Tensor
-    batch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -87,11 +83,7 @@ class Term:
 
 def _accepted(where: str, term: Term) -> Term:
     expect(where, term, Term)
-    return replace(term, make=checked(where, term.make, _problem))
-
-
-def _problem(loss: object, options: Any, inputs: TermInputs) -> str:
-    return "" if callable(loss) else f"{type(loss).__name__} instead of a loss function"
+    return term
 
 
 #: Name of a term, as in ``method.terms`` -> what it is.
@@ -138,24 +130,3 @@ def unit_length(x: Tensor) -> Tensor:
 def nothing_to_compare(f: Tensor) -> Tensor:
     """A loss [] of 0 with a gradient of 0 by ``f``, of a batch with too few examples."""
     return (f * 0).sum()
-
-
-def check_pairs(name: str, inputs: TermInputs) -> None:
-    """Raises :class:`UserError` where term ``name`` has no pairs, or one of a tap that a network does not have."""
-    for number, (named, teacher) in enumerate(zip(inputs.pairs, inputs.teachers, strict=True), 1):
-        if not named:
-            raise UserError(f"method.terms.{name}.taps: there is nothing to compare with teacher {number}")
-        for own, other in named:
-            _check_tap(name, "the student", own, inputs.student)
-            _check_tap(name, f"teacher {number}", other, teacher)
-
-
-def _check_tap(name: str, who: str, tap: str, outputs: NetworkOutputs) -> None:
-    if tap not in outputs.taps:
-        raise UserError(f"method.terms.{name}.taps: {who} has no tap '{tap}'{nearest(tap, outputs.taps)}")
-
-
-def check_batch(name: str, inputs: TermInputs) -> None:
-    """Raises :class:`UserError` for batches known to have too few examples for term ``name``, where it is 0."""
-    if inputs.batch is not None:
-        require_batch(name, inputs.batch)

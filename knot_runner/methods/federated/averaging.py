@@ -6,7 +6,11 @@ State: ``weights``, ``buffers``; ``buffers/<client>`` with ``batchnorm=local``; 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
@@ -42,6 +46,29 @@ def fold(
         mean, row = private_mean(federation.privacy, federation.seed, round, state["weights"], trained)
         state = step_towards(hp, state, mean)
     return state | own_statistics(hp, trained), row
+
+
+def private_step(
+    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
+    sent: Iterable[Tensor], size: int,
+) -> tuple[FederatedState, Tensor, list[float]]:  # fmt: skip
+    """Clip and sum messages that are a model's change and what is ``sent`` beside it, [size] of each client, as one
+    vector each.
+
+    Returns:
+        The state with the stepped global model, the noisy sum [size] of what is sent beside the models, and the norms
+        of the messages before clipping.
+    """
+    from knot_runner.methods.federated.user_privacy import private_sum
+
+    privacy, before = federation.privacy, state["weights"].double()
+    changes = (result.weights.double() - before for result in trained)
+    messages = (torch.cat(parts) for parts in zip(changes, sent, strict=True))
+    zeros = torch.zeros(len(before) + size, dtype=torch.float64)
+    total, norms = private_sum(privacy, federation.seed, round, zeros, messages)
+    moved, rest = total.split([len(before), size])
+    mean = (before + moved / privacy.participants).to(state["weights"].dtype)
+    return step_towards(hp, state, mean) | own_statistics(hp, trained), rest, norms
 
 
 def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:

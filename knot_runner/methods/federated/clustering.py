@@ -14,9 +14,6 @@ from knot_runner.config.settings.methods.transport import ClusteringSettings
 from knot_runner.util.errors import UserError
 from knot_runner.util.processes import warnings_apart
 
-#: scikit-learn's warning that a graph has several parts, which is said in numbers instead
-UNCONNECTED = "Graph is not fully connected"
-
 
 @dataclass(frozen=True)
 class Clusters:
@@ -123,17 +120,16 @@ def adjusted_rand(clusters: list[int], groups: list[int] | None) -> float | None
 
 
 def _spectral(graph: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, list[str]]:
-    """(labels [N], notes on what scikit-learn warned of)."""
+    """(labels [N], notes on a graph in several parts and on fewer clusters than are asked)."""
     if count in (1, len(graph)):
         return np.arange(len(graph)) * (count > 1), []
     method = SpectralClustering(
         count, affinity="precomputed", assign_labels="kmeans", n_init=10, random_state=seed % 2**32
     )
-    parts = int(connected_components(graph, directed=False, return_labels=False))
-    with warnings_apart("always") as caught:
+    with warnings_apart("always"):  # which the notes say in numbers
         labels = method.fit_predict(graph)
-    told = [" ".join(str(warning.message).split()).rstrip(".") for warning in caught]
-    notes = [f"method.clustering: {text}" for text in told if not text.startswith(UNCONNECTED)]
+    notes = []
+    parts = int(connected_components(graph, directed=False, return_labels=False))
     if parts > 1:
         notes.append(
             f"method.clustering.graph: it falls into {parts} parts that no edge joins; {count} clusters are asked"
@@ -141,4 +137,4 @@ def _spectral(graph: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, lis
     found = len(set(labels.tolist()))
     if found < count:
         notes.append(f"method.clustering.clusters: {found} came out of {count}, since clients are too much alike")
-    return labels, list(dict.fromkeys(notes))
+    return labels, notes

@@ -17,24 +17,10 @@ from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.engine.federated.recipe import Phase
 from knot_runner.methods.contract import Exchange, Method
-from knot_runner.methods.federated import averaging, chilling
+from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_model, kept_models
 from knot_runner.methods.federated.server_distillation import DISTILLATION
 from knot_runner.methods.federation import FederatedState, Federation
-from knot_runner.util.errors import UserError
-
-
-def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
-    """The first global model. Raises :class:`UserError` where SGD would step beyond the model that it is pulled to."""
-    ends = {0, federation.training.rounds - 1}  # between whose temperatures those of all rounds lie
-    largest = max(_rate(hp, federation, round, client) for round in ends for client in federation.numbers)
-    pull = hp.ditto.lam * largest
-    if federation.training.optimiser == "sgd" and pull >= 1:
-        raise UserError(
-            f"method.ditto.lam: {hp.ditto.lam:g} with a rate of {largest:g}: SGD oscillates where lam lr is 1 or more, "
-            f"and here it is {pull:g}; below {1 / largest:g} is right"
-        )
-    return averaging.init(hp, federation)
 
 
 def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
@@ -71,18 +57,14 @@ def _own_request(
     """
     model = kept_model(state, sent.client)
     phases = (Phase(hp.ditto.epochs),) if hp.ditto.epochs else sent.recipe.phases
-    rate = _rate(hp, federation, sent.round, sent.client)
+    rate = sent.recipe.lr
+    if hp.ditto.lr is not None:  # with lr_control a rate includes the temperature
+        rate *= hp.ditto.lr / federation.training.lr
     recipe = dataclasses.replace(sent.recipe, phases=phases, lr=rate, proximal=hp.ditto.lam)
     if model is None:
         return dataclasses.replace(sent, recipe=recipe)
     control = hp.ditto.lam * (model.weights - sent.start.weights) if hp.ditto.lam else None
     return dataclasses.replace(sent, start=model, recipe=recipe, control=control)
-
-
-def _rate(hp: FederatedSettings, federation: Federation, round: int, client: int) -> float:
-    """Returns the learning rate of a client's own model; with ``lr_control`` it includes the temperature."""
-    whole = chilling.recipe(hp, federation, round, client).lr
-    return whole if hp.ditto.lr is None else hp.ditto.lr * (whole / federation.training.lr)
 
 
 def _of_sent(step: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,4 +80,4 @@ def _of_sent(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _DISTILLATION = Exchange(*map(_of_sent, (DISTILLATION.plan_inference, DISTILLATION.plan_training, DISTILLATION.fold)))
-DITTO = Method(init, plan, fold, deployed, one_model=False, exchange=_DISTILLATION)
+DITTO = Method(averaging.init, plan, fold, deployed, one_model=False, exchange=_DISTILLATION)

@@ -1,6 +1,6 @@
 """Federated distillation by labels (FD, Jeong et al. 2018): clients send the mean logits of each label, nothing else.
 
-A client minimises CE with the true label plus ``weight`` times a distance to the others' mean logits of that label; its
+A client minimises CE with the true label plus ``weight`` times that with the others' mean logits of that label; its
 model stays its own. State, beyond :mod:`own_models`: ``label_logits/<k>`` [C, C], row y the mean logits of client k for
 its examples of label y, and ``label_counts/<k>`` [C], how many these were, of clients that have taken part. In private
 training ``label_logits/all`` and ``label_counts/all`` instead: clients send the mean logits of each of their labels,
@@ -32,7 +32,7 @@ from knot_runner.methods.federated.user_privacy import logits_privacy, norms_row
 from knot_runner.methods.federation import FederatedState, Federation
 
 #: Settings of the objective that the cross-entropy does not have.
-OF_LABELS = ("weight", "form", "label_temperature")
+OF_LABELS = ("weight", "label_temperature")
 
 
 def plan_regularised(
@@ -47,7 +47,7 @@ def plan_regularised(
             found.append(request)
             continue
         (logits, known), labels, spec = means, federation.train_labels[request.rows], hp.labels
-        own = {"weight": spec.weight, "form": spec.form, "label_temperature": spec.temperature}
+        own = {"weight": spec.weight, "label_temperature": spec.temperature}
         objective = Objective(label_distillation, {**request.objective.settings, **own})
         inputs = {"label_logits": logits[labels].to(request.start.weights.dtype), "known": known[labels]}
         found.append(dataclasses.replace(request, objective=objective, inputs=inputs))
@@ -70,8 +70,8 @@ def others_means(state: FederatedState, federation: Federation, client: int) -> 
 
 
 def label_distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """CE(z, y) as ``cross_entropy`` has it, plus weight times the distance of z to F_y, the others' mean logits, for
-    examples whose label others know.
+    """CE(z, y) as ``cross_entropy`` has it, plus weight CE(z / tau, softmax(F_y / tau)), F_y the others' mean
+    logits, for examples whose label others know.
 
     ``inputs.tensors``: ``label_logits`` [n, C], F_y of each example, and ``known`` [n].
     """
@@ -79,11 +79,8 @@ def label_distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
     weight, tau = settings["weight"], settings["label_temperature"]
 
     def loss(logits: Tensor, own: LossRows) -> Tensor:
-        told = own["label_logits"]
-        if settings["form"] == "l2":
-            distance = (logits - told).square().mean(1)
-        else:
-            distance = F.cross_entropy(logits / tau, torch.softmax(told / tau, 1), reduction="none")
+        target = torch.softmax(own["label_logits"] / tau, 1)
+        distance = F.cross_entropy(logits / tau, target, reduction="none")
         return hard(logits, own) + weight * distance * own["known"]
 
     return rows | {"label_logits": inputs.tensors["label_logits"], "known": inputs.tensors["known"]}, loss

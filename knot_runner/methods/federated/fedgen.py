@@ -1,12 +1,16 @@
 """FedGen (Zhu, Hong and Zhou 2021): the server learns a generator of features, and clients train on it, too. No data.
 
 FedAvg, whose server trains a generator by the last layers of the round's clients and how many examples of each label
-they have (:mod:`latent_generator`). From the next round on a client minimises, of its example (x, y) with outputs p,
+they have (:func:`heads_loss`). From the next round on a client minimises, of its example (x, y) with outputs p,
 
     CE(p, y) + alpha CE(h(G(e', y')), y') + beta KL(h(G(e, y)) || p),
 
 with h its own last layer and y' drawn as often as the last round's clients had each label; the weights decay by round.
 State, beyond FedAvg's: ``generator/...``, and ``generator/labels`` [C], the counts that labels are drawn by.
+
+The head of client k maps features z to logits W_k z + b_k. The generator minimises, over labels y drawn as often as the
+clients have them and noise e, sum_k a_k(y) CE(W_k G(e, y) + b_k, y) with a_k(y) the share of client k in all examples
+of y, plus ``diversity`` times exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|), means over coordinates (the public code's loss).
 
 Private training: a client's model and the shares of its labels are clipped as one vector and covered by noise. With C,
 z, q and K of :mod:`user_privacy`, p_k the shares of client k's labels, and s = ``label_scale`` C,
@@ -20,6 +24,7 @@ nothing else. Ours: no paper has this message.
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,28 +32,31 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from knot_runner.config.settings import FederatedSettings
+from knot_runner.config.settings.methods.server_distillation import LatentGenerator
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, SampleLoss, cross_entropy
-from knot_runner.engine.seeds import generator
+from knot_runner.engine.seeds import generator, seeded
 from knot_runner.methods.contract import Method
-from knot_runner.methods.federated import averaging, latent_generator
-from knot_runner.methods.federated.latent_generator import Head
-from knot_runner.methods.federated.server import step_towards
+from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federated.user_privacy import norms_row, private_sum
+from knot_runner.methods.federated.user_privacy import norms_row
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
 #: Settings of the objective that the cross-entropy does not have.
 OF_GENERATOR = ("alpha", "beta")
 LABELS = "generator/labels"
+#: In a method's state: its weights and running statistics, and Adam's state.
+MODEL, ADAM = "generator/model.", "generator/adam."
+#: What Adam keeps of each parameter.
+MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
 def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
     """The first global model and a fresh generator. Raises :class:`UserError` where the last layer is not linear."""
     model = _generator(hp, federation)
-    return averaging.init(hp, federation) | latent_generator.model_tensors(model)
+    return averaging.init(hp, federation) | model_tensors(model)
 
 
 def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
@@ -57,7 +65,7 @@ def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, r
     if LABELS not in state:
         return requests
     model = _generator(hp, federation)
-    latent_generator.load_generator(model, state)
+    load_generator(model, state)
     return [_on_features(hp, state, federation, model.eval(), request) for request in requests]
 
 
@@ -74,8 +82,8 @@ def fold(
         after, counts, row = private_fold_labels(hp, state, federation, round, trained)
         heads = [_head(federation, after["weights"], counts)]
     model = _generator(hp, federation)
-    latent_generator.load_generator(model, state)
-    made, loss = latent_generator.train_generator(hp.generator, model, state, heads, federation.seed, round)
+    load_generator(model, state)
+    made, loss = train_generator(hp.generator, model, state, heads, federation.seed, round)
     counts = torch.stack([head.counts for head in heads]).sum(0)
     return {**after, **made, LABELS: counts}, {**row, "generator_loss": loss}
 
@@ -106,12 +114,12 @@ def _on_features(
     spec, dtype, count = hp.generator, request.start.weights.dtype, len(request.rows)
     labels, classes = federation.train_labels[request.rows], len(state[LABELS])
     draws = generator(federation.seed, "features", request.round, request.client)
-    drawn = latent_generator.drawn_labels(state[LABELS], count, draws)
+    drawn = drawn_labels(state[LABELS], count, draws)
     features = []
     with torch.no_grad():
         for wanted in (drawn, labels):
-            noise = latent_generator.drawn_noise(spec, count, dtype, draws)
-            features.append(latent_generator.generated(model, noise, wanted, classes))
+            noise = drawn_noise(spec, count, dtype, draws)
+            features.append(generated(model, noise, wanted, classes))
     weights = {name: getattr(spec, name) * spec.decay**request.round for name in OF_GENERATOR}
     objective = Objective(latent_regularised, {**request.objective.settings, **weights}, reads_head=True)
     inputs = {"drawn": drawn, "drawn_features": features[0], "own_features": features[1]}
@@ -122,7 +130,7 @@ def _generator(hp: FederatedSettings, federation: Federation) -> nn.Module:
     weight, _ = _head_fields(federation)
     classes, features = weight.shape
     dtype = federation.model.weights.dtype
-    return latent_generator.new_generator(hp.generator, classes, features, federation.seed, dtype)
+    return new_generator(hp.generator, classes, features, federation.seed, dtype)
 
 
 def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
@@ -155,6 +163,87 @@ def counts_by_label(federation: Federation, result: Trained) -> Tensor:
 FEDGEN = Method(init, plan, fold, averaging.deployed, exchange=DISTILLATION)
 
 
+@dataclass(frozen=True)
+class Head:
+    """A client's last layer: ``weight`` [C, H], ``bias`` [C]; ``counts`` [C]: its examples of each label."""
+
+    weight: Tensor
+    bias: Tensor
+    counts: Tensor
+
+
+def new_generator(spec: LatentGenerator, classes: int, features: int, seed: int, dtype: torch.dtype) -> nn.Module:
+    """Noise and a label's one-hot code [B, noise + C] -> features [B, H]; initialised from the run's seed."""
+    with seeded(seed, "generator"):
+        layers = nn.Linear(spec.noise + classes, spec.hidden), nn.Linear(spec.hidden, features)
+    return nn.Sequential(layers[0], nn.BatchNorm1d(spec.hidden), nn.ReLU(), layers[1]).to(dtype)
+
+
+def generated(model: nn.Module, noise: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Features [B, H] of ``noise`` [B, E] and ``labels`` [B]."""
+    return model(torch.cat([noise, F.one_hot(labels, classes).to(noise.dtype)], 1))
+
+
+def drawn_labels(counts: Tensor, number: int, draws: torch.Generator) -> Tensor:
+    """Labels [number], each as likely as ``counts`` [C] says."""
+    return torch.multinomial(counts.double(), number, replacement=True, generator=draws)
+
+
+def drawn_noise(spec: LatentGenerator, number: int, dtype: torch.dtype, draws: torch.Generator) -> Tensor:
+    """Uniform noise in [0, 1), [number, E] (public code)."""
+    return torch.rand(number, spec.noise, generator=draws, dtype=torch.float64).to(dtype)
+
+
+def heads_loss(features: Tensor, noise: Tensor, labels: Tensor, heads: list[Head], diversity: float) -> Tensor:
+    """Returns the generator's loss on a batch: ``features`` [B, H] of ``noise`` [B, E] and ``labels`` [B]."""
+    counts = torch.stack([head.counts for head in heads]).to(features.dtype)  # [K, C]
+    shares = (counts / counts.sum(0).clamp_min(1))[:, labels]  # [K, B]
+    total = features.new_zeros(())
+    for head, share in zip(heads, shares, strict=True):
+        logits = features @ head.weight.T + head.bias
+        total = total + (share * F.cross_entropy(logits, labels, reduction="none")).mean()
+    feature_distances = torch.cdist(features, features, p=1) / features.shape[1]
+    noise_distances = (noise[:, None] - noise).square().mean(2)
+    return total + diversity * torch.exp(-(noise_distances * feature_distances).mean())
+
+
+def train_generator(
+    spec: LatentGenerator, model: nn.Module, kept: dict[str, Tensor], heads: list[Head], seed: int, round: int
+) -> tuple[dict[str, Tensor], float]:
+    """The generator after the steps of ``round``, as tensors of a state, and its mean loss. ``model`` changes in place;
+    ``kept``: the state before, which has Adam's from earlier rounds. Draws are keyed by (seed, round, step)."""
+    parameters = list(model.parameters())
+    optimiser = torch.optim.Adam(parameters, lr=spec.lr, weight_decay=spec.weight_decay)
+    if f"{ADAM}0.step" in kept:
+        own = {i: {name: kept[f"{ADAM}{i}.{name}"].clone() for name in MOMENTS} for i in range(len(parameters))}
+        optimiser.load_state_dict({"state": own, "param_groups": optimiser.state_dict()["param_groups"]})
+    counts, dtype = torch.stack([head.counts for head in heads]).sum(0), parameters[0].dtype
+    model.train()
+    losses = []
+    for step in range(spec.steps):
+        draws = generator(seed, "generator", round, step)
+        labels, noise = drawn_labels(counts, spec.batch, draws), drawn_noise(spec, spec.batch, dtype, draws)
+        loss = heads_loss(generated(model, noise, labels, len(counts)), noise, labels, heads, spec.diversity)
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    state = model_tensors(model)
+    for index, moments in optimiser.state_dict()["state"].items():
+        state |= {f"{ADAM}{index}.{name}": torch.as_tensor(moments[name]).detach().clone() for name in MOMENTS}
+    return state, sum(losses) / len(losses)
+
+
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The generator's weights and running statistics, as a state has them."""
+    return {f"{MODEL}{name}": tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+def load_generator(model: nn.Module, state: dict[str, Tensor]) -> None:
+    """Undo :func:`model_tensors`, in place."""
+    model.load_state_dict({name.removeprefix(MODEL): own for name, own in state.items() if name.startswith(MODEL)})
+
+
 #: Noisy shares of labels are counts of so many examples.
 MILLION = 1_000_000
 
@@ -164,17 +253,12 @@ def private_fold_labels(
 ) -> tuple[FederatedState, Tensor, dict[str, Any]]:
     """(The state with the stepped global model; counts [C] of the labels, in noisy proportions, all alike where noise
     leaves none; norms of the clients' messages before clipping)."""
-    privacy, before = federation.privacy, state["weights"].double()
-
-    def message(result: Trained) -> Tensor:
-        counts = counts_by_label(federation, result).double()
-        return torch.cat([result.weights.double() - before, privacy.label_scale * counts / counts.sum()])
-
-    zeros = torch.zeros(len(before) + len(federation.labels.names), dtype=torch.float64)
-    total, norms = private_sum(privacy, federation.seed, round, zeros, map(message, trained))
-    moved, shares = total[: len(before)], total[len(before) :].clamp_min(0)
+    privacy = federation.privacy
+    counts = (counts_by_label(federation, result).double() for result in trained)
+    sent = (privacy.label_scale * own / own.sum() for own in counts)
+    classes = len(federation.labels.names)
+    after, shares, norms = averaging.private_step(hp, state, federation, round, trained, sent, classes)
+    shares = shares.clamp_min(0)
     if not shares.any():
         shares = torch.ones_like(shares)
-    mean = (before + moved / privacy.participants).to(state["weights"].dtype)
-    after = step_towards(hp, state, mean) | averaging.own_statistics(hp, trained)
     return after, (MILLION * shares / shares.sum()).round().long(), norms_row(privacy, norms)

@@ -25,9 +25,8 @@ from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.costs import MODELS_AND_CONTROLS
-from knot_runner.methods.federated.server import step_towards
 from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federated.user_privacy import norms_row, private_sum, shrinks_by
+from knot_runner.methods.federated.user_privacy import norms_row, shrinks_by
 from knot_runner.methods.federated.versions import as_begun
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
@@ -103,20 +102,12 @@ def private_fold(
 ) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
     """The state after a round, and the norms of the clients' messages before clipping. Without participants there is
     noise alone."""
-    privacy, before = federation.privacy, state["weights"].double()
-    control, scale = control_of(state, "control"), privacy.control_scale
-
-    def message(request: LocalTraining, result: Trained) -> Tensor:
-        change = control_change(control, request, result)
-        return torch.cat([result.weights.double() - before, scale * change])
-
-    zeros = torch.zeros(2 * len(before), dtype=torch.float64)
-    total, norms = private_sum(privacy, federation.seed, round, zeros, map(message, requests, trained))
-    moved, turned = total.split(len(before))
-    mean = (before + moved / privacy.participants).to(state["weights"].dtype)
-    after = step_towards(hp, state, mean) | averaging.own_statistics(hp, trained)
+    privacy, control = federation.privacy, control_of(state, "control")
+    scale, pairs = privacy.control_scale, list(zip(requests, trained, strict=True))
+    sent = (scale * control_change(control, request, result) for request, result in pairs)
+    after, turned, norms = averaging.private_step(hp, state, federation, round, trained, sent, len(control))
     after["control"] = (control.double() + turned / (scale * privacy.clients)).to(control.dtype)
-    for request, result, norm in zip(requests, trained, norms, strict=True):
+    for (request, result), norm in zip(pairs, norms, strict=True):
         change = shrinks_by(privacy, norm) * control_change(control, request, result)
         after[f"control/{request.client}"] = moved_control(state, request.client, change)
     return after, norms_row(privacy, norms)

@@ -92,7 +92,7 @@ def distillation_request(
         from knot_runner.methods.federated.server_terms import term_program
 
         network, mean = federation.architectures[number].network, None if weights is None else weights[places]
-        program = term_program(spec, network, federation.label_points, list(teacher_logits), trained, mean)
+        program = term_program(spec, network, federation.label_points, trained, mean)
     return LocalTraining(
         client=student,
         round=round,
@@ -132,11 +132,6 @@ def distilled_row(distilled: list[Trained], tested: int) -> dict[str, Any]:
     examples, 0 where they were not evaluated."""
     loss, steps = sum(one.loss for one in distilled) / len(distilled), sum(one.steps for one in distilled)
     row: dict[str, Any] = {"distil_loss": loss, "distil_steps": steps}
-    if distilled[0].kept:  # of loss terms: weight, and first ratio to the cross-entropy
-        row["distil_terms"] = {}
-        for name in distilled[0].kept:
-            weight, ratio = torch.stack([one.kept[name] for one in distilled]).mean(0).tolist()
-            row["distil_terms"][name] = {"weight": weight, "ratio": ratio}
     if tested:
         before, after = sum(one.before for one in distilled), sum(one.after for one in distilled)
         row |= {"distil_tested": tested, "distil_before": before / tested, "distil_after": after / tested}

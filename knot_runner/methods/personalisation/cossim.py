@@ -48,29 +48,7 @@ def aggregation_weights(similarities: Tensor, hp: CossimSettings) -> Tensor:
 
 
 def _check(hp: CossimSettings, federation: Federation) -> list[str]:
-    similarities = label_similarities(federation)
-    notes = ["method.personalisation: the label histogram of every client leaves it, beside its model"]
-    if len(similarities) > 1:
-        between = similarities + torch.eye(len(similarities))
-        least = float(between.min())
-        if least > hp.cutoff:
-            which = "the mean of all" if hp.form == "indicator" else "these same weights"
-            notes.append(
-                f"method.personalisation.cutoff: any two clients have label histograms with a cosine of {least:.2f} or "
-                f"more, so every cut-off below that leaves nobody out and gives {which}"
-            )
-    if hp.form == "unnormalised":
-        total = float(aggregation_weights(similarities, hp).sum(1).mean())
-        notes.append(
-            f"method.personalisation.form: the weights of a client sum to {total:.1f} in the mean, so models grow by "
-            "that with every aggregation; weighted is what is meant"
-        )
-    if federation.unseen:
-        notes.append(
-            f"{len(federation.unseen)} clients that took part in no round begin from the global model and take part in "
-            "the aggregations"
-        )
-    return notes
+    return ["method.personalisation: the label histogram of every client leaves it, beside its model"]
 
 
 def _init(hp: CossimSettings, federation: PersonalFederation) -> FederatedState:

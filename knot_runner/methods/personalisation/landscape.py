@@ -68,7 +68,7 @@ def plan(
         return finetune.plan(hp, state, federation, round)
     if step >= hp.saves:
         return []
-    return [finetune.finetune_request(hp, federation, state, client, step) for client in drawn(hp, federation, state)]
+    return [finetune.finetune_request(hp, federation, state, client, step) for client in drawn(federation, state)]
 
 
 def fold(
@@ -95,10 +95,8 @@ def landscape_models(hp: LandscapeSettings, federation: PersonalFederation, stat
     return finetune.finetune_models(hp, federation, state, round)
 
 
-def drawn(hp: LandscapeSettings, federation: PersonalFederation, state: FederatedState) -> list[int]:
-    """The clients of the settings, or the two whose fine-tuned models gain the most on their held-out examples."""
-    if hp.clients is not None:
-        return list(hp.clients)
+def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
+    """The two clients whose fine-tuned models gain the most on their held-out examples."""
     sizes = torch.tensor([max(len(rows), 1) for rows in federation.rows("valid")], dtype=torch.float64)
     gains = (state["record/valid"][-1] - state["record/valid"][0]) / sizes
     return sorted(sorted(federation.everyone, key=lambda client: (-float(gains[client]), client))[:2])
@@ -109,7 +107,7 @@ def finish(
 ) -> tuple[dict[str, Tensor], dict[str, object]]:
     """Losses over the plane of every client that is drawn, as arrays, and the barrier between its two ends."""
     arrays, facts = {}, []
-    for number, client in enumerate(drawn(hp, federation, state)):
+    for number, client in enumerate(drawn(federation, state)):
         start = federation.start(client)
         path = [start.weights, *(state[f"path/{client}/{step}"] for step in range(1, hp.saves + 1))]
         plane = Plane.of(path[0], path[-1], path[hp.between[number]])

@@ -119,12 +119,6 @@ def _distilled(parts: list[LogRow]) -> LogRow:
         return {}
     steps = [part["distil_steps"] for part in own]
     row = {"distil_loss": _mean([part["distil_loss"] for part in own], steps), "distil_steps": sum(steps)}
-    if all("distil_terms" in part for part in own):
-        terms = [part["distil_terms"] for part in own]
-        row["distil_terms"] = {
-            name: {key: _mean([one[name][key] for one in terms], steps) for key in facts}
-            for name, facts in terms[0].items()
-        }
     if all("distil_after" in part for part in own):
         sizes = [part["distil_tested"] for part in own]
         row |= {key: _mean([part[key] for part in own], sizes) for key in ("distil_before", "distil_after")}

@@ -21,7 +21,7 @@ from knot_runner.engine.federated.flat import layout_of
 from knot_runner.engine.flops import example_flops
 from knot_runner.engine.requests import Predict, Ref, StageRequest, Train, request_title
 from knot_runner.engine.store import Artefact, Store
-from knot_runner.methods.distil.requests import PickStudent, TrainStudents
+from knot_runner.methods.distil.students import PickStudent, TrainStudents
 from knot_runner.methods.distil.synthesis.requests import ReleaseRecords
 from knot_runner.methods.federation import Federation
 from knot_runner.models.network import Network
@@ -108,9 +108,8 @@ def _passes(schedule: dict[str, Any]) -> int:
     """Returns the forward passes per example and epoch of a schedule's students, also as each other's teachers: 3 for
     training, 1 for inference."""
     own = build(SCHEDULE_SETTINGS[schedule["kind"]], schedule, "method.schedule")
-    if isinstance(own, MutualSchedule):
-        answers = own.students - 1 if own.order == "alternating" else 0  # else training outputs are reused
-        return own.students * (3 + answers)
+    if isinstance(own, MutualSchedule):  # whose training outputs are also those of teachers
+        return 3 * own.students
     return 4 if isinstance(own, AverageSchedule | SnapshotSchedule) else 3
 
 

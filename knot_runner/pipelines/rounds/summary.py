@@ -7,9 +7,6 @@ from typing import Any
 from knot_runner import metrics
 from knot_runner.pipelines.runs.commits import LogRow
 
-#: A loss term's first ratio to the cross-entropy above which a line warns.
-LARGE_RATIO = 10.0
-
 
 def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any]:
     """Returns the result's metrics: those of the last evaluated round, the best accuracy, the first round at
@@ -40,19 +37,7 @@ def _distilled(rows: list[dict[str, Any]]) -> dict[str, Any]:
     if measured:
         gains = [after - before for before, after in measured]
         found |= {"before": measured[-1][0], "after": measured[-1][1], "gain": sum(gains) / len(gains)}
-    if "distil_terms" in distilled[0]:
-        found["terms"] = distilled[0]["distil_terms"]
     return {"distilled": found}
-
-
-def large_terms(terms: dict[str, dict[str, float]] | None, key: str, remedy: str) -> list[str]:
-    """Returns a warning for every loss term of the setting ``key`` that begins at more than ten times the
-    cross-entropy, as weights published for large networks do on small ones; ``remedy``: what to do about it."""
-    return [
-        f"warning: {key}.{name} begins as {own['ratio']:.3g} times the cross-entropy and may drown it; {remedy}"
-        for name, own in (terms or {}).items()
-        if own["ratio"] > LARGE_RATIO
-    ]
 
 
 def _fleet(rows: list[LogRow], target: float | None) -> dict[str, Any]:

@@ -22,14 +22,14 @@ LINEAR = 0.01
 QUANTILES = ("5%", "25%", "median", "75%", "95%")
 GRADIENT_NOTE = (
     "Norm, per training image, of the gradient of CE(z / T, y). The paper says 'at the input layer': here with respect "
-    "to the weights of the first layer, or with method.gradient=pixels to the image. Smaller norms than drawn are in "
+    "to the weights of the first layer. Smaller norms than drawn are in "
     "the first bin. The state of the model is open, too: method.warm_epochs of central training at T=1."
 )
 BOUNDARY_NOTE = (
     "Distance: smallest epsilon at which image + epsilon * sign(gradient) gets another decision, in normalised pixels; "
     "before and after one step of SGD on that image alone, each from the same start. The paper leaves open what a "
     "change is for a wrong image (here: to any other class), the attack's loss and limit, and the rate of the step "
-    "(method.attack_label, attack_temperature, attack_limit, step_lr). Boxes: quartiles; whiskers: 5% to 95%. Images "
+    "(here: the loss of its own decision; method.attack_limit, step_lr). Boxes: quartiles; whiskers: 5% to 95%. Images "
     "whose decision does not change up to the limit are left out (share at the right). The axis is linear between "
     f"-{LINEAR:g} and {LINEAR:g}, logarithmic beyond."
 )

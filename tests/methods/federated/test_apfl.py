@@ -68,7 +68,7 @@ def test_alpha_0_is_the_global_model_and_alpha_1_the_clients_alone(world):
     everybody = world.with_training(participants=5)
     hp = apfl(alpha=1.0)
     state, _ = play(everybody, hp, APFL, 2)
-    alone = settings("feddistill", labels=LabelDistillation(0.0, "l2", 1.0))  # own_models: nothing is averaged
+    alone = settings("feddistill", labels=LabelDistillation(0.0, 1.0))  # own_models: nothing is averaged
     method = Method(own_models.init, own_models.plan, own_models.fold, own_models.deployed)
     local, _ = play(everybody, alone, method, 2)
     for client in range(5):

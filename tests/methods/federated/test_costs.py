@@ -22,7 +22,7 @@ BODY, HEAD, SIZE = 4 * 5 + 5, 5 * 3 + 3, 8
 F, H = 2 * (4 * 5 + 5 * 3), 2 * 5 * 3
 FLOPS = ExampleFlops(F, H)
 TRANSFER, RANDOM = torch.arange(40, 60), torch.arange(0, 7)
-LABELS = LabelDistillation(0.5, "l2", 1.0)
+LABELS = LabelDistillation(0.5, 1.0)
 
 
 class Played:

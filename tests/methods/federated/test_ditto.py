@@ -5,10 +5,9 @@ import dataclasses
 import pytest
 import torch
 
-from knot_runner.config.settings import DittoSettings, Schedule
+from knot_runner.config.settings import DittoSettings
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.per_cluster import per_cluster
-from tests.golden.messages import refuses
 from tests.methods.federated.conftest import settings
 from tests.methods.federated.plain import descend, examples, play
 
@@ -78,18 +77,6 @@ def test_clusters_have_their_own_global_models(world):
         alone, _ = play(dataclasses.replace(world, federation=cluster), hp, DITTO, 2)
         for name, value in alone.items():
             assert torch.equal(state[f"cluster/{number}/{name}"], value)
-
-
-def test_a_pull_that_oscillates_is_refused(world):
-    with refuses():
-        DITTO.init(ditto(lam=10.0), world.federation)
-    DITTO.init(ditto(lam=9.9), world.federation)
-    with refuses():
-        DITTO.init(ditto(lam=4.0, lr=0.25), world.federation)
-    with refuses():  # the temperature of the last round is in the rate
-        DITTO.init(ditto(lam=3.0, lr_control=True, schedule=Schedule("linear", 0.25, 3)), world.federation)
-    adamw = world.with_training(optimiser="adamw")
-    DITTO.init(ditto(lam=10.0), adamw.federation)
 
 
 def test_chilled_own_models_train_cold_too(world):

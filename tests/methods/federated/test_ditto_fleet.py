@@ -31,18 +31,6 @@ def test_rounds_that_wait_for_all_are_ditto_and_take_twice_as_long(paced):
     assert all(torch.equal(waited.state[name], tensor) for name, tensor in plain.state.items())
 
 
-def test_the_first_clients_to_arrive_bring_both_models(paced):
-    """Four of five are drawn, for two: the two fastest of these are kept, and the others are late."""
-    paced(1.0, 2.0, 0.5, 4.0, 5.0)
-    few = played(fleet_of(over_selection=2.0), members=range(5), participants=2)
-    for number, row in enumerate(few.rows):
-        drawn = few.federation.in_turn(number)[:4]
-        times = sorted((4 * SIZES[client] * [1.0, 2.0, 0.5, 4.0, 5.0][client], client) for client in drawn)
-        first = sorted(client for _, client in times[:2])
-        assert row["participants"] == first * 2 and row["late"] == 2
-    assert all(row["own_loss"] > 0 for row in few.rows)
-
-
 def test_partial_work_is_of_both_models(paced):
     """48 s an epoch for client 1, 12 examples each for w and for v, which has 4 epochs: 24 + 48 s an epoch of w."""
     paced(1.0, 2.0, 0.5)

@@ -78,22 +78,6 @@ def test_whole_epochs_until_a_deadline(deadline, epochs):
     assert devices.WorkTime(4, 2.0, 2.0).epochs_until(deadline) == epochs
 
 
-def test_of_more_than_it_needs_the_server_keeps_the_first(paced):
-    """Two are wanted and three drawn, who take 16, 48 and 32 s."""
-    paced(1.0, 2.0, 1.0)
-    played = Played(fleet_of(over_selection=1.5), participants=2)
-    assert played.column("participants") == [[0, 2]] * 4 and played.column("late") == [1] * 4
-    assert played.column("clock") == [32.0, 64.0, 96.0, 128.0]
-    equal = Played(fleet_of(over_selection=1.4), participants=2)  # 2.8 are 3, too
-    assert equal.column("late") == [1] * 4
-
-
-def test_of_clients_that_arrive_together_the_first_numbers_count(paced):
-    paced(1 / 8, 1 / 12, 1 / 16)
-    played = Played(fleet_of(over_selection=1.5), participants=2)
-    assert played.column("participants") == [[0, 1]] * 4 and played.column("clock")[0] == 2.0
-
-
 def test_a_client_that_fails_is_known_to_when_it_does(paced, failing):
     paced(1.0, 2.0, 0.5)
     failing({1: 0.5})
@@ -105,16 +89,6 @@ def test_a_client_that_fails_is_known_to_when_it_does(paced, failing):
     failing({1: 0.9})  # after the deadline: late
     late = Played(fleet_of(deadline=20.0))
     assert late.column("dropped") == [0] * 4 and late.column("late") == [1] * 4
-
-
-def test_of_more_than_it_needs_failures_after_the_end_are_late(paced, failing):
-    paced(1.0, 2.0, 1.0)
-    failing({1: 0.9})  # at 43.2 s, and the round ends after 32
-    played = Played(fleet_of(over_selection=1.5), participants=2)
-    assert played.column("dropped") == [0] * 4 and played.column("late") == [1] * 4
-    failing({1: 0.5})
-    played = Played(fleet_of(over_selection=1.5), participants=2)
-    assert played.column("dropped") == [1] * 4 and played.column("late") == [0] * 4
 
 
 @pytest.mark.parametrize("mode", [{}, {"mode": "async", "buffer": 2}])

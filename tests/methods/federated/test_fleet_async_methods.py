@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from knot_runner.config.settings import LabelDistillation
 from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS, FederatedAlgorithm
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.federated import latent_generator
-from knot_runner.methods.federated.latent_generator import Head
+from knot_runner.methods.federated import fedgen
+from knot_runner.methods.federated.fedgen import Head
 from knot_runner.methods.federated.versions import as_begun, version_entries
 from tests.feddf_runs import distil
 from tests.methods.federated.conftest import CLASSES, SIZES, settings
@@ -21,7 +21,7 @@ from tests.test_fedgen import by_hand, spec_of
 WHOLE = {"batch": 24, "small_clients": "allow"}
 #: Client and version of each server step, where clients take 1, 2.6 and 10 s and every update makes a step.
 BEGUN = [(0, 0), (0, 1), (1, 0), (0, 2), (0, 4), (0, 5), (1, 3), (0, 6)]
-LABELS = {"labels": LabelDistillation(0.7, "cross_entropy", 2.0)}
+LABELS = {"labels": LabelDistillation(0.7, 2.0)}
 CONSENSUS = {"distil": distil(ensemble="logits", optimiser="sgd", lr=0.5)}
 GENERATOR = {"generator": spec_of()}
 #: name -> (algorithm, settings, hidden layers)
@@ -156,9 +156,9 @@ def test_fedgens_clients_train_on_the_generator_that_they_were_sent(spread):
         moved = before["weights"] + (1 + place - version) ** -0.5 * (result.weights - then["weights"])
         torch.testing.assert_close(played.states[place]["weights"], moved, rtol=0, atol=1e-13)
         head = Head(moved[25:40].view(CLASSES, 5), moved[40:], counts[client])
-        model = latent_generator.new_generator(played.hp.generator, CLASSES, 5, 3, torch.float64)
-        latent_generator.load_generator(model, before)
-        made, _ = latent_generator.train_generator(played.hp.generator, model, before, [head], 3, place)
+        model = fedgen.new_generator(played.hp.generator, CLASSES, 5, 3, torch.float64)
+        fedgen.load_generator(model, before)
+        made, _ = fedgen.train_generator(played.hp.generator, model, before, [head], 3, place)
         for name, tensor in (made | {"generator/labels": counts[client]}).items():
             torch.testing.assert_close(played.states[place][name], tensor, rtol=0, atol=1e-9)
 

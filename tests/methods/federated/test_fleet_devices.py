@@ -46,26 +46,21 @@ def test_failures_are_of_the_seed_and_the_round():
     assert devices.failures(fleet_of(), federation, 0) == [None] * 4000
 
 
-@pytest.mark.parametrize("kind", ["periodic", "random"])
-def test_a_share_of_the_clients_is_there_at_any_time(kind):
+def test_a_share_of_the_clients_is_there_at_any_time():
     federation = many_clients()
-    fleet = fleet_of(availability={"kind": kind, "share": 0.3, "period": 10.0})
+    fleet = fleet_of(availability={"share": 0.3, "period": 10.0})
     there = [torch.tensor(devices.available_clients(fleet, federation, at)) for at in (0.0, 1.0, 4.0, 10.0, 14.0)]
     assert all(float(now.double().mean()) == pytest.approx(0.3, abs=0.03) for now in there)
-    if kind == "periodic":  # a day later as today, and a tenth of the day later a tenth more are gone
-        assert torch.equal(there[0], there[3]) and torch.equal(there[2], there[4])
-        assert float((there[0] & there[1]).double().mean()) == pytest.approx(0.2, abs=0.03)
-    else:  # within a period nothing changes, and then all is drawn anew
-        assert torch.equal(there[0], there[1]) and torch.equal(there[3], there[4])
-        assert float((there[0] & there[3]).double().mean()) == pytest.approx(0.09, abs=0.03)
+    # a day later as today, and a tenth of the day later a tenth more are gone
+    assert torch.equal(there[0], there[3]) and torch.equal(there[2], there[4])
+    assert float((there[0] & there[1]).double().mean()) == pytest.approx(0.2, abs=0.03)
 
 
-@pytest.mark.parametrize("kind", ["periodic", "random"])
 @pytest.mark.parametrize("period", [0.1, 7.0, 3600.0])
-def test_the_server_waits_for_the_first_that_comes(kind, period):
+def test_the_server_waits_for_the_first_that_comes(period):
     """Against steps of a fiftieth of the period."""
     federation = make_world([]).federation
-    fleet = fleet_of(availability={"kind": kind, "share": 0.1, "period": period})
+    fleet = fleet_of(availability={"share": 0.1, "period": period})
     for client in range(5):
         for at in (0.0, 2.3 * period):
             found = devices.await_clients(fleet, federation, [client], at)

@@ -74,7 +74,7 @@ def test_the_generator_is_given_the_head_of_the_stepped_model(deep, monkeypatch)
         given.extend(heads)
         return {}, 0.0
 
-    monkeypatch.setattr("knot_runner.methods.federated.latent_generator.train_generator", train)
+    monkeypatch.setattr("knot_runner.methods.federated.fedgen.train_generator", train)
     after, _ = play(whole, HP, FEDGEN, 1)
     (head,) = given
     assert torch.equal(torch.cat([head.weight.flatten(), head.bias]), after["weights"][-(CLASSES * 5 + CLASSES) :])

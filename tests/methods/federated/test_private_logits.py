@@ -17,7 +17,7 @@ from tests.feddf_runs import TRANSFER, distil
 from tests.methods.federated.conftest import CLASSES, make_world, settings
 
 BOUND, EXPECTED = 0.4, 4
-LABELS = LabelDistillation(0.7, "cross_entropy", 2.0)
+LABELS = LabelDistillation(0.7, 2.0)
 
 
 def private(chosen=(0, 1, 2, 3, 4), transfer=TRANSFER, **changes):

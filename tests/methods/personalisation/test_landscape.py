@@ -33,13 +33,12 @@ def test_barriers_by_hand():
     assert barrier(torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=torch.float64)) == pytest.approx(0.0)
 
 
-def test_losses_over_the_plane_are_those_of_its_models():
+def test_losses_over_the_plane_are_those_of_its_models(monkeypatch):
+    monkeypatch.setattr(landscape, "drawn", lambda *_: [3, 1])
     world = make_world([5])
     begun = world.federation
     federation = PersonalFederation.after(begun, settings(), begun.start_of)
-    hp = LandscapeSettings(
-        kind="landscape", lr=0.3, epochs=4, saves=4, clients=[3, 1], between=[2, 1], grid=5, margin=0.0
-    )
+    hp = LandscapeSettings(kind="landscape", lr=0.3, epochs=4, saves=4, between=[2, 1], grid=5, margin=0.0)
     asked = []
 
     def losses(client, models):
@@ -87,9 +86,7 @@ def test_the_clients_that_gain_the_most_are_drawn():
     valid = [torch.arange(4), torch.arange(8), torch.arange(2), torch.arange(5), torch.arange(4)]
     federation = PersonalFederation.after(with_rows(begun, valid=valid), settings(), begun.start_of)
     state = {"record/valid": torch.tensor([[1, 1, 0, 0, 1], [9, 9, 9, 9, 9], [2, 5, 1, 1, 3]])}
-    hp = LandscapeSettings(kind="landscape")
-    assert landscape.drawn(hp, federation, state) == [1, 2]  # gains .25, .5, .5, .2, .5: of equal ones the first two
-    assert landscape.drawn(LandscapeSettings(kind="landscape", clients=[4, 0]), federation, state) == [4, 0]
+    assert landscape.drawn(federation, state) == [1, 2]  # gains .25, .5, .5, .2, .5: of equal ones the first two
 
 
 def _loss(world, weights, rows):
@@ -111,8 +108,6 @@ def test_margins_go_beyond_the_path_on_both_sides():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"clients": [1, 1]}, "are not two clients"),
-        ({"clients": [1]}, "are not two clients"),
         ({"between": [4]}, "are not two saves before the last"),
         ({"between": [4, 10]}, "are not two saves before the last"),
         ({"grid": 2}, "are no plane"),

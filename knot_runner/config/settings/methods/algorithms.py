@@ -14,28 +14,14 @@ from knot_runner.config.plugins import Table, expect
 from knot_runner.config.strict import by_key
 
 
-def _is_set(value: Any) -> bool:
-    return value is not None
-
-
-@dataclass(frozen=True)
-class OwnKey:
-    """A key of ``method`` that an algorithm needs; null with those that do not list it. ``holds``: of its value, else
-    ``wrong`` is said of it."""
-
-    key: str
-    holds: Callable[[Any], bool] = _is_set
-    wrong: str = "is not set"
-
-
 @dataclass(frozen=True)
 class FederatedAlgorithm:
     """What an algorithm is, as far as settings, fleets, privacy and bundles must know."""
 
     #: its :class:`~knot_runner.methods.contract.Method`, as ``package.module:NAME``; "" = a plug-in adds it to METHODS
     method: str = ""
-    #: keys of ``method`` that are its own, beside ``options``
-    keys: tuple[OwnKey, ...] = ()
+    #: keys of ``method`` that it needs, beside ``options``; null with algorithms that do not list them
+    keys: tuple[str, ...] = ()
     #: dataclass of its ``method.options``; None = it has none
     options: type | None = None
     #: whether the server averages models; else clients have models of their own, perhaps of unlike architectures
@@ -66,15 +52,7 @@ class FederatedAlgorithm:
         return self.controls or self.keeps != "nothing" or not self.averages
 
 
-def _has_weight(value: float | None) -> bool:
-    return value is not None and value >= 0
-
-
-def _has_epochs(value: int | None) -> bool:
-    return value is not None and value >= 1
-
-
-def _ours(place: str, *keys: OwnKey, **facts: Any) -> FederatedAlgorithm:
+def _ours(place: str, *keys: str, **facts: Any) -> FederatedAlgorithm:
     """An algorithm at ``place`` in :mod:`knot_runner.methods.federated`: it goes without rounds and privacy covers it,
     unless ``facts`` say otherwise."""
     return FederatedAlgorithm(
@@ -90,14 +68,14 @@ def _accepted(where: str, algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
 #: ``method.algorithm`` -> what it is.
 FEDERATED_ALGORITHMS: Table[FederatedAlgorithm] = Table("FEDERATED_ALGORITHMS", {
     "fedavg": _ours("averaging:FEDAVG"),
-    "fedprox": _ours("averaging:FEDAVG", OwnKey("mu", _has_weight, "is not a weight of 0 or more")),
+    "fedprox": _ours("averaging:FEDAVG", "mu"),
     "scaffold": _ours("scaffold:SCAFFOLD", sends=("weights", "buffers", "control"), controls=True),
-    "fedgen": _ours("fedgen:FEDGEN", OwnKey("generator"), sends=("weights", "buffers", "generator/")),
-    "fedrep": _ours("personal:SHARED_BODY", OwnKey("head_epochs", _has_epochs, "is not at least 1"), keeps="head"),
+    "fedgen": _ours("fedgen:FEDGEN", "generator", sends=("weights", "buffers", "generator/")),
+    "fedrep": _ours("personal:SHARED_BODY", "head_epochs", keeps="head"),
     "fedper": _ours("personal:SHARED_BODY", keeps="head"),
     "feddistill": _ours(
         "feddistill:FEDDISTILL",
-        OwnKey("labels"),
+        "labels",
         distil="none",
         averages=False,
         sends=("label_logits/", "label_counts/"),
@@ -111,12 +89,12 @@ FEDERATED_ALGORITHMS: Table[FederatedAlgorithm] = Table("FEDERATED_ALGORITHMS", 
         sends=(),
         not_private="send nothing that noise could cover",
     ),
-    "ditto": _ours("ditto:DITTO", OwnKey("ditto")),
-    "apfl": _ours("apfl:APFL", OwnKey("apfl")),
-    "fedala": _ours("fedala:FEDALA", OwnKey("fedala"), keeps="model"),
+    "ditto": _ours("ditto:DITTO", "ditto"),
+    "apfl": _ours("apfl:APFL", "apfl"),
+    "fedala": _ours("fedala:FEDALA", "fedala", keeps="model"),
     "fedsoup": _ours(
         "fedsoup:FEDSOUP",
-        OwnKey("fedsoup"),
+        "fedsoup",
         keeps="model",
         selects=True,
         by_all_rounds="begins to mix models after a share of all rounds (method.fedsoup.start)",
@@ -133,7 +111,7 @@ def federated_algorithm(name: Any) -> FederatedAlgorithm:
 
 def own_keys() -> dict[str, list[str]]:
     """Key of ``method`` -> the algorithms whose own it is."""
-    return by_key((own.key, name) for name, algorithm in FEDERATED_ALGORITHMS.items() for own in algorithm.keys)
+    return by_key((key, name) for name, algorithm in FEDERATED_ALGORITHMS.items() for key in algorithm.keys)
 
 
 def algorithms_where(holds: Callable[[FederatedAlgorithm], bool]) -> list[str]:

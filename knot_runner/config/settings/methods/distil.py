@@ -122,14 +122,11 @@ class OfflineSchedule:
 @dataclass
 class MutualSchedule:
     """Students of one architecture and different starts train together and teach each other (Zhang et al. 2018):
-    each is a student of the mean over the others. ``order``: whether all take a step on what the others said before
-    it, or one after the other."""
+    each is a student of the mean over the others, and all take a step at once."""
 
     kind: Literal["mutual"]
     #: how many students teach each other
     students: Annotated[int, Holds(lambda value: 2 <= value <= 64, "is not in 2..64")] = 2
-    #: all take a step on what the others said before it, or one after the other
-    order: Literal["simultaneous", "alternating"] = "simultaneous"
 
 
 @dataclass

@@ -144,9 +144,9 @@ class FederatedSettings:
     #: ``temperature``, others lie between; null = all alike
     hard_temperature: Temperature | None = None
     #: fedprox: weight of (mu / 2) || w - w_global ||^2
-    mu: float | None = None
+    mu: NotNegative | None = None
     #: fedrep: epochs of the head alone; the body then trains for ``training.epochs`` - head_epochs
-    head_epochs: Annotated[int, AtMost(10**6)] | None = None
+    head_epochs: Steps | None = None
     #: last round with all clients: epochs of the head alone; 0 = none (FedWaD's protocol: 10)
     final_head_epochs: StepsOrNone = 0
     #: fedrep, fedper: the head of a client that has not trained yet: its own initial head, as in the papers, or the
@@ -180,12 +180,17 @@ class FederatedSettings:
         if self.algorithm not in FEDERATED_ALGORITHMS:  # a plug-in's that declares nothing: it may read any key
             return
         algorithm = federated_algorithm(self.algorithm)
-        self._check_options(algorithm)
-        self._check_distil(algorithm)
+        if algorithm.options is not None and isinstance(self.options, dict):
+            self.options = build(algorithm.options, self.options, "method.options")
+        none = f"are of plug-in methods; algorithm={self.algorithm} has none"
+        require(algorithm.options is not None or not self.options, "options", none)
+        distils = self.distil is not None
+        require(distils or algorithm.distil != "needed", "distil", f"is not set; {self.algorithm} needs it")
+        none = f"{self.algorithm} has no global model that a server could distil; null is right"
+        require(not distils or algorithm.distil != "none", "distil", none)
         self._check_own_keys(algorithm)
-        if not algorithm.averages:
-            plain = f"algorithm={self.algorithm} averages no models; optimiser none is right"
-            require(self.server.optimiser == "none", "server", plain)
+        plain = f"algorithm={self.algorithm} averages no models; optimiser none is right"
+        require(algorithm.averages or self.server.optimiser == "none", "server", plain)
         reason = f"algorithm={self.algorithm} averages models, which must be alike; [] is right"
         require(not self.models or not algorithm.averages, "models", reason)
         if algorithm.keeps != "head":
@@ -193,31 +198,12 @@ class FederatedSettings:
             require(self.final_head_epochs == 0, "final_head_epochs", f"is of {owners} alone")
             require(self.first_head == "own", "first_head", f"is of {owners} alone")
 
-    def _check_options(self, algorithm: FederatedAlgorithm) -> None:
-        """Build the options, of an algorithm that declares a dataclass for them."""
-        if algorithm.options is None:
-            none = f"are of plug-in methods; algorithm={self.algorithm} has none"
-            require(not self.options, "options", none)
-        elif isinstance(self.options, dict):
-            self.options = build(algorithm.options, self.options, "method.options")
-
     def _check_own_keys(self, algorithm: FederatedAlgorithm) -> None:
         """The algorithm's own keys are set, and those that are others' alone are not."""
-        for own in algorithm.keys:
-            value = getattr(self, own.key)
-            shown = "" if own.wrong == "is not set" else f"{value} "
-            require(own.holds(value), own.key, f"{shown}{own.wrong}; {self.algorithm} needs it")
         for key, names in own_keys().items():
             value = getattr(self, key)
-            if self.algorithm in names or value is None:
+            if key in algorithm.keys:
+                require(value is not None, key, f"is not set; {self.algorithm} needs it")
                 continue
-            shown = f"{value} " if isinstance(value, int | float) else ""
             owners = " and ".join(f"algorithm={name}" if name == key else name for name in names)
-            require(False, key, f"{shown}is of {owners} alone; algorithm={self.algorithm} has none")
-
-    def _check_distil(self, algorithm: FederatedAlgorithm) -> None:
-        """Whether the server distils where it has to, and does not where it cannot."""
-        distils = self.distil is not None
-        require(distils or algorithm.distil != "needed", "distil", f"is not set; {self.algorithm} needs it")
-        none = f"{self.algorithm} has no global model that a server could distil; null is right"
-        require(not distils or algorithm.distil != "none", "distil", none)
+            require(value is None, key, f"is of {owners} alone; algorithm={self.algorithm} has none")

@@ -133,16 +133,10 @@ class ProbeSettings:
     warm_epochs: StepsOrNone
     #: Fig. 1: training images whose gradients are taken, at most (paper: all 50,000 of CIFAR-10)
     images: Items
-    #: Fig. 1: gradient with respect to the input layer's weights, or to the input pixels (the paper leaves it open)
-    gradient: Literal["weights", "pixels"]
     #: Fig. 2: training images of which the misclassified are moved, at most (paper: 1,000)
     boundary_images: Items
     #: Fig. 2: rate of the one step on one image
     step_lr: Positive
-    #: Fig. 2: the attack ascends the loss of the model's own decision, which it so leaves, or of the true label
-    attack_label: Literal["decision", "truth"]
-    #: Fig. 2: temperature in the loss that the attack ascends
-    attack_temperature: Positive
     #: Fig. 2: largest perturbation tried, in normalised pixels; images that do not flip by then are left out
     attack_limit: Positive
     #: Fig. 2: halvings of the bisection, after a first interval [e, 2e]

@@ -80,10 +80,7 @@ class ServerDistillation:
         """What terms say themselves, or do not have."""
         for key in ("student_temperature", "teacher_temperature"):
             require(getattr(self, key) == 1, key, "is of loss; terms have a tau of their own, and 1 is right")
-        require(not self.normalise, "normalise", "is of loss; terms weigh teachers alike, and false is right")
-        alike = self.ensemble == "logits" or self.weighting == "A"
-        wrong = f"{self.weighting} of ensemble=each is of loss; terms weigh teachers alike, and A is right"
-        require(alike, "weighting", wrong)
+        require(self.ensemble == "logits", "ensemble", "each is of loss; with terms logits is right")
         require(not self.valid, "valid", "is of loss; with terms 0 is right")
         for name, options in self.terms.items():
             known = isinstance(options, dict) and options.get("weight") != "auto"
@@ -102,9 +99,7 @@ class LabelDistillation:
 
     #: of the regulariser beside the cross-entropy with the true label
     weight: NotNegative
-    #: cross_entropy: with softmax(mean logits / temperature); l2: mean over classes of squared differences of logits
-    form: Literal["cross_entropy", "l2"]
-    #: that the mean logits are divided by, of form=cross_entropy
+    #: of the mean logits and the client's own in the regulariser, a cross-entropy
     temperature: Positive
 
 

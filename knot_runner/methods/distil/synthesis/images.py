@@ -12,18 +12,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from knot_runner.config.settings.methods.distil import GeneratorSynthesis, RecordsSynthesis, StatisticsSynthesis
+from knot_runner.engine.loop import Report
 from knot_runner.engine.seeds import generator, keyed
-from knot_runner.engine.training import copy_weights
 from knot_runner.methods.distil.learner import OutputReader
 from knot_runner.methods.distil.synthesis.records import LOGITS, sampled_activations, scales_of, tap_names_of
 from knot_runner.methods.distil.term import NetworkOutputs
 from knot_runner.models.images import Shape
+from knot_runner.util.errors import DivergedError
 
 if TYPE_CHECKING:
     from knot_runner.methods.distil.synthesis.requests import MakeImages
 
-#: What Adam keeps of each parameter.
-ADAM_STATE = ("exp_avg", "exp_avg_sq", "step")
+#: Steps of a generator's training from one commit to the next.
+STEPS = 100
 
 
 def total_variation(x: Tensor) -> Tensor:
@@ -80,7 +81,10 @@ def generator_loss(outputs: NetworkOutputs, features: str, weights: GeneratorSyn
 
 class OptimisedImages:
     """Batches of images, one after the other, each by ``hp.steps`` steps of Adam from noise; the target of image i is
-    class i modulo the number of classes. ``model``: the teacher, frozen, in evaluation mode."""
+    class i modulo the number of classes. ``model``: the teacher, frozen, in evaluation mode.
+
+    An epoch is a batch. ``module`` holds the finished images, normalised: ``finished`` [N, C, H, W].
+    """
 
     def __init__(
         self,
@@ -95,66 +99,56 @@ class OptimisedImages:
         self.read, self.scales = OutputReader(model, request.network, self.taps), scales_of(records)
         mean, std = (torch.tensor(v, device=device)[:, None, None] for v in (request.mean, request.std))
         self.lowest, self.highest = (0 - mean) / std, (1 - mean) / std
-        self.finished: list[Tensor] = []
-        self.batch = -1
-        self.x = self.optimiser = None
+        self.module = nn.Module()
+        self.module.register_buffer("finished", torch.zeros((hp.images, *request.network.inputs), device=device))
+        self.x = torch.zeros((hp.batch, *request.network.inputs), device=device, requires_grad=True)
+        self.optimiser = torch.optim.Adam([self.x], lr=hp.lr)
+        self.epochs = -(-hp.images // hp.batch)
 
-    def step(self, number: int) -> float:
-        """Step ``number`` of all; its loss."""
-        batch, done = divmod(number, self.hp.steps)
-        if batch != self.batch:
-            self._begin(batch)
-        self.optimiser.zero_grad(set_to_none=True)
-        loss = self._loss()
-        loss.backward()
-        self.optimiser.step()
-        with torch.no_grad():  # no pixel is darker than black or lighter than white
-            self.x.copy_(torch.minimum(torch.maximum(self.x, self.lowest), self.highest))
-        if done + 1 == self.hp.steps:
-            self.finished.append(self.x.detach().clone())
-        return float(loss.detach())
-
-    def _begin(self, batch: int, x: Tensor | None = None) -> None:
-        """Begins ``batch`` from noise, or resumes from its images ``x``, and sets its targets."""
-        first = batch * self.hp.batch
+    def epoch(self, number: int, report: Report) -> float:
+        """Make batch ``number``, from 1; the loss of its last step."""
+        first = (number - 1) * self.hp.batch
         count = min(self.hp.batch, self.hp.images - first)
-        self.batch, labels = batch, (torch.arange(count) + first) % self.request.network.classes
-        names = (self.request.seed, "synthetic", self.request.party, batch)
-        noise = torch.randn((count, *self.request.network.inputs), generator=generator(*names))
-        self.x = (noise if x is None else x).to(self.device).requires_grad_()
-        self.labels = labels.to(self.device)
+        labels = (torch.arange(count) + first) % self.request.network.classes
+        names = (self.request.seed, "synthetic", self.request.party, number - 1)
         activations = sampled_activations(self.records, labels, generator(*names, "activations"))
-        self.wanted = {name: values.to(self.device) for name, values in activations.items()}
-        self.optimiser = torch.optim.Adam([self.x], lr=self.hp.lr)
+        wanted = {name: values.to(self.device) for name, values in activations.items()}
+        self.optimiser.state.clear()
+        with torch.no_grad():
+            self.x[:count] = torch.randn((count, *self.request.network.inputs), generator=generator(*names))
+        for step in range(self.hp.steps):
+            done = (number - 1) * self.hp.steps + step + 1
+            loss = take_step(self.optimiser, self._loss(self.x[:count], labels.to(self.device), wanted), done)
+            with torch.no_grad():  # no pixel is darker than black or lighter than white
+                self.x.copy_(torch.minimum(torch.maximum(self.x, self.lowest), self.highest))
+            report(done, self.epochs * self.hp.steps, f"step {done}")
+        self.module.finished[first : first + count] = self.x[:count].detach()
+        return loss
 
-    def _loss(self) -> Tensor:
-        prior = image_prior(self.x, self.hp.tv, self.hp.l2)
+    def _loss(self, x: Tensor, labels: Tensor, wanted: dict[str, Tensor]) -> Tensor:
+        prior = image_prior(x, self.hp.tv, self.hp.l2)
         if isinstance(self.hp, RecordsSynthesis):
-            output = self.read({"x": self.x})
-            return activation_difference({LOGITS: output.logits, **output.taps}, self.wanted, self.scales) + prior
+            output = self.read({"x": x})
+            return activation_difference({LOGITS: output.logits, **output.taps}, wanted, self.scales) + prior
         with statistics_losses(self.model) as differences:
-            logits = self.model(x=self.x)
-        label = F.cross_entropy(logits, self.labels)
+            logits = self.model(x=x)
+        label = F.cross_entropy(logits, labels)
         return self.hp.label * label + self.hp.statistics * torch.stack(differences).sum() + prior
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Finished images, those of the current batch, and Adam's state of these."""
-        state = self.optimiser.state[self.x]
-        found = {name: torch.as_tensor(state[name]) for name in ADAM_STATE}
-        found |= {"x": self.x.detach(), "batch": torch.tensor(self.batch)}
-        return found | ({"finished": torch.cat(self.finished)} if self.finished else {})
-
-    def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Undo :meth:`tensors`."""
-        self._begin(int(tensors["batch"]), tensors["x"])
-        self.optimiser.state[self.x] = {name: tensors[name].to(self.device) for name in ADAM_STATE}
-        self.optimiser.state[self.x]["step"] = tensors["step"]  # Adam keeps it on the CPU
-        self.finished = [tensors["finished"].to(self.device)] if "finished" in tensors else []
 
     def images(self) -> Tensor:
         """All images, as pixels in 0..1, float32 [N, C, H, W]."""
         mean, std = (torch.tensor(v)[:, None, None] for v in (self.request.mean, self.request.std))
-        return (torch.cat(self.finished).cpu() * std + mean).clamp(0, 1)
+        return (self.module.finished.cpu() * std + mean).clamp(0, 1)
+
+
+def take_step(optimiser: torch.optim.Optimizer, loss: Tensor, number: int) -> float:
+    """Take step ``number`` on ``loss`` [], and return it. Raises :class:`DivergedError` where it is not finite."""
+    optimiser.zero_grad(set_to_none=True)
+    loss.backward()
+    optimiser.step()
+    if not torch.isfinite(loss):
+        raise DivergedError(f"synthetic images: loss is not finite in step {number}")
+    return float(loss.detach())
 
 
 #: The tap whose size DAFL's loss has: what the last layer reads.
@@ -188,47 +182,33 @@ class ImageGenerator(nn.Module):
 
 
 class GeneratedImages:
-    """A generator, trained step by step; ``model``: the teacher, frozen, in evaluation mode."""
+    """A generator, trained step by step; ``model``: the teacher, frozen, in evaluation mode. An epoch is up to
+    ``STEPS`` steps; ``module`` is the generator."""
 
     def __init__(self, request: MakeImages, hp: GeneratorSynthesis, model: nn.Module, device: torch.device) -> None:
         self.request, self.hp, self.device = request, hp, device
         self.read = OutputReader(model, request.network, [FEATURES])
         torch.manual_seed(keyed(request.seed, "generator", request.party))
-        self.generator = ImageGenerator(hp.latent, hp.width, request.network.inputs).to(device)
-        self.optimiser = torch.optim.Adam(self.generator.parameters(), lr=hp.lr)
+        self.module = ImageGenerator(hp.latent, hp.width, request.network.inputs).to(device)
+        self.optimiser = torch.optim.Adam(self.module.parameters(), lr=hp.lr)
         self.mean, self.std = (torch.tensor(v, device=device)[:, None, None] for v in (request.mean, request.std))
+        self.epochs = -(-hp.steps // STEPS)
 
-    def step(self, number: int) -> float:
-        """Step ``number``; its loss."""
-        pixels = self.generator(self._latent(number, self.hp.batch))
-        loss = generator_loss(self.read({"x": (pixels - self.mean) / self.std}), FEATURES, self.hp)
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimiser.step()
-        return float(loss.detach())
+    def epoch(self, number: int, report: Report) -> float:
+        """The steps of epoch ``number``, from 1; the loss of the last."""
+        for step in range((number - 1) * STEPS, min(number * STEPS, self.hp.steps)):
+            pixels = self.module(self._latent(step, self.hp.batch))
+            outputs = self.read({"x": (pixels - self.mean) / self.std})
+            loss = take_step(self.optimiser, generator_loss(outputs, FEATURES, self.hp), step + 1)
+            report(step + 1, self.hp.steps, f"step {step + 1}")
+        return loss
 
     def _latent(self, number: int | str, count: int) -> Tensor:
         names = (self.request.seed, "synthetic", self.request.party, number)
         return torch.randn((count, self.hp.latent), generator=generator(*names)).to(self.device)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Weights, and Adam's state of each."""
-        found = {f"model.{name}": tensor for name, tensor in copy_weights(self.generator).items()}
-        for index, state in self.optimiser.state_dict()["state"].items():
-            found |= {f"adam.{index}.{name}": torch.as_tensor(state[name]) for name in ADAM_STATE}
-        return found
-
-    def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Undo :meth:`tensors`."""
-        weights = {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
-        self.generator.load_state_dict(weights)
-        count = len(list(self.generator.parameters()))
-        state = {index: {name: tensors[f"adam.{index}.{name}"] for name in ADAM_STATE} for index in range(count)}
-        groups = self.optimiser.state_dict()["param_groups"]
-        self.optimiser.load_state_dict({"state": state, "param_groups": groups})
-
     @torch.no_grad()
     def images(self) -> Tensor:
         """Returns images of the trained generator, pixels in 0..1, float32 [N, C, H, W]."""
         latent = self._latent("images", self.hp.images)
-        return torch.cat([self.generator(z) for z in latent.split(self.hp.batch)]).float().cpu()
+        return torch.cat([self.module(z) for z in latent.split(self.hp.batch)]).float().cpu()

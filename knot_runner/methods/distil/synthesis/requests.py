@@ -1,10 +1,7 @@
-"""Requests of data-free distillation: records of a teacher, and images synthesised from it, by steps that survive a
-kill: state and losses are committed every so often."""
+"""Requests of data-free distillation: records of a teacher, and images synthesised from it, committed in parts."""
 
 from __future__ import annotations
 
-import math
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,19 +10,18 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import build
+from knot_runner.config.settings import StageSettings, build
 from knot_runner.config.settings.methods.distil import SYNTHESIS_SETTINGS, GeneratorSynthesis, StatisticsSynthesis
 from knot_runner.config.settings.tasks.images import UNLABELLED
-from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.examples import stored_data
 from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report, stored_examples
-from knot_runner.engine.requests import OwnRequest, Ref, request_title
+from knot_runner.engine.requests import OwnRequest, Ref
+from knot_runner.engine.training import Trainee, train_epochs
 from knot_runner.methods.distil.learner import OutputReader, frozen_network
 from knot_runner.methods.distil.synthesis.images import GeneratedImages, OptimisedImages, batch_norms
 from knot_runner.methods.distil.synthesis.records import released_records
 from knot_runner.models.network import Network
 from knot_runner.models.taps import tap_names
-from knot_runner.util.errors import DivergedError
 
 
 @dataclass(frozen=True)
@@ -75,25 +71,26 @@ class MakeImages(OwnRequest):
         hp = build(SYNTHESIS_SETTINGS[self.synthesis["kind"]], self.synthesis, "method.synthesis")
         model = frozen_network(self.network, self.weights, place)
         found = place.store.get(*self.records) if self.records else None
-        made: GeneratedImages | OptimisedImages
         if isinstance(hp, GeneratorSynthesis):
             made = GeneratedImages(self, hp, model, place.device)
         else:
             made = OptimisedImages(self, hp, model, found.tensors() if found else {}, place.device)
-        facts = take_steps(made, work, steps_of(self.synthesis), request_title(self), report)
+        trainee = Trainee(
+            made.module,
+            made.optimiser,
+            epoch=lambda number: made.epoch(number, report),
+            score=lambda number: 0.0,
+            weights=lambda: {},
+        )
+        training = StageSettings(epochs=made.epochs, batch=hp.batch, lr=hp.lr, weight_decay=0.0, select="last")
+        _, facts = train_epochs(trainee, work, training, "f1")
         statistics = [norm.running_mean for norm in batch_norms(model)] * 2  # and as many variances
         record = found.info["released"] if found else released("nothing", [])
         if isinstance(hp, StatisticsSynthesis):
             record = released("statistics in the weights", statistics)
         images = _stored(made.images(), self, model, place.device)
-        return images, {**facts, "images": len(images["pixels"]), "released": record}
-
-
-def steps_of(synthesis: dict[str, Any]) -> int:
-    """Steps of optimisation in all: a generator's, or of every batch of images."""
-    if synthesis["kind"] == "generator":
-        return synthesis["steps"]
-    return -(-synthesis["images"] // synthesis["batch"]) * synthesis["steps"]
+        loss, seconds = facts["epochs"][-1]["loss"], facts["seconds"]
+        return images, {"images": hp.images, "loss": loss, "seconds": seconds, "released": record}
 
 
 def released(kind: str, tensors: Any) -> dict[str, Any]:
@@ -112,33 +109,3 @@ def _stored(pixels: Tensor, request: MakeImages, model: torch.nn.Module, device:
     examples = data.select(torch.arange(len(pixels)), torch.float32)
     predicted = [model(**inputs).argmax(1).cpu() for _, inputs in examples.in_turn(EVALUATION_BATCH)]
     return {**made, "labels": torch.cat(predicted)}
-
-
-#: Steps from one commit to the next.
-COMMIT_EVERY = 100
-
-
-def take_steps(
-    made: GeneratedImages | OptimisedImages, folder: Path, steps: int, title: str, report: Report
-) -> dict[str, Any]:
-    """Takes ``steps`` steps of ``made`` in all, resuming from the last commit in ``folder``; returns facts:
-    ``seconds``, and the ``loss`` of the last step. Random draws of a step depend on its number alone. Raises
-    :class:`DivergedError` at the first loss that is not finite."""
-    checkpoint = Checkpoint(folder)
-    commit = checkpoint.load()
-    if commit.problem:
-        print(commit.problem, file=sys.stderr, flush=True)
-    values = dict(commit.values) or {"seconds": 0.0, "loss": None}
-    if commit.step >= 0:
-        made.restore(commit.tensors)
-    began = time.monotonic()
-    for number in range(commit.step + 1, steps):
-        values["loss"] = made.step(number)
-        if not math.isfinite(values["loss"]):
-            raise DivergedError(f"{title}: loss is not finite in step {number + 1}")
-        report(number + 1, steps, f"step {number + 1}")
-        if (number + 1) % COMMIT_EVERY == 0 or number + 1 == steps:
-            now = time.monotonic()
-            values["seconds"], began = values["seconds"] + now - began, now
-            checkpoint.save(number, made.tensors(), values, [{"step": number + 1, "loss": values["loss"]}])
-    return values

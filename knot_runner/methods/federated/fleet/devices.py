@@ -131,12 +131,7 @@ def available_clients(fleet: FleetSettings, federation: Federation, at: float) -
     spec, count = fleet.availability, len(federation.clients)
     if spec is None:
         return [True] * count
-    if spec.kind == "random":
-        draws = generator(federation.seed, "fleet", "availability", math.floor(at / spec.period))
-        shares = torch.rand(count, generator=draws, dtype=torch.float64)
-    else:
-        shares = (at / spec.period + _phases(federation)) % 1
-    return (shares < spec.share).tolist()
+    return ((at / spec.period + _phases(federation)) % 1 < spec.share).tolist()
 
 
 def await_clients(fleet: FleetSettings, federation: Federation, clients: list[int], at: float) -> float:
@@ -150,10 +145,7 @@ def await_clients(fleet: FleetSettings, federation: Federation, clients: list[in
 
 def _next_change(fleet: FleetSettings, federation: Federation, clients: list[int], at: float) -> float:
     """Returns the next time at which one of ``clients``, all unavailable ``at`` that time, may be available."""
-    period = fleet.availability.period
-    if fleet.availability.kind == "random":
-        return (math.floor(at / period) + 1) * period
-    phases = _phases(federation)[clients]
+    period, phases = fleet.availability.period, _phases(federation)[clients]
     return float(((torch.ceil(at / period + phases) - phases) * period).min())
 
 

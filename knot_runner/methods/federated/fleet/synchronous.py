@@ -32,16 +32,6 @@ class FleetRound:
     partial: int
 
 
-@dataclass(frozen=True)
-class _Arrival:
-    """A client that finishes ``after`` seconds from the start of the round."""
-
-    after: float
-    client: int
-    requests: list[LocalTraining]
-    partial: bool
-
-
 def init(method: Method, fleet: FleetSettings, hp: Any, federation: Federation) -> FederatedState:
     """Returns the method's initial state at 0 seconds. Raises :class:`UserError` for a deadline that nobody can
     meet."""
@@ -91,49 +81,35 @@ def fleet_round(
 ) -> FleetRound:
     """Simulates ``round``. Depends only on the seed and the clock, not on training results.
 
-    It ends when the wanted number of clients have arrived (the first are kept), or when none is left to wait for:
-    failures are known when they happen, late clients are waited for until the deadline.
+    It ends when all have arrived: failures are known when they happen, late clients are waited for until the deadline.
     """
     began = devices.await_clients(fleet, federation, list(federation.numbers), clock_of(state))
-    drawn, wanted = _drawn(fleet, federation, began, round)
-    planned = method.plan(hp, state, with_chosen(federation, drawn), round)
+    there = devices.available_clients(fleet, federation, began)
+    turns = [client for client in federation.in_turn(round) if there[client]]  # as FedAvg draws
+    planned = method.plan(hp, state, with_chosen(federation, turns[: federation.participants]), round)
     asked = devices.by_client(planned)
-    wanted = wanted if len(asked) == len(drawn) else len(asked)  # a method may ask all clients, in a last round
     deadline = math.inf if fleet.deadline is None else fleet.deadline
     failing = devices.failures(fleet, federation, round)
-    arrivals, failed, late = [], [], 0
+    requests: list[LocalTraining] = []
+    lasted, dropped, late, partial = 0.0, 0, 0, 0
     times = devices.work_times(fleet, federation, planned, sends_models(hp))
     for (client, own), time in zip(asked.items(), times, strict=True):
         epochs = time.epochs_until(deadline) if fleet.late == "partial" else time.epochs
-        partial = 0 < epochs < time.epochs
-        if partial:
+        is_partial = 0 < epochs < time.epochs
+        if is_partial:
             time, own = dataclasses.replace(time, epochs=epochs), devices.shortened_work(own, epochs)
         share = failing[client]
         if share is not None and share * time.total <= deadline:
-            failed.append(share * time.total)
+            dropped += 1
+            lasted = max(lasted, share * time.total)
         elif time.total > deadline:
             late += 1
+            lasted = deadline
         else:
-            arrivals.append(_Arrival(time.total, client, own, partial))
-    arrivals.sort(key=lambda arrival: (arrival.after, arrival.client))
-    kept = arrivals[:wanted]
-    lasted = max((arrival.after for arrival in kept), default=0.0)
-    if len(kept) < wanted:
-        lasted = max([lasted, *failed, *([deadline] if late else [])])
-    else:
-        failed = [moment for moment in failed if moment <= lasted]
-        late = len(asked) - len(kept) - len(failed)
-    partial_work = sum(arrival.partial for arrival in kept)
-    requests = devices.sent_first([request for arrival in kept for request in arrival.requests])
-    return FleetRound(requests, began + lasted, len(failed), late, partial_work)
-
-
-def _drawn(fleet: FleetSettings, federation: Federation, at: float, round: int) -> tuple[list[int], int]:
-    """(The clients that the server asks, how many of these it waits for), in the order of FedAvg's own draw."""
-    there = devices.available_clients(fleet, federation, at)
-    turns = [client for client in federation.in_turn(round) if there[client]]
-    drawn = turns[: math.ceil(federation.participants * fleet.over_selection)]
-    return drawn, min(federation.participants, len(drawn))
+            partial += is_partial
+            lasted = max(lasted, time.total)
+            requests += own
+    return FleetRound(devices.sent_first(requests), began + lasted, dropped, late, partial)
 
 
 def with_chosen(federation: Federation, clients: list[int]) -> Federation:

@@ -1,6 +1,9 @@
-"""The model that is probed, and what is measured on it: how large gradients are at the input layer, image by image, at
-each temperature (FLex&Chill 3.1.1, Fig. 1), and how far one training step moves an image's distance to the decision
-boundary (3.1.2, Fig. 2)."""
+"""The temperature probe: gradients, distances to the decision boundary, softmax (FLex&Chill section 3.1, Fig. 1-3).
+
+How large gradients are at the input layer, image by image, at each temperature (3.1.1, Fig. 1), and how far one
+training step moves an image's distance to the decision boundary (3.1.2, Fig. 2). Details that the paper does not
+specify are settings (:class:`ProbeSettings`). One model serves all three figures.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.recipe import Phase, Recipe
+from knot_runner.engine.seeds import generator
 from knot_runner.models.network import Network, build_network
 from knot_runner.util.errors import UserError
 
@@ -25,6 +29,74 @@ from knot_runner.util.errors import UserError
 ProbeProgress = Callable[[str, int, int, str], None]
 #: Images in a batch.
 _ROWS = 256
+
+
+def probe_arrays(
+    hp: ProbeSettings,
+    settings: Settings,
+    data: ImageData,
+    test: ImageData,
+    network: Network,
+    device: torch.device,
+    watch: ProbeProgress,
+    note: Callable[[str], None],
+) -> dict[str, Tensor]:
+    """The arrays of ``probe.safetensors``, on the CPU: K temperatures, N images of Fig. 1, M wrong ones of Fig. 2.
+
+    ``temperatures`` float64 [K]; ``gradients.norm`` float32 [K, N], ``gradients.right`` uint8 [N];
+    ``boundary.before`` float32 [M], ``boundary.after`` float32 [K, M] (normalised pixels; inf: no change of decision
+    up to ``attack_limit``), ``boundary.right`` uint8 [K, M] (whether the step put the image right), ``boundary.tried``
+    int64 [1]; ``softmax.probabilities`` float32 [K, C], ``softmax.label`` and ``softmax.row`` int64 [1].
+    Raises :class:`UserError` when the central training diverges, or for a ``shown_class`` that is not there.
+    """
+    of_class = _shown_rows(hp, data, network)
+    probed = Probed(start_probe(hp, settings, data, test, network, device, watch), data, device)
+    rows = {key: _draw(settings.seed, key, getattr(hp, key), data, note) for key in ("images", "boundary_images")}
+    return {
+        "temperatures": torch.tensor(hp.temperatures, dtype=torch.float64),
+        **gradient_arrays(hp, probed, rows["images"], watch),
+        **boundary_arrays(hp, probed, rows["boundary_images"], watch),
+        **_softmax(hp, probed, of_class, note),
+    }
+
+
+def _draw(seed: int, key: str, most: int, data: ImageData, note: Callable[[str], None]) -> Tensor:
+    """Rows of up to ``most`` training images, drawn by the seed, ascending."""
+    there = len(data.labels)
+    if most > there:
+        note(f"method.{key}: {most:,} wanted, all {there:,} training images taken")
+    return torch.randperm(there, generator=generator(seed, "probe", key))[:most].sort().values
+
+
+def _shown_rows(hp: ProbeSettings, data: ImageData, network: Network) -> Tensor:
+    """Rows of the training images of ``shown_class``, ascending."""
+    last = network.classes - 1
+    if hp.shown_class > last:
+        raise UserError(f"method.shown_class: there is no class {hp.shown_class}; 0 to {last} would be right")
+    rows = (data.labels.cpu() == hp.shown_class).nonzero()[:, 0]
+    if not len(rows):
+        raise UserError(f"method.shown_class: no training image has class {hp.shown_class}; choose another")
+    return rows
+
+
+@torch.no_grad()
+def _softmax(hp: ProbeSettings, probed: Probed, rows: Tensor, note: Callable[[str], None]) -> dict[str, Tensor]:
+    """Fig. 3: softmax(z / T) of the first misclassified image of ``rows``; of the first, with a warning, when all are
+    right.
+
+    The paper shows one image of its class, without saying which.
+    """
+    logits = torch.cat([probed.model(images) for images, _ in probed.batches(rows)])
+    wrong = (logits.argmax(1) != hp.shown_class).nonzero()[:, 0]
+    if not len(wrong):
+        note(f"method.shown_class: all {len(rows):,} images of class {hp.shown_class} are right; the first is shown")
+    chosen = int(wrong[0]) if len(wrong) else 0
+    shares = [torch.softmax(logits[chosen] / temperature, 0).cpu() for temperature in hp.temperatures]
+    return {
+        "softmax.probabilities": torch.stack(shares),
+        "softmax.label": torch.tensor([hp.shown_class]),
+        "softmax.row": rows[[chosen]],
+    }
 
 
 @dataclass(frozen=True)
@@ -89,7 +161,7 @@ def gradient_arrays(hp: ProbeSettings, probed: Probed, rows: Tensor, watch: Prob
     norms, right, done = [], [], 0
     for images, labels in probed.batches(rows):
         watch("gradient norms", done, len(rows), "")
-        found, correct = gradient_norms(probed.model, images, labels, hp.temperatures, hp.gradient)
+        found, correct = gradient_norms(probed.model, images, labels, hp.temperatures)
         norms.append(found.cpu())
         right.append(correct.cpu())
         done += len(labels)
@@ -98,27 +170,25 @@ def gradient_arrays(hp: ProbeSettings, probed: Probed, rows: Tensor, watch: Prob
 
 
 def gradient_norms(
-    model: nn.Module, images: Tensor, labels: Tensor, temperatures: list[float], gradient: str
+    model: nn.Module, images: Tensor, labels: Tensor, temperatures: list[float]
 ) -> tuple[Tensor, Tensor]:
     """Euclidean norm, per image, of the gradient of CE(z / T, y) at the input layer: [K, n]; who is right: bool [n].
 
-    ``gradient=weights``: with respect to the weights (without bias) of the first linear or convolutional layer, whose
-    gradient per image follows from that of the layer's output; ``pixels``: to the image. One forward pass serves all
-    temperatures. The model must treat images one by one, as it does in evaluation mode.
+    It is with respect to the weights (without bias) of the first linear or convolutional layer, and follows from the
+    gradient of that layer's output. One forward pass serves all temperatures. The model must treat images one by one,
+    as it does in evaluation mode.
     """
     seen: list[Tensor] = []
     layer = next(module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d))
-    images = images.detach().requires_grad_()
     with layer.register_forward_hook(lambda _, inputs, output: seen.extend((inputs[0].detach(), output))):
-        logits = model(images)
+        logits = model(images.detach().requires_grad_())
     layer_input, layer_output = seen
-    source = images if gradient == "pixels" else layer_output
-    patches = None if gradient == "pixels" else _patches(layer, layer_input)
+    patches = _patches(layer, layer_input)
     norms = []
     for temperature in temperatures:
         down = logit_gradients(logits.detach(), labels, temperature)
-        (found,) = torch.autograd.grad(logits, source, down, retain_graph=True)
-        norms.append(found.flatten(1).norm(dim=1) if patches is None else _weight_norms(found, patches))
+        (found,) = torch.autograd.grad(logits, layer_output, down, retain_graph=True)
+        norms.append(_weight_norms(found, patches))
     return torch.stack(norms), logits.argmax(1) == labels
 
 
@@ -155,8 +225,7 @@ DOUBLINGS = 12
 @torch.no_grad()
 def boundary_arrays(hp: ProbeSettings, probed: Probed, rows: Tensor, watch: ProbeProgress) -> dict[str, Tensor]:
     """``boundary.before`` [M], ``boundary.after`` [K, M], ``boundary.right`` [K, M] and ``boundary.tried`` [1], for the
-    M of ``rows`` that the model has wrong; see :func:`~knot_runner.methods.temperature_probe.probe_arrays`.
-    On the CPU."""
+    M of ``rows`` that the model has wrong; see :func:`probe_arrays`. On the CPU."""
     wrong = torch.cat([(probed.model(images).argmax(1) != labels).cpu() for images, labels in probed.batches(rows)])
     chosen, done = rows[wrong], 0
     before, after = torch.empty(len(chosen)), torch.empty(len(hp.temperatures), len(chosen))
@@ -164,10 +233,10 @@ def boundary_arrays(hp: ProbeSettings, probed: Probed, rows: Tensor, watch: Prob
     for images, labels in probed.batches(chosen, _OWN_WEIGHTS) if len(chosen) else ():
         watch("boundary distances", done, len(chosen), "")
         here = slice(done, done + len(labels))
-        before[here] = boundary_distances(probed.model, images, labels, hp).cpu()
+        before[here] = boundary_distances(probed.model, images, hp).cpu()
         for i, temperature in enumerate(hp.temperatures):
             forward = _each_its_own(probed.model, stepped(probed.model, images, labels, temperature, hp.step_lr))
-            after[i, here] = boundary_distances(forward, images, labels, hp).cpu()
+            after[i, here] = boundary_distances(forward, images, hp).cpu()
             right[i, here] = (forward(images).argmax(1) == labels).to(torch.uint8).cpu()
         done += len(labels)
     watch("boundary distances", done, done, "done")
@@ -175,10 +244,9 @@ def boundary_arrays(hp: ProbeSettings, probed: Probed, rows: Tensor, watch: Prob
     return {f"boundary.{name}": array for name, array in found.items()}
 
 
-def boundary_distances(
-    forward: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, hp: ProbeSettings
-) -> Tensor:
-    """[n]: the epsilon at which ``forward(images + epsilon * sign(gradient))`` first has another argmax (FGSM).
+def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, hp: ProbeSettings) -> Tensor:
+    """[n]: the epsilon at which ``forward(images + epsilon * sign(gradient))`` first has another argmax (FGSM on the
+    loss of the decision).
 
     For an image that is wrong already, a change of decision is a change to any other class. The upper end of the
     interval doubles until the decision changes, then bisection; a change and its reversal within one interval
@@ -188,8 +256,7 @@ def boundary_distances(
         moved = images.detach().requires_grad_()
         logits = forward(moved)
         decision = logits.detach().argmax(1)
-        target = labels if hp.attack_label == "truth" else decision
-        direction = torch.autograd.grad(_excess(logits / hp.attack_temperature, target).sum(), moved)[0].sign()
+        direction = torch.autograd.grad(_excess(logits, decision).sum(), moved)[0].sign()
 
     def changes(size: Tensor) -> Tensor:
         return forward(images + size[:, None, None, None] * direction).argmax(1) != decision
