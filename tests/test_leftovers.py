@@ -44,13 +44,13 @@ def test_an_unfinished_run_keeps_what_it_goes_on_from(tmp_path: Path, result: st
 
 
 def test_stages_and_sweeps(tmp_path: Path) -> None:
-    stages, names = tmp_path / "artefacts", (*STATES, "pairs.jsonl", "tensors.safetensors.1-2.tmp")
+    stages, names = tmp_path / "artefacts", (*STATES, "tensors.safetensors.1-2.tmp")
     done, begun = fill(stages / "local" / "done", *names), fill(stages / "local" / "begun", *names)
     write_sealed(done / "info.json", {"seconds": 1.0})
     sweep = fill(tmp_path / ".sweeps" / "20260101-000000-abcdef", "plan.json", "outcomes.json.1-2.tmp")
     leftovers.clear(tmp_path)
     assert left(done) == {"info.json"}
-    assert left(begun) == {*STATES, "pairs.jsonl"}
+    assert left(begun) == STATES
     assert left(sweep) == {"plan.json"}
 
 

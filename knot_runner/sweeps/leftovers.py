@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from knot_runner.records import (
-    PAIRS_FILE,
     PART_FILES,
     STATE_FILES,
     lock_of,
@@ -25,7 +24,7 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import BusyError, locked
 
 #: Patterns of files that are no longer needed once a run has its result, or a stage its ``info.json``.
-OF_RUNS, OF_STAGES = {*STATE_FILES, PART_FILES, "progress.json"}, {*STATE_FILES, PAIRS_FILE}
+OF_RUNS, OF_STAGES = {*STATE_FILES, PART_FILES, "progress.json"}, set(STATE_FILES)
 
 
 def clear(out: Path) -> None:
