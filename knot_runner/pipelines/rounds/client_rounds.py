@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -14,11 +14,13 @@ from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining
 from knot_runner.methods.contract import Method, RoundWork
 from knot_runner.methods.federated.server_distillation import SERVER
 from knot_runner.methods.federation import FederatedState, Federation
-from knot_runner.pipelines.clients.setup import Setup
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds.loop import RoundLoop, scalars
 from knot_runner.pipelines.runs.commits import Commits, LogRow
 from knot_runner.util.errors import DivergedError, UserError
+
+if TYPE_CHECKING:
+    from knot_runner.pipelines.clients.setup import Setup
 
 #: (round, state after it, what was done in it, trained, whether to measure) -> the round's row
 MeasureRound = Callable[[int, FederatedState, RoundWork, list[Trained], bool], LogRow]

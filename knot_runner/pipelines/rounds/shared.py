@@ -9,18 +9,20 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from knot_runner.config.strict import digest, without
 from knot_runner.data.images import ImageTask
 from knot_runner.engine.federated.cohort import Engine
 from knot_runner.methods.federation import FederatedState, Federation
-from knot_runner.pipelines.clients.setup import Setup
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds.loop import RoundLoop, run_rounds, scalars
 from knot_runner.pipelines.runs.commits import LogRow
 from knot_runner.records import ROUNDS_FILE
 from knot_runner.util.files import write_atomic
+
+if TYPE_CHECKING:
+    from knot_runner.pipelines.clients.setup import Setup
 
 ROUNDS_STAGE = "rounds"
 #: Settings of training and method that decide nothing of the rounds.
