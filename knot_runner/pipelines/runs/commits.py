@@ -10,7 +10,6 @@ from typing import Any
 from torch import Tensor
 
 from knot_runner.engine.commit import Checkpoint, Commit
-from knot_runner.engine.hardware import machine
 from knot_runner.provenance import code_changes, made_by
 
 #: One row of a round's log.
@@ -23,8 +22,6 @@ MAX_UNCOMMITTED = 60.0
 Usable = Callable[[dict[str, Any], dict[str, Tensor]], bool]
 #: What is said where the data of a commit are not those of now.
 OTHER_DATA = "the data changed since this run was interrupted; it begins afresh"
-#: Begins the note on a run that was interrupted on one machine and resumed on another.
-SEVERAL_MACHINES = "this run was computed on several machines"
 
 
 def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> bool:
@@ -49,7 +46,6 @@ class Commits:
         self._checkpoint, self._data, self._note, self._code = Checkpoint(folder, share=True), data, note, code
         self._plugins = list(plugins)
         self.step, self._cost, self._since = -1, 0.0, time.monotonic()
-        self._machines: list[str] = []
 
     def resume(self, usable: Usable = lambda *_: True) -> tuple[Commit, list[dict[str, Any]]]:
         """Returns the last commit (step -1: none) and the log up to it. Commits on other data, and those that are not
@@ -65,12 +61,6 @@ class Commits:
             self._checkpoint.clear()
             commit = self._checkpoint.load()
         self.step, self._since = commit.step, time.monotonic()
-        self._machines = list(dict.fromkeys([*commit.values.get("machines", []), machine()]))
-        if len(self._machines) > 1:
-            names = "; ".join(self._machines)
-            self._note(
-                f"{SEVERAL_MACHINES} ({names}): its numbers may differ in the last digits from those of one machine"
-            )
         return commit, self._checkpoint.log()
 
     def due(self) -> bool:
@@ -83,7 +73,7 @@ class Commits:
         """Commit ``state`` and plain ``values`` after ``step``; ``rows``: the whole log, one row per step. Returns what
         :meth:`Checkpoint.save` does."""
         began = time.monotonic()
-        about = {"data": self._data, **(values or {}), **made_by(self._plugins), "machines": self._machines}
+        about = {"data": self._data, **(values or {}), **made_by(self._plugins)}
         shared = self._checkpoint.save(step, state, about, rows[self.step - step :])
         self.step, self._since = step, time.monotonic()
         self._cost = self._since - began

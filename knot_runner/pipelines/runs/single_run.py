@@ -15,7 +15,6 @@ from knot_runner.config.settings.families import family_of, load
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.tracker import TrackedRun, Tracker
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.runs.commits import SEVERAL_MACHINES
 from knot_runner.records import lock_of, read_result, result_problem, write_result
 from knot_runner.results import kind_problem
 from knot_runner.util.errors import UserError
@@ -70,20 +69,12 @@ def _carry_out(context: RunContext) -> dict[str, Any]:
 
     Pipelines log rows through ``context.log``; the result is sent to the tracker here, for all of them.
     """
-    machines: list[str] = []
-
-    def note(text: str) -> None:
-        machines.extend([text] if text.startswith(SEVERAL_MACHINES) else [])
-        context.note(text)
-
     with Tracker(_tracked(context), context.note) as tracker:
-        result = pipeline_function("run", context.hp)(replace(context, log=tracker.log, note=note))
+        result = pipeline_function("run", context.hp)(replace(context, log=tracker.log))
         if not isinstance(result, dict):
             raise UserError(
                 f"method.algorithm={context.hp.algorithm} returned {type(result).__name__} instead of a result"
             )
-        if machines:
-            result["notes"] = [*(result.get("notes") or []), *dict.fromkeys(machines)]
         tracker.finish(result)
     return result
 
