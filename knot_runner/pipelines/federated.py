@@ -28,7 +28,6 @@ from knot_runner.util.files import write_json
 
 if TYPE_CHECKING:
     from knot_runner.pipelines.clustered import Grouping
-    from knot_runner.pipelines.personalisation.client_matrix import ClientMatrix
 
 
 def run_federated(context: RunContext) -> dict[str, Any]:
@@ -198,9 +197,6 @@ class _Rounds:
         if self.grouping is not None:
             clusters = scores.over_clusters(found.clients, federation, self.grouping.clusters)
             row["client_accuracy"]["clusters"] = clusters
-        every = context.settings.evaluate.matrix
-        if isinstance(every, int) and (round + 1) % every == 0:
-            row |= _matrix(context, setup, self.method, state, self.engine).measures(federation)
         return row
 
 
@@ -220,14 +216,6 @@ def _privacy(context: RunContext, setup: Setup, rounds: int, rows: list[LogRow])
     return privacy_facts(context.settings, setup.federation, rounds, rows)
 
 
-def _matrix(context: RunContext, setup: Setup, method: Method, state: FederatedState, engine: Engine) -> ClientMatrix:
-    """Measure every client's model on every client's test examples."""
-    from knot_runner.pipelines.personalisation.client_matrix import deployed_matrix
-
-    labels, classes = setup.test.labels, len(setup.task.classes)
-    return deployed_matrix(method, context.hp, state, setup.federation, labels, classes, engine)
-
-
 def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> dict[str, Any]:
     """Return measures of the clients' own models after the last round (``evaluate.matrix``) or after personalisation;
     {} where neither is enabled."""
@@ -236,7 +224,12 @@ def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
         own = scores.score(outcome.personal.found, setup.federation, temperature, setup.task.coordinates)
         own = {key: own[key] for key in metrics.METRICS if key in own} | outcome.personal.measures
     elif context.settings.evaluate.matrix is not None:
-        found = _matrix(context, setup, outcome.method, outcome.state, engine)
+        from knot_runner.pipelines.personalisation.client_matrix import deployed_matrix
+
+        federation, classes = setup.federation, len(setup.task.classes)
+        found = deployed_matrix(
+            outcome.method, context.hp, outcome.state, federation, setup.test.labels, classes, engine
+        )
         found.save(context.folder)
         own = found.measures(setup.federation)
     else:
