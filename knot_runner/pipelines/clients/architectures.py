@@ -85,10 +85,7 @@ def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, nam
     for place, client in enumerate(federation.numbers):
         base = "" if groups is None else f"cluster/{groups[place]}/"
         own = f"own/{client}/"
-        parts = [base, *(f"{base}{part}/{client}" for part in ("head", "buffers") if f"{base}{part}/{client}" in named)]
-        trained = f"{base}client/{client}/"
-        if any(name.startswith(trained) for name in named):
-            parts.append(trained)
+        parts = [base, f"{base}client/{client}/"]
         layout = federation.layout_of(client)
         model = own_models.get(client) or outcome.method.deployed(context.hp, outcome.state, federation, client)
         wanted = flat.views(model.weights, layout.parameters) | flat.views(model.buffers, layout.buffers)

@@ -15,7 +15,6 @@ from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.commit import load_bytes
 from knot_runner.engine.requests import Ref
 from knot_runner.engine.store import Store
-from knot_runner.methods.federation import Federation
 from knot_runner.models.network import Network, build_network
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.federations.texts import load_tokenizer
@@ -70,18 +69,7 @@ def _check_task(run: str, theirs: object, ours: object) -> None:
             )
 
 
-def with_finished_teachers(context: RunContext, federation: Federation, store: Store) -> Federation:
-    """Returns ``federation`` with the weights of finished runs put into ``store``. Raises :class:`UserError`."""
-    teachers = []
-    for number, (party, teacher) in enumerate(zip(federation.clients, context.hp.teachers, strict=True)):
-        trained = None
-        if isinstance(teacher, RunTeacher):
-            trained = _put_weights(f"method.teachers[{number}]", teacher, party.network, store)
-        teachers.append(dataclasses.replace(party, trained=trained))
-    return dataclasses.replace(federation, clients=tuple(teachers))
-
-
-def _put_weights(key: str, teacher: RunTeacher, network: Network, store: Store) -> Ref:
+def put_weights(key: str, teacher: RunTeacher, network: Network, store: Store) -> Ref:
     """Puts the run's weights into ``store``, checked against the network that its settings describe."""
     ref = (FINISHED_STAGE, digest({"run": teacher.run, "weights": teacher.weights}))
     with store.lock(*ref):
