@@ -67,19 +67,12 @@ def run_federated(context: RunContext) -> dict[str, Any]:
             facts = {"diverged": problem.where, "metrics": {}, "notes": [*notes, str(problem)]}
             total = {"total": round(time.monotonic() - began, 2)}
             return {**head, "status": "diverged", **facts, **_privacy(context, setup, reached, []), "seconds": total}
-        summary = summarise(outcome.rows, settings.training.target) | architecture_facts(setup, outcome.rows)
+        summary = _summary(context, setup, outcome, engine)
+        keep_models(context, setup, outcome, engine)
         terms = summary.get("distilled", {}).get("terms")
         for line in large_terms(terms, "method.distil.terms", "a smaller weight would be the first to try"):
             notes.append(line)
             context.note(line)
-        summary["evaluated"] = _evaluated(context, outcome)
-        summary |= _costs(context, setup, outcome, summary["rounds_to_target"])
-        summary["metrics"] |= _own_models(context, setup, outcome, engine)
-        keep_models(context, setup, outcome, engine)
-        if outcome.personal is None:  # personalisation chooses by validation and records it
-            valid = scores.measure_valid(method, context.hp, outcome.state, setup, engine)
-            if valid is not None:
-                summary["valid"] = valid
     context.progress("rounds", 1, 1, "done")
     rounds = round(sum(row["seconds"] for row in outcome.rows), 2)
     seconds = {"total": round(time.monotonic() - began, 2), "rounds": rounds, **outcome.seconds}
@@ -114,7 +107,7 @@ def _prepared(context: RunContext) -> tuple[Setup, Method, FederatedState, list[
         method, federation = on_fleet(method, setup.federation, fleet)
         setup = replace(setup, federation=federation)
     if hp.personalisation is not None or context.settings.evaluate.matrix is not None:
-        from knot_runner.pipelines.personalisation.client_matrix import check_own_models
+        from knot_runner.pipelines.personalisation.client_matrix import check_own_models, untested_notes
 
         check_own_models(hp.personalisation, setup.federation)
     if hp.clustering is not None:
@@ -122,25 +115,16 @@ def _prepared(context: RunContext) -> tuple[Setup, Method, FederatedState, list[
 
         clustered.check_clients(context, setup)
     start = method.init(hp, setup.federation)  # the method is checked before distances are computed
-    notes = list(_notes(context, setup))
+    notes = list(setup.notes)
+    if hp.personalisation is not None or context.settings.evaluate.matrix is not None:
+        notes += untested_notes(setup.federation)
+    if hp.personalisation is not None:
+        from knot_runner.methods.personalisation import PERSONALISATIONS
+
+        notes += PERSONALISATIONS[hp.personalisation.kind].check(hp.personalisation, setup.federation)
     if fleet is not None:
         notes.append(f"fleet {fleet.name}: its clock is simulated, in virtual seconds")
     return setup, method, start, notes
-
-
-def _notes(context: RunContext, setup: Setup) -> list[str]:
-    """Returns notes to the user, made before training. Raises :class:`UserError`."""
-    spec = context.hp.personalisation
-    if spec is None and context.settings.evaluate.matrix is None:
-        return setup.notes
-    from knot_runner.pipelines.personalisation.client_matrix import untested_notes
-
-    notes = [*setup.notes, *untested_notes(setup.federation)]
-    if spec is None:
-        return notes
-    from knot_runner.pipelines.personalisation import personalised
-
-    return [*notes, *personalised.personal_notes(context.hp, setup.federation)]
 
 
 @dataclass(frozen=True)
@@ -198,6 +182,19 @@ class _Rounds:
             clusters = scores.over_clusters(found.clients, federation, self.grouping.clusters)
             row["client_accuracy"]["clusters"] = clusters
         return row
+
+
+def _summary(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> dict[str, Any]:
+    """Return the metrics, costs and counts of a finished run."""
+    summary = summarise(outcome.rows, context.settings.training.target) | architecture_facts(setup, outcome.rows)
+    summary["evaluated"] = _evaluated(context, outcome)
+    summary |= _costs(context, setup, outcome, summary["rounds_to_target"])
+    summary["metrics"] |= _own_models(context, setup, outcome, engine)
+    if outcome.personal is None:  # personalisation chooses by validation and records it
+        valid = scores.measure_valid(outcome.method, context.hp, outcome.state, setup, engine)
+        if valid is not None:
+            summary["valid"] = valid
+    return summary
 
 
 def _evaluated(context: RunContext, outcome: TrainingResult) -> Evaluated:

@@ -24,7 +24,7 @@ from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraini
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.costs import training_flops
-from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.federation import FederatedState
 from knot_runner.methods.personalisation import PERSONALISATIONS
 from knot_runner.methods.personalisation.contract import (
     PersonalFederation,
@@ -56,12 +56,6 @@ PERSONAL_COMMITS = "personalisation"
 #: Below the run's folder: models that may be deployed, until it is known which ones are; of more bytes none are kept.
 MODELS_FOLDER = "personal_models"
 MODELS_BYTES = 1 << 31
-
-
-def personal_notes(hp: Any, federation: Federation) -> list[str]:
-    """Returns notes to the user before the rounds; [] without personalisation. Raises :class:`UserError`."""
-    spec = hp.personalisation
-    return PERSONALISATIONS[spec.kind].check(spec, federation) if spec is not None else []
 
 
 @dataclass(frozen=True)
