@@ -28,8 +28,6 @@ PART_FILES = "state-part-*.safetensors"
 #: In every record: the program that wrote it and the layout of its records. Records of another one are not read, so
 #: raise the layout whenever a record changes, or what a shared stage computes.
 WRITTEN_BY = f"{__version__}, layout 1"
-#: The log of a running distance matrix, in its artefact's folder.
-PAIRS_FILE = "pairs.jsonl"
 #: The final model of a run (the global one, or the student), and the run's settings.
 MODEL_FILE, CONFIG_FILE = "model.safetensors", "config.yaml"
 #: The log of a run: a row for each round, epoch or stage.

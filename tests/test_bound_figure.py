@@ -47,7 +47,6 @@ def test_the_figure_and_its_numbers(grid, tmp_path):
     means = {(row["series"], row["texts"]): float(row["mean"]) for row in rows}
     assert means["gap", "20"] == pytest.approx(np.mean(gaps), rel=1e-5)
     assert means["sharp, last_layer", "60"] == pytest.approx(added, rel=1e-5)
-    assert any("training.distil.limit: 20 of transfer's" in note for note in results[20, 0]["notes"])
 
 
 @pytest.mark.thorough

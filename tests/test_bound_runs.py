@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from knot_runner.cli.main import main
 from knot_runner.engine.store import Store
 from knot_runner.pipelines.bound import measure as bound
-from knot_runner.pipelines.bound.parts import example_keys, first_rows
+from knot_runner.pipelines.bound.measure import example_keys, first_rows
 from knot_runner.records import read_result, sealed_problem
 from tests.bounded import BOUNDED, run
 from tests.tiny import TINY, TINY_IMAGES, TINY_PARTIES, replaced

@@ -17,12 +17,9 @@ from knot_runner.config.settings import FederatedTraining, Labels
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.party import Party
-from knot_runner.pipelines.clusters import rows as cluster_rows
 from knot_runner.pipelines.rounds import scores
-from knot_runner.pipelines.rounds.scores import NO_WORK
 from knot_runner.report.records.run_summary import cluster_lines
 from knot_runner.results import kind_problem
-from knot_runner.results.base import BYTES, FLOPS
 from tests import run_folders
 from tests.run_folders import records
 
@@ -32,7 +29,7 @@ SMALL = [
     "model.output=logits", "training.rounds=3", "training.epochs=2", "training.lr=0.05", "hardware.workers=1",
     "training.small_clients=allow",
 ]  # fmt: skip
-COSTS = dict.fromkeys((*BYTES, *FLOPS), 0)
+FEDERATED = FederatedTraining("t", 1, 1, 1, 4, 0.1, 0.0, 0.0, True, False, "allow", None, False, 1)
 METHODS = ["fedavg", "fedprox", "scaffold", "fedrep", "fedper"]
 
 
@@ -74,7 +71,7 @@ def test_a_clustered_run_and_what_it_leaves(once):
     assert [row["round"] == number for number, row in enumerate(rows, 1)] == [True] * 3
     assert all(len(row["participants"]) == 5 for row in rows)  # one of every cluster
     assert [sorted({clusters["labels"][c] for c in row["participants"]}) for row in rows] == [[0, 1, 2, 3, 4]] * 3
-    assert not (once / "training").exists() and not list(once.rglob("*.tmp"))
+    assert not (once / "commit.json").exists() and not list(once.rglob("*.tmp"))
     model = load_file(once / "model.safetensors")
     assert {name.split("/")[1] for name in model} == set("01234")
 
@@ -140,26 +137,24 @@ def test_other_images_have_a_look_on_embedded_digits(out, task):
     assert json.loads(path.read_text())["clusters"]["count"] == 5
 
 
-def test_a_cluster_is_trained_once_whatever_found_it(out, once, monkeypatch):
+def test_rounds_of_the_same_clusters_are_shared_whatever_found_them(out, once, monkeypatch):
     trained = []
     train = Lean.train
     monkeypatch.setattr(Lean, "train", lambda self, cohort: trained.append(len(cohort)) or train(self, cohort))
     again = run(out, "method.clustering.graph=sparse3")
     assert trained == []
     (one, rows), (other, same) = records(once), records(again)
-    assert rows == same and one["metrics"] == other["metrics"]
-    assert one["clusters"]["artefacts"] == other["clusters"]["artefacts"]
+    assert rows == same and one["metrics"] == other["metrics"] and one["artefact"] == other["artefact"]
     assert (once / "predictions.safetensors").read_bytes() == (again / "predictions.safetensors").read_bytes()
-    four = records(run(out, "method.clustering.clusters=4"))[0]["clusters"]
-    assert trained == [1, 1, 1]  # the one cluster that is new
-    assert len(set(four["artefacts"]) - set(one["clusters"]["artefacts"])) == 1
+    four = records(run(out, "method.clustering.clusters=4"))[0]
+    assert trained == [4, 4, 4] and four["artefact"] != one["artefact"]
 
 
 def test_a_damaged_artefact_is_named_and_made_anew(out, once, capsys):
-    log = next((out / "artefacts" / "clusters").glob(f"{records(once)[0]['clusters']['artefacts'][0]}/rounds.jsonl"))
+    log = out / "artefacts" / "rounds" / records(once)[0]["artefact"] / "rounds.jsonl"
     damaged = log.read_text().replace("1", "2")
     log.write_text(damaged)
-    again = run(out, "training.target=0.9")
+    again = run(out, "method.clustering.otdd.samples=60")
     assert f"{log}: does not match its digest" in "".join(capsys.readouterr().err.split("\n"))
     assert (log.parent / "set-aside-1" / "rounds.jsonl").read_text() == damaged
     assert records(again)[0]["metrics"] == records(once)[0]["metrics"]
@@ -186,7 +181,7 @@ def test_kill_9_and_the_same_command_again(tmp_path):
     child.start()
     child.join(120)
     assert child.exitcode == -signal.SIGKILL
-    (commit,) = (tmp_path / "killed").glob("mnist/*/*/training/commit.json")
+    (commit,) = (tmp_path / "killed").glob("mnist/*/*/commit.json")
     assert json.loads(commit.read_text())["step"] >= 0
     assert not list((tmp_path / "killed").rglob("result.json"))
     again = run(tmp_path / "killed", *of("fedrep"), "training.rounds=4")
@@ -194,7 +189,7 @@ def test_kill_9_and_the_same_command_again(tmp_path):
     assert records(again) == records(alone)
     for name in ("model.safetensors", "predictions.safetensors"):
         assert (again / name).read_bytes() == (alone / name).read_bytes()
-    assert not list((tmp_path / "killed").rglob("*.tmp")) and not (again / "training").exists()
+    assert not list((tmp_path / "killed").rglob("*.tmp")) and not (again / "commit.json").exists()
 
 
 def test_a_diverged_cluster_is_a_diverged_run(tmp_path, capsys):
@@ -202,7 +197,7 @@ def test_a_diverged_cluster_is_a_diverged_run(tmp_path, capsys):
     (path,) = tmp_path.glob("*/*/*/result.json")
     result = json.loads(path.read_text())
     assert result["status"] == "diverged" and result["diverged"]["round"] == 1
-    assert not list((tmp_path / "artefacts").glob("clusters/*/info.json"))
+    assert not list((tmp_path / "artefacts").glob("rounds/*/info.json"))
 
 
 BAD = [
@@ -210,7 +205,6 @@ BAD = [
     (["method.clustering.graph=sparse10"], "method.clustering.graph: sparse10 needs more than 10 clients"),
     (["method.clustering.graph=nearest"], "method.clustering.graph: 'nearest' is not one of none, affinity, sparse3"),
     (["method.clustering.scale=0.001"], "method.clustering.scale: 0.001 is exceeded by the largest distance"),
-    (["training.stop_at_target=true", "training.target=0.5"], "training.stop_at_target: a cluster's rounds do not"),
     (["method.algorithm=scaffold"], "training.momentum: 0.5 does not go with scaffold"),
     (["training.participants=20"], "training.participants: 20 are more than the 10 clients"),
     (["partition=centralised"], "method.clustering: partition=centralised has one client"),
@@ -236,56 +230,12 @@ def test_clusters_of_a_result_that_cannot_be(once):
     assert cluster_lines({}) == []
 
 
-@pytest.mark.parametrize("coordinates", [None, [[0.0], [1.0], [3.0]]])
-def test_merged_measures_are_those_of_all_images_at_once(coordinates):
-    """Two clusters, one client without test images, one class in one cluster alone: against ``scores.score``."""
-    rng = np.random.default_rng(4)
-    sizes, members = [7, 0, 12, 5, 9], [[0, 3], [1, 2, 4]]
-    everyone = federation(sizes)
-    logits = torch.from_numpy(rng.normal(size=(sum(sizes), 3)))
-    labels = torch.from_numpy(np.concatenate([rng.integers(0, 2, 7), rng.integers(0, 3, 26)]))
-    right = (logits.argmax(1) == labels).double().split(sizes)
-    found = scores.TestPredictions(logits, labels, [float(own.mean()) if len(own) else None for own in right])
-    clusters = [everyone.cluster(own) for own in members]
-    logs = []
-    for number, cluster in enumerate(clusters):
-        row = cluster_rows.measured_row(found, everyone, cluster, 0.5, coordinates)
-        work = {
-            "participants": members[number][:1],
-            "before": [0.5],
-            "after": [None],
-            "steps": 3,
-            "seconds": 1.0,
-            **COSTS,
-        }
-        logs.append([{**row, **work, "train_loss": 1.0 + number, "train_temperature": 0.5}] * (2 - number))
-    first, second = cluster_rows.merged(logs, clusters)  # the second cluster is through after one round
-    expected = scores.score(found, everyone, 0.5, coordinates)
-    by_cluster = expected["client_accuracy"] | {"clusters": first["client_accuracy"]["clusters"]}
-    for key, value in (expected | {"client_accuracy": by_cluster}).items():
-        assert first[key] == pytest.approx(value) and second[key] == pytest.approx(value)
-    assert first["participants"] == [0, 1] and first["train_loss"] == 1.5 and first["steps"] == 6
-    assert second["participants"] == [0] and second["train_loss"] == 1.0 and second["seconds"] == 1.0
-
-
-def test_a_cluster_without_test_images_counts_for_nothing():
-    everyone = federation([4, 0])
-    found = scores.TestPredictions(torch.eye(4, 3), torch.tensor([0, 1, 2, 0]), [1.0, None])
-    clusters = [everyone.cluster([client]) for client in (0, 1)]
-    logs = [
-        [cluster_rows.measured_row(found, everyone, one, 1.0, None) | NO_WORK | COSTS | {"seconds": 0.0}]
-        for one in clusters
-    ]
-    (row,) = cluster_rows.merged(logs, clusters)
-    assert row["accuracy"] == 1.0 and row["clients"] == [1.0, None] and row["client_accuracy"]["clusters"] == 1.0
-
-
-def federation(sizes: list[int]) -> Federation:
-    """Clients with so many test images, and nothing to train."""
-    tests = list(torch.arange(sum(sizes)).split(sizes))
-    training = FederatedTraining("t", 1, 1, 1, 4, 0.1, 0.0, 0.0, True, False, "allow", None, False, 1)
-    clients = tuple(Party.of_rows(f"c{k}", None, train=rows, test=rows) for k, rows in enumerate(tests))
-    return Federation(clients, Labels(["a", "b"], [[0.0], [1.0]], "semantic"), training, 0)
+def test_accuracy_over_clusters_leaves_out_a_cluster_without_test_images():
+    rows = [torch.arange(size) for size in (4, 0, 12)]
+    clients = tuple(Party.of_rows(f"c{k}", None, train=own, test=own) for k, own in enumerate(rows))
+    everyone = Federation(clients, Labels(["a", "b"], [[0.0], [1.0]], "semantic"), FEDERATED, 0)
+    clusters = [everyone.cluster(members) for members in ([0, 2], [1])]
+    assert scores.over_clusters([1.0, None, 0.5], everyone, clusters) == pytest.approx((4 + 6) / 16)
 
 
 @pytest.mark.thorough

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
@@ -129,26 +128,11 @@ def test_accuracy_over_images_and_over_clients():
     assert found["metrics"]["f1"]["ALL"] == pytest.approx((1 / 2 + 2 / 3 + 2 / 3) / 3)
 
 
-def test_the_finished_coreset_is_compared_with_a_draw_of_all_samples(monkeypatch):
-    points = begun().points
-    whole = coreset._measure(points, CLIENTS, None, 0)
-    assert whole == {"metrics": {"distance": {"ALL": pytest.approx(w2(points, POINTS))}}, "compared": 60}
-    monkeypatch.setattr(coreset, "COMPARED", 10)
-    drawn = [coreset._measure(points, CLIENTS, None, seed) for seed in (0, 1)]
-    assert drawn[0] != drawn[1] and [one["compared"] for one in drawn] == [10, 10]
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e150, -1e150])
 def test_a_coreset_that_diverges_is_stopped(value):
     coreset.check_points(np.array([[9e149, -9e149]]), 0.1, "epoch 3")
     with refuses():
         coreset.check_points(np.array([[0.0, value]]), 0.1, "epoch 3")
-
-
-def test_a_commit_holds_the_points_and_both_moments():
-    state = descent.Descent(*(np.full((3, 2), value) for value in (1.0, 2.0, 3.0)), steps=5)
-    back = coreset._from_tensors(coreset.as_tensors(state), 5)
-    assert all(np.array_equal(getattr(back, f.name), getattr(state, f.name)) for f in dataclasses.fields(state))
 
 
 def test_the_encoders_share_is_rounded_and_drawn():

@@ -16,9 +16,7 @@ from knot_runner.methods.distil.synthesis.requests import MakeImages, ReleaseRec
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import Encoded
 from knot_runner.pipelines.clients.setup import Setup
-from knot_runner.pipelines.clusters.rows import merged
 from knot_runner.pipelines.parties.stage_costs import StageCounter, sent_bytes
-from knot_runner.pipelines.rounds.scores import NO_WORK
 from knot_runner.pipelines.runs import commits
 from knot_runner.results import kind_problem
 from tests.run_folders import records, run
@@ -87,21 +85,6 @@ def test_clusters_cost_the_sum_and_say_that_distances_are_left_out(tmp_path):
         assert row["bytes_up"] == row["bytes_down"] == len(row["participants"]) * 2 * (BODY + HEAD) * 4 > 0
     assert result["costs"]["bytes"] == sum(row["bytes_up"] + row["bytes_down"] for row in rows)
     assert "not what the distances between clients took" in result["costs"]["sent"]
-    logs = [
-        [json.loads(line) for line in path.read_text().splitlines()]
-        for path in sorted(tmp_path.glob("artefacts/clusters/*/rounds.jsonl"))
-    ]
-    assert len(logs) == 2 and all(key in row for log in logs for row in log for key in SUMS)
-    for round, row in enumerate(rows):
-        assert {key: row[key] for key in SUMS} == {key: sum(log[round][key] for log in logs) for key in SUMS}
-
-
-def test_a_cluster_that_is_finished_costs_nothing():
-    plain = {"round": 1, **NO_WORK, "seconds": 1.0}
-    costs = {"bytes_down": 1, "bytes_up": 2, "client_flops": 3, "server_flops": None}
-    first, second = [plain | costs, plain | costs], [plain | costs | {"server_flops": 5}]
-    rows = merged([first, second], [])
-    assert [[row[key] for key in SUMS] for row in rows] == [[2, 4, 6, None], [1, 2, 3, None]]
 
 
 def test_texts_are_as_long_as_the_clients_texts_are_on_average():

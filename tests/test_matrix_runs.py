@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,10 +11,9 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.data.images import Images, ImageTask
 from knot_runner.data.images.digits import read_digits
-from knot_runner.engine.store import Store
+from knot_runner.engine.commit import Checkpoint
 from knot_runner.pipelines import matrix
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.runs.commits import PairLog
 from knot_runner.records import read_result
 from knot_runner.transport.otdd.pair import exact_otdd
 from knot_runner.transport.otdd.statistics import LabelledSamples
@@ -164,8 +162,8 @@ def test_a_distance_that_is_no_number_names_the_pair(tmp_path, monkeypatch):
     one = context(tmp_path)
     with refuses():
         matrix.compute_distances(one, samples(), ["a", "b", "c"], one.hp.otdd, "data")
-    (log,) = tmp_path.glob("artefacts/distances/*/pairs.jsonl")
-    assert PairLog(log, 3, print).done == {(0, 1): 4.0}  # what was finished stays
+    (folder,) = tmp_path.glob("artefacts/distances/*")
+    assert Checkpoint(folder).load().tensors["matrix"][0, 1] == 4.0  # finished pairs stay
 
 
 def test_too_many_clients_for_one_record(tmp_path, monkeypatch, capsys):
@@ -216,14 +214,3 @@ def test_real_data_sets(tmp_path, data_root, capsys):
     result = result_of(tmp_path)
     assert result["names"] == ["mnist", "usps", "fashionmnist"] and result["sizes"] == [60, 60, 60]
     assert min(result["matrix"][i][j] for i, j in ((0, 1), (0, 2), (1, 2))) > 0
-
-
-def test_a_fake_context_needs_no_more_than_this(tmp_path):
-    """What other pipelines (clustered runs) give ``distances``."""
-    settings = SimpleNamespace(seed=0, hardware=SimpleNamespace(workers=1))
-    seen: list[tuple[str, int, int, str]] = []
-    store = Store(tmp_path / "artefacts")
-    watcher = SimpleNamespace(settings=settings, progress=lambda *a: seen.append(a), store=store, note=print, log=print)
-    found = matrix.compute_distances(watcher, samples(), ["a", "b", "c"], context(tmp_path).hp.otdd, "data")
-    assert found.matrix.shape == (3, 3) and found.folder.name == found.digest and found.seconds > 0
-    assert seen[-1] == ("distances", 3, 3, "done")

@@ -18,11 +18,8 @@ from tests.personal_runs import ALPHAS, PERSONAL, run, setup_of
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
 
 
-def test_heads_of_clients_are_in_the_record_every_round(tmp_path):
-    result, record = run(tmp_path, "method=fedper", "evaluate.matrix=2", "training.lr=0.1")
-    (log,) = tmp_path.glob("*/*/*/rounds.jsonl")
-    rows = [json.loads(line) for line in log.read_text().splitlines()]
-    assert ["id_accuracy" in row for row in rows] == [False, True, False]
+def test_heads_of_clients_are_in_the_record(tmp_path):
+    result, record = run(tmp_path, "method=fedper", "evaluate.matrix=end", "training.lr=0.1")
     diagonal = record["correct"].diagonal().sum() / record["examples"].diagonal().sum()
     assert result["metrics"]["accuracy"]["ALL"] == pytest.approx(float(diagonal))
     assert len({tuple(row) for row in record["correct"].tolist()}) > 1  # models differ

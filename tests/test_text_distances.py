@@ -66,7 +66,7 @@ def test_one_cluster_of_all_reads_no_features(tmp_path):
 
 @pytest.mark.thorough
 def test_clusters_are_shared_by_what_finds_the_same_ones_and_not_by_other_tokens(once, out):
-    folders = out / "artefacts/clusters"
+    folders = out / "artefacts/rounds"
     before = {path.name for path in folders.iterdir()}
     run(out, *CLUSTERED, f"{FEATURES}.components=49")
     assert {path.name for path in folders.iterdir()} == before

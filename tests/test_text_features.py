@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from tokenizers import BertWordPieceTokenizer
-from transformers import BertConfig, BertModel
+from transformers import BertModel
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
@@ -129,21 +128,6 @@ def test_cls_is_that_of_the_model_as_clients_start_from_it(tmp_path):
     check_cls(run, initial_network(network, 0, None).bert, vocabulary)
 
 
-def test_cls_of_a_folder_has_the_folders_sizes_words_and_weights(tmp_path):
-    run = context(tmp_path, "method.otdd.features.kind=cls", f"method.otdd.features.encoder={tmp_path / 'other'}")
-    texts = context(tmp_path).services.texts(run.settings.task, None)
-    vocabulary = words_of(load_tokenizer(run.settings.model, texts, None))
-    torch.manual_seed(5)
-    sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
-    encoder = BertModel(BertConfig(vocab_size=len(vocabulary), **sizes), add_pooling_layer=False)
-    encoder.save_pretrained(tmp_path / "other")
-    (tmp_path / "other/vocab.txt").write_text("\n".join(vocabulary))
-    pool = read(run)
-    assert space_of(run, pool).shape == (12,)
-    check_cls(run, encoder, vocabulary)
-    assert {Path(file.path).name for file in pool.files} == {"config.json", "model.safetensors", "vocab.txt"}
-
-
 def test_distances_of_texts_are_pots(tmp_path):
     """Exact OTDD between two data sets: points, class means and roots of the covariances' diagonals, by hand."""
     run = context(
@@ -190,24 +174,6 @@ def test_equal_texts_have_equal_cls(tmp_path):
     run = context(tmp_path, "method.otdd.features.kind=cls")
     with refuses():
         space_of(run, with_transfer(read(run), ["the same words"] * 40))
-
-
-@pytest.mark.parametrize("config", [None, "[]", '{"hidden_size": 8}', '{"hidden_size": true}'])
-def test_a_folder_that_is_no_encoder_is_named(tmp_path, config):
-    (tmp_path / "none").mkdir()
-    if config is not None:
-        (tmp_path / "none/config.json").write_text(config)
-    folder = f"method.otdd.features.encoder={tmp_path / 'none'}"
-    with refuses():
-        read(context(tmp_path, "method.otdd.features.kind=cls", folder))
-
-
-def test_a_folder_without_weights_is_named_by_the_setting_that_names_it(tmp_path):
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    (tmp_path / "config.json").write_text(json.dumps(sizes))
-    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n")
-    with refuses():
-        read(context(tmp_path, "method.otdd.features.kind=cls", f"method.otdd.features.encoder={tmp_path}"))
 
 
 def test_more_components_than_memory_holds_are_refused(tmp_path, capsys):

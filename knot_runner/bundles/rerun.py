@@ -25,7 +25,7 @@ from knot_runner.util.processes import cores
 #: Value by which a setting selects the Hugging Face hub.
 HUB = "hub"
 #: Keys whose value may be :data:`HUB`.
-HUB_KEYS = ("source", "weights", "vocab", "encoder")
+HUB_KEYS = ("source", "weights", "vocab")
 
 
 @dataclass(frozen=True)

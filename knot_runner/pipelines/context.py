@@ -15,7 +15,7 @@ import torch
 
 import knot_runner
 from knot_runner import provenance
-from knot_runner.config.settings import FederatedSettings, KnotSettings, MutualSettings, Settings
+from knot_runner.config.settings import Settings
 from knot_runner.config.settings.families import call, family_of
 from knot_runner.data.counts import Counts
 from knot_runner.data.tasks import ImageTask, Partition, PartyTask
@@ -35,29 +35,8 @@ Log = Callable[[dict[str, Any]], None]
 Note = Callable[[str], None]
 
 
-def transport_libraries(hp: Any) -> list[str]:
-    """Returns the packages (PyPI names) whose transport solvers compute a method's numbers."""
-    distilled, clustered = None, False
-    if isinstance(hp, FederatedSettings):
-        distilled = hp.distil
-        clustered = hp.clustering is not None and hp.clustering.graph != "none"
-    elif isinstance(hp, KnotSettings | MutualSettings):
-        distilled = hp
-    solver = _solver(distilled)
-    libraries = list(family_of(hp).libraries)
-    if solver == "geomloss":
-        libraries.append("geomloss")
-    if solver == "exact" or clustered:
-        libraries.append("pot")
-    return libraries
-
-
-def _solver(distilled: Any) -> str | None:
-    """The solver of the transport that a distillation computes, if any."""
-    if distilled is None:
-        return None
-    terms = getattr(distilled, "terms", {})
-    return (terms.get("sinkhorn", {}) if terms else distilled.loss).get("solver")
+#: Packages (PyPI names) that compute a run's numbers.
+LIBRARIES = ("torch", "numpy", "scipy", "pot", "geomloss")
 
 
 @dataclass(frozen=True)
@@ -142,9 +121,8 @@ class RunContext:
             "files": [dataclasses.asdict(file) for file in files],
             "versions": {
                 "knot_runner": knot_runner.__version__,
-                "torch": torch.__version__,
                 "python": platform.python_version(),
-                **{name: metadata.version(name) for name in transport_libraries(self.hp)},
+                **{name: metadata.version(name) for name in LIBRARIES},
             },
         }
 

@@ -3,7 +3,6 @@ D.2)."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import time
 from dataclasses import dataclass
@@ -15,8 +14,6 @@ from torch import Tensor
 
 from knot_runner.config.settings import CoresetKnnSettings, CoresetSettings
 from knot_runner.data.counts import of_images
-from knot_runner.data.images import ImageTask
-from knot_runner.data.pools import TextPool
 from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.tensor_file import tensor_parts
@@ -55,17 +52,19 @@ def run_coreset(context: RunContext) -> dict[str, Any]:
     context.begin(seen.notes)
     space = feature_space(context, hp, task)
     clients = Clients(space.points(task.train), partition.train)
-    course = _Course(context, clients, task.digest)
-    points = course.run()
-    facts = _measure(points, clients, task, settings.seed)
+    points, rows = _learn(context, clients, task.digest)
+    compared = np.concatenate(clients.rows)
+    compared = subsample(compared, COMPARED, coreset_draws(settings.seed, "coreset", "compared"))
+    distance, _ = descent.exact_gradient(points, clients.points[compared])  # the objective
     labels = nearest_labels(points, clients.points, task.train.labels)
     keep(context, space, points, {"labels": torch.from_numpy(labels)})
-    descended = round(sum(row["seconds"] for row in course.rows), 2)
+    descended = round(sum(row["seconds"] for row in rows), 2)
     return {
         **describe_coresets(context, seen, space),
         "kind": "coreset",
-        "losses": [row["loss"] for row in course.rows],
-        **facts,
+        "losses": [row["loss"] for row in rows],
+        "metrics": {"distance": {"ALL": distance}},
+        "compared": len(compared),
         "classes_covered": len(np.unique(labels)),
         "notes": seen.notes,
         "seconds": {"total": round(time.monotonic() - began, 2), "descent": descended},
@@ -86,30 +85,26 @@ def inspect_coreset(context: RunContext) -> RunInputs:
     return RunInputs(task, partition, counts, [*task.notes, *partition.notes, *counts.warnings()])
 
 
-class _Course:
-    """The epochs of one run: their log (``rows``) and when to commit."""
-
-    def __init__(self, context: RunContext, clients: Clients, data: str) -> None:
-        self.context, self.clients = context, clients
-        self.commits = Commits(context.folder, data, context.note, context.code)
-        self.rows: list[dict[str, Any]] = []
-
-    def run(self) -> np.ndarray:
-        """Runs all epochs, resuming from the last commit; returns the points [K, d]."""
-        hp, seed = self.context.hp, self.context.settings.seed
-        commit, self.rows = self.commits.resume()
-        fresh = begin(hp, self.clients.points.shape[1], seed, "coreset")
-        state = fresh if commit.step < 0 else _from_tensors(commit.tensors, commit.step + 1)
-        for epoch in range(commit.step + 1, hp.epochs):
-            began = time.monotonic()
-            state, row = advance_epoch(hp, seed, state, self.clients, epoch)
-            self.rows.append(row | {"seconds": time.monotonic() - began})
-            self.context.log({"epoch": epoch + 1, "loss": row["loss"]})
-            self.context.progress("epochs", epoch + 1, hp.epochs, f"distance {row['loss']:.3f}")
-            if epoch + 1 == hp.epochs or self.commits.due():
-                self.commits.save(epoch, as_tensors(state), self.rows)
-        self.context.progress("epochs", 1, 1, "done")
-        return state.points
+def _learn(context: RunContext, clients: Clients, data: str) -> tuple[np.ndarray, list[dict[str, Any]]]:
+    """Runs all epochs, resuming from the last commit; returns the points [K, d] and the log."""
+    hp, seed = context.hp, context.settings.seed
+    commits = Commits(context.folder, data, context.note, context.code)
+    commit, rows = commits.resume()
+    state = begin(hp, clients.points.shape[1], seed, "coreset")
+    if commit.step >= 0:
+        arrays = {name: tensor.numpy() for name, tensor in commit.tensors.items()}
+        state = Descent(**arrays, steps=commit.step + 1)
+    for epoch in range(commit.step + 1, hp.epochs):
+        began = time.monotonic()
+        state, row = advance_epoch(hp, seed, state, clients, epoch)
+        rows.append(row | {"seconds": time.monotonic() - began})
+        context.log({"epoch": epoch + 1, "loss": row["loss"]})
+        context.progress("epochs", epoch + 1, hp.epochs, f"distance {row['loss']:.3f}")
+        if epoch + 1 == hp.epochs or commits.due():
+            arrays = {"points": state.points, "first": state.first, "second": state.second}
+            commits.save(epoch, {name: torch.from_numpy(array) for name, array in arrays.items()}, rows)
+    context.progress("epochs", 1, 1, "done")
+    return state.points, rows
 
 
 def advance_epoch(
@@ -169,12 +164,6 @@ def nearest_labels(points: np.ndarray, samples: np.ndarray, labels: np.ndarray) 
     return labels[squared_distances(points, samples).argmin(1)]
 
 
-def as_tensors(state: Descent) -> dict[str, Tensor]:
-    """``state`` less its step count, for a commit."""
-    arrays = {name: value for name, value in dataclasses.asdict(state).items() if name != "steps"}
-    return {name: torch.from_numpy(value) for name, value in arrays.items()}
-
-
 def keep(context: RunContext, space: Space | TextSpace, points: np.ndarray, more: dict[str, Tensor]) -> None:
     """Writes ``coreset.safetensors``: the points (``codes``), for images also decoded (``points``), and ``more``."""
     tensors = {"codes": torch.from_numpy(points)}
@@ -198,14 +187,3 @@ def describe_coresets(context: RunContext, seen: RunInputs, space: Space | TextS
         "label_counts": seen.counts.record(),
         "distance": context.hp.distance,
     }
-
-
-def _from_tensors(tensors: dict[str, Tensor], steps: int) -> Descent:
-    return Descent(**{name: tensors[name].numpy() for name in ("points", "first", "second")}, steps=steps)
-
-
-def _measure(points: np.ndarray, clients: Clients, task: ImageTask | TextPool, seed: int) -> dict[str, Any]:
-    """Returns the exact W2 between the coreset and (a seeded subsample of) all clients' samples: the objective."""
-    rows = subsample(np.concatenate(clients.rows), COMPARED, coreset_draws(seed, "coreset", "compared"))
-    distance, _ = descent.exact_gradient(points, clients.points[rows])
-    return {"metrics": {"distance": {"ALL": distance}}, "compared": len(rows)}

@@ -77,15 +77,13 @@ def _read(context: RunContext) -> tuple[ImageTask | TextPool, np.ndarray, RunInp
     settings, hp = context.settings, context.hp
     whole = read_examples(context, hp)
     if isinstance(whole, TextPool):  # text features are fitted on a part of their own
-        task, held, split_notes = whole, np.arange(0), []
+        task, held = whole, np.arange(0)
     else:
         held, rest = split(hp, len(whole.train), settings.seed)
         task = dataclasses.replace(whole, train=whole.train.take(rest))
-        split_notes = [_split_note(hp, held, rest)]
     partition = client_partition(context, task)
     counts = of_images(task, partition)
-    notes = [*whole.notes, *partition.notes, *counts.warnings(), *split_notes]
-    return whole, held, RunInputs(task, partition, counts, notes)
+    return whole, held, RunInputs(task, partition, counts, [*whole.notes, *partition.notes, *counts.warnings()])
 
 
 def split(hp: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -102,12 +100,6 @@ def split(hp: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np
         )
     order = coreset_draws(seed, "coreset_knn", "split").permutation(count)
     return np.sort(order[:taken]), np.sort(order[taken:])
-
-
-def _split_note(hp: CoresetKnnSettings, held: np.ndarray, rest: np.ndarray) -> str:
-    if hp.encoder is None:
-        return "no encoder, so clients get all training images (method.encoder_share does not apply)"
-    return f"encoder {hp.encoder.name}: {len(held)} training images are its own, clients get the other {len(rest)}"
 
 
 def _coresets(context: RunContext, clients: Clients, data: str) -> tuple[list[np.ndarray], list[dict[str, Any]]]:

@@ -4,10 +4,7 @@ runs."""
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import time
-from pathlib import Path
 from typing import Any
 
 from knot_runner.config.settings import BiasSettings, KnotSettings
@@ -16,7 +13,7 @@ from knot_runner.data.counts import Counts, of_parties
 from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.requests import StageRequest
-from knot_runner.engine.store import Artefact, Store
+from knot_runner.engine.store import TENSORS, Artefact, Store
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
@@ -32,7 +29,7 @@ from knot_runner.pipelines.runs.commits import Commits, LogRow
 from knot_runner.pipelines.runs.kept_models import KeptModels, write_models
 from knot_runner.records import BOUND_FILE, MODEL_FILE, write_sealed
 from knot_runner.util.errors import DivergedError
-from knot_runner.util.files import refused, write_atomic
+from knot_runner.util.files import write_atomic
 
 #: Times the cross-entropy at which a term that begins there is reported: weights published for large networks are often
 #: too large for small ones.
@@ -68,7 +65,7 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
         measured = evaluate(context, task, federation, state, executor)
         measured |= _bound(context, federation, state, executor)
         costs = distillation_costs(context, federation, store)
-        _keep_model(store, state["student"], folder)
+        write_atomic(folder / MODEL_FILE, store.get(*state["student"].split("/")).read(TENSORS))
         _describe_models(context, task, federation, state)
     biases = {name.removeprefix("bias/"): value for name, value in state.items() if name.startswith("bias/")}
     stages, kept = _stage_seconds(store, state), _kept_epochs(store, state)
@@ -212,19 +209,3 @@ def _describe_models(context: RunContext, task: PartyTask, federation: Federatio
 
         tokenizer = load_tokenizer(context.settings.model, task, context.data_root)
         write_models(context, kept, task.labels.names, tokenizer)
-
-
-def _keep_model(store: Store, name: str, folder: Path) -> None:
-    """Puts the student's weights into the run folder: a hard link where the file system supports it, else a copy."""
-    source = store.get(*name.split("/")).folder / "tensors.safetensors"
-    target = folder / MODEL_FILE
-    target.unlink(missing_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:
-        try:
-            shutil.copyfile(source, target)
-        except OSError as problem:
-            with contextlib.suppress(OSError):
-                target.unlink(missing_ok=True)
-            raise refused(target, problem, source.stat().st_size) from None

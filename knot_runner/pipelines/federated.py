@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from knot_runner import metrics
-from knot_runner.config.settings import Centralised, Settings
+from knot_runner.config.settings import Centralised
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import Engine, Trained
-from knot_runner.engine.flops import ExampleFlops
 from knot_runner.methods.contract import METHODS, Method, RoundWork
 from knot_runner.methods.federated.costs import NOTHING_SENT, WHOLE_MODELS, round_costs
 from knot_runner.methods.federation import FederatedState
@@ -22,18 +19,15 @@ from knot_runner.pipelines.clients.setup import Setup, client_counts, make_setup
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import client_rounds
-from knot_runner.pipelines.rounds.loop import TrainingResult, run_rounds, scalars
+from knot_runner.pipelines.rounds.loop import TrainingResult, run_rounds
 from knot_runner.pipelines.rounds.summary import summarise
 from knot_runner.pipelines.runs.commits import LogRow
 from knot_runner.results.base import Evaluated, total_costs
 from knot_runner.util.errors import DivergedError, UserError, nearest
-from knot_runner.util.files import write_atomic, write_json
+from knot_runner.util.files import write_json
 
 if TYPE_CHECKING:
-    from knot_runner.pipelines.personalisation.client_matrix import ClientMatrix
-
-#: (context, setup, method, engine) -> what was outcome
-Learn = Callable[[RunContext, Setup, Method, Engine], TrainingResult]
+    from knot_runner.pipelines.clustered import Grouping
 
 
 def run_federated(context: RunContext) -> dict[str, Any]:
@@ -41,26 +35,45 @@ def run_federated(context: RunContext) -> dict[str, Any]:
 
     Raises :class:`UserError`.
     """
-    began, hp = time.monotonic(), context.hp
+    began, settings = time.monotonic(), context.settings
     setup, method, start, notes = _prepared(context)
     for note in notes:
         context.note(note)
-    learn: Learn = functools.partial(_learn, start)
-    if hp.clustering is not None:
+    grouping = None
+    if context.hp.clustering is not None:
+        from knot_runner.methods.federated.per_cluster import per_cluster
         from knot_runner.pipelines import clustered  # imports scikit-learn and distances, which other runs do not need
 
         grouping = clustered.group_clients(context, setup)
         notes += grouping.notes
         for note in grouping.notes:
             context.note(note)
-        learn = functools.partial(clustered.learn, grouping)
-    if hp.personalisation is not None:
-        from knot_runner.pipelines.personalisation import personalised
-
-        shares = hp.clustering is None and context.settings.privacy is None
-        learn = functools.partial(personalised.personalise, personalised.shared_rounds if shares else learn)
-    result = _train(context, setup, method, learn, notes)
-    return {**result, "seconds": {"total": round(time.monotonic() - began, 2), **result["seconds"]}}
+        method = per_cluster(method, grouping.clusters)
+        start = method.init(context.hp, setup.federation)
+    network, *others = setup.networks
+    engine = make_engine(
+        settings.hardware, network, setup.data, setup.test, context.note, settings.plugins, others=others
+    )
+    with contextlib.closing(engine):
+        context.note(f"engine {engine.name}, {settings.hardware.precision}")
+        context.begin([])
+        write_json(context.folder / "partition.json", client_counts(setup))
+        head = _describe(context, setup, engine)
+        try:
+            outcome = _Rounds(context, setup, method, engine, grouping).train(start)
+        except DivergedError as problem:
+            context.note(str(problem))
+            reached = problem.where.get("round", 0)  # the round that diverged counts: its model may have been seen
+            facts = {"diverged": problem.where, "metrics": {}, "notes": [*notes, str(problem)]}
+            total = {"total": round(time.monotonic() - began, 2)}
+            return {**head, "status": "diverged", **facts, **_privacy(context, setup, reached, []), "seconds": total}
+        summary = _summary(context, setup, outcome, engine)
+        keep_models(context, setup, outcome, engine)
+    context.progress("rounds", 1, 1, "done")
+    rounds = round(sum(row["seconds"] for row in outcome.rows), 2)
+    seconds = {"total": round(time.monotonic() - began, 2), "rounds": rounds, **outcome.seconds}
+    private = _privacy(context, setup, len(outcome.rows), outcome.rows)
+    return {**head, "status": "done", **summary, **outcome.facts, **private, "notes": notes, "seconds": seconds}
 
 
 def inspect_federated(context: RunContext) -> RunInputs:
@@ -90,7 +103,7 @@ def _prepared(context: RunContext) -> tuple[Setup, Method, FederatedState, list[
         method, federation = on_fleet(method, setup.federation, fleet)
         setup = replace(setup, federation=federation)
     if hp.personalisation is not None or context.settings.evaluate.matrix is not None:
-        from knot_runner.pipelines.personalisation.client_matrix import check_own_models
+        from knot_runner.pipelines.personalisation.client_matrix import check_own_models, untested_notes
 
         check_own_models(hp.personalisation, setup.federation)
     if hp.clustering is not None:
@@ -98,132 +111,118 @@ def _prepared(context: RunContext) -> tuple[Setup, Method, FederatedState, list[
 
         clustered.check_clients(context, setup)
     start = method.init(hp, setup.federation)  # the method is checked before distances are computed
-    notes = list(_notes(context, setup))
+    notes = list(setup.notes)
+    if hp.personalisation is not None or context.settings.evaluate.matrix is not None:
+        notes += untested_notes(setup.federation)
+    if hp.personalisation is not None:
+        from knot_runner.methods.personalisation import PERSONALISATIONS
+
+        notes += PERSONALISATIONS[hp.personalisation.kind].check(hp.personalisation, setup.federation)
     if fleet is not None:
         notes.append(f"fleet {fleet.name}: its clock is simulated, in virtual seconds")
     return setup, method, start, notes
 
 
-def _notes(context: RunContext, setup: Setup) -> list[str]:
-    """Returns notes to the user, made before training. Raises :class:`UserError`."""
-    spec = context.hp.personalisation
-    if spec is None and context.settings.evaluate.matrix is None:
-        return setup.notes
-    from knot_runner.pipelines.personalisation.client_matrix import untested_notes
+@dataclass(frozen=True)
+class _Rounds:
+    """The rounds of a run, of all clients or of each cluster, and what follows them."""
 
-    notes = [*setup.notes, *untested_notes(setup.federation)]
-    if spec is None:
-        return notes
-    from knot_runner.pipelines.personalisation import personalised
+    context: RunContext
+    setup: Setup
+    method: Method
+    engine: Engine
+    grouping: Grouping | None
 
-    return [*notes, *personalised.personal_notes(context.hp, setup.federation)]
+    def train(self, start: FederatedState) -> TrainingResult:
+        """Return the outcome of the rounds that begin with ``start``, and of personalisation."""
+        context, setup = self.context, self.setup
+        clusters, facts, seconds = [], {}, {}
+        if self.grouping is not None:
+            clusters, facts, seconds = self.grouping.clusters, {"clusters": self.grouping.facts}, self.grouping.seconds
+        personal = context.hp.personalisation is not None
+        loop = client_rounds(context, setup, self.method, self.engine, self._measure)
+        if clusters or (personal and context.settings.privacy is None):
+            from knot_runner.pipelines.rounds.shared import rounds_key, run_shared_rounds
+
+            key = rounds_key(context, setup, self.engine, clusters)
+            state, rows = run_shared_rounds(context, key, loop, start)
+            facts["artefact"] = key
+        else:
+            state, rows = run_rounds(loop, start)
+        outcome = TrainingResult(self.method, state, rows, facts, seconds)
+        if not personal:
+            return outcome
+        from knot_runner.pipelines.personalisation.personalised import personalise
+
+        return personalise(context, setup, self.engine, outcome)
+
+    def _measure(
+        self, round: int, state: FederatedState, work: RoundWork, trained: list[Trained], measured: bool
+    ) -> LogRow:
+        """Return what ``rounds.jsonl`` says of a round, beyond the method's own entries."""
+        context, setup = self.context, self.setup
+        federation = setup.federation
+        row = scores.local_facts(work.requests, trained)
+        if federation.privacy is not None:
+            from knot_runner.pipelines.rounds.private_training import epsilon_row
+
+            row |= epsilon_row(context.settings, federation, round)
+        row |= round_costs(self.method, context.hp, federation, work, setup.example_flops)
+        if not measured:
+            return row
+        found = scores.predict_test(self.method, context.hp, state, federation, setup.test.labels, self.engine)
+        scores.check_logits(found, round)
+        temperature = scores.evaluation_temperature(context.hp, round)
+        row |= scores.score(found, federation, temperature, setup.task.coordinates)
+        if self.grouping is not None:
+            clusters = scores.over_clusters(found.clients, federation, self.grouping.clusters)
+            row["client_accuracy"]["clusters"] = clusters
+        return row
 
 
-def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, notes: list[str]) -> dict[str, Any]:
-    """Runs everything that needs the engine; returns the content of the result."""
-    settings = context.settings
-    with contextlib.ExitStack() as stack:
-        network, *others = setup.networks
-        data = network, setup.data, setup.test
-        engine = make_engine(settings.hardware, *data, context.note, settings.plugins, others=others)
-        stack.callback(engine.close)
-        context.note(f"engine {engine.name}, {settings.hardware.precision}")
-        head = _describe(context, setup, engine)
-        write_atomic(context.folder / "config.yaml", context.config_yaml)
-        write_json(context.folder / "partition.json", client_counts(setup))
-        try:
-            outcome = learn(context, setup, method, engine)
-        except DivergedError as problem:
-            context.note(str(problem))
-            facts = {"diverged": problem.where, "metrics": {}, "notes": [*notes, str(problem)], "seconds": {}}
-            done = problem.where.get("round", 0)  # the round that diverged counts: its model may have been seen
-            return {**head, "status": "diverged", **facts, **_privacy(settings, setup, done, [])}
-        summary = summarise(outcome.rows, settings.training.target) | architecture_facts(setup, outcome.rows)
-        summary["evaluated"] = _evaluated(context, method, outcome)
-        summary |= _costs(context, setup, method, outcome, summary["rounds_to_target"])
-        summary["metrics"] |= _own_models(context, setup, outcome, engine)
-        keep_models(context, setup, outcome, engine)
-        if context.hp.personalisation is None:  # personalisation chooses by validation and records it
-            valid = scores.measure_valid(outcome.method, context.hp, outcome.state, setup, engine)
-            summary |= {} if valid is None else {"valid": valid}
-    context.progress("rounds", 1, 1, "done")
-    seconds = {"rounds": round(sum(row["seconds"] for row in outcome.rows), 2), **outcome.seconds}
-    private = _privacy(settings, setup, len(outcome.rows), outcome.rows)
-    return {**head, "status": "done", **summary, **outcome.facts, **private, "notes": notes, "seconds": seconds}
+def _summary(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> dict[str, Any]:
+    """Return the metrics, costs and counts of a finished run."""
+    summary = summarise(outcome.rows, context.settings.training.target) | architecture_facts(setup, outcome.rows)
+    summary["evaluated"] = _evaluated(context, outcome)
+    summary |= _costs(context, setup, outcome, summary["rounds_to_target"])
+    summary["metrics"] |= _own_models(context, setup, outcome, engine)
+    if outcome.personal is None:  # personalisation chooses by validation and records it
+        valid = scores.measure_valid(outcome.method, context.hp, outcome.state, setup, engine)
+        if valid is not None:
+            summary["valid"] = valid
+    return summary
 
 
-def _evaluated(context: RunContext, method: Method, outcome: TrainingResult) -> Evaluated:
-    """Returns the models whose predictions were measured; ``method``: that of all clients, or of each cluster."""
-    if outcome.found is not None or not scores.one_model(method, context.hp):
+def _evaluated(context: RunContext, outcome: TrainingResult) -> Evaluated:
+    """Return the models whose predictions were measured."""
+    if outcome.personal is not None or not scores.one_model(METHODS[context.hp.algorithm], context.hp):
         return "personalized"
     return "clusters" if outcome.facts.get("clusters", {}).get("count", 1) > 1 else "global"
 
 
-def _privacy(settings: Settings, setup: Setup, rounds: int, rows: list[LogRow]) -> dict[str, Any]:
-    """Returns what a private run of ``rounds`` has spent; {} without privacy."""
+def _privacy(context: RunContext, setup: Setup, rounds: int, rows: list[LogRow]) -> dict[str, Any]:
+    """Return what a private run of ``rounds`` has spent; {} without privacy."""
     if setup.federation.privacy is None:
         return {}
     from knot_runner.pipelines.rounds.private_training import privacy_facts
 
-    return privacy_facts(settings, setup.federation, rounds, rows)
-
-
-def _learn(start: FederatedState, context: RunContext, setup: Setup, method: Method, engine: Engine) -> TrainingResult:
-    """Trains all clients together."""
-    observe = functools.partial(_observe, context, setup, method, engine, setup.example_flops)
-    loop = client_rounds(context, method, setup.federation, setup.task.digest, context.folder, engine, observe)
-    loop = replace(loop, log=lambda row: context.log(scalars(row)))
-    return TrainingResult(method, *run_rounds(loop, start))
-
-
-def _observe(
-    context: RunContext,
-    setup: Setup,
-    method: Method,
-    engine: Engine,
-    flops: ExampleFlops | None,
-    round: int,
-    state: FederatedState,
-    work: RoundWork,
-    trained: list[Trained],
-    measured: bool,
-) -> LogRow:
-    row = scores.local_facts(work.requests, trained)
-    if setup.federation.privacy is not None:
-        from knot_runner.pipelines.rounds.private_training import epsilon_row
-
-        row |= epsilon_row(context.settings, setup.federation, round)
-    row |= round_costs(method, context.hp, setup.federation, work, flops)
-    if not measured:
-        return row
-    found = scores.predict_test(method, context.hp, state, setup.federation, setup.test.labels, engine)
-    scores.check_logits(found, round)
-    temperature = scores.evaluation_temperature(context.hp, round)
-    row |= scores.score(found, setup.federation, temperature, setup.task.coordinates)
-    every = context.settings.evaluate.matrix
-    if isinstance(every, int) and (round + 1) % every == 0:
-        row |= _matrix(method, context, setup, state, engine).measures(setup.federation)
-    return row
-
-
-def _matrix(method: Method, context: RunContext, setup: Setup, state: FederatedState, engine: Engine) -> ClientMatrix:
-    """Measures every client's model on every client's test examples."""
-    from knot_runner.pipelines.personalisation.client_matrix import deployed_matrix
-
-    labels, classes = setup.test.labels, len(setup.task.classes)
-    return deployed_matrix(method, context.hp, state, setup.federation, labels, classes, engine)
+    return privacy_facts(context.settings, setup.federation, rounds, rows)
 
 
 def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> dict[str, Any]:
-    """Returns measures of the clients' own models after the last round (``evaluate.matrix``) or after personalisation;
+    """Return measures of the clients' own models after the last round (``evaluate.matrix``) or after personalisation;
     {} where neither is enabled."""
-    if outcome.found is not None:
-        last = len(outcome.rows) - 1
-        temperature = scores.evaluation_temperature(context.hp, last)
-        own = scores.score(outcome.found, setup.federation, temperature, setup.task.coordinates)
-        own = {key: own[key] for key in metrics.METRICS if key in own} | outcome.measures
+    if outcome.personal is not None:
+        temperature = scores.evaluation_temperature(context.hp, len(outcome.rows) - 1)
+        own = scores.score(outcome.personal.found, setup.federation, temperature, setup.task.coordinates)
+        own = {key: own[key] for key in metrics.METRICS if key in own} | outcome.personal.measures
     elif context.settings.evaluate.matrix is not None:
-        found = _matrix(outcome.method, context, setup, outcome.state, engine)
+        from knot_runner.pipelines.personalisation.client_matrix import deployed_matrix
+
+        federation, classes = setup.federation, len(setup.task.classes)
+        found = deployed_matrix(
+            outcome.method, context.hp, outcome.state, federation, setup.test.labels, classes, engine
+        )
         found.save(context.folder)
         own = found.measures(setup.federation)
     else:
@@ -231,22 +230,17 @@ def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
     return {key: {"ALL": value} if isinstance(value, float) else value for key, value in own.items()}
 
 
-def _costs(
-    context: RunContext, setup: Setup, method: Method, outcome: TrainingResult, reached: int | None
-) -> dict[str, Any]:
-    """Returns the total costs of the rounds and of personalisation; {} for rounds trained by a version without cost
-    counting."""
-    sent = (method.traffic or WHOLE_MODELS).sent
+def _costs(context: RunContext, setup: Setup, outcome: TrainingResult, reached: int | None) -> dict[str, Any]:
+    """Return the total costs of the rounds and of personalisation."""
+    sent = (outcome.method.traffic or WHOLE_MODELS).sent
     if context.hp.clustering is not None and context.hp.clustering.graph != "none":
         sent += "; not what the distances between clients took"
     flops = setup.example_flops
     facts = {"example_flops": flops.forward if flops else None, "example_tokens": setup.example_tokens or None}
     found = total_costs(outcome.rows, reached, sent, **facts)
-    if found is None:
-        return {}
-    if context.hp.personalisation is not None:
-        both = [found["client_flops"], outcome.flops]
-        found |= {"personal_flops": outcome.flops, "client_flops": None if None in both else sum(both)}
+    if outcome.personal is not None:
+        both = [found["client_flops"], outcome.personal.flops]
+        found |= {"personal_flops": outcome.personal.flops, "client_flops": None if None in both else sum(both)}
     return {"costs": found}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +25,11 @@ from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.features.encoding import client_partition, feature_space, read_examples
-from knot_runner.pipelines.runs.commits import IndexPair, PairLog
-from knot_runner.records import PAIRS_FILE, WRITTEN_BY
+from knot_runner.pipelines.runs.commits import Commits
+from knot_runner.records import ROUNDS_FILE, WRITTEN_BY
 from knot_runner.transport.otdd.matrix import distance_matrix
 from knot_runner.transport.otdd.statistics import LabelledSamples
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import remove_temporaries
 from knot_runner.util.processes import cores
 
 DISTANCES_STAGE = "distances"
@@ -68,7 +68,7 @@ def run_matrix(context: RunContext) -> dict[str, Any]:
         "names": partition.names,
         "sizes": [len(one.labels) for one in sets],
         "groups": partition.groups,
-        "pairs": len(sets) * (len(sets) - 1) // 2,
+        "pairs": math.comb(len(sets), 2),
         "matrix": found.matrix.tolist(),
         "artefact": found.digest,
         "label_counts": seen.counts.record(),
@@ -131,7 +131,7 @@ def compute_distances(
 ) -> Distances:
     """All pairwise distances between ``sets``, made once per data (``digest``), samples, settings and seed.
 
-    Finished pairs are logged at once: the same command after a kill resumes with the others, to the same numbers.
+    Finished pairs are committed: the same command after a kill resumes with the others, to the same numbers.
     Raises :class:`UserError` naming a pair whose distance is not finite.
     """
     key = _key(sets, otdd, digest, context.settings.seed)
@@ -144,28 +144,36 @@ def compute_distances(
 def _measured(
     context: RunContext, store: Store, key: str, sets: list[LabelledSamples], names: list[str], otdd: OtddSettings
 ) -> Artefact:
-    folder, settings = store.folder(DISTANCES_STAGE, key), context.settings
-    folder.mkdir(parents=True, exist_ok=True)
-    remove_temporaries(folder)
-    log = PairLog(folder / PAIRS_FILE, len(sets), context.note)
-    pairs = len(sets) * (len(sets) - 1) // 2
+    settings, count, pairs = context.settings, len(sets), math.comb(len(sets), 2)
+    folder = store.folder(DISTANCES_STAGE, key)
+    commits = Commits(folder, key, context.note, context.code, settings.plugins)
+    commit, rows = commits.resume()
+    known = torch.full((count, count), math.nan, dtype=torch.float64)  # of finished pairs, above the diagonal
+    if commit.step >= 0:
+        known = commit.tensors["matrix"].clone()
+    began = time.monotonic()
 
-    def progress(finished: list[IndexPair], values: list[float]) -> None:
+    def progress(finished: list[tuple[int, int]], values: list[float]) -> None:
+        nonlocal began
         for (i, j), value in zip(finished, values, strict=True):
-            if not np.isfinite(value):
+            if not math.isfinite(value):
                 raise UserError(f"{names[i]}, {names[j]}: their distance is {value}; constant or huge pixels?")
-        log.add(finished, values)
-        context.progress(DISTANCES_STAGE, len(log.done), pairs, "")
+            known[min(i, j), max(i, j)] = value
+        done = int(known.isfinite().sum())
+        if commits.due() or done == pairs:
+            now = time.monotonic()
+            rows.append({"pairs": done, "seconds": now - began})
+            began = now
+            commits.save(len(rows) - 1, {"matrix": known.clone()}, rows)
+        context.progress(DISTANCES_STAGE, done, pairs, "")
 
-    try:
-        workers = settings.hardware.workers or cores()
-        matrix = distance_matrix(sets, otdd, settings.seed, workers, dict(log.done), progress)
-    finally:  # finished pairs survive an interrupt
-        log.flush()
+    workers = settings.hardware.workers or cores()
+    start = {(i, j): float(known[i, j]) for i, j in known.isfinite().nonzero().tolist()}
+    matrix = distance_matrix(sets, otdd, settings.seed, workers, start, progress)
     context.progress(DISTANCES_STAGE, pairs, pairs, "done")
-    info = {"names": names, "pairs": pairs, "seconds": log.seconds}
+    info = {"names": names, "pairs": pairs, "seconds": sum(row["seconds"] for row in rows)}
     made = store.put(DISTANCES_STAGE, key, {"matrix": torch.from_numpy(np.ascontiguousarray(matrix))}, info)
-    log.path.unlink(missing_ok=True)
+    (folder / ROUNDS_FILE).unlink(missing_ok=True)
     return made
 
 

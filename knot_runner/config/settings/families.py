@@ -60,8 +60,6 @@ class Family:
     on_gpu: bool = True
     #: what a job's process imports before it is forked
     preload: tuple[str, ...] = ("knot_runner.pipelines.federated", "knot_runner.engine.federated.lean.worker")
-    #: packages that always compute its numbers, beyond torch; their versions are recorded
-    libraries: tuple[str, ...] = ()
 
 
 FAMILIES: Table[Family] = Table("FAMILIES", {})
@@ -166,7 +164,6 @@ for _family in (
         preload=("knot_runner.pipelines.distance",),
         trains=False,
         on_gpu=False,
-        libraries=("pot",),
     ),
     Family(
         "matrix",
@@ -177,7 +174,6 @@ for _family in (
         summary="knot_runner.report.records.distance:matrix_summary",
         trains=False,
         on_gpu=False,
-        libraries=("pot",),
     ),
     Family(
         "coreset",
@@ -188,7 +184,6 @@ for _family in (
         summary="knot_runner.report.records.distance:coreset_summary",
         trains=False,
         on_gpu=False,
-        libraries=("pot",),
     ),
     Family(
         "knn",
@@ -199,7 +194,6 @@ for _family in (
         summary="knot_runner.report.records.distance:knn_summary",
         trains=False,
         on_gpu=False,
-        libraries=("pot",),
     ),
 ):
     register(_family)

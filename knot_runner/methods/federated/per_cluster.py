@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained
-from knot_runner.methods.contract import Exchange, Method, RoundWork
+from knot_runner.methods.contract import Exchange, Method, RoundWork, Traffic
+from knot_runner.methods.federated.costs import WHOLE_MODELS
 from knot_runner.methods.federation import FederatedState, Federation
 
 
@@ -22,8 +24,12 @@ def per_cluster(method: Method, clusters: list[Federation]) -> Method:
     members alone.
     """
     bound = functools.partial
-    steps = (_plan_inference, _plan_training, _fold_exchange)
-    exchange = Exchange(*(bound(step, method.exchange, clusters) for step in steps)) if method.exchange else None
+    exchange = None
+    if method.exchange is not None:
+        steps = (_plan_inference, _plan_training, _fold_exchange)
+        functions = [bound(step, method.exchange, clusters) for step in steps]
+        exchange = Exchange(*functions, answered_by=method.exchange.answered_by)
+    traffic = method.traffic or WHOLE_MODELS
     return Method(
         bound(_init, method, clusters),
         bound(_plan, method, clusters),
@@ -32,6 +38,7 @@ def per_cluster(method: Method, clusters: list[Federation]) -> Method:
         one_model=False,
         exchange=exchange,
         is_finished=bound(_is_finished, method, clusters) if method.is_finished else None,
+        traffic=Traffic(traffic.sent, bound(_traffic, traffic, clusters)),
     )
 
 
@@ -62,10 +69,16 @@ def _tagged(number: int, requests: list[Any]) -> list[Any]:
     return [dataclasses.replace(request, cluster=number) for request in requests]
 
 
-def work_of_cluster(number: int, work: RoundWork) -> RoundWork:
-    """Returns the part of ``work`` for cluster ``number``."""
-    parts = work.requests, work.inferences, work.distillation
-    return RoundWork(*([one for one in part if one.cluster == number] for part in parts), work.classes)
+def _traffic(traffic: Traffic, clusters: list[Federation], hp: Any, _: Federation, work: RoundWork) -> tuple[int, int]:
+    """Return the bytes that all clients of all clusters receive and send in a round."""
+    down = up = 0
+    for number, cluster in enumerate(clusters):
+        parts = work.requests, work.inferences, work.distillation
+        own = RoundWork(*([one for one in part if one.cluster == number] for part in parts), work.classes)
+        received, sent = traffic.count(hp, cluster, own)
+        down += received
+        up += sent
+    return down, up
 
 
 def _fold(
@@ -78,8 +91,8 @@ def _fold(
     requests: list[LocalTraining],
     trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, Any]]:
-    """Folds each cluster; log entry ``folded``: the row of each cluster, where the method returns one."""
-    folded, rows = [], []
+    """Folds each cluster; the log entries are those of :func:`on_clock`."""
+    folded, rows, participants = [], [], []
     for number, cluster in enumerate(clusters):
         own, row = cluster_state(state, number), {}
         cluster_requests, cluster_results = cluster_work(cluster, requests, trained)
@@ -87,7 +100,22 @@ def _fold(
             own, row = method.fold(hp, own, cluster, round, cluster_requests, cluster_results)
         folded.append(own)
         rows.append(row)
-    return joint_state(folded), {"folded": rows} if any(rows) else {}
+        participants.append(len({result.client for result in cluster_results}))
+    return joint_state(folded), on_clock(rows, participants)
+
+
+def on_clock(rows: list[dict[str, Any]], participants: list[int]) -> dict[str, Any]:
+    """Return a fleet's log entries from those of each cluster, which has its own clock; the latest counts.
+
+    Args:
+        rows: The log entries of each cluster; without a fleet they have no ``clock``.
+        participants: The number of clients of each cluster that took part.
+    """
+    if not all("clock" in row for row in rows):
+        return {}
+    entries: dict[str, Any] = {key: sum(row[key] for row in rows) for key in ("dropped", "late", "partial")}
+    staleness = _mean([row["staleness"] for row in rows], participants)
+    return {"clock": max(row["clock"] for row in rows), **entries, "staleness": staleness}
 
 
 def _is_finished(
@@ -158,7 +186,7 @@ def _fold_exchange(
     exchange: Exchange, clusters: list[Federation], hp: Any, state: FederatedState, _: Federation, round: int,
     trained: list[Trained], logits: list[Tensor], distilled: list[Trained],
 ) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
-    """Folds the exchange of each cluster; log entry ``exchanged``: the row of each cluster."""
+    """Folds the exchange of each cluster; the log entries are those of :func:`_distilled`."""
     outputs, results, states, rows = iter(logits), iter(distilled), [], []
     for part in _parts(exchange, clusters, hp, state, round, trained):
         own, after, row = [next(outputs) for _ in part.inferences], part.state, {}
@@ -168,4 +196,33 @@ def _fold_exchange(
             after, row = exchange.fold(hp, part.state, part.cluster, round, part.trained, own, distilled_results)
         states.append(after)
         rows.append(row)
-    return joint_state(states), {"exchanged": rows}
+    return joint_state(states), _distilled([row for row in rows if "distil_steps" in row])
+
+
+def _distilled(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the log entries of the distilling servers: losses averaged over steps, accuracies over test examples; {}
+    if none distills."""
+    if not rows:
+        return {}
+    steps = [row["distil_steps"] for row in rows]
+    entries: dict[str, Any] = {"distil_loss": _mean([row["distil_loss"] for row in rows], steps)}
+    entries["distil_steps"] = sum(steps)
+    if "distil_terms" in rows[0]:
+        entries["distil_terms"] = {}
+        for name, facts in rows[0]["distil_terms"].items():
+            means = {key: _mean([row["distil_terms"][name][key] for row in rows], steps) for key in facts}
+            entries["distil_terms"][name] = means
+    if all("distil_after" in row for row in rows):
+        tested = [row["distil_tested"] for row in rows]
+        for key in ("distil_before", "distil_after"):
+            entries[key] = _mean([row[key] for row in rows], tested)
+        entries["distil_tested"] = sum(tested)
+    return entries
+
+
+def _mean(values: list[float | None], weights: list[int]) -> float | None:
+    """Return the weighted mean of ``values``; those of weight 0 may be None. None without any weight."""
+    if not sum(weights):
+        return None
+    known = [value if weight else 0.0 for value, weight in zip(values, weights, strict=True)]
+    return float(np.average(known, weights=weights))

@@ -14,7 +14,8 @@ from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings import KnotSettings
 from knot_runner.engine.examples import IMAGE_TENSORS, ImageData, normalised
 from knot_runner.engine.execute import Executor
-from knot_runner.engine.requests import Ref, Train
+from knot_runner.engine.objectives import ObjectiveInputs
+from knot_runner.engine.requests import Ref, StoredPart, Train
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Store
 from knot_runner.methods import bound
@@ -29,8 +30,8 @@ from knot_runner.methods.complexity import (
 )
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.knot import plan_distillation
+from knot_runner.methods.losses import distillation
 from knot_runner.methods.weighting import needs_bias
-from knot_runner.pipelines.bound.parts import StudentPart, example_keys, first_rows, read_part
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.parties.setup import make_federation
 from knot_runner.pipelines.parties.trained_model import TrainedModel, finished_rounds, trained_models
@@ -109,6 +110,56 @@ def measure_bound(
         "rows": [*rows, *_held_out(losses["valid"], checkpoints, problem)],
         "notes": _notes(hp, train, losses["train"], points, problem.diameter),
     }
+
+
+@dataclass(frozen=True)
+class StudentPart:
+    """Outputs of student and teachers on one part of the transfer set, without duplicate texts.
+
+    ``p``, ``start`` [N, C] probabilities of the student and of its initial model, ``q`` [N, K, C] of the teachers;
+    ``weights`` [N, K] as trained; ``rows`` [N] of the stored examples; ``dropped``: the number of duplicates left out.
+    """
+
+    p: Tensor
+    start: Tensor
+    q: Tensor
+    weights: Tensor
+    rows: Tensor
+    dropped: int
+
+
+def read_part(
+    models: tuple[TrainedModel, TrainedModel], request: Train, part: StoredPart, rows: Tensor, executor: Executor
+) -> StudentPart:
+    """Reads the stored examples ``rows`` of ``part``; targets and weights are computed by the objective itself.
+    ``models``: the student and its initial model."""
+    store, settings = executor.place.store, request.objective.settings
+    found = executor([model.predict("predictions", part.examples) for model in models])
+    p, start = (torch.softmax(one.tensors()["logits"].double() / settings["student_temperature"], 1) for one in found)
+    tensors = {name: store.get(*ref).tensors()["logits"] for name, ref in part.inputs.items()}
+    made, _ = distillation(settings, ObjectiveInputs(torch.empty(0), tensors, lambda: found[1].tensors()["logits"]))
+    q, weights = made["targets"][rows].double(), made["weights"][rows]
+    return StudentPart(p[rows], start[rows], q, weights, rows, len(p) - len(rows))
+
+
+def example_keys(store: Store, examples: Ref) -> list[bytes]:
+    """Returns the model's input of each stored example as bytes (token ids or pixels), by which duplicates are
+    found."""
+    tensors = store.get(*examples).tensors()
+    if "pixels" in tensors:
+        return [image.tobytes() for image in tensors["pixels"].numpy()]
+    ids, offsets, second = (tensors[name].numpy() for name in ("ids", "offsets", "second"))
+    return [ids[offsets[i] : offsets[i + 1]].tobytes() + second[i].tobytes() for i in range(len(second))]
+
+
+def first_rows(keys: list[bytes], seen: set[bytes]) -> tuple[Tensor, set[bytes]]:
+    """Returns the rows whose key is neither in ``seen`` nor in an earlier row, and the set of all keys so far."""
+    seen, rows = set(seen), []
+    for row, key in enumerate(keys):
+        if key not in seen:
+            seen.add(key)
+            rows.append(row)
+    return torch.tensor(rows, dtype=torch.int64), seen
 
 
 def _losses(p: Tensor, part: StudentPart, points: Tensor) -> np.ndarray:

@@ -48,8 +48,9 @@ def architecture_facts(setup: Setup, rows: list[dict[str, Any]]) -> dict[str, An
 
 def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> None:
     """Writes the last predictions on all test images and the final state into the run's folder."""
-    found = outcome.found
-    if found is None:
+    if outcome.personal is not None:
+        found = outcome.personal.found
+    else:
         labels = setup.test.labels
         found = scores.predict_test(outcome.method, context.hp, outcome.state, setup.federation, labels, engine)
     probabilities = torch.softmax(found.logits.double(), 1).float()
@@ -73,20 +74,20 @@ def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, nam
     bases = [key.removesuffix("weights") for key in outcome.state if re.fullmatch(r"(cluster/\d+/)?weights", key)]
     for base in bases:
         kept.models[base.removesuffix("/") or "global"] = (setup.networks[0], [base])
-    if context.hp.personalisation is None and scores.one_model(outcome.method, context.hp):
-        return kept
-    if context.hp.personalisation is not None and not outcome.models:
+    own_models = {}
+    if outcome.personal is not None:
+        own_models = outcome.personal.models
+        if not own_models:
+            return kept
+    elif scores.one_model(outcome.method, context.hp):
         return kept
     groups = outcome.facts["clusters"]["labels"] if "clusters" in outcome.facts else None
     for place, client in enumerate(federation.numbers):
         base = "" if groups is None else f"cluster/{groups[place]}/"
         own = f"own/{client}/"
-        parts = [base, *(f"{base}{part}/{client}" for part in ("head", "buffers") if f"{base}{part}/{client}" in named)]
-        trained = f"{base}client/{client}/"
-        if any(name.startswith(trained) for name in named):
-            parts.append(trained)
+        parts = [base, f"{base}client/{client}/"]
         layout = federation.layout_of(client)
-        model = outcome.models.get(client) or outcome.method.deployed(context.hp, outcome.state, federation, client)
+        model = own_models.get(client) or outcome.method.deployed(context.hp, outcome.state, federation, client)
         wanted = flat.views(model.weights, layout.parameters) | flat.views(model.buffers, layout.buffers)
         found = joined_parts(named, parts, layout)
         others = {name: value for name, value in wanted.items() if name not in found or not found[name].equal(value)}

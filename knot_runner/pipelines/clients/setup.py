@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -73,16 +72,8 @@ class Setup:
     @property
     def notes(self) -> list[str]:
         """Returns notes to the user, made before training. Raises :class:`UserError`."""
-        own = [*check_sizes(self.federation), *self._dealt(), *self.counts.warnings()]
+        own = [*check_sizes(self.federation), *self.counts.warnings()]
         return [*self.task.notes, *self.partition.notes, *own]
-
-    def _dealt(self) -> list[str]:
-        """A note with the number of clients of each architecture, where there are several."""
-        if len(self.networks) == 1:
-            return []
-        counts = Counter(map(self.federation.network_number, self.federation.numbers))
-        named = [f"{one.spec.name} at {counts[number]} clients" for number, one in enumerate(self.networks)]
-        return [f"method.models: {', '.join(named)}"]
 
 
 def make_setup(context: RunContext) -> Setup:

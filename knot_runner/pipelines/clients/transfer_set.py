@@ -22,7 +22,7 @@ from knot_runner.models.bert import party_model
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import Encoded, vocabulary_size
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.features.texts import feature_files, feature_notes
+from knot_runner.pipelines.features.texts import feature_notes
 from knot_runner.pipelines.federations.images import random_images
 from knot_runner.pipelines.federations.texts import (
     encoded_pool,
@@ -118,7 +118,7 @@ def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextDa
     clustering = context.hp.clustering
     compared_by = None if clustering is None or clustering.graph == "none" else clustering.otdd.features
     notes = [*pool.notes, *weights_notes(settings.model, task, root), *feature_notes(compared_by, pool)]
-    files = [*pool.files, *model_files(settings.model, root), *feature_files(context, compared_by)]
+    files = [*pool.files, *model_files(settings.model, root)]
     pool = dataclasses.replace(pool, notes=notes, files=files)
     data = [encoded_pool(part.examples, tokenizer, settings, context.store) for part in (pool.train, pool.test)]
     notes += _cut_note(data[0], settings.task.max_length)

@@ -22,7 +22,8 @@ from knot_runner.engine.seeds import generator, seeded
 from knot_runner.engine.store import Artefact
 from knot_runner.models.encoder import Autoencoder, build_encoder
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.features.texts import TextSpace, feature_files, feature_notes, text_space
+from knot_runner.pipelines.features.texts import TextSpace, feature_notes, text_space
+from knot_runner.pipelines.federations.texts import model_files
 from knot_runner.pipelines.runs.kept_images import read_images
 from knot_runner.util.errors import UserError
 
@@ -38,8 +39,10 @@ def read_examples(context: RunContext, described: Described) -> ImageTask | Text
     if settings.on_images:
         return read_images(context)
     pool = pool_texts(context.services.texts(settings.task, root), getattr(settings.partition, "by", "user"))
-    notes = [*pool.notes, *feature_notes(described.features, pool)]
-    return dataclasses.replace(pool, notes=notes, files=[*pool.files, *feature_files(context, described.features)])
+    notes, files = [*pool.notes, *feature_notes(described.features, pool)], pool.files
+    if described.features is not None and described.features.kind == "cls":
+        files = [*files, *model_files(settings.model, root)]
+    return dataclasses.replace(pool, notes=notes, files=files)
 
 
 def client_partition(context: RunContext, task: ImageTask | TextPool) -> Partition:

@@ -1,46 +1,31 @@
-"""Texts as points, for distances between data: TF-IDF by a truncated SVD, or an encoder's last hidden state at
-[CLS]."""
+"""Texts as points, for distances between data: TF-IDF by a truncated SVD, or the model's last hidden state at [CLS]."""
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from knot_runner.config.settings import ModelSettings, TextFeatures
-from knot_runner.config.settings.methods.transport import HUB, OWN_MODEL
+from knot_runner.config.settings import TextFeatures
 from knot_runner.data.pools import PooledTexts, TextPool
 from knot_runner.data.rows import CONTEXT_MARK
 from knot_runner.data.tasks import Examples
 from knot_runner.engine.seeds import keyed
 from knot_runner.models.bert import party_model
 from knot_runner.models.network import Network
-from knot_runner.models.pretrained import local_path
 from knot_runner.models.tokens import batches, cut_to, encode, vocabulary_size
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.federations.texts import load_tokenizer, model_files
+from knot_runner.pipelines.federations.texts import load_tokenizer
 from knot_runner.pipelines.runs.first_model import initial_network
-from knot_runner.provenance import Opened
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import read_json
 
 #: Texts that an encoder reads at once.
 TEXTS_AT_ONCE = 64
 #: A spread below this share of the features themselves is rounding.
 ROUNDING = 1e-6
-#: Our names of an encoder's sizes -> those of its config.json.
-CONFIG_SIZES = {
-    "hidden": "hidden_size",
-    "layers": "num_hidden_layers",
-    "heads": "num_attention_heads",
-    "intermediate": "intermediate_size",
-}
 #: Texts -> features [N, d], before they are centred and scaled.
 Features = Callable[[Examples], np.ndarray]
 
@@ -78,7 +63,7 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
     if spec.kind == "tfidf":
         features = _tfidf(spec, fitted, called, keyed(context.settings.seed, "features"))
     else:
-        features = _cls(context, spec, pool)
+        features = _cls(context, pool)
     found = features(fitted)
     centre = found.mean(0)
     scale = float(np.sqrt(np.mean((found - centre) ** 2)))
@@ -94,21 +79,15 @@ def feature_notes(spec: TextFeatures | None, pool: TextPool) -> list[str]:
     if spec is None:
         return []
     fitted, called = _fitted(spec, pool)
-    what = f"TF-IDF of words, {spec.components} features" if spec.kind == "tfidf" else f"[CLS] of {_encoder_text(spec)}"
+    what = "[CLS] of the model as clients start from it"
+    if spec.kind == "tfidf":
+        what = f"TF-IDF of words, {spec.components} features"
     leaves = {
         "transfer": "no client's",
         "global": "the server's",
         "clients": "which for this do not stay with their clients; features.fitted_on=transfer needs none of theirs",
     }
     return [f"features: {what}, fitted on the {len(fitted):,} train texts of {called}, {leaves[spec.fitted_on]}"]
-
-
-def feature_files(context: RunContext, spec: TextFeatures | None) -> list[Opened]:
-    """Returns the local files named in ``spec``. Raises :class:`UserError`."""
-    if spec is None or spec.kind == "tfidf":
-        return []
-    with _named(spec):
-        return model_files(_encoder(spec, context.settings.model, context.data_root), context.data_root)
 
 
 def _fitted(spec: TextFeatures, pool: TextPool) -> tuple[Examples, str]:
@@ -157,20 +136,18 @@ def plain_texts(examples: Examples) -> list[str]:
 # --------------------------------------------------------------------------------------------------------------- [CLS]
 
 
-def _cls(context: RunContext, spec: TextFeatures, pool: TextPool) -> Features:
-    """Returns the last hidden state at [CLS] of the encoder named in ``spec``, without dropout, in float32 on the
-    CPU."""
+def _cls(context: RunContext, pool: TextPool) -> Features:
+    """Returns the last hidden state at [CLS] of the run's model as clients start from it, without dropout, in float32
+    on the CPU."""
     settings, root = context.settings, context.data_root
-    with _named(spec):
-        own = _encoder(spec, settings.model, root)
-        tokenizer = load_tokenizer(own, pool.whole, root)
-        network = Network(party_model(own, ""), vocabulary_size(tokenizer), len(pool.classes))
-        encoder = initial_network(network, settings.seed, root).bert.eval()
+    tokenizer = load_tokenizer(settings.model, pool.whole, root)
+    network = Network(party_model(settings.model, ""), vocabulary_size(tokenizer), len(pool.classes))
+    encoder = initial_network(network, settings.seed, root).bert.eval()
     tokenizer = cut_to(tokenizer, settings.task.max_length)
 
     def features(texts: Examples) -> np.ndarray:
         encoded = encode(tokenizer, texts.texts, texts.pairs)
-        found = np.empty((len(encoded), own.hidden))
+        found = np.empty((len(encoded), settings.model.hidden))
         for rows in batches(encoded.lengths, TEXTS_AT_ONCE, None):
             read = encoded.batch(rows)
             with torch.no_grad():
@@ -179,36 +156,3 @@ def _cls(context: RunContext, spec: TextFeatures, pool: TextPool) -> Features:
         return found
 
     return features
-
-
-@contextlib.contextmanager
-def _named(spec: TextFeatures) -> Iterator[None]:
-    """Makes errors of an encoder that is not the run's model name ``features.encoder``."""
-    try:
-        yield
-    except UserError as problem:
-        text = str(problem)
-        if spec.encoder == OWN_MODEL or text.startswith("features."):
-            raise
-        raise UserError(f"features.encoder={spec.encoder}: {text}") from None
-
-
-def _encoder(spec: TextFeatures, model: ModelSettings, data_root: Path | None) -> ModelSettings:
-    """Returns the model whose encoder is used. Raises :class:`UserError` for a folder that describes none."""
-    if spec.encoder == OWN_MODEL:
-        return model
-    if spec.encoder == HUB:
-        return dataclasses.replace(model, weights=HUB, vocab=HUB)
-    folder = local_path(spec.encoder, data_root)
-    config = read_json(folder / "config.json")
-    if not isinstance(config, dict) or not all(type(config.get(key)) is int for key in CONFIG_SIZES.values()):
-        raise UserError(
-            f"features.encoder: {spec.encoder!r} is neither {OWN_MODEL} nor {HUB} nor a folder whose config.json has "
-            f"{', '.join(CONFIG_SIZES.values())} ({folder})"
-        )
-    sizes = {ours: config[theirs] for ours, theirs in CONFIG_SIZES.items()}
-    return dataclasses.replace(model, weights=spec.encoder, vocab=spec.encoder, **sizes)
-
-
-def _encoder_text(spec: TextFeatures) -> str:
-    return {OWN_MODEL: "the model as clients start from it", HUB: "the hub's encoder"}.get(spec.encoder, spec.encoder)

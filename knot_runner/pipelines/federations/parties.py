@@ -39,17 +39,6 @@ def used_examples(dataset: Dataset, split: str, settings: Settings) -> Examples 
     return examples.take(np.sort(order[:count]))
 
 
-def limit_notes(task: PartyTask, settings: Settings) -> list[str]:
-    """Returns a note for each data set of which only a part is used."""
-    keys: dict[Role, str] = {"local": "local", "global": "pretrain", "transfer": "distil"}
-    notes = []
-    for dataset in task.datasets.values():
-        count, there = used_count(dataset, "train", settings), len(dataset.splits["train"])
-        if count < there:
-            notes.append(f"training.{keys[dataset.role]}.limit: {count} of {dataset.name}'s {there} training examples")
-    return notes
-
-
 def party_federation(
     settings: Settings,
     task: PartyTask,
@@ -59,8 +48,8 @@ def party_federation(
     **more: Any,
 ) -> Federation:
     """Returns the federation of ``task`` from ``examples`` by (data set, split) and ``networks``; without a transfer
-    set, the server's examples serve as one. ``notes``: appended to those on limits; ``more``: further fields of the
-    federation."""
+    set, the server's examples serve as one. ``more``: further fields of the federation, besides its
+    ``notes``."""
     by_role: dict[str, list[Party]] = {"local": [], "global": [], "transfer": []}
     for data in task.datasets.values():
         own = {split: examples[data.name, split] for split in data.splits}
@@ -74,6 +63,6 @@ def party_federation(
         labels=task.labels,
         training=settings.training,
         seed=settings.seed,
-        notes=[*limit_notes(task, settings), *notes],
+        notes=notes,
         **more,
     )

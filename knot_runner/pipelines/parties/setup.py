@@ -15,7 +15,7 @@ from knot_runner.pipelines.clients.transfer_set import with_other_set
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.federations.images import image_federation
 from knot_runner.pipelines.federations.texts import model_files, text_federation
-from knot_runner.pipelines.parties.finished_teachers import check_finished_teachers, with_finished_teachers
+from knot_runner.pipelines.parties.finished_teachers import check_finished_teachers, put_weights
 from knot_runner.pipelines.runs.first_model import check_network
 from knot_runner.pipelines.runs.kept_images import read_images
 from knot_runner.provenance import Opened
@@ -54,21 +54,25 @@ def make_federation(context: RunContext, task: PartyTask, store: Store, bias: Bi
         federation = text_federation(settings, task, store, context.data_root, bias)
     if not isinstance(hp, DistilSettings):
         return federation
-    return with_finished_teachers(context, teacher_networks(federation, hp), store)
+    return with_teachers(federation, hp, store)
 
 
-def teacher_networks(federation: Federation, hp: DistilSettings) -> Federation:
-    """Returns ``federation`` with the networks of the teachers named in ``hp``. Raises :class:`UserError`."""
+def with_teachers(federation: Federation, hp: DistilSettings, store: Store) -> Federation:
+    """Returns ``federation`` with the networks of the teachers named in ``hp``, and with the weights of finished runs
+    put into ``store``. Raises :class:`UserError`."""
     teachers = []
-    for party, spec in zip(federation.clients, hp.teachers, strict=True):
-        finished = isinstance(spec, RunTeacher)  # its weights are stored, so its initialisation is not needed
-        network = dataclasses.replace(party.network, spec=spec.model if finished else spec)
-        if network.is_pretrained and not finished:
+    for number, (party, spec) in enumerate(zip(federation.clients, hp.teachers, strict=True)):
+        if isinstance(spec, RunTeacher):
+            network = dataclasses.replace(party.network, spec=spec.model)
+            trained = put_weights(f"method.teachers[{number}]", spec, network, store)
+            teachers.append(dataclasses.replace(party, network=network, trained=trained))
+            continue
+        network = dataclasses.replace(party.network, spec=spec)
+        if network.is_pretrained:
             raise UserError(
                 f"method.teachers: {spec.name} has weights={spec.weights}; a teacher is trained from scratch"
             )
-        if not finished:
-            check_network(network, federation.seed)
+        check_network(network, federation.seed)
         teachers.append(dataclasses.replace(party, network=network))
     return dataclasses.replace(federation, clients=tuple(teachers))
 

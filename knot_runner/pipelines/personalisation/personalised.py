@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraini
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.costs import training_flops
-from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.federation import FederatedState
 from knot_runner.methods.personalisation import PERSONALISATIONS
 from knot_runner.methods.personalisation.contract import (
     PersonalFederation,
@@ -33,8 +33,6 @@ from knot_runner.methods.personalisation.contract import (
     personal_training,
 )
 from knot_runner.pipelines.clients.setup import Setup
-from knot_runner.pipelines.clusters.rows import merged, write_rows
-from knot_runner.pipelines.clusters.training import ClusterWork, measure_unmerged, train_clusters
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.personalisation.client_matrix import (
     ClientMatrix,
@@ -60,54 +58,35 @@ MODELS_FOLDER = "personal_models"
 MODELS_BYTES = 1 << 31
 
 
-def shared_rounds(context: RunContext, setup: Setup, method: Method, engine: Engine) -> TrainingResult:
-    """Trains all clients together, once for every run with the same rounds."""
-    federation = setup.federation
-    work = ClusterWork(context, setup, method, engine)
-    (finished,) = train_clusters(work, [federation])
-    rows = merged([finished.rows], [federation])
-    for row in rows:
-        row.get("client_accuracy", {}).pop("clusters", None)
-    measure_unmerged(work, method, finished.state, rows)
-    write_rows(context, rows)
-    return TrainingResult(method, finished.state, rows, {"artefact": finished.key})
+@dataclass(frozen=True)
+class PersonalModels:
+    """The ``models`` that clients deploy, by client (none where their files would be too large).
+
+    ``found``: their predictions; ``measures``: theirs, of the K x K record; ``flops`` of training them, None where
+    unknown.
+    """
+
+    models: dict[int, ClientModel]
+    found: TestPredictions
+    measures: dict[str, float]
+    flops: int | None = None
 
 
-def personal_notes(hp: Any, federation: Federation) -> list[str]:
-    """Returns notes to the user before the rounds; [] without personalisation. Raises :class:`UserError`."""
-    spec = hp.personalisation
-    return PERSONALISATIONS[spec.kind].check(spec, federation) if spec is not None else []
-
-
-def personalise(
-    rounds: Callable[..., TrainingResult], context: RunContext, setup: Setup, method: Method, engine: Engine
-) -> TrainingResult:
-    """Runs ``rounds``, then each client's personalisation; returns metrics and predictions of the deployed models."""
-    before = rounds(context, setup, method, engine)
+def personalise(context: RunContext, setup: Setup, engine: Engine, before: TrainingResult) -> TrainingResult:
+    """Carries out each client's personalisation after the rounds; returns their outcome with the deployed models."""
     work = _Work(context, setup, engine, before.method, before.state)
     state, rows = run_rounds(work.loop())
-    result = work.result(state)
-    for point in result.facts["points"]:
+    personal, facts = work.result(state)
+    for point in facts["points"]:
         context.log({"personalisation": {"epoch": point["epochs"], **scalars(point)}})
     for folder in (PERSONAL_COMMITS, MODELS_FOLDER):
         shutil.rmtree(context.folder / folder, ignore_errors=True)
-    facts = {**before.facts, "personalisation": result.facts}
-    seconds = before.seconds | {"personalisation": round(sum(row["seconds"] for row in rows), 2)}
     flops = [row["client_flops"] for row in rows]
-    return dataclasses.replace(
-        before, facts=facts, seconds=seconds, found=result.found, measures=result.measures, models=result.models,
-        flops=None if None in flops else sum(flops),
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Result:
-    """``found``: predictions of the deployed ``models``; ``measures``: theirs, of the K x K record."""
-
-    facts: dict[str, Any]
-    found: TestPredictions
-    measures: dict[str, float]
-    models: dict[int, ClientModel]
+    if None not in flops:
+        personal = dataclasses.replace(personal, flops=sum(flops))
+    seconds = before.seconds | {"personalisation": round(sum(row["seconds"] for row in rows), 2)}
+    facts = before.facts | {"personalisation": facts}
+    return dataclasses.replace(before, facts=facts, seconds=seconds, personal=personal)
 
 
 class _Work:
@@ -244,8 +223,8 @@ class _Work:
             found.append(sum(local.steps(own, size) for size in sizes) / len(sizes))
         return found
 
-    def result(self, state: FederatedState) -> _Result:
-        """Summarises the record and writes it into the run's folder."""
+    def result(self, state: FederatedState) -> tuple[PersonalModels, dict[str, Any]]:
+        """Summarises the record and writes it into the run's folder; returns the deployed models and the facts."""
         correct, loss, valid = (state[f"record/{name}"] for name in ("correct", "loss", "valid"))
         facts = point_facts(self.federation, self.points, self.steps, self.start, correct, loss, valid)
         scores = [point["valid_accuracy"] or 0.0 for point in facts]
@@ -265,7 +244,7 @@ class _Work:
             for client in self.federation.everyone:
                 models[client] = ClientModel(**load_file(self._model_file(chosen, client)))
         found = self._predictions(state["record/logits"][chosen])
-        return _Result(facts, found, matrix.measures(self.federation), models)
+        return PersonalModels(models, found, matrix.measures(self.federation)), facts
 
     def _losses(self, client: int, models: Sequence[ClientModel]) -> Tensor:
         """Returns the mean loss [models, K] on every client's test examples; NaN for a client without examples that

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -16,9 +15,12 @@ from knot_runner.methods.contract import Method, RoundWork
 from knot_runner.methods.federated.server_distillation import SERVER
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.rounds.loop import RoundLoop
+from knot_runner.pipelines.rounds.loop import RoundLoop, scalars
 from knot_runner.pipelines.runs.commits import Commits, LogRow
 from knot_runner.util.errors import DivergedError, UserError
+
+if TYPE_CHECKING:
+    from knot_runner.pipelines.clients.setup import Setup
 
 #: (round, state after it, what was done in it, trained, whether to measure) -> the round's row
 MeasureRound = Callable[[int, FederatedState, RoundWork, list[Trained], bool], LogRow]
@@ -27,15 +29,16 @@ SeeExchange = Callable[[list[Inference], list[Tensor], list[LocalTraining]], Non
 
 
 def client_rounds(
-    context: RunContext, method: Method, federation: Federation, data: str, folder: Path, engine: Engine,
-    measure: MeasureRound,
-) -> RoundLoop:  # fmt: skip
-    """Rounds of local training by the clients of ``federation``, committed in ``folder``.
+    context: RunContext, setup: Setup, method: Method, engine: Engine, measure: MeasureRound
+) -> RoundLoop:
+    """Rounds of local training by the clients of ``setup``, committed in the run's folder.
 
-    ``data``: digest of the inputs that a commit must match; ``measure``: makes a round's log row, with metrics every
-    ``training.evaluate_every`` rounds and in the last.
+    ``measure``: makes a round's log row, with metrics every ``training.evaluate_every`` rounds and in the last.
     """
-    training, private = context.settings.training, federation.privacy
+    training, federation = context.settings.training, setup.federation
+    private = federation.privacy
+    shown = ""  # the last accuracy
+    after: dict[str, Any] = {}  # the exchange after the current round's fold
 
     def execute(round: int, requests: list[LocalTraining]) -> list[Trained]:
         wrong = next((request for request in requests if not isinstance(request, LocalTraining)), None)
@@ -56,6 +59,7 @@ def client_rounds(
         after.update(inferences=inferences, distillation=distillation, classes=classes)
 
     def observe(round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
+        nonlocal shown
         if private is not None and trained and round < training.rounds:  # a last round of heads alone sends nothing
             from knot_runner.methods.federated.user_privacy import check_sums  # which other runs do not need
 
@@ -63,16 +67,17 @@ def client_rounds(
         row = measure(round, state, RoundWork(requests, **after), trained, training.measures(round))
         after.clear()  # requests hold models
         if "accuracy" in row:
-            shown["accuracy"] = f"accuracy {row['accuracy']:.3f}"
-        context.progress("rounds", round + 1, training.rounds, shown.get("accuracy", ""))
+            shown = f"accuracy {row['accuracy']:.3f}"
+        context.progress("rounds", round + 1, training.rounds, shown)
         return row
 
-    shown: dict[str, str] = {}
-    after: dict[str, Any] = {}  # the exchange after the current round's fold
-    commits = Commits(folder, data, context.note, context.code, context.settings.plugins)
-    stops = functools.partial(reached_target, training)
-    rounds = training.rounds if federation.privacy is not None else 0
-    return RoundLoop(method, context.hp, federation, commits, execute, observe, exchange, stops, rounds=rounds)
+    commits = Commits(context.folder, setup.task.digest, context.note, context.code, context.settings.plugins)
+    return RoundLoop(
+        method, context.hp, federation, commits, execute, observe, exchange,
+        stops=functools.partial(reached_target, training),
+        log=lambda row: context.log(scalars(row)),
+        rounds=0 if private is None else training.rounds,
+    )  # fmt: skip
 
 
 def run_exchange(

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.methods.contract import Method
 from knot_runner.pipelines.runs.commits import Commits, LogRow
 
 if TYPE_CHECKING:
-    from knot_runner.pipelines.rounds.scores import TestPredictions
+    from knot_runner.pipelines.personalisation.personalised import PersonalModels
 
 #: What a method carries from round to round: tensors, and plain values such as the names of artefacts.
 State = dict[str, Any]
@@ -53,21 +52,15 @@ class RoundLoop:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The outcome of all rounds: the deployed method and state, all rows, and further facts for the result.
-
-    ``seconds``: time outside rounds. For personalised models: ``found``, their predictions; ``measures`` of the
-    deployed ones; ``models``, themselves by client; ``flops`` of training them at clients, None where unknown.
-    """
+    """The outcome of all rounds: the deployed method and state, all rows, further facts for the result, and the seconds
+    outside rounds; ``personal``: clients' own models after personalisation."""
 
     method: Method
     state: State
     rows: list[LogRow]
-    facts: dict[str, Any] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    found: TestPredictions | None = None
-    measures: dict[str, float] = field(default_factory=dict)
-    models: dict[int, ClientModel] = field(default_factory=dict)
-    flops: int | None = 0
+    facts: dict[str, Any]
+    seconds: dict[str, float]
+    personal: PersonalModels | None = None
 
 
 def run_rounds(loop: RoundLoop, start: State | None = None) -> tuple[State, list[LogRow]]:

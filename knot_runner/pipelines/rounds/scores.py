@@ -127,6 +127,16 @@ def over_clients(accuracies: list[float | None], sizes: list[int]) -> dict[str, 
     }
 
 
+def over_clusters(accuracies: list[float | None], federation: Federation, clusters: list[Federation]) -> float:
+    """Return the mean over ``clusters`` of the accuracy on each one's test examples; ``accuracies``: of each client."""
+    accuracy_of, means = dict(zip(federation.numbers, accuracies, strict=True)), []
+    for cluster in clusters:
+        sizes = [len(cluster.clients[client].test) for client in cluster.numbers]
+        if sum(sizes):
+            means.append(over_clients([accuracy_of[client] for client in cluster.numbers], sizes)["weighted"])
+    return float(np.mean(means))
+
+
 def measure_valid(
     method: Method, hp: object, state: FederatedState, setup: Setup, engine: Engine
 ) -> dict[str, float] | None:

@@ -41,7 +41,7 @@ def _distilled(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _fleet(rows: list[LogRow], target: float | None) -> dict[str, Any]:
-    """Returns the clock at the end and at the first round at ``target``, and :func:`fleet_counts`; {} without a
+    """Returns the clock at the end and at the first round at ``target``, and what became of clients; {} without a
     fleet."""
     if not rows or "clock" not in rows[-1]:
         return {}
@@ -50,14 +50,9 @@ def _fleet(rows: list[LogRow], target: float | None) -> dict[str, Any]:
     facts = {
         "clock": rows[-1]["clock"],
         "arrived": sum(arrived),
-        **fleet_counts(rows),
+        **{key: sum(row[key] for row in rows) for key in ("dropped", "late", "partial")},
         "empty": arrived.count(0),
         "staleness": stale / sum(arrived) if sum(arrived) else None,
     }
     curve = [(row["clock"], row["accuracy"]) for row in rows if "accuracy" in row]
     return {"fleet": facts, "time_to_target": metrics.time_to_target(curve, target)}
-
-
-def fleet_counts(rows: list[LogRow]) -> dict[str, int]:
-    """Returns how many clients dropped out, were late, or did partial work, summed over ``rows``."""
-    return {key: sum(row[key] for row in rows) for key in ("dropped", "late", "partial")}

@@ -48,8 +48,7 @@ EXAMPLES_AT_ONCE = 256
 class KeptModels:
     """Models to be written: ``models`` has each one's network and ``parts``, ``own`` what is not in model.safetensors.
 
-    The parts of a model are laid over each other. One that is empty or ends in "/" stands for all tensors whose names
-    begin so; another one is a flat tensor of the head's parameters or of the buffers (``head/3``).
+    The parts of a model are laid over each other. Each stands for the tensors whose names begin with it.
     """
 
     models: dict[str, tuple[Network, list[str]]] = field(default_factory=dict)
@@ -90,19 +89,12 @@ def write_models(
 
 def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: flat.FlatLayout) -> dict[str, Tensor]:
     """Return the parameters and buffers of the model whose ``parts`` lie in ``tensors``, by name."""
-    fields = (*layout.parameters, *layout.buffers)
-    head = [one for one in layout.parameters if one.name.startswith(layout.head)]
     joined: dict[str, Tensor] = {}
     for part in parts:
-        if not part or part.endswith("/"):
-            names = {one.name: f"{part}{one.name}" for one in fields}
-            joined |= {name: tensors[key] for name, key in names.items() if key in tensors}
-            continue
-        start = 0
-        for one in head if part.split("/")[-2] == "head" else layout.buffers:
-            size = one.stop - one.start
-            joined[one.name] = tensors[part][start : start + size].view(one.shape)
-            start += size
+        for entry in (*layout.parameters, *layout.buffers):
+            key = f"{part}{entry.name}"
+            if key in tensors:
+                joined[entry.name] = tensors[key]
     return joined
 
 

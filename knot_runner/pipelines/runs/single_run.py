@@ -75,7 +75,8 @@ def _carry_out(context: RunContext) -> dict[str, Any]:
     machines: list[str] = []
 
     def note(text: str) -> None:
-        machines.extend([text] if text.startswith(SEVERAL_MACHINES) else [])
+        if text.startswith(SEVERAL_MACHINES):
+            machines.append(text)
         context.note(text)
 
     with Tracker(_tracked(context), context.note) as tracker:

@@ -85,19 +85,12 @@ def _check_architectures(method: FederatedSettings, model: ModelSettings | Image
 
 def _check_personal(settings: Settings, method: FederatedSettings) -> None:
     """Builds the settings of personalisation, and checks those of the rounds before it. Raises :class:`UserError`."""
-    if method.clustering is not None and settings.evaluate.matrix not in (None, "end"):
-        raise UserError(
-            f"evaluate.matrix: {settings.evaluate.matrix} rounds are of clients that learn together; with "
-            "method.clustering end is right"
-        )
     unseen = settings.held_out is not None and settings.held_out.unseen is not None
     if unseen and method.clustering is not None:
         raise UserError("partition.unseen: clusters are of all clients, none of which is unseen; null is right")
     if method.personalisation is None:
         return
     method.personalisation = build_personalisation(method.personalisation)
-    if isinstance(settings.evaluate.matrix, int):
-        raise UserError("evaluate.matrix: personalisation measures what follows the last round; end or null is right")
     if settings.training.stop_at_target:
         raise UserError(
             "training.stop_at_target: personalisation begins with the model of the last round, which all its variants "

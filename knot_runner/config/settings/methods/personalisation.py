@@ -15,11 +15,11 @@ MAX_ALPHA = 3.0
 
 @dataclass
 class EvaluateSettings:
-    """``matrix``: the model of every client on the test examples of every other: at the ``end``, or also every so many
-    rounds; null = each on its own alone."""
+    """``matrix``: the model of every client on the test examples of every other, at the ``end``; null = each on its own
+    alone."""
 
     #: when every client's model is measured on all clients' test examples: see above
-    matrix: Literal["end"] | Steps | None = None
+    matrix: Literal["end"] | None = None
 
 
 @dataclass(kw_only=True)

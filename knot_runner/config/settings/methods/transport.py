@@ -21,9 +21,6 @@ from knot_runner.config.settings.sizes import (
 )
 from knot_runner.config.strict import AtMost, Holds, require
 
-#: ``encoder``: the run's own model as clients start from it, or the hub's; else a folder.
-OWN_MODEL, HUB = "model", "hub"
-
 
 @dataclass
 class PrivacySettings:
@@ -87,7 +84,8 @@ class EncoderSettings:
 class TextFeatures:
     """Texts as points; tasks of images have pixels, or an autoencoder's code (``encoder`` beside this)."""
 
-    #: tfidf: TF-IDF of words, then a truncated SVD (latent semantic analysis); cls: last hidden state at [CLS]
+    #: tfidf: TF-IDF of words, then a truncated SVD (latent semantic analysis); cls: last hidden state of the run's
+    #: model, as clients start from it, at [CLS]
     kind: Literal["tfidf", "cls"]
     #: whose train texts the words, the SVD and the scale are fitted on: the transfer set's, which no client has; the
     #: global one's, which the server has; clients: all clients', which then do not stay with them
@@ -96,9 +94,6 @@ class TextFeatures:
     components: Annotated[Width, ABOVE_ZERO]
     #: of tfidf: most frequent words that are counted; null = all
     words: Items | None
-    #: of cls: model = the run's own as clients start from it; hub = model.hub_id; else a folder with config.json,
-    #: model.safetensors and its tokenizer
-    encoder: str
 
 
 @dataclass

@@ -1,0 +1,99 @@
+"""Rounds that runs share: those of clusters, whatever found them, and those before personalisation.
+
+They are an artefact below ``<out>/artefacts/rounds/``, keyed by all inputs of their training.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from knot_runner.config.strict import digest, without
+from knot_runner.data.images import ImageTask
+from knot_runner.engine.federated.cohort import Engine
+from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.rounds.loop import RoundLoop, run_rounds, scalars
+from knot_runner.pipelines.runs.commits import LogRow
+from knot_runner.records import ROUNDS_FILE
+from knot_runner.util.files import write_atomic
+
+if TYPE_CHECKING:
+    from knot_runner.pipelines.clients.setup import Setup
+
+ROUNDS_STAGE = "rounds"
+#: Settings of training and method that decide nothing of the rounds.
+NOT_IN_KEY = ("name", "clustering", "personalisation")
+
+
+def run_shared_rounds(
+    context: RunContext, key: str, loop: RoundLoop, start: FederatedState
+) -> tuple[FederatedState, list[LogRow]]:
+    """Return the final state and all rows of the rounds with ``key``, which are trained unless another run has done so.
+
+    Raises :class:`DivergedError`.
+    """
+    store = context.store
+    with store.lock(ROUNDS_STAGE, key):
+        found = store.find(ROUNDS_STAGE, key)
+        if found is None:
+            state, rows = run_rounds(loop, start)
+            log = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+            seconds = round(sum(row["seconds"] for row in rows), 2)
+            store.put(ROUNDS_STAGE, key, state, {"seconds": seconds}, {ROUNDS_FILE: log})
+            return state, rows
+    context.note("the rounds have been trained before, and are shared")
+    log = found.read(ROUNDS_FILE).decode()
+    write_atomic(context.folder / ROUNDS_FILE, log)
+    rows = [json.loads(line) for line in log.splitlines()]
+    for row in rows:
+        context.log(scalars(row))
+    return found.tensors(), rows
+
+
+def rounds_key(context: RunContext, setup: Setup, engine: Engine, clusters: Sequence[Federation]) -> str:
+    """Return the content address of the rounds of ``clusters``, which train separately; of all clients without any."""
+    settings, federation = context.settings, setup.federation
+    plain: dict[str, Any] = {
+        "seed": settings.seed,
+        "task": [*_examples_key(setup), setup.task.coordinates, federation.augment],
+        "model": settings.model,
+        "plugins": settings.plugins,
+        "engine": [engine.name, settings.hardware.precision],
+        "clients": _clients_key(federation),
+        "clusters": [list(cluster.numbers) for cluster in clusters],
+        "training": without(dataclasses.asdict(settings.training), *NOT_IN_KEY),
+        "method": without(dataclasses.asdict(context.hp), *NOT_IN_KEY),
+        "fleet": settings.fleet,
+    }
+    if engine.name == "stacked":
+        plain["stack"] = settings.hardware.stack
+    return digest(plain)
+
+
+def _clients_key(federation: Federation) -> list[Any]:
+    """Return the key's entries for the rows of the clients' examples, and of those that a server distills on."""
+    rows = hashlib.sha256()
+    for client in (*federation.numbers, *federation.unseen):
+        for own in (federation.clients[client].train, federation.clients[client].test):
+            rows.update(len(own).to_bytes(8) + own.numpy().tobytes())
+    entries = [list(federation.numbers), rows.hexdigest()]
+    if federation.server is not None:
+        for own in (federation.transfer.train, federation.random):
+            entries.append(hashlib.sha256(own.numpy().tobytes()).hexdigest())
+        entries.append(federation.label_points)
+    return entries
+
+
+def _examples_key(setup: Setup) -> list[Any]:
+    """Return the key's entries for the examples as network inputs. For texts: their tokens, which depend on vocabulary
+    and ``task.max_length``, and the initial weights, which may come from a file."""
+    if isinstance(setup.task, ImageTask):
+        return [setup.task.digest, setup.task.mean, setup.task.std]
+    content = hashlib.sha256()
+    for tensor in (*setup.data.tensors(), *setup.test.tensors(), setup.federation.model.weights):
+        content.update(f"{tensor.dtype} {list(tensor.shape)}".encode() + tensor.cpu().numpy().tobytes())
+    return [setup.task.digest, content.hexdigest()]
