@@ -172,7 +172,7 @@ def test_ctrl_c_ends_the_processes_at_once(pools, tmp_path, monkeypatch):
     monkeypatch.setattr(checksums, "TaskPool", lambda *given: (made.append(TaskPool(*given)), made[0])[1])
     with pytest.raises(KeyboardInterrupt):
         list(read_files(partial(interrupting, parent=os.getpid()), [tmp_path / "a", tmp_path / "b"], TWO))
-    assert [worker._process for worker in made[0]._workers] == [None, None]
+    assert [worker.pipe.closed for worker in made[0]._workers] == [True, True]
 
 
 def test_a_command_reads_with_its_workers_and_finds_the_same(tmp_path, write, pools, monkeypatch):
