@@ -9,7 +9,7 @@ import sys
 from knot_runner import __version__
 from knot_runner.composing.overrides import joined_flags
 from knot_runner.util.errors import UserError, nearest
-from knot_runner.util.messages import LOGGER, messages_to, print_help, print_on_stderr
+from knot_runner.util.messages import LOGGER, messages_to, print_on_stderr
 from knot_runner.util.processes import ended_by_sigterm, main_left_alone, on_sigterm
 from knot_runner.util.streams import lasting, print_safely
 
@@ -129,7 +129,7 @@ def _carry_out(typed: list[str]) -> int:
     verb = words[0] if words else ""
     module = importlib.import_module(f"knot_runner.cli.verbs.{VERBS[verb]}") if verb in VERBS else None
     if wants_help:
-        print_help(getattr(module, f"{verb.upper()}_HELP") if module else HELP)
+        print(getattr(module, f"{verb.upper()}_HELP") if module else HELP)
         return 0
     if "--version" in arguments:
         print(f"knot-runner {__version__}")

@@ -12,7 +12,6 @@ import functools
 import hashlib
 import json
 import math
-import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +24,8 @@ _hints = functools.cache(functools.partial(typing.get_type_hints, include_extras
 
 #: The largest magnitude of a setting that says nothing else: of a count, what no machine holds; of a number, what is
 #: finite in float32, so that a rate may be absurd (the run then diverges, which is a result) but never overflows.
-MAX_COUNT, MAX_NUMBER = 10**9, 1e30
+MAGNITUDES = {int: 10**9, float: 1e30}
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
 #: Letters of a value that a message shows.
 _MAX_SHOWN = 80
 
@@ -48,15 +48,6 @@ class Holds:
 
 class OutOfRangeError(UserError):
     """A value of the right type that violates its :class:`Holds`."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Between:
-    """The least and the largest value of a number in a record: ``accuracy: Annotated[float, Between(0, 1)]``. Unlike in
-    settings, a number written as a string is refused."""
-
-    least: float
-    most: float
 
 
 def build(cls: type, values: Any, where: str) -> Any:
@@ -99,8 +90,6 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(value):  # already built by a caller that knew its kind
         return value
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated and isinstance(args[1], Between):
-        return _within(args[0], value, args[1], where)
     if origin is Annotated:
         return _ruled(args[0], args[1:], value, where)
     if origin in (typing.Union, types.UnionType):
@@ -111,10 +100,9 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         return value
     if origin is list:
         if not isinstance(value, list):
-            inside = (
-                f"; [{value}] is one" if isinstance(value, str | int | float) and len(str(value)) < _MAX_SHOWN else ""
-            )
-            raise UserError(f"{where}: expected a list, got {shorten(value)}{inside}")
+            is_item = isinstance(value, str | int | float) and len(str(value)) < _MAX_SHOWN
+            hint_text = f"; [{value}] is one" if is_item else ""
+            raise UserError(f"{where}: expected a list, got {shorten(value)}{hint_text}")
         return [_convert(args[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
     if origin is dict:
         if not isinstance(value, dict):
@@ -152,25 +140,16 @@ def _convert_union(options: tuple, value: Any, where: str) -> Any:
 
 def _scalar(hint: type, value: Any, where: str, most: float | None = None) -> Any:
     """``value`` as ``hint`` (bool, int, float, str); numbers of a magnitude of at most ``most``."""
-    kinds = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
-    right = isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
-    if right and hint is int:
-        _bounded(value, MAX_COUNT if most is None else most, where)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        _bounded(value, MAX_NUMBER if most is None else most, where)  # before float(), which may overflow
-        value, right = float(value), True
-    if hint is float and isinstance(value, str) and _is_number(value):  # YAML 1.1 reads 1e-3 as a string
-        value, right = float(value), True
-    if not right:
-        hint_text = "; in quotes it is one" if hint is str and isinstance(value, bool | int | float) else ""
-        if hint is int and isinstance(value, str) and re.fullmatch(r"\d{1,9}(:|\.\.|-)\d{1,9}", value):
-            hint_text = "; range(0,3) is 0, 1 and 2, a run each"
-        raise UserError(f"{where}: expected {kinds.get(hint, hint.__name__)}, got {shorten(value)}{hint_text}")
-    if hint is float and not math.isfinite(value):
+    is_bool = isinstance(value, bool)
+    fits = isinstance(value, hint) or (hint is float and isinstance(value, int))
+    if not fits or (is_bool and hint is not bool):
+        in_quotes = "; in quotes it is one" if hint is str and isinstance(value, int | float) else ""
+        raise UserError(f"{where}: expected {_KINDS[hint]}, got {shorten(value)}{in_quotes}")
+    if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"{where}: expected a finite number, got {value}")
-    if hint is float:
-        _bounded(value, MAX_NUMBER if most is None else most, where)
-    return value
+    if hint in MAGNITUDES:
+        _bounded(value, MAGNITUDES[hint] if most is None else most, where)  # before float(), which may overflow
+    return hint(value)
 
 
 def _ruled(hint: type, rules: tuple[AtMost | Holds, ...], value: Any, where: str) -> Any:
@@ -179,15 +158,6 @@ def _ruled(hint: type, rules: tuple[AtMost | Holds, ...], value: Any, where: str
         if isinstance(rule, Holds) and not rule.test(made):
             raise OutOfRangeError(f"{where}: {made} {rule.text}")
     return made
-
-
-def _within(hint: type, value: Any, bounds: Between, where: str) -> Any:
-    kinds = (int, float) if hint is float else (int,)
-    number = isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or not bounds.least <= value <= bounds.most:
-        what = "a whole number" if hint is int else "a number"
-        raise UserError(f"{where}: expected {what} from {bounds.least:g} to {bounds.most:g}, got {shorten(value)}")
-    return value
 
 
 def _bounded(value: float, most: float, where: str) -> None:
@@ -202,14 +172,6 @@ def shorten(value: Any) -> str:
         return f"a number of {int(value.bit_length() * math.log10(2)) + 1} digits"  # about; str() itself has a limit
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 class _Rule(Exception):

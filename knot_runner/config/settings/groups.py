@@ -179,7 +179,6 @@ class PathSettings:
         require(self.out != "", "out", "is empty; a folder is right, or . for the current one")
         for key in ("data", "out"):
             path = Path(getattr(self, key) or "")
-            require("\0" not in str(path), key, "has a character 0, which no path may have")
             longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
             require(longest <= LONGEST_NAME, key, f"has a name of {longest} bytes; file systems take {LONGEST_NAME}")
 

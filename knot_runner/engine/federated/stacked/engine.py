@@ -57,18 +57,15 @@ class Stacked:
         self.note, self.limits = note, dict[Structure, int]()
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """See :class:`Engine`. Raises :class:`UserError` when memory runs out with one client at a time."""
-        if any(request.recipe.optimiser != "sgd" and not request.exchanged for request in cohort):
-            raise UserError("hardware.engine: stacked trains with SGD alone; lean or loop would fit training.optimiser")
-        if any(request.objective.reads_head for request in cohort):
-            raise UserError("hardware.engine: stacked trains by logits alone; lean or loop would fit this method")
+        """See :class:`Engine`; requests that are not plain run in the plain loop. Raises :class:`UserError` when memory
+        runs out with one client at a time."""
         stacked = [place for place, request in enumerate(cohort) if request.is_plain]
         found: dict[int, Trained] = {}
         for structure, positions in chunks([cohort[place] for place in stacked]).items():
             places = [stacked[position] for position in positions]
             found.update(zip(places, self._train_alike(structure, [cohort[place] for place in places]), strict=True))
         for place, request in enumerate(cohort):
-            if place not in found:  # programs, and server training with AdamW or early stopping
+            if place not in found:
                 found[place] = self.measuring.train_client(request)
         return [found[place] for place in range(len(cohort))]
 
