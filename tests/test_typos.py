@@ -109,7 +109,6 @@ WRONG = [
     "task=femnist privacy.epsilon=8",
     "task=femnist method=ditto method.lam=2",
     "task=erc training.lr=1",
-    "task=femnist seed=0:3",
     "task=femnist model.hidden=100",
     "task=femnist evaluate.matrix=yes",
     "plot chill/fig4 report.kind=curve",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +13,6 @@ from sklearn.neighbors import NearestNeighbors
 
 from knot_runner.config.settings.methods.transport import ClusteringSettings
 from knot_runner.util.errors import UserError
-from knot_runner.util.processes import warnings_apart
 
 #: scikit-learn's warning that a graph has several parts, which is said in numbers instead
 UNCONNECTED = "Graph is not fully connected"
@@ -130,7 +130,7 @@ def _spectral(graph: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, lis
         count, affinity="precomputed", assign_labels="kmeans", n_init=10, random_state=seed % 2**32
     )
     parts = int(connected_components(graph, directed=False, return_labels=False))
-    with warnings_apart("always") as caught:
+    with warnings.catch_warnings(record=True, action="always") as caught:
         labels = method.fit_predict(graph)
     told = [" ".join(str(warning.message).split()).rstrip(".") for warning in caught]
     notes = [f"method.clustering: {text}" for text in told if not text.startswith(UNCONNECTED)]
