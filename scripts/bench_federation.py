@@ -42,7 +42,6 @@ from knot_runner.engine.examples import ClientData, ImageData, TextData, normali
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining
 from knot_runner.engine.federated.lean.engine import Lean
-from knot_runner.engine.federated.lean.half import make_half_client
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engines.native.engine import Native
@@ -247,6 +246,5 @@ ENGINES = {
     "good_bf16": functools.partial(_good, bf16=True),
     "loop": _loop,
     "lean": _lean,
-    "lean_bf16": functools.partial(_lean, kind=functools.partial(Lean, make_client=make_half_client)),
     "native": functools.partial(_lean, kind=Native),
 }

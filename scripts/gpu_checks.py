@@ -21,9 +21,7 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.recipe import Phase, Recipe
-from knot_runner.engine.federated.stacked import engine as stacked
 from knot_runner.engine.federated.stacked.engine import Stacked
-from knot_runner.engine.federated.stacked.memory import client_bytes
 from knot_runner.engine.federated.stacked.program import Program
 from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
 from knot_runner.models.network import Network
@@ -134,9 +132,11 @@ def out_of_memory(device: torch.device) -> str:
     """A stack that does not fit is halved until it does, with the same weights; on CUDA by real exhaustion."""
     network = NETWORKS["MLP"] if device.type != "cuda" else _wide()
     cohort, said = _cohort(network, torch.float64, PLAIN), []
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
     wanted = _trained(network, device, cohort, torch.float64)
     engine = _engine(network, device, torch.float64, note=said.append)
-    with _scarce(engine, cohort):
+    with _scarce(device, len(cohort) // 2):
         found = engine.train(cohort)
     engine.close()
     _hold(any("out of GPU memory" in line for line in said), f"memory did not run out, or it was not said: {said}")
@@ -236,22 +236,21 @@ def _wide() -> Network:
 
 
 @contextlib.contextmanager
-def _scarce(engine: Stacked, cohort: list[LocalTraining]) -> Iterator[None]:
-    """Memory runs out with more than half of ``cohort``: on CUDA this process may use three eighths of what the stack
-    takes; elsewhere steps that are too wide raise what CUDA does."""
-    if engine.device.type == "cuda":
-        structure = next(iter(stacked.chunks([cohort[0]])))
-        each = client_bytes(engine.network, engine.measuring.data, structure, engine.dtype)
+def _scarce(device: torch.device, most: int) -> Iterator[None]:
+    """Memory runs out with more than ``most`` clients: on CUDA this process may use three eighths of its peak so far;
+    elsewhere steps that are too wide raise what CUDA does."""
+    if device.type == "cuda":
+        peak = torch.cuda.max_memory_allocated(device)
         torch.cuda.empty_cache()
-        total = torch.cuda.get_device_properties(engine.device).total_memory
-        allowed = torch.cuda.memory_reserved(engine.device) + each * len(cohort) * 3 // 8
-        torch.cuda.set_per_process_memory_fraction(min(allowed / total, 1.0), engine.device)
+        total = torch.cuda.get_device_properties(device).total_memory
+        allowed = torch.cuda.memory_reserved(device) + peak * 3 // 8
+        torch.cuda.set_per_process_memory_fraction(min(allowed / total, 1.0), device)
         try:
             yield
         finally:
-            torch.cuda.set_per_process_memory_fraction(1.0, engine.device)
+            torch.cuda.set_per_process_memory_fraction(1.0, device)
         return
-    real, most = Program.step, len(cohort) // 2
+    real = Program.step
 
     def step(program: Program, k: int, trains: str) -> Tensor | None:
         if k > most:

@@ -13,7 +13,7 @@ from knot_runner.cli.main import main
 from knot_runner.engine.federated.cohort import ClientModel, Inference
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.pipelines.personalisation import client_matrix, personalised
+from knot_runner.pipelines.personalisation import client_matrix
 from tests.golden.messages import refuses
 from tests.methods.federated.conftest import make_world, with_rows
 from tests.personal_runs import PERSONAL, run, setup_of
@@ -89,8 +89,7 @@ def test_a_few_models_are_held_at_a_time(monkeypatch):
 @pytest.mark.parametrize(("method", "points"), [("fedper", None), ("finetune", 3)])
 def test_the_record_of_own_models_recounted(tmp_path, method, points, monkeypatch):
     """Every count of the models that the engine was asked about, by the plain loop, and their losses."""
-    asked, logits, given_back = [], Lean.logits, []
-    monkeypatch.setattr(personalised, "give_back_freed", lambda: given_back.append(len(asked)))
+    asked, logits = [], Lean.logits
 
     def spied(self, requests):
         asked.extend(replace(each, model=ClientModel(each.model.weights.clone(), None)) for each in requests)
@@ -99,7 +98,6 @@ def test_the_record_of_own_models_recounted(tmp_path, method, points, monkeypatc
     monkeypatch.setattr(Lean, "logits", spied)
     own = [f"method={method}", "training.lr=0.1", *(PERSONAL if points else ["evaluate.matrix=end"])]
     _, record = run(tmp_path, *own)
-    assert len(given_back) == (2 if points else 0)  # after every save of clients under way
     setup = setup_of(f"method={method}")
     many = [request for request in asked if request.many]
     if points:

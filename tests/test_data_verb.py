@@ -1,15 +1,12 @@
 """``knot-runner data``: the table, one data set in full, and downloads, from a file server of this test."""
 
 import hashlib
-import io
 import random
 
 import pytest
 import yaml
-from rich.console import Console
 
 from knot_runner.cli.main import main
-from knot_runner.cli.verbs import data
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.data.sources import data_sets
 from knot_runner.util.config_yaml import choices, config_folder
@@ -82,21 +79,6 @@ def test_a_task_shows_its_data_sets(root, capsys):
     ]  # fmt: skip
     assert "sha256 440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609" in out
     assert "published: not known, no checksum known" in out and "its owners give it out on request" in out
-
-
-@pytest.mark.parametrize("width", [40, 60, 100])
-def test_a_data_set_is_wrapped_to_a_terminal_but_not_on_a_pipe(root, capsys, monkeypatch, width):
-    """Between words, right of the titles; addresses and checksums stay whole, for copying."""
-    piped = said(capsys, "femnist", "mnist", f"paths.data={root}")[0].splitlines()
-    assert max(map(len, piped)) > 120
-    terminal = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
-    monkeypatch.setattr(data, "output", lambda: terminal)
-    assert main(["data", "femnist", "mnist", f"paths.data={root}"]) == 0
-    wrapped = terminal.file.getvalue().splitlines()
-    assert all(len(line) <= width or len(line.split()) == 1 for line in wrapped)
-    assert " ".join(wrapped).split() == " ".join(piped).split()
-    (at,) = (number for number, line in enumerate(wrapped) if line.startswith("  licence") and "LEAF" in line)
-    assert width == 100 or (wrapped[at + 1].startswith(" " * 12) and wrapped[at + 1][12] != " ")
 
 
 def test_a_download_and_what_is_shown_of_it(root, own, capsys, server):

@@ -18,12 +18,10 @@ from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.recipe import Phase, Recipe
-from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.engine.objectives import Objective, cross_entropy
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.tokens import Encoded, batches
-from tests.golden.messages import refuses
 from tests.tiny import TINY_TEXTS, replaced
 
 SPEC = ModelSettings(
@@ -118,9 +116,6 @@ def test_a_phase_of_the_head_trains_the_classifier_alone():
 
 
 def test_image_engines_say_what_would_fit(tmp_path, capsys):
-    with refuses():
-        images = request(optimiser="adamw")
-        Stacked.train(None, [images])
     assert main([*TINY_TEXTS, "method=fedavg", "hardware.engine=stacked", f"paths.out={tmp_path}"]) == 2
     assert (
         "hardware.engine: stacked does not train a text model; lean (CPU) or loop would fit" in capsys.readouterr().err

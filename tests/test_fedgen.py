@@ -246,7 +246,6 @@ BAD = [
     (["method=fedgen", "method.generator.decay=0"], "method.generator.decay: 0"),
     (["method=fedgen", "method.generator.batch=1"], "method.generator.batch: 1 has no spread to normalise by"),
     (["method=fedgen", "method.generator.alpha=-1"], "method.generator.alpha: -1"),
-    (["method=fedgen", "hardware.engine=stacked"], "hardware.engine: stacked trains by logits alone; lean or loop"),
     (["method=fedgen", "model.output=softmax"], "model.output: softmax leaves no logits to a head"),
 ]
 

@@ -12,7 +12,7 @@ from knot_runner.engine.store import Store
 from knot_runner.engine.tensor_file import mapped_arrays
 from knot_runner.pipelines.runs import kept_images
 from knot_runner.provenance import fingerprints
-from knot_runner.util.shared_memory import Memory, map_file, place_in_file
+from knot_runner.util.shared_memory import map_file, place_in_file
 from knot_runner.util.workers import SharedArrays
 
 TINY = [
@@ -130,7 +130,7 @@ def test_images_of_plug_ins_are_not_kept(tmp_path, read):
     assert not read
 
 
-def test_arrays_on_a_mapped_file_are_not_copied_for_workers(tmp_path, monkeypatch):
+def test_arrays_on_a_mapped_file_are_not_copied_for_workers(tmp_path):
     tensors = {
         "a": torch.arange(6.0).reshape(2, 3),
         "b": torch.arange(5, dtype=torch.uint8),
@@ -148,14 +148,6 @@ def test_arrays_on_a_mapped_file_are_not_copied_for_workers(tmp_path, monkeypatc
     before = made.tensors_path.read_bytes()
     arrays["a"][0, 0] = 9  # stays in this process
     assert made.tensors_path.read_bytes() == before and shared.arrays()[2][0, 0] == 9
-    asked = []
-    monkeypatch.setattr(Memory, "read_ahead", lambda self, *where: asked.append(where))
-    memory, at = place_in_file(arrays["a"])
-    for place, rows in ((2, [1, 0]), (2, [1]), (2, []), (1, [1, 2]), (0, [0, 4])):
-        shared.expect(place, np.array(rows, dtype=np.int64))
-    assert asked == [(at, 24), (at + 12, 12)]
-    monkeypatch.undo()
-    memory.read_ahead(at, 24)
     assert place_in_file(own) is None
     memory, at = place_in_file(arrays["b"][2:])
     assert memory.map[at : at + 3] == bytes([2, 3, 4])

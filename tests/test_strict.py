@@ -30,9 +30,9 @@ class Outer:
 GOOD = {"count": 3, "kind": "a", "inner": {"rate": 0.5}}
 
 
-def test_builds_nested_settings_and_reads_numbers_written_as_words():
-    made = build(Outer, {**GOOD, "inner": {"rate": "1e-3"}, "names": ["x"], "limit": 4}, "outer")
-    assert (made.inner.rate, made.names, made.limit) == (0.001, ["x"], 4)
+def test_builds_nested_settings():
+    made = build(Outer, {**GOOD, "inner": {"rate": 1}, "names": ["x"], "limit": 4}, "outer")
+    assert (made.inner.rate, made.names, made.limit) == (1.0, ["x"], 4)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_builds_nested_settings_and_reads_numbers_written_as_words():
         ({"count": 1.5}, "outer.count: expected a whole number, got 1.5"),
         ({"kind": "c"}, "outer.kind: 'c' is not one of a, b"),
         ({"inner": {"rate": float("nan")}}, "outer.inner.rate: expected a finite number, got nan"),
-        ({"inner": {"rate": "inf"}}, "outer.inner.rate: expected a finite number, got inf"),
+        ({"inner": {"rate": "1e-3"}}, "outer.inner.rate: expected a number, got '1e-3'"),
         ({"inner": {"rate": -1}}, "outer.inner.rate: -1.0 is not above 0"),
         ({"inner": 3}, "outer.inner: expected keys of Inner, got 3"),
         ({"names": "x"}, "outer.names: expected a list, got 'x'"),

@@ -127,8 +127,8 @@ def test_a_tracker_of_ones_own_is_told_of_the_whole_run(tmp_path, own_tracker, c
 class FakeWriter:
     """As ``torch.utils.tensorboard.SummaryWriter``."""
 
-    def __init__(self, folder, purge_step=None):
-        self.folder, self.purged, self.calls = folder, purge_step, []
+    def __init__(self, folder):
+        self.folder, self.calls = folder, []
 
     def __getattr__(self, name):
         return lambda *arguments, **options: self.calls.append((name, *arguments))
@@ -142,18 +142,15 @@ def test_tensorboard_is_given_scalars_by_step_and_the_final_numbers(tmp_path, mo
     monkeypatch.setattr("importlib.util.find_spec", lambda package: True)
     assert mirrored(tracked(tmp_path, "tensorboard"), [{"round": 5, "accuracy": 0.1}, *ROWS]) == []
     (writer,) = made
-    assert writer.folder == str(tmp_path / "tensorboard") and writer.purged == 5
+    assert writer.folder == str(tmp_path / "tensorboard")
     scalars = [call[1:] for call in writer.calls if call[0] == "add_scalar"]
     assert scalars == [("accuracy", 0.1, 5), ("accuracy", 0.25, 0), ("accuracy", 0.5, 1)]
     (final,) = [call[1:] for call in writer.calls if call[0] == "add_hparams"]
     assert final == ({"seed": 3, "training.lr": 0.1}, {"final/seconds": 3.5, "final/accuracy/ALL": 0.5})
     assert writer.calls[-1] == ("close",)
     texts = {call[1]: call[2] for call in writer.calls if call[0] == "add_text"}
-    assert "    seed: 3\n" in texts["config"] and texts["tags"] == "femnist, fedavg, mine"
+    assert "    seed: 3\n" in texts["config"]
     assert mirrored(tracked(tmp_path, "tensorboard", "distillation"), [{"a": 1.5}, {"a": 2.5}], None) == []
-    assert mirrored(tracked(tmp_path, "tensorboard", "distillation"), [{"round": 4, "a": 1}], None) == []
-    assert mirrored(tracked(tmp_path, "tensorboard"), [{"own/epoch": 4, "own/a": 1}], None) == []
-    assert made[1].purged is made[2].purged is made[3].purged is None
     assert [call[1:] for call in made[1].calls if call[0] == "add_scalar"] == [("a", 1.5, 0), ("a", 2.5, 1)]
 
 

@@ -51,15 +51,6 @@ class OutOfRangeError(UserError):
     """A value of the right type that violates its :class:`Holds`."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Between:
-    """The least and the largest value of a number in a record: ``accuracy: Annotated[float, Between(0, 1)]``. Unlike in
-    settings, a number written as a string is refused."""
-
-    least: float
-    most: float
-
-
 def build(cls: type, values: Any, where: str) -> Any:
     """Build dataclass ``cls`` from plain ``values`` (dict, list, scalar), checking every key and type.
 
@@ -100,8 +91,6 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(value):  # already built by a caller that knew its kind
         return value
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated and isinstance(args[1], Between):
-        return _within(args[0], value, args[1], where)
     if origin is Annotated:
         return _ruled(args[0], args[1:], value, where)
     if origin in (typing.Union, types.UnionType):
@@ -171,15 +160,6 @@ def _ruled(hint: type, rules: tuple[AtMost | Holds, ...], value: Any, where: str
         if isinstance(rule, Holds) and not rule.test(made):
             raise OutOfRangeError(f"{where}: {made} {rule.text}")
     return made
-
-
-def _within(hint: type, value: Any, bounds: Between, where: str) -> Any:
-    kinds = (int, float) if hint is float else (int,)
-    number = isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or not bounds.least <= value <= bounds.most:
-        what = "a whole number" if hint is int else "a number"
-        raise UserError(f"{where}: expected {what} from {bounds.least:g} to {bounds.most:g}, got {shorten(value)}")
-    return value
 
 
 def shorten(value: Any) -> str:

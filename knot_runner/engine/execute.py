@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from types import TracebackType
 
@@ -11,7 +10,6 @@ from knot_runner.engine.hardware import prepare_device, worker_count
 from knot_runner.engine.loop import Place, ProgressCallback, StageKey, key_of, missing_of, run_each
 from knot_runner.engine.requests import Predict, StageRequest
 from knot_runner.engine.store import Artefact, Store
-from knot_runner.engine.worker import Worker
 from knot_runner.engine.worker_pool import WorkerPool
 
 
@@ -56,8 +54,7 @@ class Executor:
             run_each(missing.values(), self.place, self._watch)
             return
         if self._pool is None:
-            make = functools.partial(Worker, self.place, self._hardware, self._plugins)
-            self._pool = WorkerPool(make, worker_count(self._hardware))
+            self._pool = WorkerPool(self.place, self._hardware, self._plugins)
         self._pool.run(list(missing.values()), self._watch)
 
     def _use_workers(self, missing: dict[StageKey, StageRequest]) -> bool:

@@ -17,19 +17,15 @@ def choose_device(name: str) -> torch.device:
 
     Raises :class:`UserError` naming ``hardware.device``.
     """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name == "cpu":
-        return torch.device("cpu")
-    kind, _, index = name.partition(":")
-    if kind != "cuda" or (index and not index.isdigit()):
-        raise UserError(f"hardware.device: '{name}' is none of cpu, cuda, cuda:N, auto")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if count == 0:
+    if name == "auto":
+        return torch.device("cuda" if count else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and count == 0:
         raise UserError(f"hardware.device: {name} was asked for, but this machine has no CUDA GPU (hardware=cpu runs)")
-    if index and int(index) >= count:
+    if device.type == "cuda" and (device.index or 0) >= count:
         raise UserError(f"hardware.device: {name} was asked for, but there are {count} GPUs (cuda:0 is the first)")
-    return torch.device(name)
+    return device
 
 
 def prepare_device(hardware: HardwareSettings) -> torch.device:

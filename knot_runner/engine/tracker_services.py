@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import textwrap
 import time
 from typing import Any
 
@@ -70,25 +71,16 @@ class TensorBoardMirror:
     """See :class:`~knot_runner.engine.tracker.Mirror`. Values that are not numbers are left out."""
 
     def __init__(self, run: TrackedRun) -> None:
-        self._run, self._rows, self._writer = run, 0, None
+        from torch.utils.tensorboard import SummaryWriter
 
-    def _begun(self, first: int | None) -> Any:
-        """Returns the writer; ``first``: the round from which a run resumes; older rows from there on are hidden."""
-        if self._writer is None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._writer = SummaryWriter(str(self._run.folder / EVENTS_FOLDER), purge_step=first)
-            text = yaml.safe_dump(self._run.config, sort_keys=False, allow_unicode=True)
-            facts = {"group": self._run.group, "family": self._run.family, "tags": ", ".join(self._run.tags)}
-            self._writer.add_text("config", "".join(f"    {line}\n" for line in text.splitlines()), 0)
-            for name, value in facts.items():
-                self._writer.add_text(name, value, 0)
-        return self._writer
+        self._run, self._rows = run, 0
+        self._writer = SummaryWriter(str(run.folder / EVENTS_FOLDER))
+        text = yaml.safe_dump(run.config, sort_keys=False, allow_unicode=True)
+        self._writer.add_text("config", textwrap.indent(text, "    "), 0)
 
     def log(self, row: dict[str, Any], steps: dict[str, str]) -> None:
-        writer = self._begun(row.get("round") if self._run.family == "federated" else None)
         for key, value, step in points(row, steps, self._rows):
-            writer.add_scalar(key, value, step)
+            self._writer.add_scalar(key, value, step)
         self._rows += 1
 
     def summarise(self, values: dict[str, Any]) -> None:
@@ -96,11 +88,10 @@ class TensorBoardMirror:
         settings = flat(self._run.config, ".")
         plain = {key: value for key, value in settings.items() if isinstance(value, int | float | str)}
         measured = {f"final/{key}": value for key, value, _ in points(values, {}, 0)}
-        self._begun(None).add_hparams(plain, measured, run_name=".")
+        self._writer.add_hparams(plain, measured, run_name=".")
 
     def close(self, failed: bool) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        self._writer.close()
 
 
 def begin_mlflow(run: TrackedRun) -> MlflowMirror:

@@ -27,7 +27,7 @@ def train_batches(
     loss: SampleLoss,
     rows: LossRows,
     optimiser: torch.optim.Optimizer,
-    penalty: Callable[[], Tensor | float] | None = None,
+    penalty: Callable[[], Tensor] | None = None,
     before_step: Callable[[], None] | None = None,
 ) -> Iterator[tuple[Tensor, int]]:
     """One optimiser step a batch, on the mean of ``loss`` over it plus ``penalty()``; yields the mean (without the

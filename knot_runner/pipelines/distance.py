@@ -4,6 +4,7 @@ timed."""
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -22,7 +23,6 @@ from knot_runner.pipelines.context import Progress, RunContext, RunInputs
 from knot_runner.transport.federated.fedwad import FederatedDistance, distance_between
 from knot_runner.transport.federated.measure import Measure, wasserstein
 from knot_runner.util.files import write_atomic
-from knot_runner.util.processes import warnings_apart
 
 #: The measure after every iteration is kept up to so many numbers in all (the toy has 8,400); of longer courses the
 #: start, the first iteration and the last.
@@ -38,7 +38,7 @@ def run_distance(context: RunContext) -> dict[str, Any]:
     device = prepare_cpu_device(settings.hardware, context.note)
     write_atomic(context.folder / "config.yaml", context.config_yaml)
     task = draw_gaussians(settings.task, settings.seed)
-    with warnings_apart("always", RuntimeWarning) as raised:
+    with warnings.catch_warnings(record=True, action="always", category=RuntimeWarning) as raised:
         bare, traced, exact, seconds = _measured(context, task)
     notes = [*inspect_distance(context).notes, *dict.fromkeys(str(warning.message) for warning in raised)]
     for note in notes:

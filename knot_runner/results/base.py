@@ -8,15 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.strict import Between, require
+from knot_runner.config.settings.sizes import AT_LEAST_ONE, NOT_NEGATIVE
+from knot_runner.config.strict import AtMost, require
 from knot_runner.metrics import METRICS
 
-Share = Annotated[float, Between(0.0, 1.0)]
+Share = Annotated[float, AtMost(1.0), NOT_NEGATIVE]
 #: A distance, loss or time: finite and non-negative.
-Amount = Annotated[float, Between(0.0, math.inf)]
-Count = Annotated[int, Between(0, math.inf)]
+Amount = Annotated[float, AtMost(math.inf), NOT_NEGATIVE]
+Count = Annotated[int, AtMost(math.inf), NOT_NEGATIVE]
 #: At least one.
-Number = Annotated[int, Between(1, math.inf)]
+Number = Annotated[int, AtMost(math.inf), AT_LEAST_ONE]
 #: Metric -> data set (or ALL) -> value.
 Scores = dict[str, dict[str, Any]]
 

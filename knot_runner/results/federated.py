@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.strict import Between, require
+from knot_runner.config.strict import AtMost, require
 from knot_runner.results.base import (
     Amount,
     ClassNames,
@@ -128,7 +128,7 @@ class ClusterFacts:
     sizes: list[Number]
     labels: list[int]
     eigenvalues: list[Amount]
-    ari: Annotated[float, Between(-1.0, 1.0)] | None = None
+    ari: Annotated[float, AtMost(1.0)] | None = None
     artefacts: Any = None
 
     def __post_init__(self) -> None:
@@ -145,7 +145,7 @@ class ServerDistilled:
     loss: float
     before: Share | None = None
     after: Share | None = None
-    gain: Annotated[float, Between(-1.0, 1.0)] | None = None
+    gain: Annotated[float, AtMost(1.0)] | None = None
 
 
 @dataclass
@@ -182,7 +182,7 @@ class PrivacyFacts:
     distilling server, for which a round has two ``messages``."""
 
     epsilon: Amount | None
-    delta: Annotated[float, Between(0.0, 1.0)]
+    delta: Share
     unit: Literal["client"]
     neighbours: Literal["add or remove", "replace"]
     sampling: Literal["poisson", "fixed"]

@@ -122,8 +122,8 @@ def set_aside_files(folder: Path, names: Sequence[str]) -> Path:
     return target
 
 
-def append_synced(path: Path, line: str) -> int:
-    """Append ``line`` and a newline, fsync, and return the file's new length in bytes.
+def append_synced(path: Path, line: str) -> None:
+    """Append ``line`` and a newline, and fsync.
 
     Raises :class:`UserError` naming the file when it cannot be, :class:`DiskFullError` on a full disk.
     """
@@ -133,7 +133,6 @@ def append_synced(path: Path, line: str) -> int:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-            return file.tell()
     except OSError as problem:
         raise refused(path, problem, len(data)) from None
 

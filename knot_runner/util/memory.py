@@ -1,23 +1,8 @@
-"""Bytes in words, and freed memory given back to the system."""
+"""Bytes in words."""
 
 from __future__ import annotations
 
-import ctypes
-import sys
-
 UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB", "EB")
-
-
-def give_back_freed() -> None:
-    """Return memory that was freed to the system, where the C library is glibc.
-
-    Thousands of short-lived models, copied by several threads, fragment the heap, and the process grows though it holds
-    no more than before.
-    """
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have none
-        if trim is not None:
-            trim(0)
 
 
 def size_text(size: float) -> str:

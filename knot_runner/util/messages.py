@@ -1,12 +1,10 @@
-"""Messages of the logger ``knot_runner`` on a terminal, bare lines as if printed; and text wrapped to its width."""
+"""Messages of the logger ``knot_runner`` on a terminal, bare lines as if printed."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import sys
-import textwrap
 from collections.abc import Callable, Iterator
 
 #: The program's one logger.
@@ -44,17 +42,3 @@ def messages_to(write: Callable[[str], object]) -> Iterator[None]:
 def counted(count: int, name: str) -> str:
     """``1 run``, ``3 runs``: ``count`` and the ``name`` of what is counted."""
     return f"{count} {name}" if count == 1 else f"{count} {name}s"
-
-
-def wrapped(text: str, width: int) -> str:
-    """``text`` with no line longer than ``width`` where words allow it; what follows a name and two spaces stays right
-    of it, or, where that leaves little room, is indented by six."""
-    lines = []
-    for line in text.splitlines():
-        beginning = re.match(r".*\S\s{2,}(?=\S)|\s*", line)
-        column = beginning.end() if beginning else 0
-        indent = column if column <= 2 * width // 3 else 6
-        whole = textwrap.TextWrapper(width, subsequent_indent=" " * indent, break_long_words=False)
-        whole.break_on_hyphens = False
-        lines += [line] if len(line) <= width else whole.wrap(line)
-    return "\n".join(lines)

@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from multiprocessing import forkserver, reduction, spawn
 from multiprocessing.connection import Connection
@@ -27,12 +26,9 @@ def cores() -> int:
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
-def begin_child(environment: dict[str, str] | None = None, cleanup: Callable[[], object] = lambda: None) -> None:
+def begin_child(cleanup: Callable[[], object] = lambda: None) -> None:
     """Call first in a new process: leaves Ctrl-C to the parent, and ends with the parent, however that died, after
-    ``cleanup``, so that a killed run leaves no process behind.
-
-    ``environment``: the parent's, instead of that of the process that started the fork server.
-    """
+    ``cleanup``, so that a killed run leaves no process behind."""
 
     def wait() -> None:
         parent = multiprocessing.parent_process()
@@ -41,9 +37,6 @@ def begin_child(environment: dict[str, str] | None = None, cleanup: Callable[[],
             cleanup()
             os._exit(1)
 
-    if environment is not None:
-        os.environ.clear()
-        os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=wait, daemon=True).start()
 
@@ -233,15 +226,3 @@ def main_left_alone() -> Iterator[None]:
         yield
     finally:
         spawn.get_preparation_data = prepared
-
-
-#: Warning filters belong to the whole process, and runs may be threads of one.
-_WARNINGS = threading.RLock()
-
-
-@contextlib.contextmanager
-def warnings_apart(action: str, category: type[Warning] = Warning) -> Iterator[list[warnings.WarningMessage]]:
-    """Warnings raised inside the block under the filter (``action``, ``category``), one thread at a time."""
-    with _WARNINGS, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter(action, category)
-        yield caught

@@ -28,12 +28,6 @@ class Memory:
         self._descriptor = _new_file(size) if descriptor is None else descriptor
         self.map = mmap.mmap(self._descriptor, size, access=mmap.ACCESS_COPY if private else mmap.ACCESS_WRITE)
 
-    def read_ahead(self, start: int, size: int) -> None:
-        """Asks the system to read ``size`` bytes of a mapped file from ``start`` on, without waiting for them."""
-        if hasattr(mmap, "MADV_WILLNEED"):
-            begin = start - start % mmap.PAGESIZE
-            self.map.madvise(mmap.MADV_WILLNEED, begin, start + size - begin)
-
     def close(self) -> None:
         """Close the file descriptor; views of the bytes stay valid."""
         if self._descriptor >= 0:

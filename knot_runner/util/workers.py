@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from multiprocessing import connection
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 import numpy as np
 
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import DivergedError, UserError
+from knot_runner.util.files import BusyError
 from knot_runner.util.processes import Surroundings, begin_child, prepared, start_process
 from knot_runner.util.shared_memory import Memory, aligned, place_in_file
 
@@ -22,6 +22,8 @@ from knot_runner.util.shared_memory import Memory, aligned, place_in_file
 Send = Callable[[Any], None]
 #: Executes one request in a worker process, with the result as its value.
 Handler = Callable[[Any], Any]
+#: Requests of one process in flight at most: the current one, and the next.
+AHEAD = 2
 _DIED = (
     "hardware.workers: a worker process died (out of memory?); repeat the command to go on, "
     "with hardware.workers=1 if it dies again"
@@ -36,30 +38,19 @@ class WorkerDied(UserError):
 
 
 class WorkerProcess:
-    """A process that answers requests in order; started for the first, and anew for the next one after its death.
+    """A process that answers requests in order, from its start to :meth:`reap` or its death.
 
     ``prepare(send, *arguments)`` runs in the process, after the imports ``preloaded``, and returns the handler of its
-    requests. All methods but :meth:`stop` are for the one thread that uses the worker.
+    requests. Raises OSError when the system has no room for the process.
     """
 
     def __init__(self, preloaded: list[str], prepare: Callable[..., Handler], *arguments: Any) -> None:
-        self._preloaded, self._arguments = preloaded, (prepare, *arguments)
-        self._lock, self._stopped = threading.Lock(), False
-        self._process: BaseProcess | None = None
-        self.pipe: Connection | None = None
-
-    def start(self) -> None:
-        """Start the process. Raises OSError when the system has no room for it, WorkerDied after :meth:`stop`."""
-        with self._lock:
-            if self._stopped:
-                raise WorkerDied
-            context = prepared(self._preloaded)
-            self._process, self.pipe = start_process(context, _begin, Surroundings(), *self._arguments, daemon=True)
+        context = prepared(preloaded)
+        started = start_process(context, _begin, Surroundings(), prepare, *arguments, daemon=True)
+        self.process, self.pipe = started
 
     def send(self, request: Any) -> None:
-        """Send a request. Raises what :meth:`start` and pickling raise, and WorkerDied."""
-        if self._process is None:
-            self.start()
+        """Send a request. Raises what pickling raises, and :class:`WorkerDied`."""
         try:
             self.pipe.send(request)
         except OSError:
@@ -75,22 +66,12 @@ class WorkerProcess:
             raise WorkerDied from None
 
     def reap(self) -> None:
-        """Kill the process, if there is one, and free its resources."""
-        with self._lock:
-            process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.join()
+        """Kill the process and free its resources. May be called again."""
+        if not self.pipe.closed:
+            self.process.kill()
+            self.process.join()
+            self.process.close()
             self.pipe.close()
-            with contextlib.suppress(ValueError):  # another thread that starts a process may have just reaped it
-                process.close()
-
-    def stop(self) -> None:
-        """Kill the process for good, from any thread; :meth:`receive` then raises WorkerDied."""
-        with self._lock:
-            self._stopped = True
-            if self._process is not None:
-                self._process.kill()
 
 
 def _begin(pipe: Connection, surroundings: Surroundings, prepare: Callable[..., Handler], *arguments: Any) -> None:
@@ -115,10 +96,10 @@ def serve(pipe: Connection, prepare: Callable[..., Handler], *arguments: Any) ->
 
 
 def _result(function: Callable[..., Any], *arguments: Any) -> tuple[Exception | None, Any]:
-    """(None, result), or the error: a UserError as it is, any other as the text of its traceback."""
+    """(None, result), or the error: one of ours as it is, any other as the text of its traceback."""
     try:
         return None, function(*arguments)
-    except UserError as error:
+    except (UserError, DivergedError, BusyError) as error:
         return error, None
     except Exception:
         return RuntimeError(f"in a worker process: {traceback.format_exc()}"), None
@@ -141,17 +122,6 @@ class SharedArrays:
             if place is None:
                 copy[...] = array
 
-    def expect(self, place: int, rows: np.ndarray) -> None:
-        """Asks the system to read ahead ``rows`` [n] of the array at ``place``, if it lies on a mapped file and the
-        rows are near each other; does not wait."""
-        memory, at, shape, dtype = self._places[place]
-        if memory is self.memory or not len(rows):
-            return
-        first, last = int(rows.min()), int(rows.max()) + 1
-        if last - first <= 2 * len(rows):
-            size = int(np.prod(shape[1:])) * dtype.itemsize
-            memory.read_ahead(at + first * size, (last - first) * size)
-
     def arrays(self) -> list[np.ndarray]:
         """Views of the arrays, in the order given."""
         return [np.ndarray(shape, dtype, memory.map, at) for memory, at, shape, dtype in self._places]
@@ -159,17 +129,17 @@ class SharedArrays:
 
 class TaskPool:
     """``workers`` processes, begun at once, each after the imports ``preloaded`` with the handler that
-    ``prepare(send, *arguments)`` returns (workers.py).
+    ``prepare(send, *arguments)`` returns.
 
     Use it in a ``with`` statement, which ends the processes in any case. Raises OSError when the system has no room for
     them.
     """
 
     def __init__(self, workers: int, preloaded: list[str], prepare: Callable[..., Handler], *arguments: Any) -> None:
-        self._workers = [WorkerProcess(preloaded, prepare, *arguments) for _ in range(workers)]
+        self._workers: list[WorkerProcess] = []
         try:
-            for worker in self._workers:
-                worker.start()
+            for _ in range(workers):
+                self._workers.append(WorkerProcess(preloaded, prepare, *arguments))
         except BaseException:
             self.close()
             raise
@@ -185,25 +155,35 @@ class TaskPool:
         for worker in self._workers:
             worker.reap()
 
-    def run(self, requests: Iterable[Any]) -> Iterator[tuple[int, Exception | None, Any]]:
+    def run(self, requests: Iterable[Any], ahead_of: int = 0) -> Iterator[tuple[int, Exception | None, Any]]:
         """(index, its error or None, its result) of every request, in order of completion.
 
-        A request is taken from ``requests`` when a process is free for it. Raises :class:`UserError` when a process
-        died.
+        A request is taken from ``requests`` when a process is free for it. ``ahead_of``: the number of requests, if
+        these are small; a process is then sent its next one in advance, as long as enough remain for all processes.
+        Raises :class:`UserError` when a process died.
         """
         waiting = enumerate(requests)
-        in_flight: dict[connection.Connection, tuple[WorkerProcess, int]] = {}
+        in_flight = {worker.pipe: (worker, deque[int]()) for worker in self._workers}
+        sent = 0
 
-        def start_next(worker: WorkerProcess) -> None:
+        def send_next(worker: WorkerProcess, indices: deque[int]) -> None:
+            nonlocal sent
             for index, request in islice(waiting, 1):
                 worker.send(request)
-                in_flight[worker.pipe] = worker, index
+                indices.append(index)
+                sent += 1
 
-        for worker in self._workers:
-            start_next(worker)
-        while in_flight:
-            for pipe in connection.wait(list(in_flight)):
-                worker, index = in_flight.pop(pipe)
+        for worker, indices in in_flight.values():
+            send_next(worker, indices)
+        while busy := [pipe for pipe, (_, indices) in in_flight.items() if indices]:
+            for pipe in busy:
+                worker, indices = in_flight[pipe]
+                if len(indices) < AHEAD and ahead_of - sent > len(self._workers):
+                    send_next(worker, indices)
+            for pipe in connection.wait(busy):
+                worker, indices = in_flight[pipe]
                 error, result = worker.receive()
-                start_next(worker)
+                index = indices.popleft()
+                if not indices:
+                    send_next(worker, indices)
                 yield index, error, result

@@ -133,15 +133,6 @@ def test_work_begins_again_after_damage_and_is_damaged_again(tmp_path):
         assert Checkpoint(tmp_path).load().step == 2
 
 
-def test_a_log_that_another_writes_to_is_not_committed(tmp_path):
-    checkpoint = Checkpoint(tmp_path)
-    save(checkpoint, 0)
-    with (tmp_path / ROUNDS_FILE).open("a") as file:
-        file.write("{}\n")
-    with refuses():
-        save(checkpoint, 1)
-
-
 def test_rows_logged_but_not_committed_are_cut(tmp_path):
     save(Checkpoint(tmp_path), 0)
     with (tmp_path / ROUNDS_FILE).open("a") as file:

@@ -23,30 +23,19 @@ pytestmark = pytest.mark.machine
 ONE, TWO = HardwareSettings("cpu", "cpu", 1, 1), HardwareSettings("cpu", "cpu", 1, 2)
 NETWORK = Network(SPEC, 500, 3)
 PARTS = {name: StoredPart(("tokens", name)) for name in "tv"}
-#: An objective that ends its process as often as ``deaths`` says, or raises ``what``.
-PLUGIN = '''
-import os, signal, uuid
-from pathlib import Path
+#: An objective that ends its process, or raises ``what``.
+PLUGIN = """
+import os, signal
 from knot_runner.engine.objectives import cross_entropy
 from knot_runner.util.errors import DivergedError
 
-class Odd(Exception):
-    """Cannot be made again from its text alone."""
-    def __init__(self, one, two):
-        super().__init__(f"{one} {two}")
-
 def marked(settings, inputs):
-    folder = Path(settings["marks"])
-    (folder / uuid.uuid4().hex).touch()
-    if len(list(folder.iterdir())) <= settings.get("deaths", 0):
-        os.kill(os.getpid(), signal.SIGKILL)
     match settings.get("what"):
         case "bug": raise ValueError("a bug")
-        case "odd": raise Odd("an odd", "bug")
-        case "leave": raise SystemExit(3)
+        case "die": os.kill(os.getpid(), signal.SIGKILL)
         case "diverge": raise DivergedError("not finite", round=3)
     return cross_entropy({}, inputs)
-'''
+"""
 
 
 def fill(path):
@@ -75,17 +64,11 @@ def plugin(tmp_path_factory):
     return str(path)
 
 
-def marked(folder, party, **settings):
-    """A training whose objective is the plug-in's, with its marks in a folder of its own."""
+def marked(party, **settings):
+    """A training whose objective is the plug-in's."""
     import marks_plugin
 
-    marks = folder / f"marks-{party}"
-    marks.mkdir()
-    return training(party, Objective(marks_plugin.marked, {"marks": str(marks), **settings}))
-
-
-def starts(folder, party):
-    return len(list((folder / f"marks-{party}").iterdir()))
+    return training(party, Objective(marks_plugin.marked, settings))
 
 
 def test_two_workers_or_none_the_same_numbers_and_a_busy_one_last(tmp_path):
@@ -130,30 +113,17 @@ def test_an_interrupted_run_takes_its_workers_with_it(tmp_path):
     assert executor._pool._idle == [] and executor._pool._running == {}
 
 
-def test_a_request_at_which_a_worker_died_runs_once_more_when_nothing_else_does(tmp_path, plugin):
-    requests = [marked(tmp_path, "unlucky", deaths=1), *(marked(tmp_path, party) for party in "BC")]
-    done = []
-    with Executor(fill(tmp_path / "store"), TWO, None, [plugin], lambda *event: done.append(event)) as executor:
-        assert len(executor(requests)) == 3
-    # an objective is made for the train and the valid part
-    assert [starts(tmp_path, party) for party in ("unlucky", "B", "C")] == [3, 2, 2]
-    assert [title for title, _, _, text in done if text == "done"][-1] == "local unlucky"
-
-
-def test_a_request_at_which_two_workers_died_ends_the_run(tmp_path, plugin):
-    requests = [marked(tmp_path, "killer", deaths=9), marked(tmp_path, "B")]
+def test_a_request_at_which_a_worker_died_ends_the_run(tmp_path, plugin):
+    requests = [marked("killer", what="die"), marked("B")]
     with Executor(fill(tmp_path / "store"), TWO, None, [plugin], nothing) as executor:
         with pytest.raises(WorkerDied):
             executor(requests)
         assert executor([requests[1]])  # the other one was made, or is made now by a new worker
-    assert starts(tmp_path, "killer") == 2
 
 
-@pytest.mark.parametrize(
-    ("what", "kind"), [("bug", ValueError), ("odd", RuntimeError), ("leave", SystemExit), ("diverge", DivergedError)]
-)
+@pytest.mark.parametrize(("what", "kind"), [("bug", RuntimeError), ("diverge", DivergedError)])
 def test_the_error_of_a_request_is_that_of_the_run(what, kind, tmp_path, plugin):
-    requests = [marked(tmp_path, "A", what=what), marked(tmp_path, "B")]
+    requests = [marked("A", what=what), marked("B")]
     with Executor(fill(tmp_path / "store"), TWO, None, [plugin], nothing) as executor, pytest.raises(kind) as problem:
         executor(requests)
     assert kind is not DivergedError or problem.value.where == {"round": 3}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from knot_runner.engine.loop import Place, key_of
-from knot_runner.engine.worker import Event, prepare_stages
+from knot_runner.engine.worker_pool import Event, prepare_stages
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import BusyError
 from knot_runner.util.workers import serve
@@ -62,7 +62,7 @@ def test_it_says_how_far_it_is_and_answers_each_request(place):
     with place.store.lock(*key_of(training("B"))):
         found = answers(place, [], [request, training("B"), request])
     events = [message for message in found if isinstance(message, Event)]
-    problems = [error for _, error in (message for message in found if isinstance(message, tuple))]
+    problems = [error for error, _ in (message for message in found if isinstance(message, tuple))]
     assert events[-1] == Event("local A", 1, 1, "done") and found.index(events[-1]) == len(events) - 1
     assert [type(problem) for problem in problems] == [type(None), BusyError, type(None)]
     assert place.store.find(*key_of(request)) is not None

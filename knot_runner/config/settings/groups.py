@@ -151,7 +151,7 @@ class HardwareSettings:
     #: (lean in actors of a Ray cluster, with its bits and run ids), or a folder of knot_runner/engines;
     #: auto = lean on a CPU, stacked on a GPU
     engine: str = "auto"
-    #: of federated training; tf32 for CUDA only; bf16 for CUDA, and engine=lean on a CPU with AMX
+    #: of federated training; tf32 and bf16 for engine=stacked on CUDA
     precision: Literal["float32", "float64", "tf32", "bf16"] = "float32"
     #: stacked: clients trained together, at most; 0 = the whole cohort
     stack: Annotated[int, AtMost(10**6), Holds(lambda value: value >= 0, "is negative; 0 = the whole cohort")] = 0
@@ -179,7 +179,6 @@ class PathSettings:
         require(self.out != "", "out", "is empty; a folder is right, or . for the current one")
         for key in ("data", "out"):
             path = Path(getattr(self, key) or "")
-            require("\0" not in str(path), key, "has a character 0, which no path may have")
             longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
             require(longest <= LONGEST_NAME, key, f"has a name of {longest} bytes; file systems take {LONGEST_NAME}")
 

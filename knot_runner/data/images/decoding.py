@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import warnings
 
 import numpy as np
 from PIL import Image, ImageOps
 
 from knot_runner.util.errors import UserError
-from knot_runner.util.processes import warnings_apart
 
 #: task.shape's channels -> Pillow's mode of such an image
 MODES = {1: "L", 3: "RGB"}
@@ -28,7 +28,7 @@ def decode(where: str, data: bytes, shape: list[int]) -> np.ndarray:
 def _open(where: str, data: bytes) -> Image.Image:
     """Return the image in ``data``, of which no pixel is decoded yet."""
     try:
-        with warnings_apart("error", Image.DecompressionBombWarning):
+        with warnings.catch_warnings(action="error", category=Image.DecompressionBombWarning):
             return Image.open(io.BytesIO(data), formats=("PNG", "JPEG"))
     except Exception as problem:
         raise _broken(where, problem) from None

@@ -69,19 +69,10 @@ def make_loop(inputs: EngineInputs) -> Engine:
 
 
 def make_lean(inputs: EngineInputs) -> Engine:
-    """``hardware.engine=lean``, for a CPU; in bfloat16 where the CPU has fast instructions for it."""
+    """``hardware.engine=lean``, for a CPU."""
     require_cpu(inputs, "lean")
-    if inputs.hardware.precision != "bf16":
-        _check_precision(inputs.hardware.precision)
-        return lean_engine(Lean, inputs)
-    from knot_runner.engine.federated.lean.half import has_fast_bfloat16, make_half_client
-
-    if not has_fast_bfloat16():
-        raise UserError(
-            "hardware.precision: bf16 is for engine=stacked on CUDA, or engine=lean on a CPU with AMX, which this one "
-            "lacks; float32 runs anywhere"
-        )
-    return lean_engine(Lean, inputs, make_client=make_half_client)
+    _check_precision(inputs.hardware.precision)
+    return lean_engine(Lean, inputs)
 
 
 def make_stacked(inputs: EngineInputs) -> Engine:
@@ -144,8 +135,7 @@ def require_cpu(inputs: EngineInputs, name: str) -> None:
 def _check_precision(precision: str) -> None:
     """Raises :class:`UserError` for a precision that only some engines have."""
     if precision in ("tf32", "bf16"):
-        also = ", or engine=lean on a CPU with AMX" if precision == "bf16" else ""
-        raise UserError(f"hardware.precision: {precision} is for engine=stacked on CUDA{also}; float32 runs anywhere")
+        raise UserError(f"hardware.precision: {precision} is for engine=stacked on CUDA; float32 runs anywhere")
 
 
 def _per_network(engines: Sequence[Engine]) -> Engine:

@@ -97,8 +97,8 @@ class LocalTraining:
     ``start``: the model that it begins with, in the dtype to compute in; requests of a round may share it. ``rows`` [n]
     int64 into the training examples; ``test_rows`` [m] into the test examples, on which the model is measured before
     and after training. ``control`` [P], if given, is added to every gradient (SCAFFOLD). ``inputs``: the objective's
-    inputs for each row, name -> [n, ...]. ``exchanged``: training after the round's fold, with an optimiser other than
-    the clients'. ``cluster``: number of its cluster, ignored by engines. ``network``: number of the engine's network.
+    inputs for each row, name -> [n, ...]. ``cluster``: number of its cluster, ignored by engines. ``network``: number
+    of the engine's network.
     ``held``: number of last rows held out from training; their mean loss is computed every ``recipe.check`` steps,
     training stops after ``recipe.patience`` steps without a lower one, and the weights with the lowest are returned.
     ``program``: replaces the recipe's steps; the plain loop runs it in every engine.
@@ -114,7 +114,6 @@ class LocalTraining:
     control: Tensor | None = None
     objective: Objective = field(default_factory=Objective)
     inputs: dict[str, Tensor] = field(default_factory=dict)
-    exchanged: bool = False
     cluster: int = 0
     network: int = 0
     held: int = 0

@@ -111,11 +111,25 @@ class Loop:
         """(mean loss over all steps, steps) of the client's phases; the model changes in place."""
         model, recipe = self.model, request.recipe
         rows, loss = self._objective(request, examples, held_out)
-        penalty, control = _Proximal(model, recipe), _Control(model, self.layout, request, self.dtype)
         optimisers = {
             phase.trains: _optimiser(model, self.layout.head, recipe, phase.trains) for phase in recipe.phases
         }
         draws = local.local_draws(request)
+        origins = [parameter.detach().clone() for parameter in model.parameters()] if recipe.proximal else []
+        control = {}
+        if request.control is not None:
+            control = flat.views(request.control.to(self.device, self.dtype), self.layout.parameters)
+
+        def proximal_term() -> Tensor:
+            """(mu / 2) || w - w_start ||^2 (Li et al. 2020, eq. 2)."""
+            pairs = zip(model.parameters(), origins, strict=True)
+            return recipe.proximal / 2 * sum((parameter - origin).square().sum() for parameter, origin in pairs)
+
+        def add_control() -> None:
+            """The control variate that SCAFFOLD adds to every gradient."""
+            for name, parameter in model.named_parameters():
+                if parameter.grad is not None:
+                    parameter.grad += control[name]
 
         def held_loss() -> float:
             places = torch.arange(len(examples), len(examples) + len(held_out))
@@ -123,6 +137,10 @@ class Loop:
             _train_mode(model, recipe)
             return float(value)
 
+        options = {
+            "penalty": proximal_term if recipe.proximal else None,
+            "before_step": add_control if control else None,
+        }
         course = Course(model, recipe, optimisers.values(), local.steps(recipe, len(examples)))
         if request.held:
             course.watch(held_loss)
@@ -132,7 +150,7 @@ class Loop:
             for _ in range(phase.epochs):
                 batches = examples.epoch(recipe.batch, draws, recipe.drop_last, recipe.augment)
                 optimiser = optimisers[phase.trains]
-                for value, _ in train_batches(model, batches, loss, rows, optimiser, penalty, control.add):
+                for value, _ in train_batches(model, batches, loss, rows, optimiser, **options):
                     total, steps = total + value.double(), steps + 1
                     if course.ends(steps):
                         return float(total) / steps, steps
@@ -158,38 +176,6 @@ def _batches(request: LocalTraining, examples: ClientExamples) -> Iterator[Input
     recipe, draws = request.recipe, local.local_draws(request)
     for _ in range(sum(phase.epochs for phase in recipe.phases)):
         yield from examples.epoch(recipe.batch, draws, recipe.drop_last, recipe.augment)
-
-
-class _Proximal:
-    """(mu / 2) || w - w_start ||^2 (Li et al. 2020, eq. 2)."""
-
-    def __init__(self, model: nn.Module, recipe: Recipe) -> None:
-        self.model, self.mu = model, recipe.proximal
-        self.start = [parameter.detach().clone() for parameter in model.parameters()] if self.mu else []
-
-    def __call__(self) -> Tensor | float:
-        if not self.mu:
-            return 0.0
-        pairs = zip(self.model.parameters(), self.start, strict=True)
-        return self.mu / 2 * sum((parameter - origin).square().sum() for parameter, origin in pairs)
-
-
-class _Control:
-    """The control variate that SCAFFOLD adds to every gradient."""
-
-    def __init__(self, model: nn.Module, layout: flat.FlatLayout, request: LocalTraining, dtype: torch.dtype) -> None:
-        self.model, self.vectors = model, dict[str, Tensor]()
-        if request.control is not None:
-            device = next(model.parameters()).device
-            self.vectors = flat.views(request.control.to(device, dtype), layout.parameters)
-
-    def add(self) -> None:
-        """To the gradients of the parameters that train."""
-        if not self.vectors:
-            return
-        for name, parameter in self.model.named_parameters():
-            if parameter.grad is not None:
-                parameter.grad += self.vectors[name]
 
 
 def _build(network: Network, device: torch.device, dtype: torch.dtype) -> nn.Module:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,7 +22,6 @@ from knot_runner.engine.federated.lean.worker import packed, unpacked
 from knot_runner.engine.federated.local import EngineRequest, Result, infer_in_pieces, train_longest_first
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError, first_line
-from knot_runner.util.processes import warnings_apart
 from knot_runner.util.ray_cluster import connected
 from knot_runner.util.workers import WorkerDied
 
@@ -123,6 +123,7 @@ class EngineActor:
     ) -> None:
         if Path(folder).is_dir():
             os.chdir(folder)
+        torch.set_num_threads(threads)
         load_plugins(plugins)
         data, test = [kind.of([_tensor(array) for array in arrays]) for kind, arrays in held]
         self._engine = Lean(networks[0], data, test, dtype, 1, threads, others=networks[1:])
@@ -154,7 +155,7 @@ def _number(ray: Any, workers: int, threads: int) -> int:
 
 def _tensor(array: np.ndarray) -> Tensor:
     """On the same memory, which Ray shares between processes: engines do not write into data or start weights."""
-    with warnings_apart("ignore"):
+    with warnings.catch_warnings(action="ignore"):
         return torch.from_numpy(array)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +13,6 @@ from sklearn.neighbors import NearestNeighbors
 
 from knot_runner.config.settings.methods.transport import ClusteringSettings
 from knot_runner.util.errors import UserError
-from knot_runner.util.processes import warnings_apart
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _spectral(graph: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, lis
     method = SpectralClustering(
         count, affinity="precomputed", assign_labels="kmeans", n_init=10, random_state=seed % 2**32
     )
-    with warnings_apart("always"):  # which the notes say in numbers
+    with warnings.catch_warnings(action="ignore"):  # which the notes say in numbers
         labels = method.fit_predict(graph)
     notes = []
     parts = int(connected_components(graph, directed=False, return_labels=False))

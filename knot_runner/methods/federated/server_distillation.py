@@ -104,7 +104,6 @@ def distillation_request(
         objective=Objective(distillation, settings),
         program=program,
         inputs={name: own[places] for name, own in teacher_logits.items()},
-        exchanged=True,
         network=number,
         held=len(split_transfer(spec, federation)[1]),
     )

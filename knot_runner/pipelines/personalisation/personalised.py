@@ -49,7 +49,6 @@ from knot_runner.pipelines.runs.commits import Commits, LogRow
 from knot_runner.records import CLIENTS_FILE
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import write_atomic
-from knot_runner.util.memory import give_back_freed
 
 #: Below the run's folder: commits of what follows the rounds.
 PERSONAL_COMMITS = "personalisation"
@@ -160,12 +159,9 @@ class _Work:
 
     def _measure(self, round: int, state: FederatedState, trained: list[Trained]) -> tuple[FederatedState, LogRow]:
         """Measures the models due after ``round`` into the record, in place."""
-        shown, any_shown = self.kind.measured(self.spec, self.federation, state, round), False
+        shown = self.kind.measured(self.spec, self.federation, state, round)
         for number, group in itertools.groupby(shown, key=lambda one: one[0]):
             self._record(state, number, [(client, model) for _, client, model in group])
-            any_shown = True
-        if any_shown:  # else nothing large was freed, and pages given back would be asked for again
-            give_back_freed()
         self.context.progress("personalisation", round + 1, self.kind.rounds(self.spec, self.federation), "")
         return state, {}
 

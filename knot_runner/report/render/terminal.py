@@ -16,7 +16,6 @@ from rich.text import Text
 
 from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell, block_title
 from knot_runner.report.render.text import caption, half_text, paper_text, plain, short_line, value_text
-from knot_runner.util.messages import wrapped
 
 DIM = "dim"
 #: Width of output that is not a terminal; wider than any table, so that none is folded inside a word.
@@ -39,10 +38,8 @@ def text_line(text: str, style: str = "") -> Text:
 
 
 def print_line(console: Console, text: str, style: str = "") -> None:
-    """Print ``text``: one line on a pipe; on a terminal wrapped between words, what follows a name and two spaces right
-    of it."""
-    line = plain(text)
-    console.print(Text(wrapped(line, console.width) if console.is_terminal else line, style=style), soft_wrap=True)
+    """Print ``text`` in one line, which a narrow terminal wraps by itself."""
+    console.print(text_line(text, style), soft_wrap=True)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import ot
 from scipy.spatial.distance import cdist
 
 from knot_runner.util.errors import UserError
-from knot_runner.util.processes import warnings_apart
 
 #: pivots that the network simplex may take: this and ``PIVOTS_PER_POINT`` (n + m). Plans of 1000 to 3000 points took 15
 #: to 100 a point; POT's own default, 100 000 in all, leaves costs .8 % too high at 3000 x 3000 points in 784 dimensions
@@ -66,7 +65,7 @@ def _solved(cost: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if cost.shape[0] < cost.shape[1]:  # the simplex is 1.4 to 2.7 times as fast from the larger side
         return _solved(np.ascontiguousarray(cost.T), b, a).T
     cap = PIVOTS + PIVOTS_PER_POINT * sum(cost.shape)
-    with warnings_apart("ignore"):  # POT's warning on the cap: repeated below with numbers
+    with warnings.catch_warnings(action="ignore"):  # POT's warning on the cap: repeated below with numbers
         plan, log = ot.emd(a, b, cost, numItermax=cap, log=True, center_dual=False, check_marginals=False)
     if log["result_code"] == STOPPED:
         sizes = f"{cost.shape[0]} x {cost.shape[1]} points"

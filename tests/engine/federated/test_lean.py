@@ -125,8 +125,6 @@ def test_a_killed_worker_is_a_message_not_a_hang(pool):
         for _ in range(3):  # the other worker may finish a round before the death is seen
             engine.train(requests)
     assert gone(pids)
-    with pytest.raises(RuntimeError, match="closed"):
-        engine.train(requests)
 
 
 def test_a_worker_killed_at_work_is_a_message_not_a_hang(pool):

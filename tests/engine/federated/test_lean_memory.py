@@ -1,12 +1,9 @@
-"""Shared memory holds what was put in, and slots are allocated so that nothing in use is overwritten."""
+"""Shared memory holds what was put in, in parts that do not overlap."""
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from knot_runner.engine.federated.cohort import ROWS_OF_MANY
-from knot_runner.engine.federated.lean.pool import SlotAllocator
 from knot_runner.engine.federated.lean.worker import SharedData, Slots
 from knot_runner.util.shared_memory import ALIGNED
 from tests.engine.federated.cases import CLASSES, GREY, MODELS, images
@@ -24,40 +21,15 @@ def test_images_come_back_as_they_were_and_aligned(kind):
     shared.memory.close()
 
 
-def test_a_slot_holds_a_model_or_a_chunk_of_logits():
+def test_a_slot_holds_a_model_and_its_result_or_logits():
     slots = Slots.make(2, [MODELS["resnet_batch"]], torch.float64)
     for slot in (0, 1):
-        weights, buffers = slots.model(slot)
-        weights.fill_(slot + 1), buffers.fill_(slot + 3)
-    assert [float(v.sum() / len(v)) for slot in (0, 1) for v in slots.model(slot)] == [1, 3, 2, 4]
-    slots.logits(0, ROWS_OF_MANY, CLASSES).fill_(7)
-    assert float(slots.model(1)[0].max()) == 2
-    slots.memory.close()
-
-
-def allocator(count):
-    slots = Slots.make(count, [MODELS["mlp"]], torch.float32)
-    return slots, SlotAllocator(slots, range(count))
-
-
-def test_what_requests_share_is_written_once():
-    slots, allocated = allocator(3)
-    vector = torch.ones(slots.sizes[0][0])
-    first = allocated.acquire(vector)
-    vector.fill_(5)  # had it been written again, this would show
-    assert allocated.acquire(vector) == first and float(slots.model(first)[0][0]) == 1
-    allocated.clear()
-    assert float(slots.model(allocated.acquire(vector))[0][0]) == 5
-
-
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=40), st.integers(1, 3))
-def test_nothing_that_is_being_read_is_overwritten(wanted, readers):
-    slots, allocated = allocator(readers)
-    vectors = [torch.full((slots.sizes[0][0],), float(number)) for number in range(6)]
-    reading = []
-    for number in wanted:
-        if len(reading) == readers:
-            allocated.release(reading.pop(0)[1])
-        reading.append((number, allocated.acquire(vectors[number])))
-        assert all(float(slots.model(slot)[0][-1]) == value for value, slot in reading)
+        for number, vectors in enumerate((slots.model(slot, 0), slots.result(slot, 0))):
+            weights, buffers = vectors
+            weights.fill_(slot + 1 + 4 * number), buffers.fill_(slot + 3 + 4 * number)
+        slots.control(slot, 0).fill_(9)
+    parts = [part for slot in (0, 1) for part in (*slots.model(slot, 0), *slots.result(slot, 0))]
+    assert [float(part.mean()) for part in parts] == [1, 3, 5, 7, 2, 4, 6, 8]
+    slots.logits(0, ROWS_OF_MANY, CLASSES).fill_(11)
+    assert float(slots.model(1, 0)[0].max()) == 2
     slots.memory.close()

@@ -139,3 +139,12 @@ def test_graphs_on_a_gpu_train_as_the_loop_on_a_cpu(model):
         for found, wanted in zip(engine.train(requests), expected, strict=True):
             assert torch.allclose(found.weights, wanted.weights, rtol=0, atol=1e-10)
             assert (found.steps, found.before, found.after) == (wanted.steps, wanted.before, wanted.after)
+
+
+def test_requests_that_are_not_plain_train_as_in_the_loop():
+    network = MODELS["mlp"]
+    requests = cohort(network, RECIPES["plain"])
+    requests[1] = replace(requests[1], recipe=replace(requests[1].recipe, optimiser="adamw", lr=0.01))
+    loop = Loop(network, images(network.inputs), images(network.inputs, 40, 1), CPU, torch.float64)
+    for found, wanted in zip(stacked(network).train(requests), loop.train(requests), strict=True):
+        assert float((found.weights - wanted.weights).abs().max()) < 1e-13 and found.client == wanted.client

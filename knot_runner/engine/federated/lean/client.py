@@ -69,9 +69,6 @@ class AutogradClient:
 class ManualBackward:
     """Manual forward and backward passes with in-place updates."""
 
-    #: what trains requests that are not plain
-    by_autograd: type[AutogradClient] = AutogradClient
-
     def __init__(self, network: Network, data: ImageData, test: ImageData, dtype: torch.dtype) -> None:
         self._network, self._layout = network, flat.layout_of(network)
         self._data, self._test, self._dtype = data, test, dtype
@@ -81,7 +78,7 @@ class ManualBackward:
         """See :class:`TrainingClient`. ``weights`` [P], if given: memory for the trained weights. Only plain requests
         have the manual backward pass."""
         if not request.is_plain:
-            return self.by_autograd(self._network, self._data, self._test, self._dtype).train_client(request)
+            return AutogradClient(self._network, self._data, self._test, self._dtype).train_client(request)
         weights = torch.empty_like(request.start.weights, dtype=self._dtype) if weights is None else weights
         with torch.inference_mode():
             weights.copy_(request.start.weights)
@@ -135,8 +132,10 @@ class ManualBackward:
         images = normalised(self._data, request.rows, self._dtype)
         loss = self._loss(request, weights, images)
         sgd = Sgd(recipe, self._layout, weights, request.control)
-        network = self._layers(request, sgd, images)
+        stem = self._stem(recipe, sgd, images)
         del images  # the stem keeps them in its own layout
+        _, layers = pairs(weights, self._layout)
+        network = LeanNetwork(stem, Dense(layers[1:] if isinstance(stem, Gram) else layers), sgd, self._layout)
         total, steps, trains = 0.0, 0, None
         for epoch in local.epochs(request, recipe.augment):
             if epoch.trains != trains:
@@ -164,12 +163,6 @@ class ManualBackward:
             inputs = ObjectiveInputs(labels.clone(), own, lambda: self._logits(weights, images).clone())
             rows, function = make_loss(request.objective, inputs)
         return AutogradLoss(function, rows, request.recipe.batch, softmax)
-
-    def _layers(self, request: LocalTraining, sgd: Sgd, images: Tensor) -> LeanNetwork:
-        """The layers, with the stem that suits the recipe."""
-        _, layers = pairs(sgd.weights, self._layout)
-        stem = self._stem(request.recipe, sgd, images)
-        return LeanNetwork(stem, Dense(layers[1:] if isinstance(stem, Gram) else layers), sgd, self._layout)
 
     def _stem(self, recipe: Recipe, sgd: Sgd, images: Tensor) -> Stem:
         spec, (convs, layers) = self._network.spec, pairs(sgd.weights, self._layout)

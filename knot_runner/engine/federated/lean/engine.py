@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from knot_runner.util.processes import cores
 
 
 class Lean:
-    """``workers`` processes (0 = one per core) with ``threads`` torch threads each; with 1, none but this one.
+    """``workers`` processes (0 = one per core) with ``threads`` torch threads each; with 1, this one with its own.
 
     One client at a time stays in a core's cache, and processes do not wait for one another as threads of one operation
     do. Results are the same, bit for bit, for any number of workers.
@@ -34,7 +33,6 @@ class Lean:
         self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype, workers: int, threads: int,
         plugins: Sequence[str] = (), others: Sequence[Network] = (), make_client: MakeClient = make_client,
     ) -> None:  # fmt: skip
-        self._threads = threads
         workers = workers or cores()
         networks = [network, *others]
         self._pool = self._data = None
@@ -49,9 +47,6 @@ class Lean:
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`Engine`."""
-        if self._data is not None:
-            for request in cohort:
-                self._data.expect(request.rows)
         return train_longest_first(self._run, cohort)
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
@@ -65,30 +60,15 @@ class Lean:
             self._data.memory.close()
 
     def _run(self, requests: list[EngineRequest]) -> list[Result]:
-        if self._pool is not None:
-            return self._pooled(requests)
-        with _threads(self._threads):
+        if self._pool is None:
             return [self._result(request) for request in requests]
-
-    def _result(self, request: EngineRequest) -> Result:
-        """In this process."""
-        client = self._clients[request.network]
-        return client.infer(request) if isinstance(request, Inference) else client.train_client(request)
-
-    def _pooled(self, requests: list[EngineRequest]) -> list[Result]:
         try:
             return self._pool.run(requests)
         except BaseException:  # Ctrl-C, a dead worker, a worker's exception: results in flight are not needed
             self.close()
             raise
 
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """``count`` torch threads inside the block; the previous number afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    def _result(self, request: EngineRequest) -> Result:
+        """In this process."""
+        client = self._clients[request.network]
+        return client.infer(request) if isinstance(request, Inference) else client.train_client(request)

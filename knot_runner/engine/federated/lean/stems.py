@@ -90,7 +90,7 @@ class Convs:
     learns = True
 
     def __init__(self, layers: list[WeightBias], paddings: list[int], images: Tensor) -> None:
-        self._layers, self._used, self._paddings = layers, layers, paddings
+        self._layers, self._paddings = layers, paddings
         self._images = images.permute(0, 2, 3, 1).contiguous()
         self._kept: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         self._gradients: list[WeightBias] = []
@@ -103,8 +103,8 @@ class Convs:
 
     def forward(self, x: Tensor) -> Tensor:
         """See :class:`Stem`."""
-        kept, self._used = [], self._operands()
-        for (weight, bias), padding in zip(self._used, self._paddings, strict=True):
+        kept = []
+        for (weight, bias), padding in zip(self._layers, self._paddings, strict=True):
             y = F.conv2d(x, weight, bias, padding=padding)
             pooled, where = _aten.max_pool2d_with_indices(y, [2, 2], [2, 2])
             pooled.relu_()
@@ -124,10 +124,10 @@ class Convs:
         for i in range(len(self._layers) - 1, -1, -1):
             x, y, where, pooled = self._kept[i]
             masked_(gradient, pooled)
-            bias = self._bias_gradient(gradient)
+            bias = gradient.sum((0, 2, 3))
             wide = _aten.max_pool2d_with_indices_backward(gradient, y, [2, 2], [2, 2], [0, 0], [1, 1], False, where)
             gradient, weight, _ = _aten.convolution_backward(
-                wide, x, self._used[i][0], None, [1, 1], [self._paddings[i]] * 2, [1, 1], False, [0, 0], 1,
+                wide, x, self._layers[i][0], None, [1, 1], [self._paddings[i]] * 2, [1, 1], False, [0, 0], 1,
                 [i > 0, True, False],
             )  # fmt: skip
             found.append((weight, bias))
@@ -141,14 +141,6 @@ class Convs:
 
     def finish(self) -> None:
         """The weights are up to date after every step."""
-
-    def _operands(self) -> list[WeightBias]:
-        """The layers as a step multiplies by them."""
-        return self._layers
-
-    def _bias_gradient(self, gradient: Tensor) -> Tensor:
-        """Sum [O] of a gradient [B, O, h, w]."""
-        return gradient.sum((0, 2, 3))
 
 
 class Gram:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -28,13 +27,6 @@ from knot_runner.util.workers import Handler, Send, SharedArrays
 Measures = tuple[int, float, int, int, bool, dict[str, np.ndarray]] | None
 
 
-def memory_view(memory: Memory, start: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A tensor of ``memory`` from byte ``start`` on; it keeps the memory mapped."""
-    if not prod(shape):
-        return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(memory.map, dtype=dtype, count=prod(shape), offset=start).view(shape)
-
-
 class SharedData:
     """Several :class:`ClientData` copied into one shared memory; :meth:`views` of them in any process."""
 
@@ -44,10 +36,6 @@ class SharedData:
         self._arrays = SharedArrays([tensor.numpy() for tensors in found for tensor in tensors])
         self.memory = self._arrays.memory
 
-    def expect(self, rows: Tensor) -> None:
-        """The examples at ``rows`` [n] of the first data will be read soon."""
-        self._arrays.expect(0, rows.numpy())
-
     def views(self) -> list[ClientData]:
         """The data on the shared memory, in the order given."""
         tensors = iter([torch.from_numpy(array) for array in self._arrays.arrays()])
@@ -56,88 +44,66 @@ class SharedData:
 
 @dataclass(frozen=True)
 class Slots:
-    """Equal pieces of shared memory, each for a model (weights [P] then buffers [Q]), a vector [P], or logits.
+    """Shared memory of orders, in slots of three vectors: the model (weights [P] then buffers [Q]) that an order begins
+    with, its control variate [P], and its result, a model or logits.
 
-    ``sizes``: (P, Q) of every network.
+    ``sizes``: (P, Q) of every network; ``length``: values of a vector.
     """
 
     memory: Memory
     sizes: tuple[tuple[int, int], ...]
     dtype: torch.dtype
-    stride: int
+    length: int
 
     @classmethod
     def make(cls, count: int, networks: Sequence[Network], dtype: torch.dtype) -> Slots:
-        """``count`` slots that hold a model of any of ``networks`` or the logits of ROWS_OF_MANY examples."""
+        """``count`` slots for a model of any of ``networks`` or the logits of ROWS_OF_MANY examples."""
         layouts = [flat.layout_of(network) for network in networks]
         sizes = tuple((layout.size, layout.buffer_size) for layout in layouts)
         values = max(ROWS_OF_MANY * networks[0].classes, *map(sum, sizes))
-        stride = aligned(values * dtype.itemsize)
-        return cls(Memory(count * stride), sizes, dtype, stride)
+        size = aligned(values * dtype.itemsize)
+        return cls(Memory(3 * count * size), sizes, dtype, size // dtype.itemsize)
 
-    def model(self, slot: int, network: int = 0) -> tuple[Tensor, Tensor]:
-        """(weights [P], buffers [Q]) of the network of that number."""
-        parameters, buffers = self.sizes[network]
-        both = memory_view(self.memory, slot * self.stride, (parameters + buffers,), self.dtype)
-        return both[:parameters], both[parameters:]
+    def fill(self, slot: int, request: EngineRequest) -> None:
+        """Copy the model of ``request`` and its control variate, if any, into ``slot``."""
+        model = request.model if isinstance(request, Inference) else request.start
+        for place, values in zip(self.model(slot, request.network), (model.weights, model.buffers), strict=True):
+            place.copy_(values)
+        control = getattr(request, "control", None)
+        if control is not None:
+            self.control(slot, request.network).copy_(control)
+
+    def model(self, slot: int, network: int) -> tuple[Tensor, Tensor]:
+        """(weights [P], buffers [Q]) that the order begins with, of the network of that number."""
+        return self._split(self._vectors()[slot, 0], network)
+
+    def control(self, slot: int, network: int) -> Tensor:
+        """The control variate [P]."""
+        return self._split(self._vectors()[slot, 1], network)[0]
+
+    def result(self, slot: int, network: int) -> tuple[Tensor, Tensor]:
+        """(weights [P], buffers [Q]) after training."""
+        return self._split(self._vectors()[slot, 2], network)
 
     def logits(self, slot: int, rows: int, classes: int) -> Tensor:
         """[rows, classes]"""
-        return memory_view(self.memory, slot * self.stride, (rows, classes), self.dtype)
+        return self._vectors()[slot, 2, : rows * classes].view(rows, classes)
 
+    def _vectors(self) -> Tensor:
+        return torch.frombuffer(self.memory.map, dtype=self.dtype).view(-1, 3, self.length)
 
-class SlotAllocator:
-    """Assigns tensors to slots and counts the readers of each: tensors shared by requests of a call are copied once.
-
-    Tensors are identified by call and address: during a call its tensors neither change nor are freed.
-    """
-
-    def __init__(self, slots: Slots, numbers: Iterable[int]) -> None:
-        self._slots, self._readers = slots, dict.fromkeys(numbers, 0)
-        self._held: dict[tuple[object, ...], int] = {}
-
-    def clear(self, call: object = None) -> None:
-        """Forget the tensors of ``call``; slots that are still read stay until they are released."""
-        self._held = {key: slot for key, slot in self._held.items() if key[0] is not call}
-
-    def acquire(self, vector: Tensor, buffers: Tensor | None = None, call: object = None, network: int = 0) -> int:
-        """A slot that holds ``vector`` [P] and ``buffers`` [Q] of the network of that number, to be released by
-        :meth:`release`."""
-        key = (call, *((t.data_ptr(), t.shape, t.stride()) for t in (vector, buffers) if t is not None))
-        slot = self._held.pop(key, None)
-        if slot is None:
-            slot = self._free()
-            for place, value in zip(self._slots.model(slot, network), (vector, buffers), strict=True):
-                if value is not None:
-                    place.copy_(value)
-        self._held[key] = slot  # most recent: overwritten last
-        self._readers[slot] += 1
-        return slot
-
-    def release(self, slot: int) -> None:
-        """One reader of ``slot`` is done."""
-        self._readers[slot] -= 1
-
-    def _free(self) -> int:
-        """The first empty slot; else, of those without readers, the one least recently acquired."""
-        held = set(self._held.values())
-        empty = [slot for slot, readers in self._readers.items() if not readers and slot not in held]
-        if empty:
-            return min(empty)
-        key, slot = next((key, slot) for key, slot in self._held.items() if not self._readers[slot])
-        del self._held[key]
-        return slot
+    def _split(self, vector: Tensor, network: int) -> tuple[Tensor, Tensor]:
+        parameters, buffers = self.sizes[network]
+        return vector[:parameters], vector[parameters : parameters + buffers]
 
 
 @dataclass(frozen=True)
 class Order:
-    """A request as it is sent: weights and buffers in slot ``model``, the control variate in slot ``control``, rows as
-    arrays. ``result``: the slot for the trained vectors, or for the logits."""
+    """A request as it is sent: its vectors in ``slot``, its other tensors as arrays."""
 
     request: EngineRequest
-    model: int
-    control: int | None
-    result: int
+    slot: int
+    has_control: bool
 
 
 def packed(request: EngineRequest) -> EngineRequest:
@@ -152,13 +118,6 @@ def packed(request: EngineRequest) -> EngineRequest:
             tensors = {name: tensor.numpy() for name, tensor in request.program.tensors.items()}
             sent["program"] = replace(request.program, tensors=tensors)
     return replace(request, **sent, rows=request.rows.numpy())
-
-
-def unpack(order: Order, slots: Slots) -> EngineRequest:
-    """The request of an order, with its vectors in shared memory."""
-    network = order.request.network
-    control = None if order.control is None else slots.model(order.control, network)[0]
-    return unpacked(order.request, ClientModel(*slots.model(order.model, network)), control)
 
 
 def unpacked(request: EngineRequest, model: ClientModel, control: Tensor | None) -> EngineRequest:
@@ -195,17 +154,19 @@ def prepare_client(
 
 
 def _execute(clients: list[TrainingClient], slots: Slots, order: Order) -> Measures:
-    request = unpack(order, slots)
-    client = clients[request.network]
+    network, slot = order.request.network, order.slot
+    control = slots.control(slot, network) if order.has_control else None
+    request = unpacked(order.request, ClientModel(*slots.model(slot, network)), control)
+    client = clients[network]
     if isinstance(request, Inference):
         logits = client.infer(request)
-        slots.logits(order.result, *logits.shape).copy_(logits)
+        slots.logits(slot, *logits.shape).copy_(logits)
         return None
-    results = slots.model(order.result, request.network)
+    results = slots.result(slot, network)
     trained = client.train_client(request, results[0])
-    for slot, value in zip(results, (trained.weights, trained.buffers), strict=True):
-        if value.data_ptr() != slot.data_ptr():
-            slot.copy_(value)
+    for place, value in zip(results, (trained.weights, trained.buffers), strict=True):
+        if value.data_ptr() != place.data_ptr():
+            place.copy_(value)
     kept = {name: tensor.numpy() for name, tensor in trained.kept.items()}
     return trained.steps, trained.loss, trained.before, trained.after, trained.finite, kept
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
@@ -14,7 +14,6 @@ from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained, silent
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.stacked.memory import client_bytes, free_bytes, narrowed, out_of_memory
 from knot_runner.engine.federated.stacked.plan import Structure, chunks, plan_chunk, width
 from knot_runner.engine.federated.stacked.program import Program
 from knot_runner.engine.objectives import (
@@ -28,9 +27,6 @@ from knot_runner.engine.objectives import (
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
-#: What another width of the stack may change; printed with it.
-ROUNDING_NOTE = "(float32 may round differently in the last place)"
-
 
 class Stacked:
     """Clients of equal structure train together; see :class:`Engine`.
@@ -43,7 +39,7 @@ class Stacked:
     training computes in bfloat16 where autocast does so, weights and measures stay in ``dtype``. ``tf32``: training
     multiplies float32 matrices and convolves in TF32; :class:`UserError` on a CPU, which has none.
 
-    A stack that does not fit into memory, by an estimate or because CUDA memory ran out, is split; ``note`` reports it.
+    A stack that does not fit into CUDA memory is halved until it does; ``note`` reports it.
     """
 
     name = "stacked"
@@ -61,18 +57,15 @@ class Stacked:
         self.note, self.limits = note, dict[Structure, int]()
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """See :class:`Engine`. Raises :class:`UserError` when memory runs out with one client at a time."""
-        if any(request.recipe.optimiser != "sgd" and not request.exchanged for request in cohort):
-            raise UserError("hardware.engine: stacked trains with SGD alone; lean or loop would fit training.optimiser")
-        if any(request.objective.reads_head for request in cohort):
-            raise UserError("hardware.engine: stacked trains by logits alone; lean or loop would fit this method")
+        """See :class:`Engine`; requests that are not plain run in the plain loop. Raises :class:`UserError` when memory
+        runs out with one client at a time."""
         stacked = [place for place, request in enumerate(cohort) if request.is_plain]
         found: dict[int, Trained] = {}
         for structure, positions in chunks([cohort[place] for place in stacked]).items():
             places = [stacked[position] for position in positions]
             found.update(zip(places, self._train_alike(structure, [cohort[place] for place in places]), strict=True))
         for place, request in enumerate(cohort):
-            if place not in found:  # programs, and server training with AdamW or early stopping
+            if place not in found:
                 found[place] = self.measuring.train_client(request)
         return [found[place] for place in range(len(cohort))]
 
@@ -88,61 +81,35 @@ class Stacked:
         """Requests of one structure, as many at a time as fit; with half as many whenever memory runs out."""
         trained: list[Trained] = []
         while len(trained) < len(requests):
-            room = self._room(structure, len(requests) - len(trained))
+            left = len(requests) - len(trained)
+            room = min(self.stack or left, self.limits.get(structure, left))
             try:
                 trained += self._train_chunk(structure, requests[len(trained) : len(trained) + room], room)
                 continue
             except RuntimeError as problem:  # whose traceback holds tensors until this block ends
                 if not out_of_memory(problem):
                     raise
-            self._halve(structure, room)
+            self._make_room(structure, room)
         return trained
 
-    def _room(self, structure: Structure, wanted: int) -> int:
-        """Width of the next program: ``stack`` or all ``wanted`` clients, if so many fit into memory."""
-        limit = self.stack or wanted
-        room = min(limit, self.limits.get(structure, limit))
-        program = self.programs.get(structure)
-        if program is not None and program.clients >= room:
-            return room
-        each = client_bytes(self.network, self.measuring.data, structure, self.dtype)
-        free = self._freed([structure], room * each)
-        if room * each <= free:
-            return room
-        self._limit(structure, int(free // each))
-        self.note(
-            f"hardware.stack: {room} clients together take {room * each / 1e9:.1f} GB of {free / 1e9:.1f} GB that they "
-            f"may take; going on with {self.limits[structure]} {ROUNDING_NOTE}"
-        )
-        return self.limits[structure]
-
-    def _freed(self, structures: Iterable[Structure], needed: int) -> float:
-        """Free bytes after dropping the programs of ``structures``; if fewer than ``needed``, after dropping all."""
-        for structure in structures:
-            self.programs.pop(structure, None)
-        free = free_bytes(self.device)
-        if free < needed and self.programs:
-            return self._freed(list(self.programs), needed)
-        return free
-
-    def _halve(self, structure: Structure, room: int) -> None:
-        """After memory ran out with ``room`` clients: free it, and halve the next program."""
+    def _make_room(self, structure: Structure, room: int) -> None:
+        """After memory ran out with ``room`` clients: free it; if no other structure held any, halve the stack."""
         if room == 1:
             raise UserError(
                 "hardware.stack: out of GPU memory with one client at a time; a smaller training.batch takes less"
             )
+        others = self.programs.keys() - {structure}
         self.programs.clear()
         gc.collect()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        self._limit(structure, room // 2)
+        if others:
+            return
+        self.limits[structure] = room // 2
         self.note(
-            f"hardware.stack: out of GPU memory with {room} clients together; going on with {self.limits[structure]} "
-            f"{ROUNDING_NOTE}"
+            f"hardware.stack: out of GPU memory with {room} clients together; going on with {room // 2} "
+            "(float32 may round differently in the last place)"
         )
-
-    def _limit(self, structure: Structure, clients: int) -> None:
-        self.limits[structure] = max(clients, 1) if self.stack else narrowed(clients)
 
     def _train_chunk(self, structure: Structure, chunk: list[LocalTraining], room: int) -> list[Trained]:
         before = [self._correct(request, request.start) for request in chunk]
@@ -208,3 +175,13 @@ def _tf32(wanted: bool) -> Iterator[None]:
         yield
     finally:
         matmul.allow_tf32, cudnn.allow_tf32 = found
+
+
+def out_of_memory(problem: BaseException | None) -> bool:
+    """Returns whether ``problem`` is, or was caused by, exhausted CUDA memory (the end of a graph's capture may hide
+    it)."""
+    while problem is not None:
+        if isinstance(problem, torch.OutOfMemoryError):
+            return True
+        problem = problem.__cause__ or problem.__context__
+    return False
