@@ -10,10 +10,8 @@ from knot_runner.cli.show import references
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.records import read_result
 from knot_runner.report.claims.verdicts import judge
-from knot_runner.report.figures import bound as figure_bound
 from knot_runner.report.figures.bound import slope_line, slope_of
 from knot_runner.report.figures.registry import FIGURES
-from knot_runner.report.run_folders import load_runs
 from tests.bounded import BOUNDED, run
 
 
@@ -58,13 +56,6 @@ def test_the_claim_is_on_the_gap(grid):
     assert found.effect == pytest.approx((np.mean(gaps[60]) - np.mean(gaps[20])) / math.log2(3))
 
 
-def test_a_run_without_a_bound_has_no_place_in_the_figure(tmp_path):
-    run(tmp_path, BOUNDED)
-    (job,) = compose_jobs([*BOUNDED, f"paths.out={tmp_path}"], None)
-    with pytest.raises(Exception, match=r"has no bound on record; method.bound=true makes one"):
-        FIGURES["bound"](references([job]), tmp_path / "bound.png")
-
-
 def test_the_slope_by_hand():
     sizes = [100, 400, 1600]
     exact = {n: [3 / math.sqrt(n), 5 / math.sqrt(n)] for n in sizes}
@@ -78,19 +69,3 @@ def test_the_slope_by_hand():
     )
     assert slope_of({100: [-1.0], 200: [1.0]}) is None
     assert "none; no seed of 1 has gaps above 0" in slope_line("gap", {100: [-1.0], 200: [1.0]})
-
-
-@pytest.mark.thorough
-def test_seeds_with_unlike_duplicates_stand_at_one_place(grid, monkeypatch):
-    real = figure_bound._record
-
-    def with_duplicate(one, command):
-        record = real(one, command)
-        if one.job.seed == 1:
-            texts, dropped = record["texts"], record["dropped"]
-            record |= {"texts": {**texts, "train": texts["train"] - 1}, "dropped": {**dropped, "train": 1}}
-        return record
-
-    monkeypatch.setattr(figure_bound, "_record", with_duplicate)
-    gap = figure_bound.gap_series(load_runs(references(grid)), "")["gap"]
-    assert {texts: len(values) for texts, values in gap.items()} == {20: 2, 60: 2}

@@ -143,25 +143,6 @@ def test_what_was_trained_otherwise_is_said_in_a_line_each(texts, capsys, monkey
     assert own == pytest.approx(record["loss"]["train"], abs=1e-4) and 0 < trained - own < 0.01
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_it_fits_a_terminal(texts, width):
-    from io import StringIO
-
-    from rich.console import Console
-
-    from knot_runner.report.render.bound_view import BoundTable
-
-    main(["bound", str(texts)])
-    record = json.loads((texts / "bound.json").read_text())
-    console = Console(file=StringIO(), width=width, force_terminal=False)
-    console.print(BoundTable("a run", record))
-    lines = console.file.getvalue().splitlines()
-    assert max(map(len, lines)) <= width
-    row = next(line for line in lines if line.startswith("Hoeffding"))
-    assert row.startswith("Hoeffding  held-out" if width >= 100 else "Hoeffding, held-out: ")
-
-
 def test_duplicates_are_left_out_and_counted(tmp_path):
     store = Store(tmp_path)
     words = [[5, 6], [5, 6], [5], [6, 5], [5, 6]]
@@ -243,9 +224,3 @@ def test_stages_or_data_that_are_gone_are_named(images, tmp_path, capsys):
     asked = out / images[0].relative_to(images[0].parents[2])
     (asked / "bound.json").write_text("{}")
     assert "bound.json: does not match its digest in result.json" in refusal([asked], capsys)
-
-
-def test_of_several_runs_the_others_are_shown(images, tmp_path, capsys):
-    assert main(["bound", str(tmp_path), str(images[0])]) == 2
-    said = capsys.readouterr()
-    assert len(said.err.splitlines()) == 1 and str(images[0] / "bound.json") in said.out

@@ -11,12 +11,11 @@ import time
 import pytest
 
 from knot_runner.cli.main import main
-from knot_runner.cli.verbs.check import check_command, parse_check
+from knot_runner.cli.verbs.check import check_command
 from knot_runner.composing.commands import compose_all
 from knot_runner.records import write_result, write_sealed
 from knot_runner.sweeps.state import is_locked, state_of
 from knot_runner.util.files import locked
-from tests.golden.messages import refuses
 from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
 
 
@@ -114,42 +113,12 @@ def test_times_are_medians_of_finished_runs_alike(tmp_path, capsys):
     ]
 
 
-@pytest.mark.thorough
-def test_it_fits_80_columns(tmp_path, capsys):
-    finished(*compose(tmp_path, "seed=7"), 5)
-    arguments = ["seed=0,1", "method=fedavg_chill", "method.temperature=0.5,0.25"]
-    assert check_command([*TINY_IMAGES, f"paths.out={tmp_path}", *arguments]) == 0
-    out = capsys.readouterr().out
-    before, _, after = out.partition("\nnotes\n")  # a note is one line on a pipe
-    notes, _, after = after.partition("\n\n")
-    assert "scikit-learn's handwritten digits" in notes.splitlines()[0]
-    assert max(len(line) for line in (before + after).splitlines()) <= 80
-
-
-def test_flags():
-    assert parse_check(["--all", "--multirun", "seed=0,1", "--config-dir=x"]).rest == [
-        "--multirun",
-        "seed=0,1",
-        "--config-dir=x",
-    ]
-    assert parse_check(["--quick"]).quick is True
-    with refuses():
-        parse_check(["--al"])
-
-
 def test_a_sweep_that_would_stop_is_said_after_the_list(tmp_path, capsys):
     arguments = [*TINY_IMAGES, f"paths.out={tmp_path / 'out'}", "task.source=local", "paths.data=null", "seed=0,1"]
     assert check_command(arguments) == 2
     out = capsys.readouterr().out
     assert "2 jobs, 0 done, 2 to do" in out and "the sweep would stop: paths.data: is not set" in out
     assert not (tmp_path / "out").exists()
-
-
-def test_nothing_is_left_when_all_is_done(tmp_path, capsys):
-    (job,) = compose(tmp_path)
-    write_result(job.folder, {"status": "done"})
-    assert check_command([*TINY_IMAGES, f"paths.out={tmp_path}"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "1 job, 1 done, 0 to do"
 
 
 @pytest.mark.thorough

@@ -184,13 +184,6 @@ def test_a_diverging_run_is_recorded_as_such(tmp_path, capsys):
     assert result["status"] == "diverged" and "not finite in epoch 1" in result["notes"][-1]
 
 
-def test_check_lists_jobs_and_runs_nothing(tmp_path, capsys):
-    check = ["check", "--quick", "experiment=knot/table3", f"paths.out={tmp_path}", "seed=0,1"]
-    assert main([*check, "task.source=embedded"]) == 0
-    assert "16 jobs, 0 done, 16 to do" in capsys.readouterr().out
-    assert not list(tmp_path.iterdir())
-
-
 def test_help_and_ls_do_not_import_torch():
     code = "import sys; from knot_runner.cli.main import main\n"
     for arguments in (["--help"], ["ls"], ["check", "--quick", "experiment=knot/table2"]):
@@ -203,12 +196,6 @@ def test_hydras_own_flags_show_and_run_nothing(tmp_path, capsys):
     assert main(["--cfg", "job", f"paths.out={tmp_path}/x"]) == 0
     assert "method:" in capsys.readouterr().out
     assert not (tmp_path / "x").exists()
-
-
-@pytest.mark.thorough
-def test_an_unlike_federation_distils(tmp_path):
-    result, _ = run(tmp_path, "+model.per_party.Cell={hidden:32,layers:2}", "+model.per_party.Toys.head=plain")
-    assert result["status"] == "done"
 
 
 @pytest.mark.thorough

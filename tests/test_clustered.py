@@ -129,17 +129,6 @@ def test_every_method_runs_in_clusters_chilled_too(out, method):
         assert {int(name.rpartition("/")[2]) for name in heads} == set(range(10))
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("task", ["cifar10_fedwad", "fashionmnist_fedwad"])
-def test_other_images_have_a_look_on_embedded_digits(out, task):
-    small = ["task.limit=200", "partition.clients=10", "training.rounds=1", "training.epochs=1", "hardware.workers=1"]
-    convs = ["model.convs=[{channels:2,kernel:5,padding:0}]"] if task == "cifar10_fedwad" else []
-    loose = ["training.small_clients=allow", "model.hidden=[4]", f"paths.out={out}"]
-    assert main([f"task={task}", *small, *convs, *loose]) == 0
-    (path,) = out.glob(f"{task.removesuffix('_fedwad')}/clustered_fedavg/*/result.json")
-    assert json.loads(path.read_text())["clusters"]["count"] == 5
-
-
 def test_a_cluster_is_trained_once_whatever_found_it(out, once, monkeypatch):
     trained = []
     train = Lean.train

@@ -91,11 +91,6 @@ def test_what_is_no_name_is_refused_where_a_name_belongs(argument):
     assert said.startswith(argument) and f"{argument.partition('=')[0]}=NAME is right" in said
 
 
-def test_a_verb_names_its_preset_once(capsys):
-    assert cli.main(["table", "fedwad/toy", "experiment=knot/table2"]) == 2
-    assert "experiment: table fedwad/toy names the preset already" in capsys.readouterr().err
-
-
 # --------------------------------------------------------------------------------------------------------- given twice
 
 
@@ -122,11 +117,6 @@ def test_mappings_are_merged_and_what_is_deleted_and_added_was_meant(caplog):
     (job,) = compose_all(["task=erc", "~training.local.batch", "+training.local.batch=7"])[0]
     assert job.settings.training.local.batch == 7
     assert caplog.text == ""
-
-
-def test_a_method_given_twice_is_no_grid_of_both():
-    (job,), _ = compose_all(["method=entropy_a", "method=sinkhorn_d"])
-    assert job.settings.method["name"] == "sinkhorn_d"
 
 
 # ------------------------------------------------------------------------------------------------------ names, values

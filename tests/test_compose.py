@@ -26,14 +26,6 @@ def test_a_presets_grid_is_added_and_the_command_line_replaces_it():
     assert [(job.settings.method["name"], job.settings.seed) for job in few] == [("entropy_a", 7), ("sinkhorn_e", 7)]
 
 
-def test_jobs_are_what_hydra_composes_for_each():
-    overrides = ["task=erc", "method=entropy_u,sinkhorn_d", "training.distil.lr=1e-2,0.3", "seed=3", "task.context=0,2"]
-    for job in compose_jobs(overrides, None)[::3]:
-        with initialize_config_dir(str(config_folder()), version_base="1.3"):
-            expected = OmegaConf.to_container(compose("config", overrides=job.overrides), resolve=True)
-        assert job.config == expected
-
-
 LR = "training.local.lr"
 ONE_BY_ONE = [
     ["seed=3", f"{LR}=0.5", "training.distil.lr=$\\{training.local.lr\\}"],
@@ -144,10 +136,3 @@ def test_every_yaml_opens_with_the_command_that_runs_it():
         if path.parent.name != "base":
             first = [line for line in path.read_text().splitlines() if not line.startswith("# @package")][0]
             assert first.startswith("# knot-runner "), path
-
-
-def test_ls_survives_brackets_without_end_in_a_users_file(tmp_path):
-    path = tmp_path / "experiment" / "deep.yaml"
-    path.parent.mkdir()
-    path.write_text("[" * 200_000)
-    assert describe_yaml(path) == "cannot be read: a run says where it is wrong"

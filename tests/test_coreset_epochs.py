@@ -149,13 +149,3 @@ def test_a_commit_holds_the_points_and_both_moments():
     state = descent.Descent(*(np.full((3, 2), value) for value in (1.0, 2.0, 3.0)), steps=5)
     back = coreset._from_tensors(coreset.as_tensors(state), 5)
     assert all(np.array_equal(getattr(back, f.name), getattr(state, f.name)) for f in dataclasses.fields(state))
-
-
-def test_the_encoders_share_is_rounded_and_drawn():
-    hp = SimpleNamespace(encoder=SimpleNamespace(epochs=1, name="e"), encoder_share=0.25)
-    held, rest = coreset_knn.split(hp, 10, 0)
-    assert len(held) == 2 and len(rest) == 8 and (np.diff(held) > 0).all() and (np.diff(rest) > 0).all()
-    with refuses():
-        coreset_knn.split(hp, 1, 0)
-    untrained = SimpleNamespace(encoder=SimpleNamespace(epochs=0, name="e"), encoder_share=0.25)
-    assert len(coreset_knn.split(untrained, 1, 0)[1]) == 1

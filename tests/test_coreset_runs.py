@@ -12,11 +12,10 @@ import pytest
 from omegaconf import OmegaConf
 from rich.console import Console
 from safetensors.numpy import load_file
-from sklearn.neighbors import NearestNeighbors
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
-from knot_runner.pipelines import coreset, coreset_knn
+from knot_runner.pipelines import coreset_knn
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.runs.single_run import complete_run
 from knot_runner.report.records.run_summary import summary_table
@@ -98,15 +97,6 @@ def test_a_nearest_neighbour_run_is_what_its_coresets_say(tmp_path, capsys):
     per_client = [set(kept["labels"][kept["clients"] == k]) for k in range(6)]
     assert max(map(len, per_client)) <= 4 and set.union(*per_client) > {0, 1, 2}
     assert "accuracy" in capsys.readouterr().out
-
-
-def test_labels_are_those_of_the_clients_nearest_sample():
-    points = np.random.default_rng(0).normal(size=(50, 3))
-    labels = np.arange(50) % 7
-    near = NearestNeighbors(n_neighbors=1).fit(points[10:30])
-    queries = np.random.default_rng(1).normal(size=(9, 3))
-    found = coreset.nearest_labels(queries, points[10:30], labels[10:30])
-    assert found.tolist() == labels[10:30][near.kneighbors(queries)[1][:, 0]].tolist()
 
 
 @pytest.mark.thorough

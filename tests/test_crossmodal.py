@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from knot_runner.cli.main import main
 from knot_runner.data.images.views import edges, grey, half_size, task_in_view, viewed_images
 from knot_runner.data.tasks import Images
 from knot_runner.engine.examples import normalised, stored_data
@@ -198,8 +197,3 @@ def test_what_does_not_fit_is_said_in_one_line(overrides, said, tmp_path):
     with pytest.raises(UserError) as problem:
         distil_job(tmp_path, "method=cross_modal", *overrides)
     assert said in str(problem.value) and "\n" not in str(problem.value)
-
-
-def test_texts_have_no_views(tmp_path, capsys):
-    assert main(["task=sa", "method=cross_modal", f"paths.out={tmp_path}"]) == 2
-    assert "method.view=edges: is of images, and task=sa has texts; none is right" in capsys.readouterr().err

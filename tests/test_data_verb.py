@@ -1,13 +1,11 @@
 """``knot-runner data``: the table, one data set in full, and downloads, from a file server of this test."""
 
 import hashlib
-import io
 import random
 from types import SimpleNamespace
 
 import pytest
 import yaml
-from rich.console import Console
 
 from knot_runner.cli.main import main
 from knot_runner.cli.verbs import data
@@ -17,7 +15,6 @@ from knot_runner.util.config_yaml import choices, config_folder
 from knot_runner.util.errors import UserError
 from tests.disk import ReadOnly
 from tests.file_server import serving
-from tests.golden.messages import refuses
 
 FILES = {name: random.Random(name).randbytes(70_000) for name in ("a.gz", "b.gz")}
 
@@ -90,21 +87,6 @@ def test_a_task_shows_its_data_sets_and_its_hub_copies(root, capsys):
     assert "this task has no hub copy" in said(capsys, "gld23k")[0]
 
 
-@pytest.mark.parametrize("width", [40, 60, 100])
-def test_a_data_set_is_wrapped_to_a_terminal_but_not_on_a_pipe(root, capsys, monkeypatch, width):
-    """Between words, right of the titles; addresses and checksums stay whole, for copying."""
-    piped = said(capsys, "femnist", "mnist", f"paths.data={root}")[0].splitlines()
-    assert max(map(len, piped)) > 120
-    terminal = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
-    monkeypatch.setattr(data, "output", lambda: terminal)
-    assert main(["data", "femnist", "mnist", f"paths.data={root}"]) == 0
-    wrapped = terminal.file.getvalue().splitlines()
-    assert all(len(line) <= width or len(line.split()) == 1 for line in wrapped)
-    assert " ".join(wrapped).split() == " ".join(piped).split()
-    (at,) = (number for number, line in enumerate(wrapped) if line.startswith("  licence") and "LEAF" in line)
-    assert width == 100 or (wrapped[at + 1].startswith(" " * 12) and wrapped[at + 1][12] != " ")
-
-
 def test_a_download_and_what_is_shown_of_it(root, own, capsys, server):
     server.cuts = [100, 0]
     _, err = said(capsys, "toys", own, f"paths.data={root}", "--fetch", code=1)
@@ -147,12 +129,6 @@ def test_a_folder_that_may_only_be_read(root, own, capsys):
     assert err.startswith(f"knot-runner: paths.data: {root}: cannot be written") and err.count("\n") == 1
 
 
-def test_a_file_in_the_place_of_the_folder(root, own, capsys):
-    root.touch()
-    _, err = said(capsys, "toys", own, f"paths.data={root}", "--fetch", code=2)
-    assert "is not a folder" in err and err.count("\n") == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -190,14 +166,6 @@ def test_a_wrong_data_set_is_named(tmp_path, changes, said):
     with pytest.raises(UserError) as found:
         data_sets(f"{tmp_path}/own")
     assert str(found.value).startswith(f"{tmp_path}/own/data/toys.yaml: ") and said in str(found.value)
-
-
-def test_yaml_that_cannot_be_read_is_named(tmp_path):
-    write(tmp_path, "http://toys/")
-    for text in ("a: [", "just text"):
-        (tmp_path / "own/data/toys.yaml").write_text(text)
-        with refuses():
-            data_sets(f"{tmp_path}/own")
 
 
 # ------------------------------------------------------------------------------------------------------- our own facts

@@ -10,7 +10,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from knot_runner.cli.main import main
 from knot_runner.config.settings import build
 from knot_runner.config.settings.methods.distil import GeneratorSynthesis
 from knot_runner.engine.commit import Checkpoint
@@ -243,18 +242,3 @@ def test_what_does_not_fit_is_said_in_one_line(overrides, said, tmp_path):
     with pytest.raises(UserError) as problem:
         distil_job(tmp_path, *free("statistics"), *overrides)
     assert said in str(problem.value) and "\n" not in str(problem.value)
-
-
-def test_statistics_need_batch_normalisation_and_texts_have_no_pixels(tmp_path, capsys):
-    command = replaced(TINY_DISTIL, *free("statistics"), "method.teachers=[cnn_32]", f"paths.out={tmp_path}")
-    assert main(command) == 2
-    said = capsys.readouterr().err
-    assert "method.synthesis.kind=statistics: are of batch normalisation, and cnn_32 has none; resnet8" in said
-    assert main(["task=sa", "method=data_free", f"paths.out={tmp_path}"]) == 2
-    assert "method.synthesis: makes images, and task=sa has texts; null is right" in capsys.readouterr().err
-
-
-def test_kd_on_made_images_lowers_the_students_distance_from_its_teacher(tmp_path):
-    folder = run(tmp_path, *replaced(TINY_DISTIL, "method=data_free", *TINY_FREE, "training.distil.epochs=8"))
-    rows = [json.loads(line) for line in next((tmp_path / "artefacts" / "distil").glob("*/rounds.jsonl")).open()]
-    assert rows[-1]["loss"] < rows[0]["loss"] and folder.exists()

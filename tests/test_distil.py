@@ -102,15 +102,6 @@ def test_other_schedules(method, models, tmp_path):
     assert set(result["baselines"]) == models
 
 
-def test_the_second_generation_learns_from_the_first(tmp_path):
-    """With the teacher's term alone, and more generations than one."""
-    folder = run(tmp_path, *small("method=born_again", "method.schedule.generations=2"))
-    assert set(result_of(folder)["baselines"]) == {"generation 1", "generation 2", "ensemble"}
-    alone = run(tmp_path, *small("method=student_alone"))
-    first = json.loads((folder / "result.json").read_text())["baselines"]["generation 1"]["accuracy"]
-    assert first != result_of(alone)["metrics"]["accuracy"]["ALL"]  # another start
-
-
 def test_each_generation_learns_from_the_one_before(tmp_path):
     """What was asked of the engine, by the names of the teachers' artefacts."""
     folder = run(tmp_path, *small("method=born_again", "method.schedule.generations=3", "training.distil.epochs=1"))
@@ -128,13 +119,6 @@ def test_each_generation_learns_from_the_one_before(tmp_path):
         (request,) = plan(job.method, state, federation, round)
         assert [weights for _, weights in request.teachers] == [("distil", wanted)]
         assert request.party == ("student" if round == 3 else f"generation {round + 1}")
-
-
-@pytest.mark.thorough
-def test_teachers_are_trained_once_for_all_methods(tmp_path):
-    for method in ("kd", "at", "multi_teacher"):
-        run(tmp_path, *small(f"method={method}"))
-    assert len(list((tmp_path / "artefacts" / "local").glob("*/tensors.safetensors"))) == 3  # teacher, teacher 1 and 2
 
 
 @pytest.mark.thorough

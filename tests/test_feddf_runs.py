@@ -189,21 +189,3 @@ def test_bad_input_is_one_line_that_names_the_key(arguments, said, tmp_path, cap
     complaint = [line for line in errors.splitlines() if line.startswith("knot-runner: ")]
     assert len(complaint) == 1 and said in complaint[0] and "Traceback" not in errors, errors
     assert not list((tmp_path / "out").rglob("*.json*"))
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("preset", ["federated/feddf_femnist", "federated/feddf_cifar10"])
-def test_presets_on_tiny_runs(preset, tmp_path, capsys):
-    """Table and claims; the clients of all methods are the same."""
-    shape, model = (
-        ("[1,8,8]", "model.hidden=[8]") if preset == "federated/feddf_femnist" else ("[3,16,16]", "training.epochs=1")
-    )
-    small = ["task.source=embedded", "task.limit=200", f"task.shape={shape}", model, "training.rounds=1", "seed=0"]
-    small += ["partition.clients=4", "training.participants=2", "hardware.workers=1", f"paths.out={tmp_path}"]
-    assert main([f"experiment={preset}", "partition.alpha=1", *small]) == 0
-    said = capsys.readouterr().out
-    assert all(name in said for name in ("fedavg", "feddf", "Entropy-A", "Sinkhorn-E"))
-    dealt = {path.read_text() for path in tmp_path.glob("*/*/*/partition.json")}
-    assert len(dealt) == 1 and len(list(tmp_path.glob("*/*/*/result.json"))) == 4
-    assert main(["claims", preset, "partition.alpha=1", *small]) == 0
-    assert "FedDF ends more accurate than FedAvg" in capsys.readouterr().out

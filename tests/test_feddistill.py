@@ -1,7 +1,6 @@
 """FD and FedMD: clients keep their models and exchange logits, against what is typed out by hand."""
 
 import functools
-import json
 import signal
 
 import pytest
@@ -15,10 +14,10 @@ from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.feddistill import others_means
 from knot_runner.methods.federation import with_server
 from knot_runner.pipelines.rounds.client_rounds import run_exchange
-from tests.feddf_runs import TRANSFER, close, distil, records, run
+from tests.feddf_runs import TRANSFER, close, distil, run
 from tests.forked import Forked, reached
 from tests.methods.federated.conftest import CLASSES, make_world, settings
-from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
+from tests.tiny import TINY_IMAGES, replaced
 
 
 class Played:
@@ -163,14 +162,6 @@ def test_kill_9_and_the_same_command_again(tmp_path):
     again = run(tmp_path / "k", *longer)
     assert again[1] == alone[1]
     assert all(torch.equal(again[2][key], value) for key, value in alone[2].items())
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", RUNS)
-def test_texts(name, tmp_path):
-    _, rows, _ = run(tmp_path, *TINY_TEXTS, f"method={name}")
-    assert len(rows) == 2 and all(row["round"] == number for number, row in enumerate(rows, 1))
-    assert json.dumps(records(tmp_path)[0]["metrics"])
 
 
 BAD = [

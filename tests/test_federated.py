@@ -255,16 +255,6 @@ def test_semantic_distance_where_classes_have_coordinates(tmp_path):
     assert 0 < rows[-1]["sd"] == result["metrics"]["sd"]["ALL"] < 9
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("task", ["mnist", "fashionmnist", "usps", "cifar10", "cifar100"])
-def test_every_image_task_has_a_look_on_embedded_digits(tmp_path, task, capsys):
-    small = [f"task={task}", "partition=small", "training=quick", "training.rounds=1", "training.epochs=1"]
-    tiny = ["model.width=4", "model.blocks=[1]"] if task == "cifar100" else []
-    run = [*small, *tiny, "training.small_clients=allow", "training.participants=2", f"paths.out={tmp_path}"]
-    assert main([*run, "hardware.workers=1"]) == 0, capsys.readouterr().err
-    assert "handwritten digits stand in" in " ".join(capsys.readouterr().err.split())
-
-
 def test_plot_partition(tmp_path, capsys):
     small = [o for o in TINY_IMAGES if not o.startswith("partition.")]
     assert main(["plot", "partition", *small, f"paths.out={tmp_path}", "partition=iid", "partition.clients=5"]) == 0

@@ -18,13 +18,11 @@ from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.recipe import Phase, Recipe
-from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.engine.objectives import Objective, cross_entropy
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.tokens import Encoded, batches
-from tests.golden.messages import refuses
-from tests.tiny import TINY_TEXTS, replaced
+from tests.tiny import TINY_TEXTS
 
 SPEC = ModelSettings(
     kind="bert", name="tiny", head="plain", weights="scratch", vocab="train", vocab_size=100, hub_id="", revision="",
@@ -117,16 +115,6 @@ def test_a_phase_of_the_head_trains_the_classifier_alone():
     assert moved.min() >= head[0].start and len(moved) == head[-1].stop - head[0].start
 
 
-def test_image_engines_say_what_would_fit(tmp_path, capsys):
-    with refuses():
-        images = request(optimiser="adamw")
-        Stacked.train(None, [images])
-    assert main([*TINY_TEXTS, "method=fedavg", "hardware.engine=stacked", f"paths.out={tmp_path}"]) == 2
-    assert (
-        "hardware.engine: stacked does not train a text model; lean (CPU) or loop would fit" in capsys.readouterr().err
-    )
-
-
 @pytest.mark.parametrize(("overrides", "message"), [
     (["method=clustered_fedavg", "method.clustering.otdd.features=null"], "features: is not set, and texts are"),
     (["method=fedavg", "+model.per_party.MELD.hidden=32"], "model.per_party: averaging needs one model"),
@@ -140,12 +128,6 @@ def test_what_does_not_fit_is_named(tmp_path, capsys, overrides, message):
     assert main([*TINY_TEXTS, *overrides, f"paths.out={tmp_path}"]) == 2
     assert message in capsys.readouterr().err
     assert not list(tmp_path.glob("*/*/*/result.json"))
-
-
-def test_what_does_not_fit_is_named_where_it_was_typed(tmp_path, capsys):
-    given = [word for word in replaced(TINY_TEXTS, "training=small") if word != "training.rounds=2"]
-    assert main([*given, "method=fedavg", f"paths.out={tmp_path}"]) == 2
-    assert "training=small: is not for method=fedavg; training=texts would fit" in capsys.readouterr().err
 
 
 @pytest.mark.thorough

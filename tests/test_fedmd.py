@@ -212,11 +212,6 @@ def test_bad_input_is_one_line_that_names_the_key(arguments, said, tmp_path, cap
     assert said in errors and errors.count("knot-runner: ") == 1 and "Traceback" not in errors, errors
 
 
-def test_a_text_model_that_begins_pretrained_is_refused(tmp_path, capsys):
-    assert main([*TINY_TEXTS, "method=fedmd", "method.models=[cnn_8,cnn_4]", f"paths.out={tmp_path}"]) == 2
-    assert "method.models[0]: model cnn_8 does not read task=erc" in " ".join(capsys.readouterr().err.split())
-
-
 def test_a_plug_ins_method_with_one_global_model_is_refused(tmp_path, capsys):
     plugin = tmp_path / "averages.py"
     plugin.write_text(

@@ -9,8 +9,6 @@ import torch
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
-from knot_runner.util.config_yaml import choices
-from knot_runner.util.errors import UserError
 from tests.feddf_runs import run
 from tests.forked import Forked, reached
 from tests.tiny import TINY_IMAGES, replaced
@@ -68,17 +66,6 @@ def test_kill_9_and_the_same_command_again(words, tmp_path):
     assert all(torch.equal(again[2][key], value) for key, value in alone[2].items())
 
 
-def test_ditto_without_rounds_and_its_engines(tmp_path):
-    words = [*ASYNC, "method=ditto", "hardware.precision=float64", "evaluate.matrix=end"]
-    result, rows, kept = run(tmp_path / "lean", *words, "hardware.engine=lean")
-    assert any(row["staleness"] for row in rows) and all(row["round"] == number for number, row in enumerate(rows, 1))
-    taken = {str(client) for row in rows for client in row["participants"]}
-    assert {name.split("/")[1] for name in kept if name.startswith("client/")} == taken
-    _, other, found = run(tmp_path / "loop", *words, "hardware.engine=loop")
-    assert [row["clock"] for row in other] == [row["clock"] for row in rows]
-    assert all((found[key] - kept[key]).abs().max() < 1e-9 for key in kept)
-
-
 def test_soups_without_rounds(tmp_path):
     """A client may be stale, and what it made last is what it uses."""
     result, rows, kept = run(tmp_path, *SOUPS, "evaluate.matrix=end")
@@ -131,20 +118,6 @@ def test_every_method_goes_without_rounds(method, tmp_path):
     _, other, found = run(tmp_path / "loop", *words, "hardware.engine=loop")
     assert [row["clock"] for row in other] == [row["clock"] for row in rows]
     assert all((found[key] - kept[key]).abs().max() < 1e-6 for key in kept)
-
-
-@pytest.mark.thorough
-def test_federated_methods_are_refused_without_rounds_for_a_last_round_of_heads_alone():
-    fitting, refused = set(), set()
-    for method in choices("method"):
-        try:
-            compose_jobs(["task=femnist", f"method={method}", "fleet=phones_async"], None)
-            fitting.add(method)
-        except UserError as problem:
-            refused |= {method} if str(problem).startswith("method.final_head_epochs: ") else set()
-            assert "fleet.mode" not in str(problem).partition(": ")[0], problem
-    assert refused == {"clustered_fedper", "clustered_fedrep"}
-    assert fitting > {"scaffold", "feddf", "fedgen", "feddistill", "fedmd", "local"}
 
 
 def test_a_fleet_is_part_of_the_run_id():
@@ -219,23 +192,6 @@ def test_other_methods_have_no_fleet(tmp_path, capsys):
     for words in (["task=sa"], ["task=mnist", "method=kd"], ["task=gaussians"]):
         assert main(["check", "--quick", *words, "fleet=phones", f"paths.out={tmp_path}"]) == 2
         assert "fleet=phones: is of federated methods, and method=" in capsys.readouterr().err
-
-
-@pytest.mark.thorough
-def test_the_preset_its_claims_and_its_measures(tmp_path, capsys):
-    tiny = [word for word in TINY_IMAGES if word.partition("=")[0] not in ("task", "training.lr")]
-    tiny = replaced(tiny, "training.participants=5", "training.lr=0.1", "task.source=embedded", "report.target=0.15")
-    small = [*tiny, "training.target=0.15", "seed=0", "fleet.compute.sigma=3", f"paths.out={tmp_path}"]
-    small += ["arm=fedavg"]
-    assert main(["experiment=federated/fleet_femnist", *small]) == 0
-    assert "fleet=phones_partial" in capsys.readouterr().out
-    assert main(["claims", "federated/fleet_femnist", *small]) == 0
-    judged = capsys.readouterr().out
-    assert "FedBuff reaches 80% sooner than rounds that wait for all" in judged
-    measures = "--measure=time_to_target,rounds_to_target,fleet.clock"
-    assert main(["compare", f"--out={tmp_path}", "--by=fleet,method", measures]) == 0
-    shown = capsys.readouterr().out
-    assert "phones_async" in shown and "time_to_target" in shown
 
 
 def test_personalisation_goes_on_from_the_rounds_of_a_fleet(tmp_path):

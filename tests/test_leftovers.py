@@ -67,11 +67,6 @@ def test_what_a_process_is_at_stays(tmp_path: Path) -> None:
         assert not left(folder)
 
 
-def test_nothing_there_nothing_done(tmp_path: Path) -> None:
-    leftovers.clear(tmp_path / "absent")
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("grid", [[], ["-m"]])
 def test_any_command_clears(tmp_path: Path, grid: list[str]) -> None:
     run = fill(tmp_path / "task" / "method" / "r", *STATES)

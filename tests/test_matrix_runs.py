@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.data.images import Images, ImageTask
 from knot_runner.data.images.digits import read_digits
-from knot_runner.engine.store import Store
 from knot_runner.pipelines import matrix
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.runs.commits import PairLog
@@ -180,32 +178,7 @@ def test_one_client_has_nothing_to_be_compared_with(tmp_path, capsys):
     assert "partition: client 0 alone has nothing to be compared with; 2 or more" in capsys.readouterr().err
 
 
-def test_methods_and_tasks_that_do_not_fit(capsys):
-    assert main(["check", "task=image_sets", "method=fedavg"]) == 2
-    assert "method=dataset_distance would fit" in capsys.readouterr().err
-    assert main(["check", "task=mnist", "method=dataset_distance", "method.otdd.covariance=bures"]) == 2
-    assert "solver=exact is right" in capsys.readouterr().err
-
-
 # ----------------------------------------------------------------------------------------------------------- presets
-
-
-@pytest.mark.thorough
-def test_a_preset_end_to_end(tmp_path, capsys):
-    small = [SETS[1], SETS[2], *SETS[4:], "method.otdd.fedwad.support=5", "method.otdd.fedwad.t=0.5", "seed=0"]
-    assert main(["experiment=fedwad/otdd", *small, f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err
-    shown = capsys.readouterr().out
-    assert "order relations kept" in shown and "scikit-learn" in shown
-    assert (tmp_path / "figures" / "fedwad/otdd.png").read_bytes()[:4] == b"\x89PNG"
-    assert len((tmp_path / "figures" / "fedwad/otdd.csv").read_text().splitlines()) == 1 + 2 * 6
-
-
-@pytest.mark.parametrize(
-    ("preset", "jobs"),
-    [("fedwad/fig13_iterations", 12), ("fedwad/fig13_support", 10), ("fedwad/fig14", 16), ("fedwad/matrices", 2)],
-)
-def test_other_presets_compose(preset, jobs):
-    assert len(compose_all([f"experiment={preset}"])[0]) == jobs
 
 
 @pytest.mark.thorough
@@ -218,14 +191,3 @@ def test_real_data_sets(tmp_path, data_root, capsys):
     result = result_of(tmp_path)
     assert result["names"] == ["mnist", "usps", "fashionmnist"] and result["sizes"] == [60, 60, 60]
     assert min(result["matrix"][i][j] for i, j in ((0, 1), (0, 2), (1, 2))) > 0
-
-
-def test_a_fake_context_needs_no_more_than_this(tmp_path):
-    """What other pipelines (clustered runs) give ``distances``."""
-    settings = SimpleNamespace(seed=0, hardware=SimpleNamespace(workers=1))
-    seen: list[tuple[str, int, int, str]] = []
-    store = Store(tmp_path / "artefacts")
-    watcher = SimpleNamespace(settings=settings, progress=lambda *a: seen.append(a), store=store, note=print, log=print)
-    found = matrix.compute_distances(watcher, samples(), ["a", "b", "c"], context(tmp_path).hp.otdd, "data")
-    assert found.matrix.shape == (3, 3) and found.folder.name == found.digest and found.seconds > 0
-    assert seen[-1] == ("distances", 3, 3, "done")

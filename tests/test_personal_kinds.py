@@ -17,7 +17,6 @@ from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.run_folders import Job, load_runs
 from knot_runner.util.errors import UserError
 from tests.forked import Forked, there
-from tests.golden.messages import refuses
 from tests.tiny import TINY_IMAGES, replaced
 
 #: The key of a kind of personalised models.
@@ -149,12 +148,6 @@ def test_the_figure_of_lambda(conflict, tmp_path, capsys):
     with pytest.raises(UserError):
         FIGURES["transfer_matrix"]([run.job], tmp_path / "none.png")
     (tmp_path / "kept").rename(folder / "clients.safetensors")
-
-
-def test_other_runs_have_no_figure_of_lambda(tmp_path):
-    folder, _ = run(tmp_path / "runs", *replaced(TINY_IMAGES, "training.rounds=1"))
-    with refuses():
-        FIGURES["transfer_matrix"]([Job(folder.name, folder, "femnist", "fedavg", 0)], tmp_path / "none.png")
 
 
 @pytest.mark.parametrize(

@@ -146,16 +146,3 @@ def test_bad_input_is_one_line(arguments, said, tmp_path, capsys):
     complaint = [line for line in errors.splitlines() if line.startswith("knot-runner: ")]
     assert len(complaint) == 1 and said in complaint[0], errors
     assert "Traceback" not in errors
-
-
-@pytest.mark.thorough
-def test_the_preset(tmp_path, capsys):
-    small = [*TINY_IMAGES, "task.source=embedded", "arm=fedavg,ditto,apfl", "seed=0", f"paths.out={tmp_path}"]
-    assert main(["experiment=federated/personal_femnist", *small]) == 0, capsys.readouterr().err
-    shown = capsys.readouterr().out
-    assert all(title in shown for title in ("ID accuracy", "OOD accuracy", "worst decile", "hurt")), shown
-    assert main(["claims", "federated/personal_femnist", *small]) == 0
-    said = capsys.readouterr().out
-    assert "Ditto has higher ID accuracy than APFL" in said
-    results = [json.loads(path.read_text()) for path in tmp_path.glob("*/*/*/result.json")]
-    assert len(results) == 3 and all("id_accuracy" in result["metrics"] for result in results)

@@ -15,7 +15,7 @@ from knot_runner.data.images.held_out import hold_out_valid
 from knot_runner.pipelines.personalisation import personalised
 from tests.forked import Forked, there
 from tests.personal_runs import ALPHAS, PERSONAL, run, setup_of
-from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
+from tests.tiny import TINY_IMAGES, replaced
 
 
 def test_heads_of_clients_are_in_the_record_every_round(tmp_path):
@@ -120,15 +120,6 @@ def test_soup_after_any_method(tmp_path, method):
     spec = "method.personalisation={kind: soup, lr: 0.05, epochs: 1, saves: 1, alphas: [0, 0.5, 1]}"
     result, record = run(tmp_path, f"method={method}", *extra, spec, "partition.transfer=0.1")
     assert record["correct"].shape == (3, 6, 6) and len(result["personalisation"]["points"]) == 3
-
-
-@pytest.mark.thorough
-def test_soup_of_texts(tmp_path):
-    spec = ["method=soup", "method.personalisation.epochs=1", "method.personalisation.saves=1", ALPHAS]
-    assert main([*TINY_TEXTS, *spec, f"paths.out={tmp_path}"]) == 0
-    (found,) = tmp_path.glob("*/*/*/result.json")
-    result = json.loads(found.read_text())
-    assert result["metrics"]["sd"]["ALL"] > 0 and len(result["personalisation"]["points"]) == 3
 
 
 def test_running_statistics_of_a_soup_are_estimated_anew(tmp_path):

@@ -74,12 +74,6 @@ def test_a_partition_of_ones_own(tmp_path, capsys):
     assert "partition.clients: 1000 are more than the 300 training examples" in capsys.readouterr().err
 
 
-def test_without_its_plug_in_it_is_unknown(tmp_path, capsys):
-    own = [one for one in BLOCKS if not one.startswith("plugins")]
-    assert main([*own, f"paths.out={tmp_path}"]) == 2
-    assert "partition.kind: no partition 'blocks'" in capsys.readouterr().err
-
-
 def test_misspelt_formats_are_named_before_anything_is_read():
     for overrides, said in (
         ([*TINY, "task.datasets.Cell.local.format=cvs"], "task.datasets.Cell.local.format: 'cvs' is not one of csv, "),

@@ -122,18 +122,6 @@ def test_a_term_of_ones_own(tmp_path, capsys):
 
 
 @pytest.mark.thorough
-def test_check_prepares_a_family_of_ones_own(tmp_path, capfd):
-    """By a process that gets plain data: only there, the plug-in is what can read its settings."""
-    own = [
-        f"--config-dir={EXAMPLES / 'conf'}", *TINY_IMAGES, "method=majority",
-        f"plugins=[{EXAMPLES / 'own_family.py'}]", f"paths.out={tmp_path}",
-    ]  # fmt: skip
-    assert main(["check", *own]) == 0
-    shown = capfd.readouterr()
-    assert "majority" in shown.out and "Traceback" not in shown.err
-
-
-@pytest.mark.thorough
 def test_a_yaml_names_plug_ins_beside_it_from_wherever_it_is_used(tmp_path, capsys, monkeypatch):
     """And the run is the same one, whatever folder the study lies in."""
     names = set()

@@ -1,7 +1,5 @@
 """Data that are missing: one line before the first job of a sweep, the same from ``check``, and nothing is written."""
 
-import re
-
 import pytest
 
 from knot_runner.cli.main import main
@@ -62,13 +60,6 @@ def test_every_launcher_stops_before_the_first_job(out, data, capsys, launcher):
 def test_one_run_says_the_command_too(out, capsys):
     line = refused(capsys, "task=femnist", "task.source=local", "paths.data=nowhere")
     assert line.startswith("knot-runner: paths.data: nowhere is not a folder; 'knot-runner data femnist'")
-
-
-def test_check_says_the_same(out, capsys):
-    assert main(["check", "experiment=knot/table3", "--quick"]) == 2
-    shown = capsys.readouterr().out
-    assert "40 jobs, 0 done, 40 to do" in shown
-    assert "the sweep would stop: paths.data: is not set" in shown and "'knot-runner data erc'" in shown
 
 
 def test_a_source_that_no_job_has_is_said_once(out, capsys):
@@ -140,9 +131,3 @@ def test_a_plug_ins_entries_are_its_own(tmp_path):
 def test_what_reads_no_files_misses_none(overrides):
     (job,) = compose_jobs([*overrides, "paths.data=null"], None)
     assert missing_data(job.settings) is None and no_data([("a", job.settings)]) is None
-
-
-def test_a_task_of_ones_own_is_not_looked_up(tmp_path):
-    (job,) = compose_jobs(["task=mnist", "task.name=mine", "task.source=local", f"paths.data={tmp_path}"], None)
-    line = no_data([("a", job.settings), ("b", job.settings)])
-    assert re.search(r"\(all 2 jobs\); 'knot-runner data' shows what there is$", line)

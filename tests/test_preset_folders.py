@@ -49,12 +49,6 @@ def test_presets_of_a_folder_are_chosen_by_glob(own: Path) -> None:
         compose_all(["experiment=glob(mine/*)"])
 
 
-def test_ls_lists_presets_of_folders(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ls", "experiment", f"--config-dir={own}"]) == 0
-    shown = capsys.readouterr().out
-    assert all(name in shown for name in ("flat", "mine/tiny", "mine/deep/tiny", "chill/table1"))
-
-
 @pytest.mark.parametrize("name", ["flat", "mine/tiny", "mine/deep/tiny"])
 def test_an_own_preset_writes_below_its_folder(name: str, own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = own.parent / "out"
@@ -66,9 +60,3 @@ def test_an_own_preset_writes_below_its_folder(name: str, own: Path, capsys: pyt
         assert (out / path).is_file()
     assert main(["report", "--index", f"paths.out={out}"]) == 0
     assert f'href="{name}.html"' in (out / "reports" / "index.html").read_text()
-
-
-def test_an_unknown_preset_of_a_folder_is_named(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "--quick", "experiment=mine/tini", f"--config-dir={own}"]) == 2
-    said = capsys.readouterr().err
-    assert "experiment=mine/tini: there is no such experiment (did you mean 'mine/tiny'?)" in said

@@ -59,21 +59,6 @@ def test_every_figure_is_drawn_from_its_runs(out, preset, capsys):
     assert picture.read_bytes()[:4] == PNG and picture.stat().st_size > 10_000
 
 
-@pytest.mark.thorough
-def test_the_grid_of_appendix_h(out, capsys):
-    small = [*overrides(out), "training.distil.batch=16,32", "training.distil.lr=0.001", "method.loss.epsilon=0.01"]
-    assert main(["experiment=knot/grid", *small]) == 0
-    assert main(["table", "knot/grid", *small]) == 0
-    assert "batch=32" in capsys.readouterr().out
-
-
 def test_a_table_without_runs_says_what_makes_them(tmp_path, capsys):
     assert main(["table", "knot/table2", f"paths.out={tmp_path}"]) == 2
     assert "knot-runner experiment=knot/table2" in capsys.readouterr().err
-
-
-def test_plot_of_a_table_and_table_of_nothing(capsys):
-    assert main(["plot", "knot/table2"]) == 2
-    assert "is a table" in capsys.readouterr().err
-    assert main(["table"]) == 2
-    assert "needs the name of a preset" in capsys.readouterr().err

@@ -9,12 +9,6 @@ from tests.tiny import TINY_IMAGES, TINY_TEXTS
 
 PNG = b"\x89PNG"
 SMALL = [*TINY_IMAGES, "task.source=embedded"]
-#: For presets of other tasks: the model and the clients stay tiny.
-CLIENTS = [
-    "task.source=embedded", "task.limit=200", "training.rounds=2", "training.epochs=1", "training.participants=2",
-    "training.batch=8", "training.small_clients=allow", "training.drop_last=false", "hardware.workers=1",
-    "partition.floor=0",
-]  # fmt: skip
 
 
 def shown(arguments, capsys):
@@ -39,16 +33,6 @@ def test_table_1_with_its_rate_controls(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.thorough
-def test_table_2_over_three_partitions(tmp_path, capsys):
-    model = ["model=cnn_chill", "model.convs=[{channels:2,kernel:5,padding:0}]", "model.hidden=[4]"]
-    small = [*(o for o in CLIENTS if not o.startswith("partition.")), *model, f"paths.out={tmp_path}", "seed=0"]
-    said = shown(["experiment=chill/table2", *small, "method.temperature=1,0.5", "partition=centralised,small"], capsys)
-    assert "centralised" in said.lower() and "non-iid" in said.lower()
-    results = list(tmp_path.glob("cifar10/*/*/partition.json"))
-    assert len(results) == 4
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("task", ["erc", "nli"])  # chill/sa is chill/nli on other texts
 def test_texts_at_several_temperatures(tmp_path, capsys, task):
     own = ("task=", "training=", "partition=")
@@ -66,13 +50,6 @@ def test_texts_at_several_temperatures(tmp_path, capsys, task):
     drawn = shown(["plot", f"chill/{task}", *small, "report.kind=curves"], capsys)
     assert ("after 2 rounds accuracy" if task == "nli" else "after 2 rounds macro F1 0.") in drawn
     assert (tmp_path / "figures" / "chill" / f"{task}.png").read_bytes()[:4] == PNG
-
-
-@pytest.mark.thorough
-def test_the_notebook_trace(tmp_path, capsys):
-    small = [*CLIENTS, f"paths.out={tmp_path}", "partition.clients=5", "model.hidden=[8]", "seed=0"]
-    said = shown(["experiment=chill/mnist_notebook", *small, "method.temperature=1,0.25"], capsys)
-    assert "MNIST" in said and "87.9" in said
 
 
 @pytest.mark.thorough

@@ -11,7 +11,6 @@ import pytest
 from knot_runner.cli import candidate
 from knot_runner.cli.candidate import CUT
 from knot_runner.cli.main import main
-from knot_runner.cli.verbs import reproduce
 from knot_runner.pipelines.context import run_context
 from knot_runner.pipelines.runs.single_run import complete_run
 from knot_runner.util import processes
@@ -114,13 +113,6 @@ def test_a_failure_is_a_line_and_the_others_go_on(folder, made, capsys, monkeypa
     assert err[-1] == "knot-runner: quick: no place"
 
 
-def test_a_preset_that_was_cut_before_its_first_run_ended_is_said(folder, made, capsys):
-    made.most = 0
-    _, err, table = reproduced(folder, capsys, "quick", "--hours=1")
-    assert err[-1] == "quick: the time is over; the same command goes on with it"
-    assert table[2:] == ["", "- quick: begun, none of its 4 runs is finished"]
-
-
 def test_a_command_that_is_ended_leaves_its_table(folder, made, capsys, monkeypatch):
     """SIGTERM after three of four runs: what it calls before the process leaves (``util.processes``)."""
     made.most = 3
@@ -170,7 +162,3 @@ def test_claims_without_runs_are_counted_apart(folder, made, capsys):
 def test_what_is_refused(words, line, folder, capsys):
     _, err, _ = reproduced(folder, capsys, *words, code=2)
     assert len(err) == 1 and line in err[0]
-
-
-def test_help_has_every_flag():
-    assert all(f"  {flag}" in reproduce.REPRODUCE_HELP for flag in reproduce.REPRODUCE_FLAGS)

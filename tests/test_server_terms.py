@@ -145,13 +145,6 @@ def test_the_first_ratio_is_to_the_loss_of_a_uniform_guess():
     )
 
 
-def test_rates_fall_along_the_cosine_and_steps_are_drawn():
-    steady, falling = Distilled(terms=KD, steps=6), Distilled(terms=KD, steps=6, schedule="cosine")
-    assert steady.row["distil_steps"] == falling.row["distil_steps"] == 6
-    moved = [(one.state["weights"] - one.averaged["weights"]).norm() for one in (steady, falling)]
-    assert 0.3 * moved[0] < moved[1] < 0.9 * moved[0]
-
-
 WRONG = [
     ({"ce": {"weight": 1}}, {}, r"method\.distil\.terms\.ce: reads labels, and the transfer set has none"),
     ({"dkd": {"weight": 1}}, {}, r"method\.distil\.terms\.dkd: reads labels"),

@@ -188,12 +188,3 @@ def test_summary() -> None:
     assert provenance.staleness_line([("a", ["code 1, now 2"]), ("b", []), ("c", ["code 1, now 2"])]) == [
         "2 finished runs are kept as they are (code 1, now 2); --stale=rerun makes them anew"
     ]
-
-
-def test_summary_of_many_reasons() -> None:
-    runs = [(f"run {i}", ["code 1, now 2", *([f"data: {i % 6}.csv changed"] if i else [])]) for i in range(12)]
-    lines = provenance.staleness_line(runs)
-    assert lines[0] == "12 finished runs are kept as they are, though made otherwise; --stale=rerun makes them anew"
-    assert lines[1] == "  12: code 1, now 2 (first: run 0)"
-    assert lines[2] == "  2: data: 1.csv changed (first: run 1)"
-    assert lines[-1] == "  and 3 more reasons" and len(lines) == 6

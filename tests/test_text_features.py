@@ -215,18 +215,6 @@ def test_more_components_than_memory_holds_are_refused(tmp_path, capsys):
     assert "features.components: 9999999" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("override", "message"), [
-    ("method.otdd.features.kind=bm25", "method.otdd.features.kind: 'bm25' is not one of tfidf, cls"),
-    ("method.otdd.features.fitted_on=Food", "features.fitted_on: 'Food' is not one of transfer, global, clients"),
-    ("method.otdd.features.components=0", "method.otdd.features.components: 0 is not above 0"),
-    ("+method.otdd.features.word=3", "method.otdd.features.word"),
-])  # fmt: skip
-def test_settings_that_are_none(tmp_path, override, message):
-    with pytest.raises(UserError) as problem:
-        context(tmp_path, override)
-    assert message in str(problem.value)
-
-
 def test_whose_texts_features_are_fitted_on_is_said(tmp_path):
     run = context(tmp_path)
     pool, spec = read(run), run.hp.otdd.features

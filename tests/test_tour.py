@@ -29,18 +29,6 @@ print(json.dumps({
 """
 
 
-def test_it_is_a_notebook_of_format_4() -> None:
-    notebook = json.loads(NOTEBOOK.read_text())
-    assert notebook["nbformat"] == 4 and notebook["nbformat_minor"] >= 5
-    assert notebook["metadata"]["kernelspec"]["language"] == "python"
-    ids = [cell["id"] for cell in CELLS]
-    assert len(set(ids)) == len(ids)
-    for cell in CELLS:
-        assert all(isinstance(line, str) for line in cell["source"]) and isinstance(cell["metadata"], dict)
-        common = {"cell_type", "id", "metadata", "source"}
-        assert set(cell) == common | ({"execution_count", "outputs"} if cell["cell_type"] == "code" else set())
-
-
 def test_its_outputs_are_those_of_one_run_from_top_to_bottom() -> None:
     cells = [cell for cell in CELLS if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))

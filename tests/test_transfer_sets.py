@@ -66,15 +66,6 @@ def test_knot_equals_a_plain_float64_loop(method, tmp_path):
     assert any("transfer=usps: 60 images of another data set are the transfer set" in note for note in result["notes"])
 
 
-@pytest.mark.thorough
-def test_jobs_of_a_sweep_have_the_bits_of_jobs_alone(tmp_path):
-    words = [*replaced(TINY_PARTIES, *OTHER, "seed=0,1")]
-    assert main(["-m", *words, f"paths.out={tmp_path / 'one'}"]) == 0
-    assert main(["-m", *words, "hydra/launcher=joblib", f"paths.out={tmp_path / 'two'}"]) == 0
-    one, two = (sorted((tmp_path / out).glob("*/*/*/predictions.safetensors")) for out in ("one", "two"))
-    assert len(one) == 2 and [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
-
-
 # ---------------------------------------------------------------------------------------------------------- federated
 
 
@@ -112,12 +103,6 @@ def test_the_transfer_set_is_part_of_the_run_id():
     assert plain == none and len({plain, other, few}) == 3
     fedavg, beside = run_ids(TINY_IMAGES, ["method=fedavg"], ["method=fedavg", *OTHER])
     assert fedavg == beside  # which does not read it
-
-
-def test_a_method_that_distils_nothing_says_that_it_does_not_read_it(tmp_path):
-    made = setup_of(tmp_path, [*TINY_IMAGES, "method=fedavg", *OTHER])
-    assert "transfer=usps: method=fedavg distils nothing and does not read it" in made.notes
-    assert len(made.data.labels) == 300 and made.federation.transfer is None
 
 
 # --------------------------------------------------------------------------------------------------- files and errors

@@ -1,7 +1,6 @@
 """What a newcomer types wrong is answered with the key, name or form that is right."""
 
 import pytest
-from rich.console import Console
 
 from knot_runner.cli.main import HELP, main
 from knot_runner.cli.verbs.preset import PLOT_HELP
@@ -41,11 +40,6 @@ def test_what_a_preset_brings_for_its_report_is_no_setting_that_was_meant():
     with pytest.raises(UserError) as problem:
         compose_all(["experiment=chill/table1", "task=femnist", "paper=1"])
     assert str(problem.value).startswith("paper: there is no such setting") and "report.paper" not in str(problem.value)
-
-
-def test_a_key_in_a_plain_value_is_told_that_there_is_none():
-    with refuses():
-        compose_all(["task=femnist", "training.rounds.x=1"])
 
 
 @pytest.mark.parametrize("key", ["personalisation.epochs", "distil.epochs", "clustering.clusters"])
@@ -124,38 +118,6 @@ def test_a_wrong_command_is_told_what_is_right(arguments, tmp_path, monkeypatch,
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("knot-runner: ")]
     check(line)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_of_runs_that_is_a_file_is_one_line(tmp_path, capsys):
-    (tmp_path / "out").touch()
-    assert main(["table", "kd/mnist", f"paths.out={tmp_path / 'out'}"]) == 2
-    told = capsys.readouterr().err
-    assert f"paths.out: {tmp_path / 'out'}: is not a folder; the one that the runs were" in told and len(told) < 300
-
-
-def test_names_of_data_may_have_a_comma_between(tmp_path, capsys):
-    assert main(["data", "mnist,usps", f"paths.data={tmp_path}"]) == 0
-    shown = capsys.readouterr().out
-    assert "\nmnist: " in f"\n{shown}" and "\nusps: " in f"\n{shown}"
-
-
-@pytest.mark.parametrize(("width", "listed"), [(80, False), (119, False), (120, True)])
-def test_a_narrow_terminal_lists_data_without_their_origin(width, listed, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("knot_runner.cli.verbs.data.output", lambda: Console(width=width))
-    assert main(["data", f"paths.data={tmp_path}"]) == 0
-    shown = capsys.readouterr().out
-    (head,) = [line.split() for line in shown.splitlines() if line.startswith("data set")]
-    assert ("licence" in head) == ("official" in head) == listed and "tasks" in head
-    assert [line.split()[-1] for line in shown.splitlines() if line.startswith("meld ")] == ["erc"]
-    assert ("GPL-3.0" in shown) == listed
-
-
-def test_data_in_a_file_are_refused_and_in_a_folder_to_come_are_absent(tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    assert main(["data", "mnist", f"paths.data={tmp_path / 'file'}"]) == 2
-    assert f"paths.data: {tmp_path / 'file'}: is not a folder; the one that holds" in capsys.readouterr().err
-    assert main(["data", "mnist", f"paths.data={tmp_path / 'later'}"]) == 0
-    assert "absent" in capsys.readouterr().out
 
 
 EXAMPLES = [line.split() for line in f"{HELP}\n{PLOT_HELP}".splitlines() if "plot" in line and "partition=" in line]

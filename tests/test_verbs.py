@@ -1,6 +1,5 @@
 """Each verb's own help, what ``ls`` shows, and tables on a pipe; a sample of the fuzz of command lines."""
 
-import importlib
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from knot_runner.cli import main as cli
 from knot_runner.cli.verbs import check, compare
 from knot_runner.methods.weighting import WEIGHTINGS
-from knot_runner.util.messages import wrapped
 from tests import fuzz_commands
 
 
@@ -55,14 +53,6 @@ def test_a_figure_is_no_table(tmp_path, capsys):
     assert "table fedwad/toy: is a figure ('knot-runner plot fedwad/toy' shows it)" in capsys.readouterr().err
 
 
-def test_tables_on_a_pipe_are_not_folded(capsys, tmp_path):
-    long = tmp_path / ("a_long_name_of_a_folder_" * 8)
-    (long / "task").mkdir(parents=True)
-    (long / "task" / "mine.yaml").write_text("# knot-runner task=mine\n# words\nname: mine\n")
-    assert cli.main(["ls", f"--config-dir={long}"]) == 0
-    assert f"words ({long}/task/mine.yaml)" in capsys.readouterr().out
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "text", ["defaults: [b]", "defaults: [a]", "defaults: 3", "defaults: [{x: y}, null, '']", "3", ":"]
@@ -85,14 +75,3 @@ def test_a_sample_of_the_fuzz(part, tmp_path, monkeypatch):
         assert not found.wrong, (arguments, found.wrong, found.said)
         codes.append(found.code)
     assert codes.count(2) > 15
-
-
-@pytest.mark.parametrize("width", [60, 80, 120])
-@pytest.mark.parametrize("verb", ["", *cli.VERBS])
-def test_help_fits_a_narrow_terminal(verb, width):
-    text = cli.HELP
-    if verb:
-        text = getattr(importlib.import_module(f"knot_runner.cli.verbs.{cli.VERBS[verb]}"), f"{verb.upper()}_HELP")
-    made = wrapped(text, width)
-    assert max(map(len, made.splitlines())) <= width and made.split() == text.split()
-    assert width < 120 or made == text

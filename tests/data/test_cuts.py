@@ -102,11 +102,6 @@ def test_no_test_share_suits_a_transfer_set_only() -> None:
         splits.complete_splits("A", {"pool": numbered([0] * 50)}, "local", split, [])
 
 
-@pytest.mark.parametrize("names", [{"pool"}, {"train"}, {"train", "heldout"}, {"train", "valid", "test"}])
-def test_layouts_that_fit(names: set[str]) -> None:
-    splits.check_layout("x", names)
-
-
 @pytest.mark.parametrize(
     ("names", "message"),
     [

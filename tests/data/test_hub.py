@@ -89,12 +89,6 @@ def test_the_hubs_reason_in_one_line(hub_task, make, monkeypatch, problem: Excep
         assert part in text
 
 
-def test_a_hub_that_is_not_set(hub_task, make, calls) -> None:
-    hub_task["datasets"]["A"]["hub"] = None
-    with refuses():
-        load_task(make(hub_task), None)
-
-
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 

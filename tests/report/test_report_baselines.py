@@ -37,17 +37,6 @@ def test_they_come_last_once_and_are_explained(table: Any) -> None:
     assert sum(line.startswith("Before: the global model that distillation starts from") for line in table.lines) == 1
 
 
-@pytest.mark.parametrize(
-    ("labels", "heads"), [([""], ("method",)), (["training.lr=1", "training.lr=2"], ("method", "settings"))]
-)
-def test_they_have_a_cell_under_each_head(factory: Any, labels: list[str], heads: tuple[str, ...]) -> None:
-    jobs = [factory.made(seed=seed, label=label, baselines=moved(0.0)) for seed, label in enumerate(labels)]
-    table = build_table(jobs, None, ["f1"], options={"baselines": True})
-    assert table.heads == heads and len(table.rows) == len(labels) + 3
-    assert table.rows[-1].keys == ("Ensemble", "")[: len(heads)]
-    assert all(len(row.keys) == len(row.heads) == len(heads) for row in table.rows)
-
-
 def test_before_is_the_global_model_on_every_data_set(table: Any) -> None:
     found = cells(table, "Before", "f1")
     assert found["MELD"] == pytest.approx((0.35 + 0.45) / 2) and found["ALL"] == pytest.approx(0.45)

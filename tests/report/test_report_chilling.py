@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from knot_runner.metrics import rounds_to_target
-from knot_runner.report.render.text import value_text
 from tests.report.chilled import build, cell
 from tests.report.claimed import rewrite
 
@@ -43,32 +41,12 @@ def test_deltas_are_in_points_and_paired(trio: list[Any]) -> None:
     assert cell(build(trio), ("1",), "delta").mean == 0
 
 
-def test_cells_as_printed_have_a_sign_where_they_are_a_difference(trio: list[Any]) -> None:
-    table = build(trio)
-    wanted = {
-        "4": ("25.00", "-20.00", "2.750", "1.750", "5.0", "1.44"),
-        "0.05": ("60.00", "+15.00", "2.400", "1.400", "3.0", "1.83"),
-    }
-    heads = ("accuracy", "vs T=1", "loss at T", "loss", "rounds", "speed-up")
-    for key, values in wanted.items():
-        (row,) = (row for row in table.rows if row.keys == (key,))
-        printed = {group.head: value_text(row.cells[group.key][0], group) for group in table.groups}
-        assert printed == dict(zip(heads, values, strict=True))
-
-
 def test_accuracy_is_of_the_last_round_or_of_the_best(trio: list[Any]) -> None:
     assert cell(build(trio), ("0.05",), "accuracy").mean == pytest.approx(60)
     best = build(trio, select="best")
     assert cell(best, ("0.05",), "accuracy").mean == pytest.approx((60 + 90) / 2)
     assert cell(best, ("0.05",), "loss").mean == pytest.approx(3 - 0.75)  # of the same round
     assert "Shown: the round of best accuracy." in " ".join(best.lines)
-
-
-def test_both_losses_stand_side_by_side(trio: list[Any]) -> None:
-    table = build(trio, ["loss"])
-    assert [group.metric for group in table.groups] == ["loss", "plain_loss"]
-    assert (cell(table, ("1",), "loss").mean, cell(table, ("1",), "plain_loss").mean) == (2.55, 1.55)
-    assert not any("target" in line for line in table.lines)
 
 
 def test_a_number_is_a_target_of_its_own(trio: list[Any]) -> None:
@@ -92,11 +70,6 @@ def test_a_target_met_in_the_first_round_takes_one_round(federated: Any) -> None
     jobs = [federated.made(t, accs) for t, accs in ((4.0, [0.1, 0.4]), (1.0, [0.1, 0.4]), (0.05, [0.5, 0.5]))]
     table = build(jobs)
     assert (cell(table, ("0.05",), "rounds").mean, cell(table, ("0.05",), "speedup").mean) == (1, 2)
-
-
-@pytest.mark.parametrize(("accuracy", "rounds"), [(0.4, 1), (0.3999, 3), (0.4001, 1)])
-def test_a_target_met_exactly_counts(accuracy: float, rounds: int) -> None:
-    assert rounds_to_target([(1, accuracy), (2, 0.1), (3, 0.9)], 0.4) == rounds
 
 
 def test_without_its_t4_run_a_seed_has_no_target(federated: Any, trio: list[Any]) -> None:
@@ -138,13 +111,6 @@ def test_what_a_larger_rate_explains_is_an_estimate_without_a_verdict(federated:
     # 1, 2, 3 rounds more: spread 1, t(2 d.f.) = 4.30265: 4.30265 / sqrt(3) = 2.484
     assert "FEMNIST-DNN: rounds of T=1 at rate lr/0.05 less those of T=0.05: +2.0 ± 2.5 (3 seeds)." in lines
     assert not any(word in line for line in lines for word in ("undecided", "faster", "times as fast"))
-
-
-def test_no_pair_of_seeds_is_said(federated: Any) -> None:
-    firsts = {(1.0, False): 8, (0.05, False): 2, (0.05, True): 10}
-    jobs = [federated.made(t, ([0.1] * n + [0.5] * 9)[:9], control=c) for (t, c), n in firsts.items()]
-    lines = build(jobs, target=0.5).lines
-    assert "FEMNIST-DNN: T=1 at rate lr/0.05 and T=0.05 have no seed in which both reach the target." in lines
 
 
 def test_an_accuracy_has_its_interval_between_0_and_100(federated: Any) -> None:

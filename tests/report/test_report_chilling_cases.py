@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from knot_runner.util.errors import UserError
-from tests.golden.messages import refuses
 from tests.report.chilled import build, cell
 
 
@@ -67,11 +66,6 @@ def test_two_runs_of_one_cell_are_refused(federated: Any) -> None:
         build([first, second])
 
 
-def test_runs_that_are_not_federated_are_refused(factory: Any) -> None:
-    with refuses():
-        build([factory.made()], ["accuracy"])
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -84,14 +78,6 @@ def test_runs_that_are_not_federated_are_refused(factory: Any) -> None:
 def test_wrong_options_say_what_is_right(federated: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         build([federated.made(1.0, [0.5])], ["accuracy"], **options)
-
-
-def test_wrong_columns_and_papers_say_what_is_right(federated: Any) -> None:
-    jobs = [federated.made(1.0, [0.5])]
-    with refuses():
-        build(jobs, ["speed"])
-    with refuses():
-        build(jobs, ["accuracy"], "knot/table2")
 
 
 def test_slips_are_marked_where_they_stand(federated: Any) -> None:
@@ -109,11 +95,6 @@ def test_slips_are_marked_where_they_stand(federated: Any) -> None:
     text = "\n".join(table.lines)
     assert "a: CIFAR100-ResNet18, T=0.05: printed -2.72 is against T=0.5 (29.77); against T=1 it is -1.20." in text
     assert "b: CIFAR100-ResNet18, T=0.05: printed 0.74; 200 / 239 is 0.84." in text
-
-
-def test_slips_of_cases_that_are_not_shown_are_not_told(federated: Any) -> None:
-    lines = build([federated.made(1.0, [0.5])], ["rounds"]).lines
-    assert not any(line.startswith(("a: ", "b: ")) for line in lines)
 
 
 def test_the_papers_order_is_counted(federated: Any) -> None:
@@ -145,8 +126,3 @@ def test_diverged_missing_and_damaged_runs(federated: Any) -> None:
         f"Not counted: {jobs[1].folder / 'rounds.jsonl'}: does not match its digest in result.json; delete its folder."
         in text
     )
-
-
-def test_scikit_learns_digits_are_not_called_text(federated: Any) -> None:
-    lines = build([federated.write(federated.job(1.0), [0.5], source="embedded")], ["accuracy"]).lines
-    assert any(line.startswith("scikit-learn's handwritten digits (task.source=embedded): ") for line in lines)

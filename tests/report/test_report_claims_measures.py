@@ -65,22 +65,6 @@ def test_a_target_met_in_the_first_round_took_one(federated):
     assert found.basis == "seeds, not the test items that they share"
 
 
-@pytest.mark.parametrize(
-    ("expect", "cold", "verdict"),
-    [
-        ("lower", (10, 11, 9), "holds"),  # 21 rounds against 11: fewer, so the ratio is above 1
-        ("lower", (30, 31, 29), "does not hold"),
-        ("higher", (10, 11, 9), "does not hold"),
-        ("higher", (30, 31, 29), "holds"),
-        ({"ratio": 1.5}, (10, 11, 9), "holds"),
-        ({"ratio": 3}, (10, 11, 9), "does not hold"),
-        ("lower", (20, 21, 19), "undecided"),
-    ],
-)
-def test_speeds_against_1(federated, expect, cold, verdict):
-    assert judged(courses(federated, cold, (20, 22, 18)), rounds_claim(expect=expect))[0].verdict == verdict
-
-
 def test_without_the_run_that_sets_the_target(federated):
     jobs = [job for job in courses(federated, [10, 11], [20, 23]) if job.config["method"]["temperature"] != 4]
     assert "its T=4 run is not there" in judged(jobs, rounds_claim())[0].note

@@ -137,14 +137,6 @@ def test_gains_are_paired_by_seed(two_seeds: list[Job]) -> None:
     )
 
 
-def test_what_is_left_of_gains_by_images_is_said(tmp_path: Path, two_seeds: list[Job]) -> None:
-    small = [write(job(tmp_path, "sparse3", seed), 0.22, 0.22) for seed in (0, 1)]  # gains 2 and -2: undecided
-    assert said(build([*two_seeds, *small]), "MNIST, strong structure, all") == (
-        "MNIST, strong structure, all algorithms: mean gain +36.0 points, by images +31.5 (88% of it). "
-        "The paper: clustering always improves."
-    )
-
-
 def test_gains_are_over_the_client_numbers_with_the_most_seeds(tmp_path: Path, two_seeds: list[Job]) -> None:
     late = [write(job(tmp_path, graph, 0, 40), value) for graph, value in (("none", 0.1), ("affinity", 0.2))]
     line = said(build([*two_seeds, *late]), "MNIST, strong structure, FedAvg")
@@ -156,24 +148,6 @@ def test_sentences_under_a_table_give_estimates_and_no_verdict(two_seeds: list[J
     assert not any(word in line for line in build(two_seeds).lines for word in ("undecided", "above 0", "holds"))
     line = said(build([two_seeds[0], two_seeds[2]]), "MNIST, strong structure, FedAvg")
     assert "affinity 10 +70.0 points on vanilla" in line and line.endswith("1 seed).")
-
-
-def test_agreement_and_single_clients_are_said_once_per_clustering(tmp_path: Path, two_seeds: list[Job]) -> None:
-    twin = [  # the same clusterings, so they do not count again
-        write(job(tmp_path, "affinity", seed, method="clustered_fedrep"), 0.9, ari=ari)
-        for seed, ari in ((0, 1.0), (1, 0.5))
-    ]
-    table = build([*two_seeds, *twin])
-    assert "MNIST, strong structure: adjusted Rand index to the planted groups: affinity 10 0.75." in table.lines
-    assert "MNIST, strong structure: clusters of a single client, mean number: affinity 10 2.0." in table.lines
-
-
-def test_no_structure_has_no_planted_groups(tmp_path: Path) -> None:
-    table = build([write(job(tmp_path, graph, kind="shards"), 0.5) for graph in ("none", "affinity")], "fedwad/table3")
-    assert not any("Rand" in line for line in table.lines)
-    assert said(table, "MNIST, no structure, all").endswith(
-        "clustering almost always improves, some cases of FedPer apart."
-    )
 
 
 # -------------------------------------------------------------------------------------------------------------- errors
@@ -207,14 +181,3 @@ def test_an_accuracy_of_0_is_a_number_in_the_mean_uplift(tmp_path: Path) -> None
     table = build(jobs, None)
     uplift = cell(table, ("mnist, mlp_fedrep", "mean uplift", ""), "strong_affinity_S10")
     assert (uplift.mean, uplift.std) == (50, None)  # of one row there is no deviation
-
-
-def test_a_data_set_that_the_paper_has_not_stands_without_its_numbers(tmp_path: Path) -> None:
-    jobs = [write(job(tmp_path, graph, task="fashionmnist"), 0.5) for graph in ("none", "affinity")]
-    table = build(jobs)
-    data = "fashionmnist, mlp_fedrep"
-    row = (data, "FedAvg", "20")
-    assert (
-        cell(table, row, "strong_affinity_S10").mean == 50.0 and cell(table, row, "strong_affinity_S10").paper is None
-    )
-    assert cell(table, (data, "mean uplift", ""), "strong_affinity_S10").paper is None

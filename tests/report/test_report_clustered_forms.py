@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from pathlib import Path
 
 import pytest
 
@@ -13,8 +12,7 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.report import paper_tables
 from knot_runner.report.render.markup import table_csv, table_latex, table_markdown
 from knot_runner.report.run_folders import Job
-from knot_runner.report.tables.clustered_grid import GridColumn, GridRow
-from tests.report.clustered_runs import build, job, shown, write
+from tests.report.clustered_runs import build
 
 TABLES = [f"fedwad/table{number}" for number in range(1, 6)]
 
@@ -47,24 +45,6 @@ def test_table_1_is_part_of_the_others() -> None:
                     assert of["values"][data][algorithm][clients][of["columns"].index(column)] == pair
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "algorithm", "clients", "column", "pair"),
-    [
-        ("fedwad/table1", "MNIST", "FedAvg", 20, 0, [26.3, 3.8]),
-        ("fedwad/table2", "MNIST", "FedRep", 10, 6, [90.5, 6.6]),
-        ("fedwad/table3", "MNIST", "FedPer", 100, 6, [86.9, 1.7]),
-        ("fedwad/table5", "CIFAR10", "FedAvg", 20, 0, [23.5, 6.9]),
-    ],
-)
-def test_single_numbers(name: str, data: str, algorithm: str, clients: int, column: int, pair: list[float]) -> None:
-    assert paper_tables.read_printed(name)["values"][data][algorithm][clients][column] == pair
-
-
-def test_the_printed_table_can_be_cited() -> None:
-    cite = paper_tables.cite(paper_tables.read_printed("fedwad/table2"))
-    assert cite == "paper: Federated Wasserstein Distance, arXiv 2310.01973 (ICLR 2024), Table 2"
-
-
 # ------------------------------------------------------------------------------------------------------------- presets
 
 
@@ -80,31 +60,6 @@ def test_the_runs_of_table_1_are_those_of_the_others() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------- forms
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("width", "grids"), [(80, 4), (100, 4), (120, 2)])
-def test_a_table_of_seven_columns_fits(whole: list[Job], width: int, grids: int) -> None:
-    lines = shown(build(whole), width)
-    assert max(map(len, lines)) <= width
-    assert sum(line.startswith("data set") for line in lines) == grids  # both weightings, in two parts where narrow
-    text = "\n".join(lines)
-    assert "(26.3±3.8)" in text and "(29.8±28.4)" in text and "nan" not in text
-
-
-def test_table_1_fits_80_columns(tmp_path: Path) -> None:
-    jobs = [
-        write(job(tmp_path, graph, seed, kind=kind, task=task), value + 0.15 * seed)
-        for task in ("mnist", "cifar10")
-        for kind in ("pairs", "shards")
-        for graph, value in (("none", 0.3), ("affinity", 0.8), ("sparse3", 0.7), ("sparse5", 0.6))
-        for seed in (0, 1)
-    ]
-    table = build(jobs, "fedwad/table1")
-    assert max(map(len, shown(table, 80))) <= 80
-    names = [("FedAvg", "20"), ("FedAvg", "gain"), ("mean uplift", "")]
-    assert [row.keys for row in table.rows] == [(data, *name) for data in ("MNIST", "CIFAR10") for name in names]
-    assert len(table.blocks()) == 4
 
 
 def test_csv_has_standard_deviations(two_seeds: list[Job]) -> None:
@@ -125,9 +80,3 @@ def test_markdown_and_latex(two_seeds: list[Job]) -> None:
     assert "| data set | algorithm | clients | vanilla | affinity 10 |" in table_markdown(table)
     latex = table_latex(table)
     assert r"(26.3$\pm$3.8)" in latex and "±" not in latex
-
-
-def test_places_have_names() -> None:
-    place = GridColumn("none", "sparse3", 100)
-    assert (place.head, place.key, place.vanilla.key) == ("sparse3 100", "none_sparse3_S100", "none_vanilla")
-    assert GridRow("MNIST", "FedAvg", 20, "a=1").name == "MNIST FedAvg N=20 (a=1)"

@@ -14,15 +14,12 @@ from knot_runner.report.compare.files import (
     Column,
     TerminalSheet,
     exact_frame,
-    form_of,
     sheet_csv,
     sheet_latex,
     sheet_markdown,
     to_parquet,
-    write,
 )
 from knot_runner.report.statistics.intervals import MeanEstimate, mean_estimate
-from tests.golden.messages import refuses
 from tests.report.compared import begun, made, sheet_of
 
 HOSTILE = '=1+1 a|b_&% <i> $x$ \x1b[31m {y} \\ "q"'
@@ -84,11 +81,6 @@ def test_columns_have_one_type():
     assert parquet.read_table(io.BytesIO(to_parquet(empty))).num_rows == 0 and sheet_csv(empty).count("\n") == 1
 
 
-def test_parquet_says_what_the_lines_say():
-    table = parquet.read_table(io.BytesIO(to_parquet(sheet_of(COLUMNS, (), ("a", "b"), "title"))))
-    assert table.schema.metadata == {b"title": b"title", b"lines": b"a\nb"}
-
-
 # -------------------------------------------------------------------------------------------------------------- hostile
 
 
@@ -101,11 +93,6 @@ def test_hostile_names_stay_names():
     assert "<i>" not in markdown and "\\|" in markdown and "\x1b" not in markdown
     assert markdown.splitlines()[4].replace("\\|", "").count("|") == 2
     assert "\\textbackslash{}" in latex and "\\&\\%" in latex and "\x1b" not in latex
-
-
-def test_long_names_are_cut_in_print_only():
-    sheet = sheet_of(COLUMNS[:1], [("x" * 500,)])
-    assert "x" * 41 not in printed(sheet, 80) + sheet_markdown(sheet) and "x" * 500 in sheet_csv(sheet)
 
 
 # ---------------------------------------------------------------------------------------------------------------- print
@@ -153,24 +140,3 @@ def test_the_verb_prints_and_writes(tmp_path, capsys):
     assert parquet.read_table(names[1]).column("unfinished").to_pylist() == [0, 1]
     assert r"0.550 \[0, 1\]" in names[2].read_text() and "\\toprule" in names[3].read_text()
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(name.name for name in names)
-
-
-def test_one_row_per_run_in_files(tmp_path):
-    for seed in range(2):
-        made(tmp_path, 1 / 3 + seed / 7, seed=seed)
-    verb([f"--out={tmp_path}", "--runs", f"--export={tmp_path / 'r.csv'},{tmp_path / 'r.parquet'}"])
-    found, exact = read_csv((tmp_path / "r.csv").read_text()), parquet.read_table(tmp_path / "r.parquet").to_pydict()
-    assert list(found) == ["run_id", "seed", "status", "metrics.accuracy.ALL", "metrics.f1.ALL"]
-    assert exact["seed"] == [0, 1] and exact["metrics.accuracy.ALL"] == [1 / 3, 1 / 3 + 1 / 7]
-    assert [float(value) for value in found["metrics.f1.ALL"]] == exact["metrics.f1.ALL"]
-
-
-def test_where_nothing_can_be_written(tmp_path):
-    sheet = sheet_of(COLUMNS, ())
-    with refuses():
-        write(sheet, tmp_path / ("x" * 300 + ".csv"))
-    (tmp_path / "a.md").mkdir()
-    with refuses():
-        write(sheet, tmp_path / "a.md")
-    with refuses():
-        form_of(tmp_path / "a")

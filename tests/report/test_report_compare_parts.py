@@ -94,12 +94,6 @@ def test_short_names_differ(keys):
     assert len(set(short.values())) == len(keys)
 
 
-def test_short_names_are_short():
-    assert list(short_names(["method.name", "training.lr", "method.server.lr", "task.name"]).values()) == [
-        "method", "training.lr", "server.lr", "task",
-    ]  # fmt: skip
-
-
 tables = st.lists(
     st.dictionaries(
         st.sampled_from(["task.name", "method.name", "method.a", "x", "y.z", "y.w"]), st.sampled_from("01")
@@ -217,13 +211,6 @@ def test_which_way_is_better():
         "metrics.accuracy.ALL": "higher", "metrics.distance.ALL": "lower", "rounds_to_target": "lower", "ari": "higher",
     }  # fmt: skip
     assert {key: compare_measures.direction(key) for key in ways} == ways
-
-
-def test_digits_follow_the_size():
-    digits = compare_measures.digits
-    sizes = ([0.05], [5.5], [50.5], [500.5], [5000.5], [3.0, 4.0], [])
-    assert [digits("x", values) for values in sizes] == [4, 3, 2, 1, 0, 0, 3]
-    assert digits("metrics.accuracy.ALL", [50.0]) == 3
 
 
 # ---------------------------------------------------------------------------------------------------------------- YAML

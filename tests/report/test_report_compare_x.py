@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import pytest
 
 from knot_runner.cli.verbs.compare import answer_of
 from knot_runner.report.compare.files import printed_rows, sheet_csv, sheet_markdown
-from knot_runner.report.compare.measures import direction, unit_of
 from knot_runner.results.base import total_costs
 from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
@@ -54,24 +52,6 @@ def test_rows_that_are_alike_do_not_beat_each_other(tmp_path):
     assert "accuracy against bytes: not beaten in both, by the means: 1; 2." in ask(tmp_path, x="bytes").lines
 
 
-def test_nothing_is_said_of_a_single_row_or_where_no_way_is_better(spread):
-    assert "against" not in text(ask(spread, "method.temperature=1", x="bytes"))
-    assert "best.round against" not in text(ask(spread, x="bytes", measures=("best.round",)))
-
-
-def test_a_row_per_run_is_named_by_its_id(spread):
-    sheet = ask(spread, "seed=0", x="bytes", runs=True, measures=("accuracy",))
-    ids = column(sheet, 0)
-    assert column(sheet, heads(sheet).index("bytes")) == [1e6, 4e6, 6e6, None]
-    assert f"not beaten in both, by the means: {ids[0]}; {ids[1]}." in text(sheet)
-
-
-def test_more_rows_than_a_line_names_are_counted(tmp_path):
-    for step in range(1, 9):
-        costing(tmp_path, step / 10, step * 100, method__temperature=step)
-    assert "1; 2; 3; 4; 5; 6 and 2 more." in text(ask(tmp_path, x="bytes"))
-
-
 def test_a_setting_is_a_row_key_and_the_order(tmp_path):
     three_temperatures(tmp_path)
     sheet = ask(tmp_path, x="method.temperature", by=("method.name",))
@@ -79,10 +59,6 @@ def test_a_setting_is_a_row_key_and_the_order(tmp_path):
     assert ask(tmp_path, x="training.lr").rows[0][:2] == ("0.05", "0.01")
     assert ask(tmp_path, x="method.temperature", sort="accuracy").rows[0][0] == "0.05"
     assert heads(ask(tmp_path, x="method"))[:2] == ["temperature", "method"]
-
-
-def test_an_order_that_is_asked_for_is_kept(spread):
-    assert column(ask(spread, x="bytes", sort="accuracy"), 0) == ["4", "1", "3", "2"]
 
 
 def test_what_was_searched_is_chosen_and_set_against_its_bytes(spread):
@@ -116,30 +92,9 @@ def test_units_suit_the_largest_and_files_have_bytes(spread):
     assert printed_rows(runs)[0][-1] == "4" and runs.rows[0][-1] == 4_000_000
 
 
-@pytest.mark.parametrize(
-    ("key", "unit"),
-    [
-        ("costs.bytes", ("kB", 1e3)), ("costs.bytes_to_target", ("kB", 1e3)), ("costs.client_flops", ("kFLOP", 1e3)),
-        ("costs.stages.local a", ("kFLOP", 1e3)), ("costs.example_tokens", ("", 1.0)), ("parameters", ("", 1.0)),
-        ("synthesis.released.bytes", ("", 1.0)), ("other.bytes", ("", 1.0)),
-    ],
-)  # fmt: skip
-def test_units(key, unit):
-    assert unit_of(key, [0.0, 300.0, 4000.0]) == unit and unit_of(key, [])[1] == 1.0
-    assert unit_of(key, [9.0, 4000.0])[1] == 1.0  # 0.0 kB would say little
-    assert direction("costs.bytes_to_target") == direction("costs.server_flops") == "lower"
-
-
 def test_bytes_to_target_is_a_measure(tmp_path):
     costing(tmp_path, 0.5, 100, reached=1, method__temperature=1)
     costing(tmp_path, 0.5, 100, method__temperature=2)
     sheet = answer_of([f"--out={tmp_path}", "--measure=bytes_to_target", "--sort=bytes_to_target"])
     assert [row[2] and row[2].mean for row in sheet.rows] == [200.0, None]
     assert "1 of 2 finished runs have none (target not reached, or none set)" in text(sheet)
-
-
-def test_from_python_it_is_a_frame(spread):
-    import knot_runner as kr
-
-    frame = kr.compare(out=spread, x="bytes", measure="accuracy")
-    assert isinstance(frame, pd.DataFrame) and frame["costs.bytes.mean"].tolist()[:3] == [1e6, 4e6, 6e6]

@@ -14,7 +14,6 @@ from knot_runner.report.figures.coreset import coreset_accuracy, coreset_images
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.report.run_folders import Job
 from knot_runner.results import kind_problem
-from tests.golden.messages import refuses
 from tests.report.sealing import save_file
 
 BOTH = {
@@ -92,11 +91,6 @@ def test_images_are_drawn_in_the_order_of_their_labels(tmp_path: Path) -> None:
     )
 
 
-def test_a_run_without_its_coreset_is_named(tmp_path: Path) -> None:
-    with refuses():
-        coreset_images([job(tmp_path / "a", CORESET)], tmp_path / "f.png")
-
-
 def test_accuracies_are_means_over_seeds_by_clients(tmp_path: Path) -> None:
     jobs = []
     for seed, clients, accuracy in ((0, 5, 0.8), (1, 5, 0.6), (0, 9, 0.5), (1, 9, 0.5)):
@@ -110,10 +104,3 @@ def test_accuracies_are_means_over_seeds_by_clients(tmp_path: Path) -> None:
     rows = (tmp_path / "f.csv").read_text().splitlines()
     # 60 and 80: 70 +- 12.706 x 10, cut at 0 and 100%
     assert rows[1] == '"nearest neighbour, 4 points",5,70,0,100,2'
-
-
-def test_runs_of_another_kind_are_refused(tmp_path: Path) -> None:
-    with refuses():
-        coreset_images([job(tmp_path / "a", KNN)], tmp_path / "f.png")
-    with refuses():
-        coreset_accuracy([job(tmp_path / "b", CORESET)], tmp_path / "f.png")

@@ -10,11 +10,10 @@ import pytest
 
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.report.records.run_view import cost_lines
-from knot_runner.report.render.text import quantity
 from knot_runner.results import kind_problem
 from knot_runner.results.base import total_costs
 from tests.report.chilled import build, cell
-from tests.report.claimed import claim, judged, rewrite
+from tests.report.claimed import claim, judged
 from tests.report.sealing import put
 from tests.report.test_report_claims_measures import COLD, WARMER, course
 from tests.report.test_report_summary import shown
@@ -64,15 +63,6 @@ def test_a_result_whose_costs_cannot_be_is_refused(federated, broken, said):
 
 
 # ------------------------------------------------------------------------------------------------------------- summary
-
-
-@pytest.mark.parametrize(
-    ("amount", "text"),
-    [(0, "0 B"), (340, "340 B"), (999.6, "1 kB"), (1000, "1 kB"), (12_449_000, "12.4 MB"), (999_999, "1 MB"),
-     (3.1e12, "3.1 TB"), (5e21, "5e+03 EB")],
-)  # fmt: skip
-def test_quantities(amount, text):
-    assert quantity(amount, "B") == text
 
 
 def test_summary_lines(federated):
@@ -136,24 +126,6 @@ def test_bytes_of_all_rounds_until_then_count(federated):
     jobs += [spend(course(federated, 0.05, 2, 0), 5_000_000, 3_000_000, 7_000_000, 1_000_000)]
     jobs += [spend(course(federated, 1.0, 0, 0), 30_000_000)]
     assert judged(jobs, bytes_claim())[0].effect == pytest.approx(30 / 15)
-
-
-def test_diverged_runs_are_left_out_and_said(federated):
-    diverged = spent(federated, (10, 11, 9), (20, 22, 18))
-    rewrite(diverged[3].folder, status="diverged", metrics={})
-    found = judged(diverged, bytes_claim())[0]
-    assert found.seeds == 2 and "1 of 3 effects left out: diverged" in found.note
-
-
-def test_costs_of_results_can_be_claimed(federated):
-    jobs = []
-    for seed in range(2):
-        for temperature, flops in ((0.05, 100), (1.0, 300 + seed)):
-            job = federated.made(temperature, [0.1], seed=seed)
-            rewrite(job.folder, costs=total_costs([COSTS | {"client_flops": flops}], None, "models"))
-            jobs.append(job)
-    found = judged(jobs, bytes_claim(measure="result.costs.client_flops"))[0]
-    assert found.effect == pytest.approx(-200.5)
 
 
 # -------------------------------------------------------------------------------------------------------------- tables

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from knot_runner.cli.main import main
 from knot_runner.report.figures import output
-from knot_runner.report.figures import style as figure_style
 from knot_runner.report.figures.output import FigureOutput, current_output, figure_output, fitted_panels
 from knot_runner.report.figures.registry import FIGURES
-from knot_runner.report.figures.temperature_probe import _label_lowest
-
-SINGLE = FigureOutput(("png",), 3.35)
 
 
 @pytest.fixture
@@ -36,47 +30,6 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return kept
 
 
-@pytest.mark.parametrize("legend", ["T=1", "FedWaD-a, S=200", None])
-def test_a_title_stands_beside_the_legend_not_below_it(legend: str | None, tmp_path: Path) -> None:
-    title = "The federated distance of two samples: its measure on the way, and its error"
-    made, _ = figure_style.panels(2, 3.4, 3.2, across=2)
-    if legend:
-        figure_style.side_legend(made, {legend: {"color": "black"}})
-    output.write_figure(made, title, [], tmp_path / "figure.png")
-    shown = made._suptitle
-    assert " ".join(shown.get_text().split()) == title and shown.get_text().count("\n") <= 3
-    box = shown.get_window_extent()
-    assert box.x1 <= made.bbox.width
-    assert not any(box.overlaps(one.get_window_extent()) for one in made.legends)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", ["expected_label", "confidence", "bias"])
-def test_at_a_single_column_nothing_is_cut_off(jobs: Any, figures: Any, tmp_path: Path, name: str) -> None:
-    note = "a long note " * 20
-    with figure_output(SINGLE):
-        FIGURES[name](jobs, tmp_path / "figure.png", notes=[note])
-    (figure,) = figures
-    assert figure.get_figwidth() == pytest.approx(3.35)
-    whole = figure.bbox.padded(1)
-    shown = [one for one in figure.findobj() if isinstance(one, Text) and one.get_text() and one.get_visible()]
-    assert len(shown) > 5
-    panels = [axes.get_window_extent() for axes in figure.axes]
-    for text in figure.texts + [
-        part for axes in figure.axes for part in (axes.title, axes.xaxis.label, axes.yaxis.label)
-    ]:
-        box = text.get_window_extent()
-        inside = whole.x0 <= box.x0 and box.x1 <= whole.x1 and whole.y0 <= box.y0 and box.y1 <= whole.y1
-        assert inside or not text.get_text(), (box, whole)
-        assert text not in figure.texts or not any(box.overlaps(panel) for panel in panels), text.get_text()
-    for legend in figure.legends:
-        box = legend.get_window_extent()
-        assert box.x0 >= -1 and box.x1 <= whole.x1 and not any(box.overlaps(panel) for panel in panels)
-        assert not any(box.overlaps(text.get_window_extent()) for text in figure.texts)
-    assert all(panel.width > 0.3 * figure.dpi and panel.height > 0.3 * figure.dpi for panel in panels[:2])
-    assert all(axes.get_legend() is None or axes.get_legend()._bbox_to_anchor is None for axes in figure.axes)
-
-
 @pytest.mark.parametrize(("panels", "inches"), [(4, 8.8), (5, 9.0), (6, 9.6)])
 def test_panels_shrink_to_a_page_and_what_is_higher_is_said(
     panels: int, inches: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -88,22 +41,6 @@ def test_panels_shrink_to_a_page_and_what_is_higher_is_said(
     said = "drawn: 10 inches high, more than a page; a larger --width has more panels in a row"
     assert caplog.messages == ([said] if panels == 6 else [])
     assert figure.get_figheight() == pytest.approx(inches)
-
-
-def test_panels_that_share_an_axis_name_it_at_the_lowest_of_each_column() -> None:
-    """Of three in two columns the second has none below it, though it is in the upper row."""
-    grid = Figure().subplots(2, 2, sharex=True).flatten()[:3]
-    for axes in grid:
-        axes.set_xlabel("norm")
-    _label_lowest(grid)
-    assert [axes.get_xlabel() for axes in grid] == ["", "norm", "norm"]
-    assert [axes.xaxis.get_tick_params()["labelbottom"] for axes in grid] == [False, True, True]
-
-
-def test_type_shrinks_with_the_figure_but_not_below_six_points() -> None:
-    assert output.type_size(10) == 10
-    with figure_output(SINGLE):
-        assert [output.type_size(points) for points in (11, 10, 8)] == [8, pytest.approx(80 / 11), 6]
 
 
 @pytest.mark.thorough
@@ -173,21 +110,3 @@ def test_plot_writes_what_its_flags_ask_for(tmp_path: Path, capsys: pytest.Captu
 def test_flags_that_cannot_be_are_said_in_a_line(flag: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plot", "chill/fig4", flag]) == 2
     assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("width", [None, 3.35])
-def test_the_star_of_the_last_round_is_whole(width: float | None, tmp_path: Path) -> None:
-    """It lies in a corner of the data, where its points would reach over the axis."""
-    start, end = {"id_accuracy": 0.5, "ood_accuracy": 0.6}, {"id_accuracy": 0.9, "ood_accuracy": 0.3}
-    points = [{**end, "step": 1, "alpha": 1.0}]
-    job = SimpleNamespace(task="femnist", method="soup", label="", seed=0)
-    run = SimpleNamespace(job=job, result={"personalisation": {"start": start, "points": points}})
-    with figure_output(FigureOutput(("png",), width)), figure_style.figure_settings():
-        drawing = FIGURES["id_ood"].__wrapped__([run], "")
-        output.write_figure(drawing.figure, drawing.title, drawing.notes, tmp_path / "figure.png")
-        (axes,) = drawing.figure.axes
-        star = next(line for line in axes.lines if line.get_marker() == "*")
-        half = star.get_markersize() / 2 * drawing.figure.dpi / 72
-        x, y = axes.transData.transform((60, 50))
-        inside = axes.get_window_extent()
-    assert inside.x0 <= x - half and x + half <= inside.x1 and inside.y0 <= y - half and y + half <= inside.y1

@@ -68,14 +68,6 @@ def test_settings_that_differ(tmp_path):
     assert by_method["training.lr"].to_dict() == {"fedavg_chill": 0.001, "other": 0.01}
 
 
-def test_runs_without_any_number(tmp_path):
-    begun(tmp_path)
-    runs = read_runs(tmp_path)
-    frame = runs.frame()
-    assert frame["state"].tolist() == ["unfinished"] and frame["value"].isna().all()
-    assert list(frame) == [*IDENTITY, "metric", "value"]
-
-
 def test_filtered(runs):
     kept, lines = select_runs(runs, [parse_filter("method.temperature<=1"), parse_filter("seed=0,7")])
     frame = kept.frame()
@@ -85,13 +77,6 @@ def test_filtered(runs):
     pd.testing.assert_frame_equal(tidy_frame(runs.out, ["method.temperature<=1", "seed=0,7"]), frame)
     with refuses():
         tidy_frame(runs.out, ["seed=77"])
-
-
-def test_no_runs(tmp_path):
-    with refuses():
-        read_runs(tmp_path / "none")
-    with refuses():
-        read_runs(tmp_path)
 
 
 @pytest.mark.thorough

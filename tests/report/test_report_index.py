@@ -72,11 +72,6 @@ def test_numbers_and_jobs_lead_to_their_runs(finished: list[Job], tmp_path: Path
     assert one.count(links[finished[0].run_id]) > 1  # cells and the job
 
 
-def test_runs_without_a_result_have_no_link(finished: list[Job], tmp_path: Path) -> None:
-    (finished[3].folder / "result.json").unlink()
-    assert set(run_links(page_of(finished), tmp_path)) == {job.run_id for job in finished[:3]}
-
-
 def test_the_verb_writes_it_and_says_what_it_cannot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = f"paths.out={tmp_path}"
     assert main(["report", "--index", place]) == 2

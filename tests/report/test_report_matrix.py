@@ -13,7 +13,7 @@ from rich.console import Console
 from knot_runner.config.strict import digest
 from knot_runner.records import write_result
 from knot_runner.report.figures import data_distances
-from knot_runner.report.records.distance import kinds_of_pairs, matrix_summary
+from knot_runner.report.records.distance import matrix_summary
 from knot_runner.report.run_folders import Job
 from knot_runner.results import kind_problem
 from tests.golden.messages import refuses
@@ -111,12 +111,6 @@ def test_summary_of_many_clients_tells_groups_apart() -> None:
     assert "5 to 9 samples each" in text
 
 
-def test_kinds_of_pairs_leaves_out_what_is_empty() -> None:
-    assert list(kinds_of_pairs(np.array(EXACT), None)) == ["all pairs"]
-    assert list(kinds_of_pairs(np.array(EXACT), [0, 1, 2])) == ["all pairs", "of two groups"]
-    np.testing.assert_array_equal(kinds_of_pairs(np.array(EXACT), [0, 1, 0])["in one planted group"], [2.0])
-
-
 # --------------------------------------------------------------------------------------------------------- agreement
 
 
@@ -162,28 +156,6 @@ def test_lines_compare_with_the_exact_run_of_the_same_seed_and_samples(tmp_path:
     assert len(rows) == 3 * 5 and rows[0] == {
         "setting": "exact", "seed": "0", "first": "set 0", "second": "set 1", "distance": "1"
     }  # fmt: skip
-
-
-def test_settings_that_differ_are_in_the_titles(tmp_path: Path) -> None:
-    jobs = [
-        job(tmp_path, EXACT, label="partition=pairs, method.otdd.fedwad.t=0.5", kind="images"),
-        job(tmp_path, scaled(3000), label="partition=shards, method.otdd.fedwad.t=0.5", kind="images"),
-    ]
-    first, second = data_distances.matrix_figure(jobs, tmp_path / "figure.png")
-    assert first.startswith("partition=pairs, FedWaD, S=10, K=5, t=0.5: all pairs 1.0 to 4.0")
-    assert first.endswith("; below the published affinity's constant 5,000")
-    assert second.endswith("; NOT below the published affinity's constant 5,000")
-
-
-def test_many_clients_are_drawn_by_planted_group(tmp_path: Path) -> None:
-    groups = [1, 0, 1, 0, 2, 2, 0, 1, 2]
-    far = np.where(np.equal.outer(groups, groups), 10.0, 1000.0) * (1 - np.eye(9))
-    one, other = (job(tmp_path / str(s), far.tolist(), seed=s, kind="images", groups=groups) for s in (0, 1))
-    write_result(one.folder, result(far.tolist(), solver="federated", groups=groups))
-    lines = data_distances.matrix_figure([one, other], tmp_path / "figure.png")
-    assert "in one planted group 10.0 to 10.0" in lines[0] and "of two groups 1,000.0 to 1,000.0" in lines[0]
-    plain = job(tmp_path / "plain", far.tolist(), kind="images")
-    assert len(data_distances.matrix_figure([plain], tmp_path / "plain.png")) == 1
 
 
 def test_a_course_by_samples_with_several_supports(tmp_path: Path) -> None:

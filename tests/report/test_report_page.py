@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,18 +53,6 @@ def test_the_numbers_are_means_and_intervals_of_the_records(finished: list[Job])
     }
 
 
-def test_facts_at_the_head(finished: list[Job]) -> None:
-    text = Reader(render_page(page_of(finished))).text
-    assert "done 4 of 4 runs" in " ".join(text.split())
-    assert "2 seeds" in text
-    assert "knot-runner experiment=knot/table3" in text
-
-
-@pytest.mark.thorough
-def test_the_same_records_give_the_same_page(finished: list[Job]) -> None:
-    assert render_page(page_of(finished, figures=["bias"])) == render_page(page_of(finished, figures=["bias"]))
-
-
 def test_jobs_that_are_one_run_count_once(finished: list[Job]) -> None:
     view = page_of([*finished, finished[0]], kind="grid", paper=None).runs
     assert len(view.jobs) == 4 and view.counts == {"done": 4}
@@ -88,14 +74,6 @@ def test_every_job_has_its_state_and_cause(jobs: list[Job], factory: Factory) ->
     for cause in ("diverged in round 3 at client 5", "cannot be read", "ValueError: no such thing"):
         assert cause in text
     assert "The rest is made by: knot-runner experiment=knot/table3" in text
-
-
-def test_half_of_the_runs(jobs: list[Job], factory: Factory) -> None:
-    for job in jobs[::2]:
-        factory.write(job, **made(job.seed))
-    view = page_of(jobs)
-    assert view.runs.counts == {"done": 2, "missing": 2}
-    assert "1 of 2 runs" in Reader(render_page(view)).text
 
 
 def test_no_run_is_one_line_and_no_file(jobs: list[Job], tmp_path: Path) -> None:
@@ -187,15 +165,3 @@ def test_the_verb_writes_the_page(tmp_path: Path, capsys: Any) -> None:
 def test_the_verb_wants_a_preset(arguments: list[str]) -> None:
     with refuses():
         report_command(arguments)
-
-
-def test_the_verb_without_runs(tmp_path: Path) -> None:
-    with refuses():
-        report_command(["knot/table3", *GRID, f"paths.out={tmp_path}"])
-
-
-@pytest.mark.thorough
-def test_a_report_does_not_import_torch() -> None:
-    code = "import sys, knot_runner.report.page.build, knot_runner.cli.verbs.report; print('torch' in sys.modules)"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert said.stdout == "False\n"

@@ -14,14 +14,12 @@ from PIL import Image
 
 from knot_runner.report.claims.verdicts import judge
 from knot_runner.report.claims.view import effect_text, footnotes, interval_text
-from knot_runner.report.figures import registry as page_figures
 from knot_runner.report.figures import style as figure_style
 from knot_runner.report.page import runs as page_runs
 from knot_runner.report.page import settings as page_settings
 from knot_runner.report.page.build import render_page
 from knot_runner.report.run_folders import Job, load_runs
 from knot_runner.results.base import total_costs
-from tests.golden.messages import refuses
 from tests.report.conftest import Factory
 from tests.report.pages import Reader, made, page_of
 
@@ -35,27 +33,6 @@ def test_figures_are_in_the_page_as_drawn(finished: list[Job]) -> None:
     assert (figure.width, figure.height) == tuple(round(side * 96 / figure_style.DPI) for side in image.size)
     assert any(line.startswith("MELD: ") for line in figure.lines)
     assert figure.about.startswith("Bars of B_k") and "returns" not in figure.about
-
-
-@pytest.mark.thorough
-def test_a_preset_of_a_figure_has_no_table(finished: list[Job]) -> None:
-    view = page_of(finished, kind="expected_label")
-    assert view.table is None and [figure.name for figure in view.figures] == ["expected_label"]
-    assert "table" not in Reader(render_page(view)).ids
-
-
-@pytest.mark.parametrize("kind", sorted(page_figures.FIGURES))
-def test_every_figure_is_described(kind: str) -> None:
-    about = page_figures.describe_figure(kind)
-    assert about.endswith(".") and len(about) > 20 and "`" not in about and "eturns" not in about
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"), [(["curvs"], "did you mean 'curves'"), ("curves", "is not a list"), ([3], "")]
-)
-def test_figures_that_are_none(wrong: Any, said: str) -> None:
-    with refuses():
-        page_figures.figure_names({"figures": wrong})
 
 
 # ------------------------------------------------------------------------------------------------------------- claims
@@ -90,10 +67,6 @@ def test_claims_that_cannot_be_judged_say_why(finished: list[Job]) -> None:
     assert view.claims == [] and "did you mean 'against'" in view.unjudged
     assert view.problems == [f"claims: {view.unjudged}"]
     assert "Not judged: " in Reader(render_page(view)).text
-
-
-def test_a_preset_without_claims_has_no_such_section(finished: list[Job]) -> None:
-    assert "claims" not in Reader(render_page(page_of(finished))).ids
 
 
 # ---------------------------------------------------------------------------------------- settings, versions, time
@@ -133,24 +106,12 @@ def test_every_setting_is_in_one_of_the_two(configs: list[dict[str, Any]]) -> No
     assert page_settings.setting_leaves(yaml.safe_load("\n".join(view.yaml))) == {key: flat[0][key] for key in alike}
 
 
-def test_a_large_group_is_cut_and_says_so(jobs: list[Job]) -> None:
-    view = page_settings.view_settings([jobs[0].config])
-    task = view.shared["task"]
-    assert len(task.rows) <= page_settings.MAX_SHOWN and task.more > 0
-    assert page_settings.short_value(list(range(62))) == "[0, 1, 2, ... (62 values)]"
-
-
 def test_mixed_versions_are_flagged(jobs: list[Job], factory: Factory) -> None:
     for job in jobs:
         factory.write(job, **made(job.seed, torch="2.12.0" if job is jobs[3] else "2.13.0"))
     view = page_of(jobs).runs
     assert view.mixed == ["torch"] and [number for _, number in view.versions] == [3, 1]
     assert "they differ in torch" in Reader(render_page(page_of(jobs))).text
-
-
-def test_one_version_is_not_flagged(finished: list[Job]) -> None:
-    assert page_of(finished).runs.mixed == []
-    assert "differ in" not in Reader(render_page(page_of(finished))).text
 
 
 def test_time_of_a_shared_stage_counts_once(finished: list[Job]) -> None:
@@ -184,8 +145,3 @@ def test_costs_are_medians_by_task_and_method(jobs: list[Job], factory: Factory)
     assert list(found[1].medians.values()) == ["1 kB", "3 kB", "-", "5 MFLOP", "8 kFLOP"]
     shown = [cells[2:] for cells in Reader(render_page(view)).rows]
     assert ["2", "1.5 kB", "3 kB", "4 kB", "5 MFLOP", "-"] in shown
-
-
-def test_a_page_of_runs_without_costs_has_no_table_of_them(finished: list[Job]) -> None:
-    view = page_of(finished)
-    assert view.runs.costs == () and "Costs of a whole run" not in render_page(view)

@@ -10,7 +10,6 @@ import pytest
 
 from knot_runner.report.figures import style as figure_style
 from knot_runner.report.figures.partition import draw_partition, partition_lines
-from tests.golden.messages import refuses
 
 
 @pytest.fixture(autouse=True)
@@ -57,19 +56,6 @@ def test_the_summary_by_hand() -> None:
     ]
 
 
-@pytest.mark.thorough
-def test_classes_without_images_are_in_the_csv_only(tmp_path: Path) -> None:
-    counts = np.array([[0, 3, 0, 5], [0, 2, 0, 1]])
-    lines = draw_partition(counts, ["a", "b"], list("wxyz"), tmp_path / "p.png", "t")
-    assert lines[-1] == "2 of 4 classes have no training examples and are not drawn."
-    assert (tmp_path / "p.csv").read_text().splitlines()[1] == "a,8,0,3,0,5"
-    seen = draw_partition(counts[:, [1, 3]], ["a", "b"], ["x", "z"], tmp_path / "q.png", "t")
-    assert seen == lines[:-1]
-    # apart from the note under it, the same map: the darkest colour reaches over as many columns
-    dark = [(np.abs(read(tmp_path / f"{k}.png") - [8 / 255, 48 / 255, 107 / 255]).max(2) < 0.02).any(0) for k in "pq"]
-    assert dark[0].sum() == pytest.approx(dark[1].sum(), abs=10)
-
-
 def test_a_larger_share_is_darker(tmp_path: Path) -> None:
     """Client 0 has class 0 alone: of the map's four quarters the upper left is the darkest, the upper right white."""
     draw_partition(np.array([[8, 0], [4, 4]]), ["a", "b"], ["x", "y"], tmp_path / "p.png", "t")
@@ -79,18 +65,3 @@ def test_a_larger_share_is_darker(tmp_path: Path) -> None:
     left, right = int(0.2 * width), int(0.55 * width)
     assert upper[left] < lower[left] < upper[right]
     assert lower[left] == pytest.approx(lower[right], abs=0.01)
-
-
-def test_hostile_names_and_settings_of_matplotlib_do_not_matter(tmp_path: Path) -> None:
-    import matplotlib
-
-    with matplotlib.rc_context({"figure.dpi": 10, "savefig.dpi": 10, "text.parse_math": True}):
-        draw_partition(np.eye(2, dtype=int), ["$\\x", "\x1b[31m"], ["$a", "b$"], tmp_path / "p.png", "$\\bad{")
-        assert matplotlib.rcParams["figure.dpi"] == 10
-    assert read(tmp_path / "p.png").shape[1] >= 950
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with refuses():
-        draw_partition(np.eye(2, dtype=int), ["a", "b"], ["x", "y"], tmp_path / "file" / "p.png", "t")

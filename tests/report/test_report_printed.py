@@ -6,7 +6,6 @@ import pytest
 
 from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import METHOD_NAMES
-from tests.golden.messages import refuses
 
 OF_METHODS = ["knot/table2", "knot/table3", "knot/table4"]
 
@@ -63,15 +62,3 @@ def test_bias_shares_sum_to_one() -> None:
     for task, teachers in paper_tables.read_printed("knot/bias")["shares"].items():
         for name, shares in teachers.items():
             assert sum(shares) == pytest.approx(1, abs=0.003), (task, name)
-
-
-def test_unknown_table_names_the_nearest() -> None:
-    with refuses():
-        paper_tables.read_printed("knot_tabel2")
-
-
-def test_every_table_can_be_cited() -> None:
-    assert (
-        paper_tables.cite(paper_tables.read_printed("knot/table3"))
-        == "paper: KNOT, arXiv 2110.02432v2 (COLING 2022), Table 3"
-    )

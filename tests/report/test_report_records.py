@@ -158,9 +158,3 @@ def test_every_truncation_of_the_rounds_is_refused(federated: Any) -> None:
     path.unlink()
     with refuses():
         rounds(run, "knot-runner z")
-
-
-def test_a_probe_needs_temperatures_only() -> None:
-    probe = {"kind": "probe", "task": "mnist", "method": "x", "seed": 0, "status": "done", "labels": {"names": ["a"]}}
-    assert kind_problem({**probe, "temperatures": [4.0, 0.05]}) == ""
-    assert "temperatures" in kind_problem({**probe, "temperatures": [4.0, -1]})

@@ -31,7 +31,6 @@ from knot_runner.report.render.text import (
 from knot_runner.report.tables.build import build_table
 from tests.golden.messages import refuses
 
-GROUP = ColumnGroup("f1", "macro F1", ("ALL",))
 HOSTILE = "=cmd|' /C calc'!A0 \x1b[31mred\x1b[0m <script>x</script> a_b $x$ \\input{y} | [red]z[/red] 5% #&~^{}"
 
 
@@ -65,11 +64,6 @@ def test_numbers(value: float, digits: int, text: str) -> None:
     assert number(value, digits) == text
 
 
-def test_cells_without_a_mean() -> None:
-    assert value_text(TableCell(planned=3), GROUP) == "-"
-    assert value_text(TableCell(planned=3, diverged=3), GROUP) == "div."
-
-
 @pytest.mark.parametrize("terminal", [False, True])
 def test_the_widest_table_fits_80_columns(nli: Any, terminal: bool) -> None:
     text = shown(TerminalTable(nli), terminal=terminal)
@@ -77,10 +71,6 @@ def test_the_widest_table_fits_80_columns(nli: Any, terminal: bool) -> None:
     assert max(map(len, bare.splitlines())) <= 80
     assert "Sinkhorn-E" in bare and "0.490" in bare and "±0.050" in bare and "(0.60)" in bare
     assert "*" not in text and "\x1b[1m0" not in text  # no method is marked as the best
-
-
-def test_terminal_puts_mean_and_interval_side_by_side_when_there_is_room(nli: Any) -> None:
-    assert "0.490±0.050" in shown(TerminalTable(nli), width=100)
 
 
 def test_terminal_shows_settings_under_the_method(factory: Any) -> None:
@@ -98,14 +88,6 @@ def test_groups_of_settings_are_shown_by_the_members_that_differ() -> None:
     assert spelled_labels([first, second]) == {first: first, second: second}  # no group: as they were typed
     plain_label, listed = "seed.x=2, y=[1,2]", "z={}, w={a:{b:1}}"
     assert spelled_labels([plain_label, listed, ""]) == {plain_label: plain_label, listed: listed, "": ""}
-
-
-def test_a_table_of_groups_of_settings_shows_the_members_that_differ(factory: Any) -> None:
-    jobs = [factory.made(label=f"method.personalisation={{kind:soup,lr:{rate}}}", base=0.4) for rate in (0.1, 0.2)]
-    assert [row.heads[1] for row in build_table(jobs, None, ["f1"]).rows] == [
-        "method.personalisation.lr=0.1",
-        "method.personalisation.lr=0.2",
-    ]
 
 
 def test_diverged_prints_div_everywhere_and_nan_nowhere(factory: Any) -> None:
@@ -135,14 +117,6 @@ def test_csv_is_long_and_exact(factory: Any) -> None:
     assert (first["method"], first["data set"], first["metric"]) == ("sinkhorn_e", "MELD", "f1")
     assert [first[k] for k in ("mean", "low", "high")] == ["0.4", "0.350317", "0.449683"]
     assert [first[k] for k in ("seeds", "planned", "diverged", "paper", "gap")] == ["3", "3", "0", "0.38", "0.02"]
-
-
-def test_csv_of_locals(factory: Any) -> None:
-    rows = list(
-        csv.DictReader(io.StringIO(table_csv(build_table([factory.made()], "knot/table1", ["f1"], kind="locals"))))
-    )
-    assert [row["metric"] for row in rows[:4]] == ["train", "valid", "test", "score"]
-    assert (rows[0]["data set"], rows[0]["mean"], rows[0]["paper"]) == ("IEMOCAP", "1000", "3354")
 
 
 def test_latex(nli: Any) -> None:
@@ -188,12 +162,6 @@ def test_a_name_is_a_file_name(nli: Any, tmp_path: Path, name: str) -> None:
         write_table(nli, tmp_path, name)
 
 
-def test_the_same_runs_give_the_same_bytes(full_grid: Any) -> None:
-    jobs = full_grid("sa", 2)
-    first, second = (build_table(order, "knot/table2", ["f1", "sd"]) for order in (jobs, list(jobs)))
-    assert table_markdown(first) == table_markdown(second) and table_latex(first) == table_latex(second)
-
-
 # ------------------------------------------------------------------------------------------------------- temperatures
 
 
@@ -227,14 +195,6 @@ def test_a_table_of_temperatures_fits_80_columns(chilled: Any, terminal: bool) -
     ):
         assert text in bare
     assert "+7.50" in bare and "nan" not in bare
-
-
-def test_blocks_of_temperatures_look_alike(chilled: Any) -> None:
-    narrow, wide = shown(TerminalTable(chilled), width=80), shown(TerminalTable(chilled), width=140)
-    for text, lines in ((narrow, 3), (wide, 2)):  # mean, interval and paper below each other, or the first two together
-        blocks = text.split("CIFAR100-ResNet18\n")
-        found = [block[block.index("\n4 ") + 1 : block.index("\n2 ")].count("\n") for block in blocks[:2]]
-        assert found == [lines - 1] * 2
 
 
 def test_temperatures_in_markdown_csv_and_latex(chilled: Any) -> None:

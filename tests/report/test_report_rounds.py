@@ -11,7 +11,6 @@ import pytest
 import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.text import Text
 
 from knot_runner.report.figures import style as figure_style
 from knot_runner.report.figures.registry import FIGURES
@@ -62,13 +61,6 @@ def test_curves_by_hand(jobs: list[Any], tmp_path: Path) -> None:
     assert [float(one[key]) for key in ("mean", "low", "high", "seeds")] == pytest.approx(expected, rel=1e-5)
 
 
-def test_several_cases_have_a_column_each(federated: Any, jobs: list[Any], tmp_path: Path) -> None:
-    of_cifar = {"task": "cifar10", "model": ("cnn_mcmahan", "cnn")}
-    more = [federated.made(1.0, [0.2, 0.3], partition=kind, **of_cifar) for kind in ("iid", "dirichlet")]
-    lines = FIGURES["curves"]([*jobs, *more], tmp_path / "figure.png")
-    assert [line.split(", T=")[0] for line in lines[-2:]] == ["CIFAR10-CNN, iid", "CIFAR10-CNN, dirichlet"]
-
-
 def test_other_settings_have_a_panel_each(federated: Any, tmp_path: Path) -> None:
     jobs = [federated.made(1.0, [0.2, 0.3], label=f"training.lr={lr}") for lr in (0.1, 0.2)]
     lines = FIGURES["curves"](jobs, tmp_path / "figure.png")
@@ -86,28 +78,6 @@ def test_rounds_not_measured_and_runs_of_unlike_length(federated: Any, tmp_path:
 def test_one_round_is_enough(federated: Any, tmp_path: Path, name: str) -> None:
     (line,) = FIGURES[name]([federated.made(1.0, [0.2])], tmp_path / "figure.png")
     assert "nan" not in line and (name == "curves" or line.endswith("participants -10.00 points, others none"))
-
-
-@pytest.mark.parametrize(("absent", "titles"), [(False, ["participants"]), (True, ["participants", "others"])])
-def test_clients_of_whom_nothing_is_measured_have_no_panel(
-    federated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absent: bool, titles: list[str]
-) -> None:
-    drawn, panels = [], figure_style.panels
-
-    def spied(*arguments: Any, **options: Any) -> Any:
-        drawn.append(panels(*arguments, **options))
-        return drawn[-1]
-
-    monkeypatch.setattr(figure_style, "panels", spied)
-    job = federated.made(1.0, [0.2, 0.3])
-    if not absent:
-        monkeypatch.setattr("knot_runner.report.figures.rounds.others_change", lambda rows: {})
-    FIGURES["aggregation"]([job], tmp_path / "figure.png")
-    ((figure, axes),) = drawn
-    assert [one.get_title().rpartition(": ")[2] for one in axes] == titles
-    said = " ".join(" ".join(text.get_text() for text in figure.findobj(match=Text)).split())
-    assert ("Nothing is measured of clients that sit a round out" in said) == (not absent)
-    assert "Running means" not in said  # over one round
 
 
 @pytest.mark.parametrize("name", ["curves", "aggregation"])
@@ -159,16 +129,6 @@ def test_smoothing_is_the_mean_of_the_neighbours(values: list[float], window: in
         assert value == pytest.approx(float(np.mean(near)), abs=1e-9)
 
 
-def test_wide_bands_leave_the_lines_their_place() -> None:
-    made, (axes,) = figure_style.panels(1, 4.0, 3.0)
-    figure_style.draw_band(axes, band([{1: 0.1, 2: 0.2}, {1: 0.5, 2: 0.8}]), "black")
-    low, high = axes.get_ylim()
-    assert 0.2 < low < 0.3 and 0.5 < high < 0.6  # of means 0.3 and 0.5; the interval reaches from -3.3 to 4.3
-    drawn = axes.collections[0].get_paths()[0].get_extents()
-    assert drawn.ymin < -3 and drawn.ymax > 4
-    made.clear()
-
-
 def test_intervals_of_a_share_are_cut_and_its_axis_ends_there() -> None:
     """As the tables' are: no accuracy is below 0 or above 100%."""
     seeds = [{1: 20.0, 2: 99.0}, {1: 60.0, 2: 100.0}]
@@ -182,12 +142,3 @@ def test_intervals_of_a_share_are_cut_and_its_axis_ends_there() -> None:
     figure_style.limit_to_shares(axes, 100.0)
     assert axes.get_ylim()[1] == 101.5 and 25 < axes.get_ylim()[0] < 40
     made.clear()
-
-
-def test_a_figure_grows_with_its_notes(jobs: list[Any], tmp_path: Path) -> None:
-    from matplotlib.image import imread
-
-    short, long = tmp_path / "short.png", tmp_path / "long.png"
-    FIGURES["curves"](jobs, short)
-    FIGURES["curves"](jobs, long, notes=["a long note " * 60])
-    assert imread(long).shape[0] > imread(short).shape[0] + 0.5 * figure_style.DPI

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import signal
 import threading
@@ -13,11 +11,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from knot_runner.cli.main import main
 from knot_runner.data import checksums
 from knot_runner.data.checksums import ALONE, FileReaders, read_files
 from knot_runner.data.images.load import load_images
-from knot_runner.pipelines.runs import kept_images
 from knot_runner.provenance.fingerprints import TICK
 from knot_runner.util.errors import UserError
 from knot_runner.util.workers import TaskPool
@@ -135,15 +131,6 @@ def test_processes_start_where_bytes_and_files_are_worth_it(pools, tmp_path, mon
         assert pools == begun
 
 
-def test_what_comes_before_an_error_is_given_first_and_what_this_process_reads_is_read_when_asked_for(pools, tmp_path):
-    paths = [tmp_path / name for name in "abc"]
-    for readers in (TWO, ALONE):
-        found = read_files(partial(named, wrong="b"), paths, readers)
-        assert next(found) == "a"
-        with refuses():
-            next(found)
-
-
 def dying(path):
     os._exit(9)
 
@@ -173,27 +160,3 @@ def test_ctrl_c_ends_the_processes_at_once(pools, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         list(read_files(partial(interrupting, parent=os.getpid()), [tmp_path / "a", tmp_path / "b"], TWO))
     assert [worker._process for worker in made[0]._workers] == [None, None]
-
-
-def test_a_command_reads_with_its_workers_and_finds_the_same(tmp_path, write, pools, monkeypatch):
-    draws = np.random.default_rng(3)
-    for number in (0, 1):
-        write.leaf(
-            tmp_path / "data" / f"{number}.json", {name: rows(draws, 8) for name in (f"a{number}", f"b{number}")}
-        )
-    asked, real = [], kept_images.FileReaders
-    monkeypatch.setattr(kept_images, "FileReaders", lambda *given: (asked.append(given), real(*given))[1])
-    words = ["task=femnist", "task.source=local", "task.shape=[1,2,2]", "task.local.train=[0.json,1.json]",
-             "task.local.test=[]", "model.hidden=[4]", "training.rounds=1", "training.epochs=1", "training.batch=8",
-             "training.participants=2", "training.small_clients=allow", "hardware.engine=loop",
-             f"paths.data={tmp_path / 'data'}"]  # fmt: skip
-    found = []
-    for workers in (1, 2):
-        out = tmp_path / str(workers)
-        with contextlib.chdir(tmp_path):
-            assert main([*words, f"hardware.workers={workers}", f"paths.out={out}"]) == 0
-        (path,) = out.glob("*/*/*/result.json")
-        result = json.loads(path.read_text())
-        found.append([result[key] for key in ("run_id", "data", "files", "metrics", "notes", "label_counts")])
-    assert found[0] == found[1] and pools == [2]
-    assert [workers for workers, _ in asked] == [1, 2] and "knot_runner.engine.federated.lean.worker" in asked[0][1]
