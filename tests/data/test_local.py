@@ -159,19 +159,6 @@ def test_a_file_that_may_be_missing_is_said_and_recorded(folder: Path, task_dict
     assert len(grown.datasets["A"].splits["train"]) == 2 * len(whole.datasets["A"].splits["train"])
 
 
-def test_a_file_that_the_task_calls_optional_is_left_out_by_skip(folder: Path, task_dict, make) -> None:
-    task_dict["datasets"]["A"]["local"]["files"] = {"pool": [{"path": "a.csv"}, {"path": "more.csv"}]}
-    with refuses():
-        load_task(make(task_dict | {"optional": ["more.csv"]}), folder)
-
-
-def test_a_folder_in_a_files_place_is_not_a_missing_file(folder: Path, task_dict, make) -> None:
-    task_dict["datasets"]["A"]["local"]["files"] = {"pool": [{"path": "a.csv"}, {"path": "more.csv"}]}
-    (folder / "more.csv").mkdir()
-    with refuses():
-        load_task(make(task_dict | {"missing": ["more.csv"]}), folder)
-
-
 def test_a_split_needs_a_file(folder: Path, task_dict, make) -> None:
     """The held-out rows would be cut from train in silence."""
     task_dict["datasets"]["A"]["local"]["files"] = {"train": [{"path": "a.csv"}], "heldout": [{"path": "more.csv"}]}
@@ -188,11 +175,6 @@ def test_a_data_set_without_any_of_its_files_is_left_out_whole(folder: Path, tas
     task = load_task(make(task_dict | {"missing": ["B", "c.csv"]}), folder)
     assert "B" not in task.datasets and task.notes == ["B: left out, b.csv, c.csv not there"]
     assert [file.path for file in task.files if not file.sha256] == ["b.csv", "c.csv"]
-
-
-def test_a_file_that_no_data_set_has_is_a_typing_error(task_dict, make) -> None:
-    with refuses():
-        make(task_dict | {"missing": ["aa.csv"]})
 
 
 @pytest.mark.parametrize(("file", "role"), [("g.csv", "global"), ("t.csv", "transfer")])
@@ -237,18 +219,6 @@ def test_rows_without_text_are_said(folder: Path, task_dict, make) -> None:
     with (folder / "a.csv").open("a") as file:
         file.write(",good\n")
     assert load_task(make(task_dict), folder).notes == ["A: 1 row without text left out"]
-
-
-def test_a_source_that_is_not_set(folder: Path, task_dict, make) -> None:
-    task_dict["datasets"]["A"]["local"] = None
-    with refuses():
-        load_task(make(task_dict), folder)
-
-
-def test_an_empty_list_of_files(folder: Path, task_dict, make) -> None:
-    task_dict["datasets"]["G"]["local"]["files"] = {"pool": []}
-    with refuses():
-        load_task(make(task_dict), folder)
 
 
 def test_a_test_set_that_stands_in_train_is_said(folder: Path, task_dict, make) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knot_runner.data.readers import read_csv, read_dailydialog, read_jsonl, read_lines
+from knot_runner.data.readers import read_csv, read_dailydialog, read_jsonl
 from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 
@@ -99,11 +99,6 @@ def test_broken_jsonl_names_file_and_line(tmp_path: Path, content: bytes, messag
         list(read_jsonl(path))
     assert message in str(caught.value)
     assert str(path) in str(caught.value)
-
-
-def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
-    with refuses():
-        list(read_lines(tmp_path))
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path, monkeypatch) -> None:

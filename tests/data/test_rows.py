@@ -138,12 +138,6 @@ def test_an_unknown_label_is_named_with_file_and_line(label) -> None:
     assert len(to_examples([table], "A", data(drop=[str(label)]), LABELS, context=0)) == 1
 
 
-def test_all_rows_dropped() -> None:
-    table = read_table("x.csv", records(("a", "q", 0)), TALK, {})
-    with refuses():
-        to_examples([table], "A", data(drop=["q"]), LABELS, context=0)
-
-
 def test_the_label_map_is_checked_against_the_task() -> None:
     with refuses():
         check_raw_labels("A", data(labels={"h": "gladd"}), LABELS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.federated import choose
 from knot_runner.engines.native import library
 from knot_runner.util.errors import UserError
-from tests.engine.federated.cases import FAMILIES, GREY, MODELS, images
+from tests.engine.federated.cases import GREY, MODELS, images
 from tests.engines.native_cases import needs_compiler
 
 pytestmark = pytest.mark.machine
@@ -102,33 +101,6 @@ def test_a_cache_folder_that_cannot_be_written_is_named(
         UserError, match=f"keeps what it compiles in {cache}: Not a directory; XDG_CACHE_HOME names another"
     ):
         load(torch.float32)
-
-
-@needs_compiler
-def test_sources_compile_without_a_warning(tmp_path: Path) -> None:
-    for real in library.REALS.values():
-        sources = sorted(str(path) for path in Path(library.__file__).parent.glob("*.cpp"))
-        command = [
-            library.find_compiler(),
-            *library.COMPILER_FLAGS,
-            f"-DREAL={real}",
-            "-Wall",
-            "-Wextra",
-            "-fsyntax-only",
-        ]
-        assert subprocess.run([*command, *sources], capture_output=True, text=True, check=True).stderr == ""
-
-
-@needs_compiler
-def test_the_engine_says_which_models_have_no_compiled_passes() -> None:
-    models = {**MODELS, **FAMILIES}
-    for model, lines in (("mlp", 0), ("cnn", 0), ("resnet_group", 0), ("mobilenet_group", 1)):
-        notes: list[str] = []
-        hardware = HardwareSettings("cpu", "cpu", threads=1, workers=1, engine="native")
-        inputs = models[model].inputs
-        engine = choose.make_engine(hardware, models[model], images(inputs), images(inputs, 40, 1), notes.append)
-        assert engine.name == "native" and len(notes) == lines
-    assert "this model trains as with lean" in notes[0]
 
 
 def test_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import pytest
 import torch
 import transformers
 
-from knot_runner.composing.commands import compose_jobs
 from knot_runner.models.bert import TextClassifier
 from knot_runner.models.pretrained import load_pretrained
 from knot_runner.pipelines.federations.texts import load_tokenizer, weights_identity
@@ -91,8 +90,3 @@ def test_the_key_of_a_run_knows_its_weights(tmp_path):
     first = weights_identity(local, tmp_path)
     (folder / "model.safetensors").write_bytes(b"two")
     assert weights_identity(local, tmp_path) != first
-
-
-def test_the_default_model_is_pinned():
-    model = compose_jobs(["model=bert_tiny"], None)[0].settings.model
-    assert model.hub_id == "google/bert_uncased_L-2_H-128_A-2" and len(model.revision) == 40

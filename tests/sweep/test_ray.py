@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner.composing.commands import compose_all
 from knot_runner.sweeps import launchers
 from knot_runner.sweeps.plan import STOP
 from knot_runner.sweeps.state import read_failure
@@ -121,12 +120,6 @@ def test_ray_is_an_extra(monkeypatch):
 def test_settings_of_the_launcher_are_checked(setting, said, monkeypatch):
     faked(monkeypatch)
     assert refusal("-m", "seed=0,1", RAY, f"hydra.launcher.{setting}").startswith(said)
-
-
-def test_whole_and_part_gpus_are_right(monkeypatch):
-    faked(monkeypatch)
-    _, (command,) = compose_all([RAY, "hydra.launcher.num_gpus=0.25", "hydra.launcher.num_cpus=0"])
-    assert command.hydra.launcher.num_gpus == 0.25
 
 
 # ------------------------------------------------------------------------------------------------------ Ray itself

@@ -82,14 +82,6 @@ def test_no_more_train_at_any_time_than_participants(paced):
     assert [len(state["fleet/in_flight"]) for state in played.states] == [1] * 4
 
 
-def test_without_a_discount_old_updates_count_as_new_ones(paced):
-    paced(1 / 16, 2.5 / 24, 10 / 32)
-    played = Played(buffered(staleness_exponent=0.0))
-    _, (stale,) = played.seen[2]
-    wanted = played.states[1]["weights"] + stale.weights - played.federation.model.weights
-    assert torch.allclose(played.states[2]["weights"], wanted, atol=1e-14)
-
-
 def test_the_state_holds_the_versions_in_flight_and_no_others(paced):
     paced(1 / 16, 2.5 / 24, 10 / 32)
     played = Played(buffered())
