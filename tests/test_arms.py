@@ -13,7 +13,6 @@ from knot_runner.composing.job import ComposedJob
 from knot_runner.report.claims.pairs import units
 from knot_runner.report.claims.spec import Claim
 from knot_runner.report.run_folders import Run
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 from tests.tiny import TINY_IMAGES
 
@@ -79,18 +78,10 @@ def test_arms_are_chosen_in_the_typed_order(preset: list[str]) -> None:
     assert [job.arm for job in composed(*preset, "arm=two,near", "seed=1")] == ["two", "near"]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["arm=naer"], "arm=naer: there is no such arm (did you mean 'near'?)"),
-        (["arm=near", "method=soup"], "method: arm=near has method=finetune. Remove it, or choose other arms"),
-        (["method.personalisation.wd=1"], "method.personalisation.wd: arm=near has method.personalisation.wd=0.1."),
-    ],
-)
-def test_arms_that_do_not_fit_are_refused(words: list[str], said: str, preset: list[str]) -> None:
-    with pytest.raises(UserError) as problem:
+@pytest.mark.parametrize("words", [["arm=naer"], ["arm=near", "method=soup"], ["method.personalisation.wd=1"]])
+def test_arms_that_do_not_fit_are_refused(words: list[str], preset: list[str]) -> None:
+    with refuses():
         composed(*preset, *words)
-    assert said in str(problem.value)
 
 
 @pytest.mark.parametrize("words", [["task=femnist"], ["experiment=chill/table1"]])
@@ -99,19 +90,12 @@ def test_arm_without_arms_is_refused(words: list[str]) -> None:
         composed(*words, "arm=near")
 
 
-@pytest.mark.parametrize(
-    ("arm", "said"),
-    [
-        ("lrs: {training.lr: '0.1,0.2'}", "sweep.arms.lrs: training.lr=0.1,0.2 has several values"),
-        ("lrs: {training.lr: 'range(1,3)'}", "sweep.arms.lrs: training.lr=range(1,3) has several values"),
-        ("flat: fedavg", "sweep.arms: is not a mapping of names to overrides"),
-        ("typo: {method.temprature: 2}", "method.temprature: there is no such setting"),
-    ],
-)
-def test_invalid_arms_are_refused(arm: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError) as problem:
+@pytest.mark.parametrize("arm", [
+    "lrs: {training.lr: '0.1,0.2'}", "lrs: {training.lr: 'range(1,3)'}", "flat: fedavg", "typo: {method.temprature: 2}",
+])  # fmt: skip
+def test_invalid_arms_are_refused(arm: str, tmp_path: Path) -> None:
+    with refuses():
         composed(*written(tmp_path, arm))
-    assert said in str(problem.value) and "\n" not in str(problem.value)
 
 
 def test_a_preset_over_another_adds_arms_and_chooses_some() -> None:

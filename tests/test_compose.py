@@ -1,6 +1,5 @@
 """Composition: presets and their grids, what names a run, and Hydra's own result for the same overrides."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from knot_runner.cli.verbs.ls import describe_yaml
 from knot_runner.composing.commands import compose_all, compose_jobs
 from knot_runner.composing.override_errors import GROUPS
 from knot_runner.util.config_yaml import config_folder
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 
 
@@ -85,17 +83,9 @@ def test_jobs_of_one_choice_keep_values_of_their_own():
     assert first.config["task"] is second.config["task"]  # shared, so that a grid of hundreds is quick
 
 
-@pytest.mark.parametrize(
-    ("override", "said"),
-    [
-        ("training.lrr=1", "training.lrr: there is no such setting"),
-        ("training.lr.x=1", "training.lr"),
-        ("seed.x=1,2", "seed"),
-        ("nosuch=1", "nosuch"),
-    ],
-)
-def test_a_key_that_is_not_there_is_named(override, said):
-    with pytest.raises(UserError, match=re.escape(said)):
+@pytest.mark.parametrize("override", ["training.lrr=1", "training.lr.x=1", "seed.x=1,2", "nosuch=1"])
+def test_a_key_that_is_not_there_is_named(override):
+    with refuses():
         compose_jobs(["task=femnist", override], None)
 
 

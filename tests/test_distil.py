@@ -16,7 +16,7 @@ from knot_runner.data.load import load_task
 from knot_runner.data.parties import teaching_parties
 from knot_runner.methods.distil.distil import plan
 from knot_runner.methods.party import Party
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 from tests.run_folders import run
 from tests.tiny import TINY, TINY_TAUGHT, replaced
 
@@ -156,34 +156,19 @@ def test_a_loud_term_is_warned_of(tmp_path, capsys):
     assert line.startswith("warning: method.terms.hint begins as ") and line in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "overrides, line",
-    [
-        (["partition=iid"], "partition: method=kd trains on all examples as one pool"),
-        (["method.terms.kd.tau=0"], "method.terms.kd.tau: 0.0 is not above 0"),
-        (["method.teacher=bert_mini"], "method.teachers[0]: model bert_mini does not read task=mnist"),
-        (["method.teacher=cnn_9"], "method.teachers[0]: there is no model 'cnn_9' (did you mean 'cnn_"),
-        (["method.teacher=../../x"], "method.teachers[0]: there is no model '../../x'"),
-        (["method.schedule.kind=[mutual]"], "method.schedule.kind: no schedule ['mutual']"),
-        (["method.teachers=[3]"], "method.teachers[0]: 3 is not the name of a model"),
-        (["method.schedule.kind=mutual"], "method.teachers: are of schedule.kind=offline"),
-        (["method.schedule.kind=online"], "method.schedule.kind: no schedule 'online'"),
-        (["+method.terms.kx.weight=1"], "method.terms.kx: no such term"),
-        (["~method.terms.ce", "~method.terms.kd"], "method.terms: has none"),
-        (["method.labelled=0"], "method.labelled: 0.0 is not in (0, 1]"),
-        (["training.distil.momentum=0.5"], "training.distil.momentum: 0.5 is of sgd"),
-        (["method=sp", "training.distil.batch=1"], "training.distil.batch: 1 leaves method.terms.sp nothing"),
-        (["method=rkd", "training.distil.batch=1"], "method.terms.rkd nothing to compare; relations need at least 2"),
-        (["method=pkt", "training.distil.batch=1"], "method.terms.pkt nothing to compare; relations need at least 2"),
-        ([*TRIPLET, "training.distil.batch=2"], "method.terms.triplet nothing to compare"),
-        (["+method.schedule.phases=[{epochs: 1, terms: {sp: {weight: 1}}}]", "training.distil.batch=1"], "1 leaves"),
-        (["training.distil.milestones=[3,2]"], "training.distil.milestones: [3, 2] do not rise"),
-    ],
-)
-def test_what_does_not_fit_is_refused_when_composing(overrides, line):
-    with pytest.raises(UserError) as problem:
+@pytest.mark.parametrize("overrides", [
+    ["partition=iid"], ["method.terms.kd.tau=0"], ["method.teacher=bert_mini"], ["method.teacher=cnn_9"],
+    ["method.teacher=../../x"], ["method.schedule.kind=[mutual]"], ["method.teachers=[3]"],
+    ["method.schedule.kind=mutual"], ["method.schedule.kind=online"], ["+method.terms.kx.weight=1"],
+    ["~method.terms.ce", "~method.terms.kd"], ["method.labelled=0"], ["training.distil.momentum=0.5"],
+    ["method=sp", "training.distil.batch=1"], ["method=rkd", "training.distil.batch=1"],
+    ["method=pkt", "training.distil.batch=1"], [*TRIPLET, "training.distil.batch=2"],
+    ["+method.schedule.phases=[{epochs: 1, terms: {sp: {weight: 1}}}]", "training.distil.batch=1"],
+    ["training.distil.milestones=[3,2]"],
+])  # fmt: skip
+def test_what_does_not_fit_is_refused_when_composing(overrides):
+    with refuses():
         compose_jobs(small(*overrides), None)
-    assert line in str(problem.value) and "\n" not in str(problem.value)
 
 
 @pytest.mark.parametrize(

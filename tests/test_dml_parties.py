@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 from knot_runner import metrics
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 from tests.run_folders import run
 from tests.tiny import TINY, TINY_PARTIES, replaced
 
@@ -85,20 +85,13 @@ def test_images(tmp_path):
     assert set(result["metrics"]["f1"]) <= {*result["parties"], "ALL"} and "pot" in result["versions"]
 
 
-@pytest.mark.parametrize(
-    "overrides, line",
-    [
-        (["method.weight=-1"], "method.weight: -1.0 is"),
-        (["~method.loss.name"], "method.loss.name: is not set"),
-        (["method.loss.form=jsd"], "method.loss.form: "),
-        (["+method.bias.texts=3"], "method.bias: there is no such setting"),
-        (["method.global_model=some"], "method.global_model: "),
-    ],
-)
-def test_what_does_not_fit_is_refused_when_composing(overrides, line):
-    with pytest.raises(UserError) as problem:
+@pytest.mark.parametrize("overrides", [
+    ["method.weight=-1"], ["~method.loss.name"], ["method.loss.form=jsd"], ["+method.bias.texts=3"],
+    ["method.global_model=some"],
+])  # fmt: skip
+def test_what_does_not_fit_is_refused_when_composing(overrides):
+    with refuses():
         compose_jobs([*IMAGES, *overrides], None)
-    assert line in str(problem.value) and "\n" not in str(problem.value)
 
 
 def test_one_party_has_nobody_to_learn_from(tmp_path, capsys):

@@ -15,8 +15,8 @@ from knot_runner.data.images.held_out import unseen_clients
 from knot_runner.report.figures.client_models import transfer_matrix
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.run_folders import Job, load_runs
-from knot_runner.util.errors import UserError
 from tests.forked import Forked, there
+from tests.golden.messages import refuses
 from tests.tiny import TINY_IMAGES, replaced
 
 #: The key of a kind of personalised models.
@@ -145,7 +145,7 @@ def test_the_figure_of_lambda(conflict, tmp_path, capsys):
     assert float(rows[10]["lambda"]) == pytest.approx(matrix[1, 2], rel=1e-6) != pytest.approx(matrix[2, 1], rel=1e-6)
     assert (tmp_path / "lambda.png").stat().st_size > 10_000
     (folder / "clients.safetensors").rename(tmp_path / "kept")
-    with pytest.raises(UserError):
+    with refuses():
         FIGURES["transfer_matrix"]([run.job], tmp_path / "none.png")
     (tmp_path / "kept").rename(folder / "clients.safetensors")
 

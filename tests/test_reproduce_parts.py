@@ -15,7 +15,7 @@ from knot_runner.cli.candidate import CUT, chosen_presets, command_of, listed_pr
 from knot_runner.cli.reproduced import PresetRow, data_text, guide_link, results_markdown
 from knot_runner.cli.verbs import reproduce
 from knot_runner.composing.commands import compose_all
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 from tests.reproduction import presets_in
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,7 +35,7 @@ def folder(tmp_path):
 ])  # fmt: skip
 def test_lists_that_cannot_be_meant(text, line, folder):
     (folder / "conf" / "reproduce.yaml").write_text(text)
-    with pytest.raises(UserError) as problem:
+    with refuses() as problem:
         listed_presets(str(folder / "conf"))
     assert str(problem.value).startswith(f"{folder / 'conf' / 'reproduce.yaml'}: ") and line in str(problem.value)
 

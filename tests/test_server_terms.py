@@ -11,8 +11,8 @@ from knot_runner.methods.federated.server_terms import check_server_terms
 from knot_runner.methods.federation import with_server
 from knot_runner.models.network import Network
 from knot_runner.pipelines.rounds.client_rounds import run_exchange
-from knot_runner.util.errors import UserError
 from tests.feddf_runs import RANDOM, TRANSFER, distil, run
+from tests.golden.messages import refuses
 from tests.methods.federated.conftest import make_world, settings
 from tests.tiny import FEDDF_RKD, TINY_IMAGES, replaced
 
@@ -146,20 +146,17 @@ def test_the_first_ratio_is_to_the_loss_of_a_uniform_guess():
 
 
 WRONG = [
-    ({"ce": {"weight": 1}}, {}, r"method\.distil\.terms\.ce: reads labels, and the transfer set has none"),
-    ({"dkd": {"weight": 1}}, {}, r"method\.distil\.terms\.dkd: reads labels"),
-    ({"kdd": {"weight": 1}}, {}, r"method\.distil\.terms\.kdd: no such term \(did you mean 'kd'\?\)"),
-    ({"at": {"weight": 1}}, {}, r"method\.distil\.terms\.at\.taps: t and t have no maps"),
-    ({"rkd": {"weight": 1}}, {"algorithm": "fedmd"}, r"method\.distil\.terms\.rkd: reads inner layers"),
-    ({"triplet": {"weight": 1}}, {"examples": 2}, r"method\.distil\.terms\.triplet nothing to compare"),
-]
+    ({"ce": {"weight": 1}}, {}), ({"dkd": {"weight": 1}}, {}), ({"kdd": {"weight": 1}}, {}),
+    ({"at": {"weight": 1}}, {}), ({"rkd": {"weight": 1}}, {"algorithm": "fedmd"}),
+    ({"triplet": {"weight": 1}}, {"examples": 2}),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("terms", "changes", "said"), WRONG)
-def test_terms_that_cannot_be(terms, changes, said):
+@pytest.mark.parametrize(("terms", "changes"), WRONG)
+def test_terms_that_cannot_be(terms, changes):
     changes = {"algorithm": "fedavg", "examples": 9} | changes
     hp = settings(changes["algorithm"], distil=distil(terms=terms))
-    with pytest.raises(UserError, match=said):
+    with refuses():
         check_server_terms(hp, [NETWORK], changes["examples"])
 
 

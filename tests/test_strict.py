@@ -6,7 +6,6 @@ from typing import Literal
 import pytest
 
 from knot_runner.config.strict import build, digest, require
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 
 
@@ -36,34 +35,30 @@ def test_builds_nested_settings_and_reads_numbers_written_as_words():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    "change",
     [
-        ({"inner": {"rate": True}}, "outer.inner.rate: expected a number, got True"),
-        (
-            {"count": -(10**30)},
-            "outer.count: a number of 31 digits is below -1e+09, the largest magnitude that makes sense here",
-        ),
-        ({"limit": "x"}, "outer.limit: expected a whole number, got 'x'"),
-        ({"cuont": 1}, "outer.cuont: there is no such setting (did you mean 'count'?)"),
-        ({"count": "three"}, "outer.count: expected a whole number, got 'three'"),
-        ({"count": True}, "outer.count: expected a whole number, got True"),
-        ({"count": 1.5}, "outer.count: expected a whole number, got 1.5"),
-        ({"kind": "c"}, "outer.kind: 'c' is not one of a, b"),
-        ({"inner": {"rate": float("nan")}}, "outer.inner.rate: expected a finite number, got nan"),
-        ({"inner": {"rate": "inf"}}, "outer.inner.rate: expected a finite number, got inf"),
-        ({"inner": {"rate": -1}}, "outer.inner.rate: -1.0 is not above 0"),
-        ({"inner": 3}, "outer.inner: expected keys of Inner, got 3"),
-        ({"names": "x"}, "outer.names: expected a list, got 'x'; [x] is one"),
-        ({"names": [False]}, "outer.names[0]: expected a word, got False; in quotes it is one"),  # YAML's no
-        ({"names": [3]}, "outer.names[0]: expected a word, got 3; in quotes it is one"),
-        ({"names": [None]}, "outer.names[0]: expected a word, got None"),
-        ({"count": None}, "outer.count: expected a whole number, got None"),
+        {"inner": {"rate": True}},
+        {"count": -(10**30)},
+        {"limit": "x"},
+        {"cuont": 1},
+        {"count": "three"},
+        {"count": True},
+        {"count": 1.5},
+        {"kind": "c"},
+        {"inner": {"rate": float("nan")}},
+        {"inner": {"rate": "inf"}},
+        {"inner": {"rate": -1}},
+        {"inner": 3},
+        {"names": "x"},
+        {"names": [False]},  # YAML's no
+        {"names": [3]},
+        {"names": [None]},
+        {"count": None},
     ],
 )
-def test_refuses_in_one_line(change, said):
-    with pytest.raises(UserError) as caught:
+def test_refuses_in_one_line(change):
+    with refuses():
         build(Outer, {**GOOD, **change}, "outer")
-    assert str(caught.value) == said
 
 
 def test_a_missing_key_is_named():

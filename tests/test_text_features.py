@@ -25,7 +25,6 @@ from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.features import texts as text_features
 from knot_runner.pipelines.federations.texts import load_tokenizer
 from knot_runner.pipelines.runs.first_model import initial_network
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 
 #: Four data sets of 60 generated reviews, a narrow model.
@@ -170,20 +169,14 @@ def test_distances_of_texts_are_pots(tmp_path):
 # ------------------------------------------------------------------------------------------------------ what is refused
 
 
-@pytest.mark.parametrize(("texts", "message"), [
-    (["all the same words"] * 30,
-     "features.components: 8 are more than Grocery allows, with 30 train texts of 4 words; 4 is the most"),
-    (["a b"] * 30, "features: none of the 30 train texts of Grocery has a word of two letters or more"),
-    (["good phone", "bad food"],
-     "features.components: 8 are more than Grocery allows, with 2 train texts of 4 words; 2 is the most"),
-    (["one two three four five six seven eight nine ten"] * 9,
-     "features: all 9 train texts of Grocery have the same features, so no distance can be told"),
+@pytest.mark.parametrize("texts", [
+    ["all the same words"] * 30, ["a b"] * 30, ["good phone", "bad food"],
+    ["one two three four five six seven eight nine ten"] * 9,
 ])  # fmt: skip
-def test_texts_that_no_features_can_be_fitted_on(tmp_path, texts, message):
+def test_texts_that_no_features_can_be_fitted_on(tmp_path, texts):
     run = context(tmp_path)
-    with pytest.raises(UserError) as problem:
+    with refuses():
         space_of(run, with_transfer(read(run), texts))
-    assert str(problem.value).startswith(message) and "\n" not in str(problem.value)
 
 
 def test_equal_texts_have_equal_cls(tmp_path):

@@ -5,29 +5,14 @@ import pytest
 from knot_runner.cli.main import HELP, main
 from knot_runner.cli.verbs.preset import PLOT_HELP
 from knot_runner.composing.commands import compose_all
-from knot_runner.util.errors import MAX_NAMES, UserError, nearest
+from knot_runner.util.errors import MAX_NAMES, nearest
 from tests.golden.messages import check, refuses
 
 KEYS = [
-    "trainig.rounds",
-    "trainig.round",
-    "mehtod.schedul.rounds",
-    "training.round",
-    "lr",
-    "clients",
-    "num_clients",
-    "local_epochs",
-    "batch_size",
-    "optimizer",
-    "learning_rate",
-    "dataset",
-    "method.when",
-    "training.temperature",
-    "training.seed",
-    "seeds",
-    "kind",
-    "name",
-]
+    "trainig.rounds", "trainig.round", "mehtod.schedul.rounds", "training.round", "lr", "clients", "num_clients",
+    "local_epochs", "batch_size", "optimizer", "learning_rate", "dataset", "method.when", "training.temperature",
+    "training.seed", "seeds", "kind", "name",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -37,9 +22,8 @@ def test_an_unknown_key_is_answered_with_the_whole_key_that_was_meant(key):
 
 
 def test_what_a_preset_brings_for_its_report_is_no_setting_that_was_meant():
-    with pytest.raises(UserError) as problem:
+    with refuses():
         compose_all(["experiment=chill/table1", "task=femnist", "paper=1"])
-    assert str(problem.value).startswith("paper: there is no such setting") and "report.paper" not in str(problem.value)
 
 
 @pytest.mark.parametrize("key", ["personalisation.epochs", "distil.epochs", "clustering.clusters"])

@@ -14,7 +14,6 @@ from knot_runner.bundles.manifest import read_manifest
 from knot_runner.bundles.rerun import RerunPlace, job_here
 from knot_runner.cli.main import main
 from knot_runner.records import recorded_config
-from knot_runner.util.errors import UserError
 from knot_runner.util.processes import cores
 from tests.bundled import archive, bundled, members_of, small_run, tampered
 from tests.golden.messages import refuses
@@ -92,11 +91,8 @@ def test_a_table_of_contents_that_no_bundle_has(change, said, made, tmp_path, ca
     assert said in refusal(archive(tmp_path / "x.tar.gz", with_manifest(made[1], change)), capsys)
 
 
-@pytest.mark.parametrize("text, said", [
-    (b"{", "cannot be read"), (b"NaN", "NaN is no number"), (b"\xff", "cannot be read"), (b"1" * 5000, "cannot"),
-    (b"[]", "expected keys of Manifest"), (b"[" * 100_000, "nested too deep"),
-])  # fmt: skip
-def test_a_table_of_contents_that_is_none(text, said):
+@pytest.mark.parametrize("text", [b"{", b"NaN", b"\xff", b"1" * 5000, b"[]", b"[" * 100_000])
+def test_a_table_of_contents_that_is_none(text):
     with refuses():
         read_manifest(text, "x")
 
@@ -221,17 +217,16 @@ def test_a_config_chooses_neither_code_nor_files_nor_downloads(made, tmp_path):
     marker = tmp_path / "executed"
     plugin = tmp_path / "evil_plugin.py"
     plugin.write_text(f"open({str(marker)!r}, 'w').close()")
-    refused = {
-        "plugins: names code": lambda config: config.update(plugins=[str(plugin)]),
-        "task.local.train.0: '/etc/x' lies outside": lambda config: config["task"]["local"].update(train=["/etc/x"]),
-        "task.local.test.0: 'x/../../y' lies": lambda config: config["task"]["local"].update(test=["x/../../y"]),
-        "task.source: asks for a download": lambda config: config["task"].update(source="hub"),
-        "method.more: there is no such setting": lambda config: config["method"].update(more=1),
-        "hardware: is not set": lambda config: config.update(hardware=None),
-        "task.name": lambda config: config["task"].update(name="../evil"),
-    }  # fmt: skip
-    for said, change in refused.items():
-        with pytest.raises(UserError, match=said.replace("(", r"\(")):
+    for change in (
+        lambda config: config.update(plugins=[str(plugin)]),
+        lambda config: config["task"]["local"].update(train=["/etc/x"]),
+        lambda config: config["task"]["local"].update(test=["x/../../y"]),
+        lambda config: config["task"].update(source="hub"),
+        lambda config: config["method"].update(more=1),
+        lambda config: config.update(hardware=None),
+        lambda config: config["task"].update(name="../evil"),
+    ):
+        with refuses():
             here(made, tmp_path, change)
     assert not marker.exists()
 

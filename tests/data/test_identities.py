@@ -9,7 +9,7 @@ import pytest
 
 from knot_runner.data.load import load_task
 from knot_runner.data.pools import pool_texts
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 
 LONG = "an address of a dialogue that says nothing of it in its first eighty characters, but: "
 #: case -> values of the columns "one" and "two" per row, and the columns of the id
@@ -104,15 +104,9 @@ def test_filter_compares_the_whole_value(task_dict, make, write_jsonl, folder, v
     assert [text.split()[-1] for text in task.datasets["A"].splits["train"].texts] == [str(i) for i in kept]
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"dialogue": []}, r"columns\.dialogue: names no column"),
-        ({"dialogue": ["one", "tow"]}, r"has no column 'tow' \(did you mean 'two'\?\)"),
-        ({"clients": {"speaker": []}}, r"columns\.clients\.speaker: names no column"),
-        ({"dialogue": 3}, r"columns\.dialogue"),
-    ],
-)
-def test_columns_of_an_id_are_checked(task_dict, make, write_jsonl, folder, columns, message: str) -> None:
-    with pytest.raises(UserError, match=message):
+@pytest.mark.parametrize("columns", [
+    {"dialogue": []}, {"dialogue": ["one", "tow"]}, {"clients": {"speaker": []}}, {"dialogue": 3},
+])  # fmt: skip
+def test_columns_of_an_id_are_checked(task_dict, make, write_jsonl, folder, columns) -> None:
+    with refuses():
         load(task_dict, make, write_jsonl, folder, [("a", 0)], columns)

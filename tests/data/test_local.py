@@ -177,8 +177,8 @@ def test_a_data_set_without_any_of_its_files_is_left_out_whole(folder: Path, tas
     assert [file.path for file in task.files if not file.sha256] == ["b.csv", "c.csv"]
 
 
-@pytest.mark.parametrize(("file", "role"), [("g.csv", "global"), ("t.csv", "transfer")])
-def test_global_and_transfer_cannot_be_left_out(folder: Path, task_dict, make, file: str, role: str) -> None:
+@pytest.mark.parametrize("file", ["g.csv", "t.csv"])
+def test_global_and_transfer_cannot_be_left_out(folder: Path, task_dict, make, file: str) -> None:
     (folder / file).unlink()
     task_dict |= {"missing": "skip", "optional": [file[0].upper()]}
     with refuses():

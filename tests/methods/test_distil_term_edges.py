@@ -12,7 +12,6 @@ from knot_runner.methods.distil.contrastive import draw_negatives
 from knot_runner.methods.distil.hints import make_adapter
 from knot_runner.methods.distil.relation import draw_triples
 from knot_runner.methods.distil.term import TERMS, NetworkOutputs
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 from tests.methods.distil_made import a_batch, gradients, made, random_outputs
 
@@ -172,57 +171,29 @@ def test_triples_are_of_three_examples(examples, seed):
 # -------------------------------------------------------------------------------------------------------------- typos
 
 
-@pytest.mark.parametrize(("name", "values", "message"), [
-    ("kd", {}, "method.terms.kd.weight: is not set"),
-    ("kd", {"weight": -1}, "method.terms.kd.weight: -1.0 is negative"),
-    ("kd", {"weight": "much"}, "method.terms.kd.weight: expected a number, got 'much'; auto is right, too"),
-    ("kd", {"weight": 1, "tau": 0}, "method.terms.kd.tau: 0.0 is not above 0; 1 is ordinary training"),
-    ("kd", {"weight": 1, "mean": "median"}, "method.terms.kd.mean: 'median' is not one of probabilities, logits"),
-    ("ce", {"weight": 1, "label_smoothing": 1}, "method.terms.ce.label_smoothing: 1.0 is not in [0, 1)"),
-    ("at", {"weight": 1, "p": 0.5}, "method.terms.at.p: 0.5 is not at least 1"),
-    ("crd", {"weight": 1, "dim": 0}, "method.terms.crd.dim: 0 is not at least 1"),
-    ("sinkhorn", {"weight": 1, "epsilon": 1e-5},
-     "method.terms.sinkhorn.epsilon: 1e-05 is below 1e-4; solver=exact has no regularisation"),
-    ("sinkhorn", {"weight": 1, "tolerance": 0.1}, "method.terms.sinkhorn.tolerance: 0.1 is outside 1e-12..1e-3"),
-    ("sp", {"weight": 1, "taps": [["a"]]},
-     "method.terms.sp.taps: ['a'] is not a pair [student's tap, teacher's tap]"),
-    ("triplet", {"weight": 1, "marjin": 1},
-     "method.terms.triplet.marjin: there is no such setting (did you mean 'margin'?)"),
-    *((name, {"weight": 1, "taps": []}, f"method.terms.{name}.taps: names no pair; null = the term's default")
-      for name in ("hint", "at", "sp", "rkd", "pkt", "crd", "triplet")),
+@pytest.mark.parametrize(("name", "values"), [
+    ("kd", {}), ("kd", {"weight": -1}), ("kd", {"weight": "much"}), ("kd", {"weight": 1, "tau": 0}),
+    ("kd", {"weight": 1, "mean": "median"}), ("ce", {"weight": 1, "label_smoothing": 1}),
+    ("at", {"weight": 1, "p": 0.5}), ("crd", {"weight": 1, "dim": 0}), ("sinkhorn", {"weight": 1, "epsilon": 1e-5}),
+    ("sinkhorn", {"weight": 1, "tolerance": 0.1}), ("sp", {"weight": 1, "taps": [["a"]]}),
+    ("triplet", {"weight": 1, "marjin": 1}),
+    *((name, {"weight": 1, "taps": []}) for name in ("hint", "at", "sp", "rkd", "pkt", "crd", "triplet")),
 ])  # fmt: skip
-def test_settings_that_cannot_be_meant(name, values, message):
-    with pytest.raises(UserError) as problem:
+def test_settings_that_cannot_be_meant(name, values):
+    with refuses():
         build(TERMS[name].options, values, f"method.terms.{name}")
-    assert str(problem.value) == message
 
 
-@pytest.mark.parametrize(("name", "change", "message"), [
-    ("at", {"pairs": [[("v", "a")]]}, "method.terms.at.taps: the student's 'v' is a vector and has no map"),
-    ("at", {"pairs": [[("a", "v")]]}, "method.terms.at.taps: the teacher's 'v' is a vector and has no map"),
-    ("hint", {"pairs": [[("v", "a")]]},
-     "method.terms.hint.taps: no adapter from the student's 'v' (3) to the teacher's 'a' (3x2x2): one is a map, the "
-     "other a vector"),
-    ("hint", {"pairs": [[("flat", "a")]]},
-     "method.terms.hint.taps: no adapter from the student's 'flat' (1x1x9) to the teacher's 'a' (3x2x2): one is "
-     "higher, the other wider"),
-    ("sp", {"batch": 1}, "training.distil.batch: 1 leaves method.terms.sp nothing to compare; relations need at least "
-     "2"),
-    ("triplet", {"batch": 2}, "training.distil.batch: 2 leaves method.terms.triplet nothing to compare; relations "
-     "need at least 3"),
-    ("crd", {"examples": 1},
-     "method.terms.crd.negatives: the student trains on one example, there is none to tell it from"),
-    *((name, {"pairs": [[("flet", "a")]]},
-       f"method.terms.{name}.taps: the student has no tap 'flet' (did you mean 'flat'?)")
-      for name in ("hint", "at", "sp", "rkd", "pkt", "crd", "triplet")),
-    ("rkd", {"pairs": [[("a", "w")]]}, "method.terms.rkd.taps: teacher 1 has no tap 'w' (there is: a, flat, v)"),
-    ("pkt", {"pairs": [[]]}, "method.terms.pkt.taps: there is nothing to compare with teacher 1"),
+@pytest.mark.parametrize(("name", "change"), [
+    ("at", {"pairs": [[("v", "a")]]}), ("at", {"pairs": [[("a", "v")]]}), ("hint", {"pairs": [[("v", "a")]]}),
+    ("hint", {"pairs": [[("flat", "a")]]}), ("sp", {"batch": 1}), ("triplet", {"batch": 2}), ("crd", {"examples": 1}),
+    *((name, {"pairs": [[("flet", "a")]]}) for name in ("hint", "at", "sp", "rkd", "pkt", "crd", "triplet")),
+    ("rkd", {"pairs": [[("a", "w")]]}), ("pkt", {"pairs": [[]]}),
 ])  # fmt: skip
-def test_networks_that_a_term_cannot_compare(name, change, message):
+def test_networks_that_a_term_cannot_compare(name, change):
     student, teacher = (random_outputs(seed, a=(3, 2, 2), v=(3,), flat=(1, 1, 9)) for seed in (1, 2))
-    with pytest.raises(UserError) as problem:
+    with refuses():
         made(name, student, [teacher], **change)
-    assert str(problem.value) == message
     made(name, student, [teacher], [[("a", "a")]], batch=3, examples=2)
 
 

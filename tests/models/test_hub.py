@@ -32,17 +32,11 @@ def test_weights_are_asked_for_at_their_revision(monkeypatch):
         torch.testing.assert_close(model.bert.state_dict()[name], tensor)
 
 
-@pytest.mark.parametrize(
-    ("info", "message"),
-    [
-        (
-            {"missing_keys": {"embeddings.LayerNorm.bias"}, "unexpected_keys": set()},
-            "lacks 1 tensor of the encoder: emb",
-        ),
-        ({"missing_keys": set(), "unexpected_keys": {"bert.a"}}, "has 1 tensor that the encoder has not: a$"),
-    ],
-)
-def test_weights_of_the_hub_are_whole(monkeypatch, info, message):
+@pytest.mark.parametrize("info", [
+    {"missing_keys": {"embeddings.LayerNorm.bias"}, "unexpected_keys": set()},
+    {"missing_keys": set(), "unexpected_keys": {"bert.a"}},
+])  # fmt: skip
+def test_weights_of_the_hub_are_whole(monkeypatch, info):
     encoder = transformers.BertModel(transformers.BertConfig(**SHAPE), add_pooling_layer=False)
     monkeypatch.setattr(transformers.BertModel, "from_pretrained", lambda *_, **__: (encoder, info))
     with refuses():

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 from tests.report.chilled import build, cell
 
 
@@ -66,17 +66,9 @@ def test_two_runs_of_one_cell_are_refused(federated: Any) -> None:
         build([first, second])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"target": "best"}, "report.target: 'best' is neither best_of_T4 nor"),
-        ({"target": 74}, "report.target: 74"),
-        ({"select": "last"}, "report.select: 'last' is neither final nor best"),
-        ({"cases": {"a": {}}}, "report.cases: each case needs settings"),
-    ],
-)
-def test_wrong_options_say_what_is_right(federated: Any, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
+@pytest.mark.parametrize("options", [{"target": "best"}, {"target": 74}, {"select": "last"}, {"cases": {"a": {}}}])
+def test_wrong_options_say_what_is_right(federated: Any, options: dict[str, Any]) -> None:
+    with refuses():
         build([federated.made(1.0, [0.5])], ["accuracy"], **options)
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from knot_runner.report.run_folders import load_runs
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 from tests.report.claimed import claim, grid, judged, knot, rewrite
 
 
@@ -85,38 +85,17 @@ def test_runs_that_diverge_on_one_side_allow_no_verdict(factory):
 # ---------------------------------------------------------------------------------------------------------- mistakes
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"expects": "higher"}, "report.claims[0].expects: there is no such setting (did you mean 'expect'?)"),
-        ({True: "MELD"}, "YAML reads the key 'on' as true"),
-        ({"expect": "greater"}, "report.claims[0].expect: "),
-        ({"expect": {"above": 1}}, "above and below go without against"),
-        ({"expect": "rises"}, "rises and falls go with trend"),
-        ({"trend": "seed"}, "rises and falls go with trend, and it with them"),
-        ({"expect": "rises", "trend": "seed"}, "trend: is over the runs of one kind; leave out against"),
-        ({"against": None}, "all others but rises and falls with it"),
-        ({"expect": {"below": 1}, "by": 2}, "by: goes with expect=higher and the like, not with a number"),
-        ({"text": " "}, "text: is empty; it says what is claimed"),
-        ({"against": "after"}, "'after' is not settings"),
-        ({"expect": {"ratio": 0}}, "ratios, rounds and bytes are above 0"),
-        ({"measure": "rounds", "by": 1}, "is of differences"),
-        ({"of": {"method.nam": "x"}}, "there is no setting method.nam (did you mean 'method.name'?)"),
-        ({"where": {"task.nome": "x"}}, "there is no setting task.nome"),
-        ({"measure": "acuracy"}, "there is no measure 'acuracy' (did you mean 'accuracy'?)"),
-        ({"over": "clusters"}, "over is of accuracy"),
-        ({"measure": "plain_loss"}, "its runs have no plain_loss"),
-        ({"measure": "ari"}, "its runs have no ari"),
-        ({"measure": "rounds", "expect": "lower"}, "its runs have no rounds"),
-        ({"measure": "result.seconds.total"}, "its runs have no result.seconds.total"),
-        ({"measure": "accuracy", "over": "weighted"}, "its runs have no accuracy over weighted"),
-        ({"measure": "gap"}, "its runs have no gap"),
-    ],
-)
-def test_a_claim_that_cannot_be_meant_is_one_line(factory, changes, said):
-    with pytest.raises(UserError) as caught:
+@pytest.mark.parametrize("changes", [
+    {"expects": "higher"}, {True: "MELD"}, {"expect": "greater"}, {"expect": {"above": 1}}, {"expect": "rises"},
+    {"trend": "seed"}, {"expect": "rises", "trend": "seed"}, {"against": None}, {"expect": {"below": 1}, "by": 2},
+    {"text": " "}, {"against": "after"}, {"expect": {"ratio": 0}}, {"measure": "rounds", "by": 1},
+    {"of": {"method.nam": "x"}}, {"where": {"task.nome": "x"}}, {"measure": "acuracy"}, {"over": "clusters"},
+    {"measure": "plain_loss"}, {"measure": "ari"}, {"measure": "rounds", "expect": "lower"},
+    {"measure": "result.seconds.total"}, {"measure": "accuracy", "over": "weighted"}, {"measure": "gap"},
+])  # fmt: skip
+def test_a_claim_that_cannot_be_meant_is_one_line(factory, changes):
+    with refuses():
         judged(grid(factory, seeds=1), claim(**changes) if True not in changes else {**claim(), **changes})
-    assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_data_set_that_is_left_out_is_no_mistake(factory):

@@ -26,7 +26,7 @@ from knot_runner.report.compare.settings import (
 )
 from knot_runner.report.frame import read_runs
 from knot_runner.util.config_yaml import DEEPEST, LONGEST_CONFIG, read_config
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 from tests.report.compared import made
 
 numbers = st.one_of(st.integers(-(10**15), 10**15), st.floats(allow_nan=False, allow_infinity=False, width=64))
@@ -79,11 +79,9 @@ def test_keys_and_their_short_forms():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("key", "said"), [("lr", "'training.lr' or 'method.server.lr'"), ("taks", "'task'"), ("zzzz", "config.yaml")]
-)
-def test_a_key_that_is_not_there(key, said):
-    with pytest.raises(UserError, match=said) as problem:
+@pytest.mark.parametrize("key", ["lr", "taks", "zzzz"])
+def test_a_key_that_is_not_there(key):
+    with refuses() as problem:
         resolve_key(key, KEYS)
     assert "\n" not in str(problem.value) and len(str(problem.value)) < 160
 
@@ -154,7 +152,7 @@ def test_filters(text, passes, fails):
 
 @pytest.mark.parametrize("text", ["seed", "=3", "seed=", "seed=1,,2", "lr>=a", "lr>1,2", "lr<nan", ""])
 def test_no_filter(text):
-    with pytest.raises(UserError):
+    with refuses():
         parse_filter(text)
 
 
@@ -175,17 +173,9 @@ def test_measures_and_their_short_forms():
     assert [compare_measures.measure_title(key) for key in found[:3]] == ["f1", "f1.MELD", "seconds.total"]
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("f1.MELT", "'f1.MELD'"),
-        ("client_accuracy", "which one"),
-        ("zzz", "is: f1"),
-        ("best.acuracy", "'best.accuracy'"),
-    ],
-)
-def test_measures_that_are_not_there(name, said):
-    with pytest.raises(UserError, match=said):
+@pytest.mark.parametrize("name", ["f1.MELT", "client_accuracy", "zzz", "best.acuracy"])
+def test_measures_that_are_not_there(name):
+    with refuses():
         compare_measures.resolve_measure(name, NUMBERS)
 
 

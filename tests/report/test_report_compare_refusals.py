@@ -6,7 +6,6 @@ import random
 import pytest
 
 from knot_runner.cli.verbs.compare import compare_command as verb
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 from tests.report.compared import ask, begun, column, failed, heads, made, text, three_temperatures
 
@@ -20,36 +19,17 @@ def grid(tmp_path):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["task=mnits"], "task=mnits: none of 9 runs is so; task.name is mnist"),
-        (["method.temprature=1"], "did you mean 'method.temperature'"),
-        (["seed=0", "training.lr>1"], "training.lr>1: none of 3 runs is so; training.lr is 0.01"),
-        (["--by=tsk"], "did you mean 'task'"),
-        (["--measure=acc"], "no result has it"),
-        (["--mesure=f1"], "did you mean '--measure'"),
-        (["--best=accuracy"], "the runs differ in method.temperature"),
-        (["--best=best.round", "--over=method.temperature"], "--best=max:best.round or --best=min:best.round"),
-        (["--best=top:f1", "--over=method.temperature"], "min:KEY or max:KEY"),
-        (["--best=f1", "--over=training.lr"], "in no row is there more than one value"),
-        (["--best=f1", "--over=seed"], "means are over seeds"),
-        (["--best=loss", "--over=method.temperature", "--select=half"], "predictions.safetensors"),
-        (["--select=half"], "--select: goes with --best"),
-        (["--best=f1", "--over=seed", "--select=haf"], "did you mean 'half'"),
-        (["--best=f1", "--over=method", "--runs"], "--runs: shows every run"),
-        (["--runs=yes"], "takes no value"),
-        (["--out"], "--out=..."),
-        (["--export=t.xlsx"], ".csv, .parquet, .tex or .md"),
-        (["--sort=loss"], "--sort=loss: is not shown"),
-        (["chill/table1"], "is neither a filter"),
-        (["-m"], "there is no such flag"),
-    ],
-)
-def test_mistakes_are_one_line(grid, arguments, said):
-    with pytest.raises(UserError) as problem:
+@pytest.mark.parametrize("arguments", [
+    ["task=mnits"], ["method.temprature=1"], ["seed=0", "training.lr>1"], ["--by=tsk"], ["--measure=acc"],
+    ["--mesure=f1"], ["--best=accuracy"], ["--best=best.round", "--over=method.temperature"],
+    ["--best=top:f1", "--over=method.temperature"], ["--best=f1", "--over=training.lr"], ["--best=f1", "--over=seed"],
+    ["--best=loss", "--over=method.temperature", "--select=half"], ["--select=half"],
+    ["--best=f1", "--over=seed", "--select=haf"], ["--best=f1", "--over=method", "--runs"], ["--runs=yes"], ["--out"],
+    ["--export=t.xlsx"], ["--sort=loss"], ["chill/table1"], ["-m"],
+])  # fmt: skip
+def test_mistakes_are_one_line(grid, arguments):
+    with refuses():
         verb([f"paths.out={grid}", *arguments])
-    assert said in str(problem.value) and "\n" not in str(problem.value)
 
 
 def test_no_runs(tmp_path):

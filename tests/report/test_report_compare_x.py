@@ -7,7 +7,6 @@ import pytest
 from knot_runner.cli.verbs.compare import answer_of
 from knot_runner.report.compare.files import printed_rows, sheet_csv, sheet_markdown
 from knot_runner.results.base import total_costs
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 from tests.report.compared import ask, column, heads, made, text, three_temperatures
 
@@ -70,17 +69,10 @@ def test_what_was_searched_is_chosen_and_set_against_its_bytes(spread):
         ask(spread, "method.temperature<4", best="accuracy", over=("training.rounds",), x="training.lr")
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("byts", "--x=byts: no run has this setting, and no result this measure (did you mean 'bytes'?)"),
-        ("nonsense", "--x=nonsense: no run has this setting, and no result this measure; bytes, seconds, or a key"),
-    ],
-)
-def test_what_is_neither_is_refused_in_a_line(spread, name, said):
-    with pytest.raises(UserError) as problem:
+@pytest.mark.parametrize("name", ["byts", "nonsense"])
+def test_what_is_neither_is_refused_in_a_line(spread, name):
+    with refuses():
         ask(spread, x=name)
-    assert said in str(problem.value) and "\n" not in str(problem.value)
 
 
 def test_units_suit_the_largest_and_files_have_bytes(spread):

@@ -8,7 +8,7 @@ import pytest
 
 from knot_runner.report.render.table_model import METHOD_NAMES, display
 from knot_runner.report.tables.build import build_table
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 
 
 def cell(table: Any, row: str, group: str, column: str) -> Any:
@@ -101,17 +101,11 @@ def test_without_a_paper_columns_are_those_measured(factory: Any) -> None:
     assert table.rows[0].heads == ("other_method",) and display("other_method") == "other_method"
 
 
-@pytest.mark.parametrize(
-    ("paper", "metrics", "message"),
-    [
-        ("knot/table2", ["f1"], "Table 2 of the paper is of task sa; these runs are of erc"),
-        ("knot_table9", ["f1"], "no printed table 'knot_table9'"),
-        ("knot/bias", ["f1"], "knot/bias cannot stand beside a table of kind methods"),
-        ("knot/table3", ["f2"], "no metric 'f2'"),
-    ],
-)
-def test_wrong_requests_say_what_is_right(factory: Any, paper: str, metrics: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
+@pytest.mark.parametrize(("paper", "metrics"), [
+    ("knot/table2", ["f1"]), ("knot_table9", ["f1"]), ("knot/bias", ["f1"]), ("knot/table3", ["f2"]),
+])  # fmt: skip
+def test_wrong_requests_say_what_is_right(factory: Any, paper: str, metrics: list[str]) -> None:
+    with refuses():
         build_table([factory.made()], paper, metrics)
 
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from knot_runner.data.images import ImageTask, load_images
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (20, 28, 28), dtype=np.uint8)
 LABELS = [i % 5 for i in range(20)]
@@ -89,25 +89,16 @@ def test_undecoded_images(load, write, monkeypatch) -> None:
     np.testing.assert_array_equal(load().train.pixels[:, 0], PIXELS[:15])
 
 
-@pytest.mark.parametrize(
-    ("columns", "changes", "message"),
-    [
-        ({"character": [0.5] * 15}, {}, "some/digits train: image 1: label 0.5 is not a whole number; task.hub.label"),
-        ({"character": [0] * 14 + [62]}, {}, "some/digits train: image 15 has label 62; task.classes has 62: 0 to 61"),
-        ({"character": [-1] * 15}, {}, "some/digits train: image 1 has label -1"),
-        ({"image": ["x"] * 15}, {}, "some/digits train: image 1: is a str, not an image; task.hub.image names"),
-        ({"image": [{"bytes": b"x"}] * 15}, {}, "some/digits train: image 1: is no readable PNG or JPEG image"),
-        ({"image": [{"bytes": None, "path": "/gone.png"}] * 15}, {}, "image 1: /gone.png: cannot be read: No such"),
-        ({"image": [Image.new("L", (9, 28))] * 15}, {}, "image 1: its images are 1x28x9, but task.shape is 1x28x28"),
-        ({}, {"label": "charakter"}, r"some/digits train: has no column 'charakter' \(did you mean 'character'\?\)"),
-        ({}, {"user": "writer"}, "some/digits train: has no column 'writer'"),
-        ({}, {"splits": {"test": "test"}}, "task.hub.splits: has test; right are train, or train and test"),
-        ({}, {"splits": {"train": "a", "valid": "b"}}, "task.hub.splits: has train, valid; right are"),
-    ],
-)
-def test_what_does_not_fit(load, monkeypatch, columns: dict, changes: dict, message: str) -> None:
+@pytest.mark.parametrize(("columns", "changes"), [
+    ({"character": [0.5] * 15}, {}), ({"character": [0] * 14 + [62]}, {}), ({"character": [-1] * 15}, {}),
+    ({"image": ["x"] * 15}, {}), ({"image": [{"bytes": b"x"}] * 15}, {}),
+    ({"image": [{"bytes": None, "path": "/gone.png"}] * 15}, {}), ({"image": [Image.new("L", (9, 28))] * 15}, {}),
+    ({}, {"label": "charakter"}), ({}, {"user": "writer"}), ({}, {"splits": {"test": "test"}}),
+    ({}, {"splits": {"train": "a", "valid": "b"}}),
+])  # fmt: skip
+def test_what_does_not_fit(load, monkeypatch, columns: dict, changes: dict) -> None:
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: rows(slice(0, 15), **columns))
-    with pytest.raises(UserError, match=message):
+    with refuses():
         load(**changes)
 
 
@@ -116,12 +107,8 @@ def test_the_hubs_reason_in_one_line(load, monkeypatch) -> None:
         raise ConnectionError("no\nnetwork")
 
     monkeypatch.setattr(datasets, "load_dataset", fail)
-    with pytest.raises(UserError) as caught:
+    with refuses():
         load()
-    assert str(caught.value) == (
-        "task.hub: some/digits at revision abc cannot be loaded (ConnectionError: no network); "
-        "task.source=local reads files instead"
-    )
 
 
 def test_a_branch_is_told_with_its_commit_once(load, monkeypatch) -> None:

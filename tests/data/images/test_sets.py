@@ -12,7 +12,6 @@ import pytest
 from knot_runner.config.settings import ImageSetsSettings, build
 from knot_runner.data.images.digits import read_digits
 from knot_runner.data.images.sets import STAND_INS, load_image_sets
-from knot_runner.util.errors import UserError
 from tests.data.images.presets import task_config
 from tests.golden.messages import refuses
 
@@ -102,15 +101,10 @@ def test_the_digits_stand_in_and_no_image_is_in_two_sets() -> None:
 
 
 def test_settings_that_cannot_be_meant() -> None:
-    for changes, message in (
-        ({"sets": {"mnist": task_config("mnist")}}, "task.sets: needs at least two data sets"),
-        ({"shape": [28, 28]}, "task.shape: .* is not .channels, height, width."),
-        ({"mean": [0.1, 0.2]}, "task.mean: 2 values for 1 channels"),
-        ({"std": [0.0]}, "task.std: .* not above 0"),
-        ({"missing": "ask"}, "task.missing: 'ask' is not one of stop, skip"),
-        ({"missing": ["mist"]}, "task.missing: 'mist' is no data set .*did you mean 'mnist'"),
-    ):
-        with pytest.raises(UserError, match=message):
+    one = {"sets": {"mnist": task_config("mnist")}}
+    wrong = {"shape": [28, 28]}, {"mean": [0.1, 0.2]}, {"std": [0.0]}, {"missing": "ask"}, {"missing": ["mist"]}
+    for changes in (one, *wrong):
+        with refuses():
             settings(**changes)
     sets = {"mnist": task_config("mnist"), "cifar10": task_config("cifar10")}
     with refuses():

@@ -117,16 +117,10 @@ def test_what_an_actors_code_raises_is_raised_here(monkeypatch):
         engine.train([one])
 
 
-@pytest.mark.parametrize(
-    ("workers", "cores", "said"),
-    [
-        (3, 2.0, "hardware.workers: Ray's cluster has 2 cores, too few for 3 actors with hardware.threads=1; 0 = as"),
-        (0, 0.0, "hardware.workers: Ray's cluster has 0 cores, too few for 1 actors"),
-    ],
-)
-def test_more_actors_than_the_cluster_has_room_for_are_refused(workers, cores, said, monkeypatch):
+@pytest.mark.parametrize(("workers", "cores"), [(3, 2.0), (0, 0.0)])
+def test_more_actors_than_the_cluster_has_room_for_are_refused(workers, cores, monkeypatch):
     faked(monkeypatch, resources={"CPU": cores})
-    with pytest.raises(UserError, match=said):
+    with refuses():
         made(workers=workers)
 
 
@@ -139,8 +133,7 @@ def test_ray_is_an_extra_and_for_cpus(monkeypatch):
         made()
     monkeypatch.undo()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    said = "hardware.engine=ray: its package is not installed; pip install 'knot_runner.ray.' adds it"
-    with pytest.raises(UserError, match=said):
+    with refuses():
         made()
 
 

@@ -16,7 +16,6 @@ from knot_runner.config.settings.methods.transport import ClusteringSettings, Fe
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated import clustering
 from knot_runner.methods.federated.per_cluster import cluster_state, joint_state, per_cluster
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 from tests.methods.federated.conftest import SIZES, settings
 
@@ -119,19 +118,14 @@ def test_a_sparse_graph_that_falls_apart_is_said_and_nothing_else_is_lost(recwar
     assert clustering.adjusted_rand(found.labels, groups.tolist()) == 1.0
 
 
-BAD = [
-    ({"clusters": 6}, 5, "method.clustering.clusters: 6 are more than the 5 clients; at most 5 is right"),
-    ({"graph": "sparse5", "clusters": 2}, 5, "method.clustering.graph: sparse5 needs more than 5 clients, and there"),
-    ({"scale": 5000.0}, 6, "method.clustering.scale: 5000 is exceeded by the largest distance 6210.3; at least that"),
-]
+BAD = [({"clusters": 6}, 5), ({"graph": "sparse5", "clusters": 2}, 5), ({"scale": 5000.0}, 6)]
 
 
-@pytest.mark.parametrize(("changes", "clients", "said"), BAD, ids=[said.split(":")[0] for _, _, said in BAD])
-def test_what_cannot_be_clustered(changes, clients, said):
+@pytest.mark.parametrize(("changes", "clients"), BAD)
+def test_what_cannot_be_clustered(changes, clients):
     matrix = np.full((clients, clients), 6210.3) * (1 - np.eye(clients))
-    with pytest.raises(UserError) as problem:
+    with refuses():
         clustering.cluster(matrix, spec(**changes), 0)
-    assert str(problem.value).startswith(said)
 
 
 def test_distances_that_are_none():

@@ -12,7 +12,7 @@ from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.fleet import devices
 from knot_runner.methods.federated.own_models import kept_models
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 from tests.methods.federated.conftest import SIZES
 from tests.methods.federated.fleets import Played, fleet_of
 
@@ -211,7 +211,6 @@ def test_the_server_waits_where_nobody_is_there(paced, monkeypatch):
 
 
 def test_a_buffer_that_does_not_fill_is_refused():
-    said = r"^fleet.buffer: 4 is more than the 3 clients that train at any time \(training.participants\); at most 3 is"
-    with pytest.raises(UserError, match=said):
+    with refuses():
         Played(buffered(4), members=range(5))
     Played(buffered(3), members=range(5), rounds=1)

@@ -7,7 +7,7 @@ import pytest
 from scipy.linalg import sqrtm
 
 from knot_runner.transport.otdd import LabelledSamples, augmented_points, class_table
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 from tests.transport.otdd.forms import FORMS
 
 
@@ -65,18 +65,13 @@ def test_augmented_points_have_features_then_mean_then_spread():
     np.testing.assert_array_equal(points, [[1, 1, 0], [5, 6, 2], [7, 6, 2]])
 
 
-@pytest.mark.parametrize(
-    ("points", "labels", "word"),
-    [
-        (np.empty((0, 3)), np.empty(0, int), "at least one sample"),
-        (np.ones(3), np.zeros(3, int), "at least one sample"),
-        (np.array([[1.0], [np.nan]]), np.zeros(2, int), "1 of 2 samples"),
-        (np.ones((2, 1)), np.zeros(3, int), "labels"),
-        (np.ones((2, 1)), np.zeros(2), "whole number"),
-    ],
-)
-def test_what_is_no_data_is_said(points, labels, word):
-    with pytest.raises(UserError, match=word):
+@pytest.mark.parametrize(("points", "labels"), [
+    (np.empty((0, 3)), np.empty(0, int)), (np.ones(3), np.zeros(3, int)),
+    (np.array([[1.0], [np.nan]]), np.zeros(2, int)), (np.ones((2, 1)), np.zeros(3, int)),
+    (np.ones((2, 1)), np.zeros(2)),
+])  # fmt: skip
+def test_what_is_no_data_is_said(points, labels):
+    with refuses():
         LabelledSamples(points, labels)
 
 
