@@ -16,6 +16,7 @@ from knot_runner.data.parties import image_parties
 from knot_runner.data.tasks import Images
 from knot_runner.models.network import Network, build_network, feature_reader
 from knot_runner.pipelines.federations.images import random_images
+from tests.golden.messages import refused
 from tests.plain_knot import PlainKnot
 from tests.tiny import TINY_PARTIES, replaced
 
@@ -83,21 +84,12 @@ def test_features_are_what_the_head_reads():
     torch.testing.assert_close(model.head(features), model(x))
 
 
-@pytest.mark.parametrize(
-    "overrides, line",
-    [
-        (["partition.server=0.6", "partition.transfer=0.5"], "partition.transfer: server + transfer = 1.1 leave"),
-        (["partition.server=1.5"], "partition.server: 1.5 is not between 0 and 1"),
-        (["method.loss.solver=line"], "'line' needs labels on a line"),
-        (["partition.clients=200"], "partition.clients"),
-        (["training.distil.max_length=9"], "training.distil.max_length: 9 tokens are of texts"),
-        (["model=bert_tiny"], "model=bert_tiny: does not read task=femnist"),
-    ],
-)
-def test_what_does_not_fit_is_one_line(overrides, line, tmp_path, capsys):
-    assert main([*replaced(TINY_PARTIES, *overrides), f"paths.out={tmp_path}"]) == 2
-    said = capsys.readouterr().err
-    assert line in said and "Traceback" not in said
+@pytest.mark.parametrize("overrides", [
+    ["partition.server=0.6", "partition.transfer=0.5"], ["partition.server=1.5"], ["method.loss.solver=line"],
+    ["partition.clients=200"], ["training.distil.max_length=9"], ["model=bert_tiny"],
+], ids=" ".join)  # fmt: skip
+def test_what_does_not_fit_is_one_line(overrides, tmp_path, capsys):
+    refused(capsys, *replaced(TINY_PARTIES, *overrides), f"paths.out={tmp_path}")
 
 
 def test_teachers_take_the_tasks_augment_and_the_student_none(tmp_path):

@@ -10,6 +10,7 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from tests.feddf_runs import TINY_FEDDF, run, setup_of
 from tests.forked import Forked, reached
+from tests.golden.messages import refused
 from tests.tiny import CLUSTERING, FEDDF_SINKHORN_E, TINY_IMAGES, TINY_TEXTS, replaced
 
 # ----------------------------------------------------------------------------------------------------- the examples
@@ -156,36 +157,18 @@ def test_a_server_that_diverges_is_named(tmp_path, capsys):
 
 
 BAD = [
-    (["partition.transfer=0"], "partition.transfer: 0.0 is not between 0 and 1"),
-    (["partition.transfer=1"], "partition.transfer: 1.0 is not between 0 and 1"),
-    (["partition.transfer=0.999"], "partition.transfer: "),
-    (["partition.transfer=0.97", "partition=iid", "partition.clients=20"], "partition.clients: 20 are more than the"),
-    (["partition.server=0.2"], "partition.server: method=feddf leaves the clients all training images"),
-    (["method.distil.loss.name=entropi"], "method.distil.loss.name: no loss 'entropi' (did you mean 'entropy'?)"),
-    (["method.distil.loss.form=kll"], "method.distil.loss.form: 'kll' is not one of"),
-    (["~method.distil.loss.name"], "method.distil.loss.name: is not set"),
-    (["method.distil.weighting=F"], "method.distil.weighting: no weighting 'F'"),
-    (["method.distil.ensemble=all"], "method.distil.ensemble: 'all' is not one of logits, each"),
-    (["method.distil.momentum=0.5"], "method.distil.momentum: 0.5 is of sgd; adamw has none"),
-    (["method.distil.lr=0"], "method.distil.lr: 0.0 is not above 0"),
-    (["method.distil.valid=1"], "method.distil.valid: 1.0 is not in [0, 1)"),
-    (["method.distil.valid=0.001"], "method.distil.valid: 0.001 of 60 transfer examples is none; 0, or more, is right"),
-    (["method.distil.schedule=step"], "method.distil.schedule: 'step' is not one of constant, cosine"),
-    (["method.distil.epochs=0"], "method.distil.epochs: 0 is not at least 1"),
-    (["method.distil.steps=0"], "method.distil.steps: 0 is not at least 1"),
-    (["method.distil.every=0"], "method.distil.every: 0 is not at least 1"),
-    (["method.algorithm=local"], "method.distil: local has no global model that a server could distil; null is right"),
-    (["task=erc", "training=texts", "partition=natural", "partition.transfer=0.2"], "partition.transfer: task=erc has"),
-]
+    ["partition.transfer=0"], ["partition.transfer=1"], ["partition.transfer=0.999"],
+    ["partition.transfer=0.97", "partition=iid", "partition.clients=20"], ["partition.server=0.2"],
+    ["method.distil.loss.name=entropi"], ["method.distil.loss.form=kll"], ["~method.distil.loss.name"],
+    ["method.distil.weighting=F"], ["method.distil.ensemble=all"], ["method.distil.momentum=0.5"],
+    ["method.distil.lr=0"], ["method.distil.valid=1"], ["method.distil.valid=0.001"], ["method.distil.schedule=step"],
+    ["method.distil.epochs=0"], ["method.distil.steps=0"], ["method.distil.every=0"], ["method.algorithm=local"],
+    ["task=erc", "training=texts", "partition=natural", "partition.transfer=0.2"],
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("arguments", "said"), BAD, ids=[" ".join(a) for a, _ in BAD])
-def test_bad_input_is_one_line_that_names_the_key(arguments, said, tmp_path, capsys):
+@pytest.mark.parametrize("arguments", BAD, ids=" ".join)
+def test_bad_input_is_one_line_that_names_the_key(arguments, tmp_path, capsys):
     small = [word for word in TINY_IMAGES if not any("partition=" in a for a in arguments) or "partition." not in word]
-    if "task=erc" in arguments:
-        small = ["hardware.workers=1"]
-    assert main([*small, "method=feddf", *arguments, f"paths.out={tmp_path / 'out'}"]) == 2
-    errors = capsys.readouterr().err
-    complaint = [line for line in errors.splitlines() if line.startswith("knot-runner: ")]
-    assert len(complaint) == 1 and said in complaint[0] and "Traceback" not in errors, errors
-    assert not list((tmp_path / "out").rglob("*.json*"))
+    small = ["hardware.workers=1"] if "task=erc" in arguments else small
+    refused(capsys, *small, "method=feddf", *arguments, f"paths.out={tmp_path}")

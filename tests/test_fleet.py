@@ -11,6 +11,7 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from tests.feddf_runs import run
 from tests.forked import Forked, reached
+from tests.golden.messages import refused
 from tests.tiny import TINY_IMAGES, replaced
 
 FLEET = replaced(TINY_IMAGES, "fleet=phones", "training.lr=0.1", "fleet.dropout=0.3", "fleet.compute.sigma=2")
@@ -150,42 +151,24 @@ def test_one_cluster_of_all_is_the_fleet_without_clusters(tmp_path):
 
 
 BAD = [
-    (["fleet=phone"], "fleet=phone: there is no such fleet (did you mean 'phones'?)"),
-    (["fleet=phones", "fleet.mode=both"], "fleet.mode: 'both' is not one of sync, async"),
-    (["fleet=phones", "fleet.buffer=2"], "fleet.buffer: 2 is of mode=async; null is right"),
-    (["fleet=phones", "fleet.late=partial"], "fleet.deadline: is not set, but late=partial needs it"),
-    (["fleet=phones", "fleet.deadline=0"], "fleet.deadline: 0.0 is not above 0"),
-    (["fleet=phones", "fleet.deadline=0.001"], "fleet.deadline: 0.001 s are less than the "),
-    (["fleet=phones", "fleet.dropout=1"], "fleet.dropout: 1.0 is not in [0, 1)"),
-    (["fleet=phones", "fleet.over_selection=0.9"], "fleet.over_selection: 0.9 is not at least 1"),
-    (["fleet=phones", "fleet.compute.median=0"], "fleet.compute.median: 0.0 is not above 0"),
-    (["fleet=phones", "fleet.compute.sigma=-1"], "fleet.compute.sigma: -1.0 is negative; 0 makes all clients alike"),
-    (["fleet=phones", "fleet.availability.share=0"], "fleet.availability.share: 0.0 is not in (0, 1]"),
-    (["fleet=phones", "fleet.availability.share=1.1"], "fleet.availability.share: 1.1 is not in (0, 1]"),
-    (["fleet=phones", "fleet.availability.kind=daily"], "'daily' is not one of periodic, random"),
-    (["fleet=phones", "+fleet.deadlin=3"], "fleet.deadlin: there is no such setting (did you mean 'deadline'?)"),
-    (["fleet=phones_async", "fleet.buffer=null"], "fleet.buffer: is not set; mode=async needs it"),
-    (["fleet=phones_async", "fleet.buffer=0"], "fleet.buffer: 0 is not at least 1"),
-    (["fleet=phones_async", "fleet.buffer=4"], "fleet.buffer: 4 is more than the 3 clients that train at any time"),
-    (["fleet=phones_async", "fleet.deadline=9"], "fleet.deadline: is of mode=sync; null is right"),
-    (["fleet=phones_async", "fleet.late=partial"], "fleet.late: partial is of mode=sync; drop is right"),
-    (["fleet=phones_async", "fleet.over_selection=2"], "fleet.over_selection: is of mode=sync; 1 is right"),
-    (["fleet=phones_async", "fleet.staleness_exponent=-1"], "fleet.staleness_exponent: -1.0 is negative"),
-    (["fleet=phones_async", "method=clustered_fedper"], "method.final_head_epochs: is a last round of all, which"),
-    (
-        ["method.stragglers={share:0.3,temperature:0.25,epochs:2,by:speed}"],
-        "method.stragglers.by: speed is that of a fleet; fleet=phones, or by: seed",
-    ),
-]
+    ["fleet=phone"], ["fleet=phones", "fleet.mode=both"], ["fleet=phones", "fleet.buffer=2"],
+    ["fleet=phones", "fleet.late=partial"], ["fleet=phones", "fleet.deadline=0"],
+    ["fleet=phones", "fleet.deadline=0.001"], ["fleet=phones", "fleet.dropout=1"],
+    ["fleet=phones", "fleet.over_selection=0.9"], ["fleet=phones", "fleet.compute.median=0"],
+    ["fleet=phones", "fleet.compute.sigma=-1"], ["fleet=phones", "fleet.availability.share=0"],
+    ["fleet=phones", "fleet.availability.share=1.1"], ["fleet=phones", "fleet.availability.kind=daily"],
+    ["fleet=phones", "+fleet.deadlin=3"], ["fleet=phones_async", "fleet.buffer=null"],
+    ["fleet=phones_async", "fleet.buffer=0"], ["fleet=phones_async", "fleet.buffer=4"],
+    ["fleet=phones_async", "fleet.deadline=9"], ["fleet=phones_async", "fleet.late=partial"],
+    ["fleet=phones_async", "fleet.over_selection=2"], ["fleet=phones_async", "fleet.staleness_exponent=-1"],
+    ["fleet=phones_async", "method=clustered_fedper"],
+    ["method.stragglers={share:0.3,temperature:0.25,epochs:2,by:speed}"],
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("arguments", "said"), BAD, ids=[" ".join(a) for a, _ in BAD])
-def test_bad_input_is_one_line_that_names_the_key(arguments, said, tmp_path, capsys):
-    assert main([*TINY_IMAGES, *arguments, f"paths.out={tmp_path / 'out'}"]) == 2
-    errors = capsys.readouterr().err
-    complaint = [line for line in errors.splitlines() if line.startswith("knot-runner: ")]
-    assert len(complaint) == 1 and said in complaint[0] and "Traceback" not in errors, errors
-    assert not list((tmp_path / "out").rglob("*.json"))
+@pytest.mark.parametrize("arguments", BAD, ids=" ".join)
+def test_bad_input_is_one_line_that_names_the_key(arguments, tmp_path, capsys):
+    refused(capsys, *TINY_IMAGES, *arguments, f"paths.out={tmp_path}")
 
 
 def test_other_methods_have_no_fleet(tmp_path, capsys):

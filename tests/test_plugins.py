@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 from sklearn.metrics import balanced_accuracy_score
 
 from knot_runner.cli.main import main
+from tests.golden.messages import refused
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.tiny import TINY_IMAGES, TINY_TAUGHT, TINY_TEXTS, replaced
 
@@ -187,25 +188,18 @@ def nothing(shape, classes):
 """
 
 
-@pytest.mark.parametrize(("more", "message"), [
-    (["model.target=own_model"], "model.target: 'own_model' is not module:function"),
-    (["model.target=own_model:separate"], "model.target: own_model:separate cannot be imported"),
-    (["model.target=os:abort"], "model.target: module os is not one of plugins, which alone run code"),
-    (["model.options.width=wide"], "model.target: own_model:separable fails (TypeError"),
-    (["model.head=output"], "model.head: own_model:separable has no part 'output' with parameters (did you mean"),
-    (["model.target=wrong_models:wrong"], "wrong_models:wrong maps two images to [2, 3]; logits [2, 10] are right"),
-    (["model.target=wrong_models:nothing"], "wrong_models:nothing returns str; a torch.nn.Module is right"),
-    (["hardware.engine=stacked"], "hardware.engine: stacked does not train a model of one's own; lean (CPU) or loop"),
-])  # fmt: skip
-def test_a_model_that_does_not_fit_is_one_line(more, message, tmp_path, capsys):
+@pytest.mark.parametrize("more", [
+    ["model.target=own_model"], ["model.target=own_model:separate"], ["model.target=os:abort"],
+    ["model.options.width=wide"], ["model.head=output"], ["model.target=wrong_models:wrong"],
+    ["model.target=wrong_models:nothing"], ["hardware.engine=stacked"],
+], ids=" ".join)  # fmt: skip
+def test_a_model_that_does_not_fit_is_one_line(more, tmp_path, capsys):
     (tmp_path / "wrong_models.py").write_text(WRONG_MODELS)
     plugins = f"plugins=[{EXAMPLES / 'own_model.py'},{tmp_path / 'wrong_models.py'}]"
     run = [plugins if word.startswith("plugins") else word for word in OWN_MODEL]
     wrong = ["~model.options.width"] if "wrong_models" in more[0] else []
-    assert main([*run, *more, *wrong, f"paths.out={tmp_path}"]) == 2
+    refused(capsys, *run, *more, *wrong, f"paths.out={tmp_path}")
     sys.modules.pop("wrong_models", None)
-    errors = capsys.readouterr().err
-    assert message in errors and "Traceback" not in errors
 
 
 def test_ls_lists_what_the_examples_bring(capsys):

@@ -20,7 +20,7 @@ from knot_runner.engine.examples import normalised
 from knot_runner.models.network import build_network
 from knot_runner.pipelines.clients.setup import make_setup
 from knot_runner.pipelines.context import run_context
-from tests.golden.messages import refuses
+from tests.golden.messages import refused, refuses
 from tests.tiny import TINY_IMAGES, replaced
 
 OPTUNA = "hydra/sweeper=optuna"
@@ -154,40 +154,16 @@ def test_a_space_is_drawn_as_in_hydra(space, expected, fake):
     assert {key: found[key] for key in expected} == expected and type(found.get("low")) is type(expected.get("low"))
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ([], "nothing is searched; 'training.lr=tag(log,interval(0.001,1))' or a list of values"),
-        (["seed=0,1"], "seed: is not searched; one value is right, and one study for each"),
-        (["hydra.sweeper.n_trials=0", *SPACE], "hydra.sweeper.n_trials: '0' is not a whole number from 1 to 10,000"),
-        (["hydra.sweeper.direction=minimize", *SPACE], "hydra.sweeper.direction: not supported"),
-        (
-            ["hydra/launcher=joblib", *SPACE],
-            "hydra/launcher: trials of a study run one after another; hydra.sweeper.n_",
-        ),
-        (["hydra.launcher.n_jobs=2", *SPACE], "hydra.launcher.n_jobs: trials of a study run one after another"),
-        (["hydra.sweeper.n_jobs=0", *SPACE], "hydra.sweeper.n_jobs: '0' is not a whole number from 1 to 10,000"),
-        (
-            ["hydra.sweeper.max_batch_size=2", *SPACE],
-            "hydra.sweeper.max_batch_size: hydra.sweeper.n_jobs says how many",
-        ),
-        (["hydra/sweeper=ax", *SPACE], "hydra/sweeper: not supported"),
-        (["training.lr=interval(1,0.5)"], "an interval needs bounds that rise, as in interval(0.001,1)"),
-        (["training.lr=tag(log,interval(0,1))"], "an interval needs bounds above 0 that rise"),
-        ([*SPACE, "partition.valid=null"], "clients hold out; partition.valid=0.2 holds some out"),
-        (
-            [*SPACE, "report={objective: accuracy}"],
-            "report.objective: 'accuracy' is no validation metric (did you mean",
-        ),
-        ([*SPACE, "report={objective: valid.acuracy}"], "(did you mean 'valid.accuracy'?)"),
-        ([*SPACE, "method=finetune", "report={objective: valid.loss}"], "of personalised models valid.accuracy alone"),
-    ],
-)
-def test_a_study_that_cannot_be_is_one_line(words, said, fake, tmp_path, capsys):
+@pytest.mark.parametrize("words", [
+    [], ["seed=0,1"], ["hydra.sweeper.n_trials=0", *SPACE], ["hydra.sweeper.direction=minimize", *SPACE],
+    ["hydra/launcher=joblib", *SPACE], ["hydra.launcher.n_jobs=2", *SPACE], ["hydra.sweeper.n_jobs=0", *SPACE],
+    ["hydra.sweeper.max_batch_size=2", *SPACE], ["hydra/sweeper=ax", *SPACE], ["training.lr=interval(1,0.5)"],
+    ["training.lr=tag(log,interval(0,1))"], [*SPACE, "partition.valid=null"], [*SPACE, "report={objective: accuracy}"],
+    [*SPACE, "report={objective: valid.acuracy}"], [*SPACE, "method=finetune", "report={objective: valid.loss}"],
+], ids=" ".join)  # fmt: skip
+def test_a_study_that_cannot_be_is_one_line(words, fake, tmp_path, capsys):
     given = [one for one in RUN if one.partition("=")[0] not in {word.partition("=")[0] for word in words}]
-    assert main([*given, f"paths.out={tmp_path}", OPTUNA, *words]) == 2
-    assert said in capsys.readouterr().err.splitlines()[-1]
-    assert not results(tmp_path)
+    refused(capsys, *given, f"paths.out={tmp_path}", OPTUNA, *words)
 
 
 def test_optuna_is_an_extra_and_intervals_are_its_own(monkeypatch, capsys):

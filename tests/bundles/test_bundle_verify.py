@@ -18,6 +18,7 @@ from knot_runner.cli.verbs import runs, verify
 from knot_runner.config.settings import GaussiansSettings
 from knot_runner.records import recorded_config
 from tests.bundled import bundled, members_of, small_run, tampered
+from tests.golden.messages import refused
 
 
 @pytest.fixture(scope="module")
@@ -209,12 +210,9 @@ def test_a_run_without_its_data_is_said(folder, tmp_path, capsys, monkeypatch):
     assert lines[-1] == "1 run: 1 not made again"
 
 
-@pytest.mark.parametrize("words, line", [
-    ([], "verify: needs one bundle"), (["a", "b"], "verify: needs one bundle"), (["a", "--rounds=0"], "--rounds: '0'"),
-    (["a", "--rounds=two"], "--rounds: 'two' is not a number"), (["a", "--round=2"], "did you mean '--rounds=N'?"),
-    (["a", "--rounds=9999999"], "from 1 to 999999"), (["a", "paths.out="], "paths.out=: verify takes no such word"),
-    (["a", "seed=1"], "seed=1: verify takes no such word"),
-])  # fmt: skip
-def test_words_that_verify_does_not_take(words, line, capsys):
-    (said,) = said_by(["verify", *words], capsys, 2)
-    assert line in said
+@pytest.mark.parametrize("words", [
+    [], ["a", "b"], ["a", "--rounds=0"], ["a", "--rounds=two"], ["a", "--round=2"], ["a", "--rounds=9999999"],
+    ["a", "paths.out="], ["a", "seed=1"],
+], ids=" ".join)  # fmt: skip
+def test_words_that_verify_does_not_take(words, capsys):
+    refused(capsys, "verify", *words)

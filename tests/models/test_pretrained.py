@@ -20,6 +20,7 @@ from knot_runner.models.network import Network
 from knot_runner.models.pretrained import describe_weights, load_pretrained, read_encoder, weight_files
 from knot_runner.pipelines.federations.texts import _check_weights
 from knot_runner.pipelines.runs.first_model import first_model
+from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 from tests.models.test_bert import SHAPE, SPEC
 
@@ -175,9 +176,10 @@ def test_damaged_files_are_named(changed, damage):
     root = changed()
     file = root / "tiny/model.safetensors"
     file.write_bytes(damage(file.read_bytes()))
-    with refuses() as caught:
+    with pytest.raises(UserError) as caught:
         load_pretrained(model_with(0), LOCAL, root)
     assert str(caught.value).startswith(f"model.weights: {file}: is no safetensors file, or cut short or broken (")
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("config", [{"num_attention_heads": 4}, {"hidden_act": "relu"}, {"model_type": "roberta"}])

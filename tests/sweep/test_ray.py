@@ -12,6 +12,7 @@ from knot_runner.sweeps.plan import STOP
 from knot_runner.sweeps.state import read_failure
 from knot_runner.util.errors import UserError
 from tests.fake_ray import faked
+from tests.golden.messages import check
 from tests.sweep.grids import begun, faulty, results, sweep, sweep_apart
 from tests.sweep.planned import composed, planned
 from tests.test_command_line import refusal
@@ -108,18 +109,10 @@ def test_ray_is_an_extra(monkeypatch):
     assert refusal("-m", "seed=0,1", RAY) == said
 
 
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ("num_cpus=two", "hydra.launcher.num_cpus: 'two' is not a number of cores for each job"),
-        ("num_gpus=-1", "hydra.launcher.num_gpus: -1 is not a number of GPUs for each job"),
-        ("num_cpus=true", "hydra.launcher.num_cpus: True is not a number"),
-        ("address=3", "hydra.launcher.address: 3 is not host:port or ray://host:port. Use null for any"),
-    ],
-)
-def test_settings_of_the_launcher_are_checked(setting, said, monkeypatch):
+@pytest.mark.parametrize("setting", ["num_cpus=two", "num_gpus=-1", "num_cpus=true", "address=3"])
+def test_settings_of_the_launcher_are_checked(setting, monkeypatch):
     faked(monkeypatch)
-    assert refusal("-m", "seed=0,1", RAY, f"hydra.launcher.{setting}").startswith(said)
+    check(refusal("-m", "seed=0,1", RAY, f"hydra.launcher.{setting}"))
 
 
 # ------------------------------------------------------------------------------------------------------ Ray itself

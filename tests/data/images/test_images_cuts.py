@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 from knot_runner.data.images import Images, load_images
 from knot_runner.data.images.digits import read_digits, scale
 from knot_runner.data.splits import hold_out, limited
+from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 
 
@@ -32,7 +33,7 @@ def test_every_writer_is_on_both_sides(users: list[int], share: float, seed: int
     counts = np.bincount(users)
     images = numbered([0] * len(users), users)
     if counts.max() < 2:
-        with refuses():
+        with pytest.raises(UserError, match="no writer has two images"):
             hold_out(images, share, seed)
         return
     train, test = hold_out(images, share, seed)
