@@ -9,7 +9,6 @@ import pytest
 from knot_runner.cli.show import references
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.records import read_result
-from knot_runner.report.claims.verdicts import judge
 from knot_runner.report.figures.bound import slope_line, slope_of
 from knot_runner.report.figures.registry import FIGURES
 from tests.bounded import BOUNDED, run
@@ -42,18 +41,6 @@ def test_the_figure_and_its_numbers(grid, tmp_path):
     rows = (tmp_path / "bound.csv").read_text().splitlines()
     assert rows[0] == "series,texts,seed_rank,value" and len(rows) == 1 + 4 * 12
     assert any("training.distil.limit: 20 of transfer's" in note for note in results[20, 0]["notes"])
-
-
-@pytest.mark.thorough
-def test_the_claim_is_on_the_gap(grid):
-    claim = {"text": "falls", "source": "5.2", "measure": "result.bound.gap", "of": {"method.bound": True},
-             "trend": "training.distil.limit", "expect": "falls"}  # fmt: skip
-    (found,) = judge(references(grid), {"claims": [claim], "seeds": 2})
-    gaps = {limit: [] for limit in (20, 60)}
-    for job in grid:
-        gaps[job.settings.training.distil.limit].append(read_result(job.folder)["bound"]["gap"])
-    assert found.seeds == 2
-    assert found.effect == pytest.approx((np.mean(gaps[60]) - np.mean(gaps[20])) / math.log2(3))
 
 
 def test_the_slope_by_hand():

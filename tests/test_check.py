@@ -79,19 +79,6 @@ def test_the_list_says_what_is_left(tmp_path, capsys):
     assert out.endswith("no finished run is like these jobs, so there is no time to go by\n")
 
 
-@pytest.mark.thorough
-def test_many_jobs_are_grouped_unless_all_are_asked_for(tmp_path, capsys):
-    grid = [*TINY_IMAGES, f"paths.out={tmp_path}", "seed=range(40)", "method=fedavg,fedprox", "--quick"]
-    (stopped, *_) = compose(tmp_path, "seed=7", "method=fedprox")
-    commit(stopped, 0)
-    assert check_command(grid) == 0
-    out = capsys.readouterr().out
-    assert len(out.splitlines()) < 12 and "80 jobs, 0 done, 80 to do (1 stopped)" in out
-    assert "39 to do, 1 stopped" in out and f"{stopped.run_id} stopped in round 1 of 3" in out
-    assert check_command([*grid, "--all"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) > 80
-
-
 def finished(job, seconds):
     """A finished run as far as its time is read."""
     job.folder.mkdir(parents=True, exist_ok=True)

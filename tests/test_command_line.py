@@ -35,18 +35,11 @@ def test_each_preset_of_a_command_has_its_own_grid(flags):
     assert jobs == [job for command in commands for job in command.jobs]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sweep"),
-    [
-        ([], False),
-        (["seed=1"], False),
-        (["-m", "seed=1"], True),
-        (["--multirun"], True),
-        (["hydra/launcher=joblib"], True),
-        (["seed=0,1"], True),
-        (["-m", "experiment=fedwad/toy", "seed=0", "method.fedwad.support=2", "method.fedwad.mode=exact"], True),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "sweep"), [
+    ([], False), (["seed=1"], False), (["-m", "seed=1"], True), (["--multirun"], True),
+    (["hydra/launcher=joblib"], True), (["seed=0,1"], True),
+    (["-m", "experiment=fedwad/toy", "seed=0", "method.fedwad.support=2", "method.fedwad.mode=exact"], True),
+])  # fmt: skip
 def test_a_grid_that_was_asked_for_is_one_with_a_single_job_too(arguments, sweep):
     (command,) = compose_all(arguments)[1]
     assert command.sweep == sweep
@@ -141,46 +134,14 @@ def test_glob_finds_ones_own_methods(tmp_path):
 
 
 REFUSED = [
-    "task.datasets.Food.role=local",
-    "task.datasets.Grocery.role=global",
-    "seed=glob(*)",
-    "seed=interval(0,1)",
-    "method=glob(zz*)",
-    "=5",
-    "seed=range(0,1e9)",
-    "seed=range(0,1,0)",
-    "seed=range(0,inf)",
-    "hydra.sweeper.max_batch_size=1,2",
-    "seed=range(5,0)",
-    "seed=range(5,5)",
-    "paths.out=" + "x" * 10_001,
-    "seed=" + "[" * 500,
-    "seed=" + "[" * 60 + "]" * 60,
-    "seed=1,,2",
-    "seed=[1",
-    'seed="x',
-    "seed=1]",
-    "seed=foo(1)",
-    "seed=range(a,b)",
-    "seed=1;2",
-    "seed",
-    "a b=1",
-    "a:b=ü",
-    "+seed=1",
-    "~nope",
-    "+method=entropy_a",
-    "~method=[a]",
-    "model@x=bert_tiny",
-    "seed=${nope}",
-    "seed=${seed}",
-    "++report=${x}",
-    "task.datasets.Cell.labels.5=${:eed}",
-    "task.limit=${:eed},5",
-    "sweep=${x}",
-    "seed=${oc.env:NO_SUCH_VARIABLE}",
-    "--config-dir",
-    "--config-path=/",
-]
+    "task.datasets.Food.role=local", "task.datasets.Grocery.role=global", "seed=glob(*)", "seed=interval(0,1)",
+    "method=glob(zz*)", "=5", "seed=range(0,1e9)", "seed=range(0,1,0)", "seed=range(0,inf)",
+    "hydra.sweeper.max_batch_size=1,2", "seed=range(5,0)", "seed=range(5,5)", "paths.out=" + "x" * 10_001,
+    "seed=" + "[" * 500, "seed=" + "[" * 60 + "]" * 60, "seed=1,,2", "seed=[1", 'seed="x', "seed=1]", "seed=foo(1)",
+    "seed=range(a,b)", "seed=1;2", "seed", "a b=1", "a:b=ü", "+seed=1", "~nope", "+method=entropy_a", "~method=[a]",
+    "model@x=bert_tiny", "seed=${nope}", "seed=${seed}", "++report=${x}", "task.datasets.Cell.labels.5=${:eed}",
+    "task.limit=${:eed},5", "sweep=${x}", "seed=${oc.env:NO_SUCH_VARIABLE}", "--config-dir", "--config-path=/",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("argument", REFUSED, ids=lambda value: value[:30])

@@ -1,6 +1,5 @@
 """Coresets and their nearest-neighbour classifier as runs: what they leave, resume after kills, refusals, figures."""
 
-import csv
 import functools
 import json
 import signal
@@ -13,7 +12,6 @@ from omegaconf import OmegaConf
 from rich.console import Console
 from safetensors.numpy import load_file
 
-from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.pipelines import coreset_knn
 from knot_runner.pipelines.context import RunContext
@@ -148,37 +146,6 @@ def test_the_encoder_and_the_clients_share_no_image():
     assert coreset_knn.split(hp, 50, 1)[0].tolist() != held.tolist()
     held, rest = coreset_knn.split(SimpleNamespace(encoder=None), 50, 0)  # clients get all
     assert len(held) == 0 and rest.tolist() == list(range(50))
-
-
-def figure(out: Path, preset: str, overrides: list[str], capsys) -> tuple[str, list[dict]]:
-    """What the preset's runs and figure say, and the CSV."""
-    carried_out(out, [f"experiment={preset}", *overrides])
-    assert main(["plot", preset, *overrides, f"paths.out={out}"]) == 0, capsys.readouterr().err
-    assert (out / "figures" / f"{preset}.png").read_bytes()[:4] == b"\x89PNG"
-    with (out / "figures" / f"{preset}.csv").open() as file:
-        return capsys.readouterr().out, list(csv.DictReader(file))
-
-
-@pytest.mark.thorough
-def test_the_preset_of_coresets(tmp_path, capsys):
-    small = [o for o in CORESET if not o.startswith(("method=", "partition", "method.fedwad.support", "task=mnist"))]
-    small += ["partition.clients=6", "partition.shards_per_client=2", "method.fedwad.support=5", "hardware.workers=1"]
-    said, rows = figure(tmp_path, "fedwad/coreset", small, capsys)
-    assert "mnist, 6 clients by shards (shards per client 2), FedWaD, S=5: distance to all" in said
-    assert {row["coreset"] for row in rows} == {"exact", "FedWaD, S=5"} and len(rows) == 2 * 12
-
-
-@pytest.mark.thorough
-def test_the_preset_of_nearest_neighbours_beside_personal_models(tmp_path, capsys):
-    small = [
-        "arm=points_2,fedper", "partition.clients=3,4", "task.limit=200", "task.shape=[1,8,8]",
-        "model.hidden=[8]", "training.rounds=1", "training.epochs=1", "hardware.workers=1",
-    ]  # fmt: skip
-    said, rows = figure(tmp_path, "fedwad/knn", small, capsys)
-    assert [(row["method"], row["clients"]) for row in rows] == [
-        (name, clients) for name in ("nearest neighbour, 2 points", "FedPer") for clients in ("3", "4")
-    ]
-    assert "nearest neighbour, 2 points, 3 clients: accuracy" in said
 
 
 @pytest.mark.real_data

@@ -17,10 +17,6 @@ from tests.tiny import TINY, TINY_PARTIES, replaced
 BIASED = replaced(TINY, "task=erc")
 TEXTS = [word for word in BIASED if not word.startswith("method.bias")]
 IMAGES = [word for word in replaced(TINY_PARTIES, "method=dml_parties") if not word.startswith("method.bias")]
-TRANSPORT = [
-    "~method.loss.form", "method.loss.name=sinkhorn", "+method.loss.solver=exact", "+method.loss.epsilon=0.001",
-    "+method.loss.tolerance=1e-6", "+method.loss.scaling=0.5",
-]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -70,19 +66,6 @@ def test_the_global_model_may_stand_apart(out, texts, capsys):
         assert apart["metrics"][metric]["DyDa2"] == apart["before"][metric]["DyDa2"]
     assert apart["metrics"]["sd"]["MELD"] not in (whole["metrics"]["sd"]["MELD"], apart["before"]["sd"]["MELD"])
     assert whole["metrics"]["sd"]["DyDa2"] != whole["before"]["sd"]["DyDa2"]
-
-
-@pytest.mark.thorough
-def test_the_control_hears_nobody(out, texts):
-    alone = result_of(run(out, *TEXTS, "method=dml_parties", "method.weight=0.0"))
-    assert alone["before"] == result_of(texts)["before"] and alone["metrics"] != result_of(texts)["metrics"]
-
-
-@pytest.mark.thorough
-def test_images(tmp_path):
-    result = result_of(run(tmp_path, *IMAGES, *TRANSPORT))
-    assert result["parties"][-1] == "server" and len(result["parties"]) == 4
-    assert set(result["metrics"]["f1"]) <= {*result["parties"], "ALL"} and "pot" in result["versions"]
 
 
 @pytest.mark.parametrize("overrides", [

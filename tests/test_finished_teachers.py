@@ -203,19 +203,6 @@ def test_a_run_that_changed_after_it_was_asked_for_is_refused(federated, tmp_pat
         finished_teachers.check_finished_teachers(context, context.services.parties(context))
 
 
-@pytest.mark.thorough
-def test_texts(tmp_path):
-    """A student of texts is a teacher of one that reads the same vocabulary, and of no other."""
-    words = [word for word in SMALL_TEXTS if not word.startswith(("method.teachers", "training.local"))]
-    first = run(tmp_path, *words, "method=student_alone")
-    found = result_of(run(tmp_path, *words, "method=kd", f"method.teachers=[run:{first}]"))
-    assert found["baselines"]["teacher"] == pytest.approx(
-        {key: own["ALL"] for key, own in result_of(first)["metrics"].items()}
-    )
-    line = refused(tmp_path, *replaced(words, "method=kd", f"method.teachers=[run:{first}]", "model.vocab_size=400"))
-    assert "has another vocabulary than the student" in line
-
-
 def test_examples_are_told_by_their_content():
     pixels = np.arange(2 * 4, dtype=np.uint8).reshape(2, 1, 2, 2)
     labels = np.zeros(2, dtype=np.int64)

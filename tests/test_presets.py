@@ -37,15 +37,6 @@ def test_a_table_of_two_methods_and_two_seeds(out, capsys, monkeypatch):
     assert "toprule" in (out / "tables" / "knot/table2.tex").read_text()
 
 
-@pytest.mark.thorough
-def test_table_1_over_three_tasks(out, capsys):
-    small = [*(o for o in overrides(out)), "seed=0"]
-    assert main(["experiment=knot/table1", *small]) == 0
-    assert main(["table", "knot/table1", *small]) == 0
-    shown = capsys.readouterr().out
-    assert all(name in shown for name in ("Cell", "MELD", "SNLI"))
-
-
 FURTHER = ["knot/fig2", "knot/fig5", "knot/fig6", "knot/fig7", "knot/fig8", "knot/bias"]
 
 

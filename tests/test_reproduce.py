@@ -135,15 +135,6 @@ def test_a_command_that_is_ended_leaves_its_table(folder, made, capsys, monkeypa
     assert len(json.loads((folder / "out" / "reproduced.json").read_text())["seconds"]) == 1
 
 
-@pytest.mark.thorough
-def test_a_preset_in_a_process_of_its_own(folder, capsys):
-    """One run, all the way: the command, its process, what it prints, the table."""
-    one = ["seed=0", "method.temperature=1", "hydra/launcher=basic"]
-    out, err, table = reproduced(folder, capsys, "quick", "--hours=1", *one)
-    assert err == ["quick: 1 run"] and "| 1 | 0 | 0 | no claims | " in table[2] and len(table) == 3
-    assert "accuracy" in (folder / "out" / "reproduced" / "quick.txt").read_text()
-
-
 def test_claims_without_runs_are_counted_apart(folder, made, capsys):
     made.most = 2  # of T=1 alone
     _, _, table = reproduced(folder, capsys, "quick", "--hours=1")

@@ -11,10 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from knot_runner.cli import candidate
-from knot_runner.cli.candidate import CUT, chosen_presets, command_of, listed_presets, run_for
+from knot_runner.cli.candidate import CUT, chosen_presets, listed_presets, run_for
 from knot_runner.cli.reproduced import PresetRow, data_text, guide_link, results_markdown
 from knot_runner.cli.verbs import reproduce
-from knot_runner.composing.commands import compose_all
 from tests.golden.messages import refuses
 from tests.reproduction import presets_in
 
@@ -65,22 +64,6 @@ def test_most_claims_per_minute_come_first():
     assert [reproduce._fits(one, end) for one in (slow, fast, unknown, done)] == [False, False, False, True]
     assert reproduce._fits(fast, end + 60) and reproduce._fits(made_of(1, None, True), end)
     assert not reproduce._fits(done, end - 601) and not reproduce._fits(made_of(1, 0.0, True), end - 601)
-
-
-@pytest.mark.thorough
-def test_minutes_are_those_of_the_runs_that_are_left_and_typed_words_replace_listed_ones(folder):
-    flags = [f"--config-dir={folder / 'conf'}"]
-    listed = {one.preset: one for one in listed_presets(str(folder / "conf"))}
-    out = f"paths.out={folder / 'out'}"
-    one = candidate.candidate(listed["quick"], [out, "seed=0,1,2"], flags, False)
-    assert one.left() == 6 and one.minutes_left() == 3.0 and one.preset.jobs[0].settings.training.lr == 0.1
-    other = candidate.candidate(listed["quick"], [out, "training.lr=0.2"], flags, False)
-    assert other.words == [*flags, out, "training.lr=0.2"]
-    command = command_of(one)
-    assert command[:4] == [sys.executable, "-m", "knot_runner", "experiment=quick"]
-    assert [job.run_id for job in compose_all(command[3:])[0]] == [job.run_id for job in one.preset.jobs]
-    side = candidate.candidate(listed["slow"], [out, "hydra/launcher=joblib"], flags, False)
-    assert command_of(side)[-1] == "hydra/launcher=joblib"
 
 
 def test_the_time_ends_a_command_and_a_deaf_one_is_killed(tmp_path, monkeypatch):

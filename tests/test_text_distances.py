@@ -95,18 +95,6 @@ def test_distances_between_data_sets_and_their_map(tmp_path, capsys):
     assert "2 jobs, 2 done, 0 to do" in capsys.readouterr().out
 
 
-@pytest.mark.thorough
-def test_coresets_of_features_and_their_neighbours(tmp_path, capsys):
-    folder = run(tmp_path, *CORESET, "method=coreset", "method.participants=2")
-    result, kept = json.loads((folder / "result.json").read_text()), load_file(folder / "coreset.safetensors")
-    assert result["shape"] == [6] and set(kept) == {"codes", "labels"} and kept["codes"].shape == (4, 6)
-    assert "4 clients with 240 training texts" in capsys.readouterr().out
-    folder = run(tmp_path, *CORESET, "method=coreset_knn", "partition=iid", "partition.clients=3")
-    result, kept = json.loads((folder / "result.json").read_text()), load_file(folder / "coreset.safetensors")
-    assert kept["codes"].shape == (12, 6) and result["clients"] == 3 and 0 < result["metrics"]["accuracy"]["ALL"] < 1
-    assert not any("encoder" in note for note in result["notes"])
-
-
 def test_a_coreset_of_texts_goes_on_after_a_kill(tmp_path, monkeypatch):
     whole = run(tmp_path / "whole", *CORESET, "method=coreset_knn")
     original = coreset_knn.own_coreset

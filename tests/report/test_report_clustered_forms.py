@@ -8,7 +8,6 @@ import statistics
 
 import pytest
 
-from knot_runner.composing.commands import compose_all
 from knot_runner.report import paper_tables
 from knot_runner.report.render.markup import table_csv, table_latex, table_markdown
 from knot_runner.report.run_folders import Job
@@ -46,17 +45,6 @@ def test_table_1_is_part_of_the_others() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- presets
-
-
-@pytest.mark.thorough
-def test_the_runs_of_table_1_are_those_of_the_others() -> None:
-    few = ["method=clustered_fedavg", "partition.clients=20", "seed=0"]
-    made = {name: compose_all([f"experiment={name}", *few])[0] for name in TABLES}
-    ids = {name: {one.run_id for one in jobs} for name, jobs in made.items()}
-    assert len(ids["fedwad/table1"]) == 2 * 2 * 4 and ids["fedwad/table1"] < set().union(*map(ids.get, TABLES[1:]))
-    assert len(ids["fedwad/table2"]) == 1 + 3 * 2  # vanilla has no support size
-    for one in made["fedwad/table1"]:
-        assert (one.method.clustering.otdd.encoder is None) == (one.settings.task.name == "mnist")
 
 
 # --------------------------------------------------------------------------------------------------------------- forms

@@ -11,15 +11,8 @@ from matplotlib.figure import Figure
 
 from knot_runner.cli.main import main
 from knot_runner.report.figures import output
-from knot_runner.report.figures.output import FigureOutput, current_output, figure_output, fitted_panels
-from knot_runner.report.figures.registry import FIGURES
+from knot_runner.report.figures.output import FigureOutput, figure_output, fitted_panels
 from tests.golden.messages import refused
-
-
-@pytest.fixture
-def jobs(factory: Any) -> list[Any]:
-    made = [factory.made(method, task="erc") for method in ("entropy_e", "sinkhorn_e")]
-    return [factory.probes(factory.vectors(factory.predictions(job, rows=60), rows=40)) for job in made]
 
 
 @pytest.fixture
@@ -42,35 +35,6 @@ def test_panels_shrink_to_a_page_and_what_is_higher_is_said(
     said = "drawn: 10 inches high, more than a page; a larger --width has more panels in a row"
     assert caplog.messages == ([said] if panels == 6 else [])
     assert figure.get_figheight() == pytest.approx(inches)
-
-
-@pytest.mark.thorough
-def test_vector_files_hold_text_as_text_and_no_date(jobs: Any, tmp_path: Path) -> None:
-    FIGURES["probe"](jobs, tmp_path / "plain.png")
-    with figure_output(FigureOutput(("svg", "pdf", "png"))):
-        FIGURES["probe"](jobs, tmp_path / "one.png")
-    with figure_output(FigureOutput(("pdf", "svg"))):
-        FIGURES["probe"](jobs, tmp_path / "two.png")
-    assert not (tmp_path / "two.png").exists()
-    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "plain.png").read_bytes()
-    assert sorted(path.suffix for path in tmp_path.glob("one.*")) == [".csv", ".pdf", ".png", ".svg"]
-    for form in ("pdf", "svg"):
-        assert (tmp_path / f"one.{form}").read_bytes() == (tmp_path / f"two.{form}").read_bytes()
-    svg, pdf = (tmp_path / "one.svg").read_text(), (tmp_path / "one.pdf").read_bytes()
-    assert ">mean total variation (1 = disjoint)</text>" in svg and "<dc:date>" not in svg
-    assert b"/TrueType" in pdf or b"/CIDFontType2" in pdf
-    assert b"/Type3" not in pdf and b"CreationDate" not in pdf
-
-
-@pytest.mark.thorough
-def test_without_a_caption_panels_and_legend_are_left(jobs: Any, figures: Any, tmp_path: Path) -> None:
-    for width in (None, 3.35):
-        with figure_output(FigureOutput(("png",), width, captioned=False)):
-            FIGURES["bias"](jobs[:1], tmp_path / "figure.png", notes=["a note"])
-    on_screen, narrow = figures
-    assert on_screen._suptitle is None and on_screen._supxlabel is None
-    assert not narrow.texts and len(narrow.legends) == 1
-    assert current_output() == FigureOutput()
 
 
 def test_panels_keep_their_shape_and_go_below_each_other() -> None:

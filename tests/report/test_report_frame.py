@@ -1,8 +1,5 @@
 """Runs as pandas frames: a tidy row per run and metric, no value of a run that is not done."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -77,14 +74,3 @@ def test_filtered(runs):
     pd.testing.assert_frame_equal(tidy_frame(runs.out, ["method.temperature<=1", "seed=0,7"]), frame)
     with refuses():
         tidy_frame(runs.out, ["seed=77"])
-
-
-@pytest.mark.thorough
-def test_the_command_does_not_import_pandas_before_it_is_needed():
-    said = "import sys; from knot_runner.cli.main import main; main(['{}']); assert 'pandas' not in sys.modules"
-    for word in ("--help", "ls"):
-        subprocess.run([sys.executable, "-c", said.format(word)], check=True, capture_output=True)
-    lazily = (
-        "import sys, knot_runner.report.frame, knot_runner.report.compare.answer; assert 'pandas' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", lazily], check=True)

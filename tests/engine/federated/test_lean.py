@@ -143,23 +143,6 @@ def test_a_worker_killed_at_work_is_a_message_not_a_hang(pool):
     assert gone(pids)
 
 
-def test_an_exception_in_a_worker_travels_with_its_text(pool):
-    engine, pids = pool
-    (request, *_) = cohort(MODELS["mlp"], RECIPES["plain"], torch.float32)
-    with pytest.raises(RuntimeError, match="(?s)in a worker process.*IndexError.*out of (range|bounds)"):
-        engine.train([replace(request, rows=torch.tensor([10**6]))])
-    assert gone(pids)
-
-
-def test_workers_leave_ctrl_c_to_the_parent(pool):
-    engine, pids = pool
-    requests = cohort(MODELS["mlp"], RECIPES["plain"], torch.float32)
-    engine.train(requests)
-    for pid in pids:
-        os.kill(pid, signal.SIGINT)
-    assert len(engine.train(requests)) == len(requests)
-
-
 def test_close_leaves_no_process_and_no_file_descriptor():
     before = len(list(Path("/proc/self/fd").iterdir()))
     others = set(active_children())
@@ -196,11 +179,3 @@ def test_workers_die_with_a_killed_parent(tmp_path):
         pids = [int(word) for word in parent.stdout.readline().split()]
         parent.kill()
     assert len(pids) == 2 and gone(pids)
-
-
-@pytest.mark.thorough
-def test_a_worker_imports_little():
-    heavy = "{'transformers', 'datasets', 'hydra', 'omegaconf', 'matplotlib', 'sklearn', 'rich', 'wandb', 'PIL'}"
-    code = f"import sys, knot_runner.engine.federated.lean.worker; print(sorted({heavy} & set(sys.modules)))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert found.stdout.strip() == "[]"

@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import pickle
 import signal
 from dataclasses import replace
 
@@ -14,7 +13,6 @@ from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, ClientModel, Inference
-from knot_runner.util.errors import UserError
 from knot_runner.util.workers import WorkerDied
 from tests.engine.federated.cases import FAMILIES, GREY, MODELS, RECIPES, cohort, images
 from tests.engine.federated.test_lean import equal
@@ -84,16 +82,6 @@ def test_every_actor_has_one_request_at_a_time_and_shared_vectors_are_sent_once(
     assert len(placed) == 4  # they may have changed meanwhile
 
 
-def test_a_view_is_sent_without_what_it_is_a_view_of(monkeypatch):
-    ray, sizes = faked(monkeypatch), []
-    engine = made()
-    called = ray.called
-    monkeypatch.setattr(ray, "called", lambda f, *sent: sizes.append(len(pickle.dumps(sent[0]))) or called(f, *sent))
-    (one, *_) = requests()
-    engine.train([replace(one, rows=torch.arange(500_000)[:23] % 80)])
-    assert sizes[-1] < 20_000
-
-
 def test_an_actor_that_is_lost_is_one_line(monkeypatch):
     ray = faked(monkeypatch, lost=[3])
     engine = made()
@@ -102,19 +90,6 @@ def test_an_actor_that_is_lost_is_one_line(monkeypatch):
         engine.train(requests())
     assert str(problem.value) == f"{line} the command to go on from the last commit"
     assert len(ray.killed) == 2
-
-
-def test_what_an_actors_code_raises_is_raised_here(monkeypatch):
-    faked(monkeypatch)
-    engine = made()
-    (one, *_) = requests()
-    with pytest.raises(RuntimeError, match="in an actor of Ray: ray::function"):
-        engine.train([replace(one, rows=torch.tensor([10**6]))])
-    monkeypatch.setattr(
-        "knot_runner.engine.federated.lean.engine.Lean.train", lambda *_: (_ for _ in ()).throw(UserError("x"))
-    )
-    with refuses():
-        engine.train([one])
 
 
 @pytest.mark.parametrize(("workers", "cores"), [(3, 2.0), (0, 0.0)])
