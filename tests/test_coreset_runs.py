@@ -1,8 +1,6 @@
 """Coresets and their nearest-neighbour classifier as runs: what they leave, resume after kills, refusals, figures."""
 
-import functools
 import json
-import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +15,6 @@ from knot_runner.pipelines import coreset_knn
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.runs.single_run import complete_run
 from knot_runner.report.records.run_summary import summary_table
-from tests.forked import Forked, reached
 from tests.golden.messages import refused
 from tests.tiny import replaced
 
@@ -117,18 +114,6 @@ def test_an_interrupted_run_of_many_coresets_ends_as_an_undisturbed_one(tmp_path
     made(tmp_path / "cut", KNN)
     assert len(calls) == 4 + 3  # three of six were committed
     assert lasting(tmp_path / "cut") == lasting(tmp_path / "alone")
-
-
-@pytest.mark.thorough
-def test_kill_9_and_the_same_command_again(tmp_path):
-    longer = [*CORESET, "method.epochs=400", "method.distance=exact"]
-    made(tmp_path / "alone", longer)
-    until = functools.partial(reached, tmp_path / "killed", 0)
-    killed = Forked(*longer, f"paths.out={tmp_path / 'killed'}", until=until)
-    assert killed.wait() == -signal.SIGKILL, killed.said
-    assert not list((tmp_path / "killed").rglob("result.json"))
-    made(tmp_path / "killed", longer)
-    assert lasting(tmp_path / "killed") == lasting(tmp_path / "alone")
 
 
 @pytest.mark.parametrize("override", [

@@ -1,10 +1,8 @@
 """Data-free distillation: images that read no real image, are the same after a kill, and teach a student."""
 
 import dataclasses
-import functools
 import json
 import math
-import signal
 
 import pytest
 import torch
@@ -26,7 +24,6 @@ from knot_runner.methods.distil.synthesis.requests import steps_of
 from knot_runner.models.network import build_network
 from knot_runner.util.errors import DivergedError
 from tests.distil_runs import TINY_DISTIL, distil_federation, distil_job
-from tests.forked import Forked, there
 from tests.golden.messages import refuses
 from tests.run_folders import run
 from tests.tiny import replaced
@@ -212,19 +209,6 @@ def test_a_run_says_what_was_released(tmp_path, capsys):
     assert result["synthesis"]["images"] == 25 and set(result["terms"]) == {"kd"}
     assert {"records student", "synthetic student"} & set(result["seconds"]["stages"]) == {"synthetic student"}
     assert "25 images made by records; released: top, 1,100 numbers, 4,400 bytes" in capsys.readouterr().out
-
-
-@pytest.mark.thorough
-def test_kill_9_and_the_same_command_again(tmp_path):
-    command = ["method=data_free", *TINY_FREE, "method.synthesis.steps=250"]
-    command = replaced(TINY_DISTIL, *replaced(command[:-1], command[-1]))
-    (folder,) = [run(tmp_path / "alone", *command)]
-    until = functools.partial(there, tmp_path / "killed", "artefacts/synthetic/*/commit.json")
-    killed = Forked(*command, f"paths.out={tmp_path / 'killed'}", until=until)
-    assert killed.wait() == -signal.SIGKILL, killed.said
-    again = run(tmp_path / "killed", *command)
-    for name in ("predictions.safetensors", "model.safetensors"):
-        assert (folder / name).read_bytes() == (again / name).read_bytes()
 
 
 @pytest.mark.parametrize("overrides", [

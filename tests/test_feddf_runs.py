@@ -1,15 +1,11 @@
 """FedDF whole: its examples, records, resumption and refusals."""
 
-import functools
-import signal
-
 import pytest
 import torch
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from tests.feddf_runs import TINY_FEDDF, run, setup_of
-from tests.forked import Forked, reached
 from tests.golden.messages import refused
 from tests.tiny import CLUSTERING, FEDDF_SINKHORN_E, TINY_IMAGES, TINY_TEXTS, replaced
 
@@ -135,18 +131,6 @@ def test_clusters_distil_each_on_their_own_clients(tmp_path):
     assert all(row["round"] == number for number, row in enumerate(rows, 1)) and len(rows) == 3
     assert rows[2]["distil_steps"] == 2 * one[1][2]["distil_steps"]
     assert rows[2]["distil_after"] == pytest.approx(rows[2]["accuracy"])
-
-
-@pytest.mark.thorough
-def test_kill_9_and_the_same_command_again(tmp_path):
-    longer = replaced(TINY_IMAGES, "training.rounds=40", "method=feddf", "method.distil.weighting=E", "training.lr=0.1")
-    alone = run(tmp_path / "alone", *longer)
-    killed = Forked(*longer, f"paths.out={tmp_path / 'k'}", until=functools.partial(reached, tmp_path / "k", 8))
-    assert killed.wait() == -signal.SIGKILL, killed.said
-    assert not list((tmp_path / "k").glob("*/*/*/result.json"))
-    again = run(tmp_path / "k", *longer)
-    assert again[1] == alone[1]
-    assert all(torch.equal(again[2][name], value) for name, value in alone[2].items())
 
 
 def test_a_server_that_diverges_is_named(tmp_path, capsys):

@@ -1,8 +1,5 @@
 """FD and FedMD: clients keep their models and exchange logits, against what is typed out by hand."""
 
-import functools
-import signal
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,7 +11,6 @@ from knot_runner.methods.federated.feddistill import others_means
 from knot_runner.methods.federation import with_server
 from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from tests.feddf_runs import TRANSFER, close, distil, run
-from tests.forked import Forked, reached
 from tests.golden.messages import refused
 from tests.methods.federated.conftest import CLASSES, make_world, settings
 from tests.tiny import TINY_IMAGES, replaced
@@ -150,18 +146,6 @@ def test_engines_agree(name, tmp_path):
         _, other, found = run(tmp_path / engine, *words, f"hardware.engine={engine}")
         assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in rows], rel=1e-9)
         assert all((found[key] - weights[key]).abs().max() < 1e-9 for key in weights)
-
-
-@pytest.mark.thorough
-def test_kill_9_and_the_same_command_again(tmp_path):
-    """What clients have sent is in the state."""
-    longer = replaced(RUNS["feddistill"], "training.rounds=40")
-    alone = run(tmp_path / "alone", *longer)
-    killed = Forked(*longer, f"paths.out={tmp_path / 'k'}", until=functools.partial(reached, tmp_path / "k", 8))
-    assert killed.wait() == -signal.SIGKILL, killed.said
-    again = run(tmp_path / "k", *longer)
-    assert again[1] == alone[1]
-    assert all(torch.equal(again[2][key], value) for key, value in alone[2].items())
 
 
 BAD = [

@@ -1,8 +1,6 @@
 """FedGen: the generator's loss and its training, and what a client minimises, against what is typed out by hand."""
 
 import dataclasses
-import functools
-import signal
 
 import pytest
 import torch
@@ -18,7 +16,6 @@ from knot_runner.methods.federated.latent_generator import Head, heads_loss
 from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
 from knot_runner.models.network import Network
 from tests.feddf_runs import close, run
-from tests.forked import Forked, reached
 from tests.golden.messages import refused, refuses
 from tests.methods.federated.conftest import CLASSES, SHAPE, make_world, settings
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
@@ -196,16 +193,6 @@ def test_what_a_generator_makes_depends_on_the_label_and_comes_back_whole():
 
 SMALL = ["method.generator.steps=3", "method.generator.hidden=8", "method.generator.noise=4"]
 FEDGEN = replaced(TINY_IMAGES, "method=fedgen", "training.lr=0.1", *SMALL)
-
-
-@pytest.mark.thorough
-def test_kill_9_and_the_same_command_again(tmp_path):
-    longer = replaced(FEDGEN, "training.rounds=9", "training.epochs=1")
-    alone = run(tmp_path / "alone", *longer)
-    killed = Forked(*longer, f"paths.out={tmp_path / 'k'}", until=functools.partial(reached, tmp_path / "k", 2))
-    assert killed.wait() == -signal.SIGKILL, killed.said
-    again = run(tmp_path / "k", *longer)
-    assert again[1] == alone[1] and all(torch.equal(again[2][key], value) for key, value in alone[2].items())
 
 
 @pytest.mark.thorough

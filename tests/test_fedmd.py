@@ -1,9 +1,7 @@
 """Clients with architectures of their own: FedMD against what is typed out by hand, dealing, records, refusals."""
 
 import dataclasses
-import functools
 import json
-import signal
 
 import pytest
 import torch
@@ -25,7 +23,6 @@ from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from knot_runner.results import kind_problem
 from tests.feddf_runs import TRANSFER, close, distil, run
-from tests.forked import Forked, reached
 from tests.golden.messages import refused
 from tests.methods.federated.conftest import CLASSES, SHAPE, make_world, settings, with_rows
 from tests.test_feddistill import labels_of
@@ -160,17 +157,6 @@ def test_engines_agree_and_what_the_records_hold(tmp_path, capsys):
         _, other, found = run(tmp_path / engine, *words, f"hardware.engine={engine}")
         assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in rows], rel=1e-9)
         assert all((found[key] - weights[key]).abs().max() < 1e-9 for key in weights)
-
-
-@pytest.mark.thorough
-def test_kill_9_and_the_same_command_again(tmp_path):
-    longer = replaced(FEDMD, "training.rounds=12", "method.distil.epochs=1")
-    alone = run(tmp_path / "alone", *longer)
-    killed = Forked(*longer, f"paths.out={tmp_path / 'k'}", until=functools.partial(reached, tmp_path / "k", 3))
-    assert killed.wait() == -signal.SIGKILL, killed.said
-    again = run(tmp_path / "k", *longer)
-    assert again[1] == alone[1]
-    assert all(torch.equal(again[2][key], value) for key, value in alone[2].items())
 
 
 @pytest.mark.thorough

@@ -1,8 +1,6 @@
 """Runs of a fleet through the command line: records, resumption, engines, every method, names, claims and refusals."""
 
-import functools
 import json
-import signal
 
 import pytest
 import torch
@@ -10,7 +8,6 @@ import torch
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from tests.feddf_runs import run
-from tests.forked import Forked, reached
 from tests.golden.messages import refused
 from tests.tiny import TINY_IMAGES, replaced
 
@@ -40,31 +37,6 @@ def test_the_record_of_a_run_and_its_engines(tmp_path, capsys):
     assert [row["clock"] for row in other] == clocks
     assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in rows], rel=1e-9)
     assert all((found[key] - weights[key]).abs().max() < 1e-9 for key in weights)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "words",
-    [
-        ASYNC,
-        [*FLEET, "fleet.deadline=20", "fleet.late=partial"],
-        SOUPS,
-        [*ASYNC, "method=ditto"],
-        [*ASYNC, "method=scaffold"],
-        [*ASYNC, "method=fedgen"],
-        [*ASYNC, "method=feddistill"],
-        [*ASYNC, "method=feddf", "method.distil.batch=16"],
-    ],
-    ids=["async", "sync", "soups", "ditto", "scaffold", "fedgen", "feddistill", "feddf"],
-)
-def test_kill_9_and_the_same_command_again(words, tmp_path):
-    longer = replaced(words, "training.rounds=30")
-    alone = run(tmp_path / "alone", *longer)
-    killed = Forked(*longer, f"paths.out={tmp_path / 'k'}", until=functools.partial(reached, tmp_path / "k", 5))
-    assert killed.wait() == -signal.SIGKILL, killed.said
-    again = run(tmp_path / "k", *longer)
-    assert again[1] == alone[1] and again[0]["fleet"] == alone[0]["fleet"]
-    assert all(torch.equal(again[2][key], value) for key, value in alone[2].items())
 
 
 def test_soups_without_rounds(tmp_path):

@@ -1,14 +1,11 @@
 """Personal methods through the command line: runs, what composes with them, real kills, refusals, the preset."""
 
-import functools
 import json
-import signal
 
 import pytest
 from safetensors.numpy import load_file
 
 from knot_runner.cli.main import main
-from tests.forked import Forked, reached
 from tests.golden.messages import refused
 from tests.test_federated import folder_of, records
 from tests.tiny import TINY_IMAGES, replaced
@@ -105,21 +102,6 @@ def test_clusters_of_clients(tmp_path, method, capsys):
     assert main([f"--config-dir={tmp_path / 'conf'}", *TAUGHT, "method=c", *small]) == 0, capsys.readouterr().err
     result, rows, _ = records(tmp_path)
     assert result["clusters"]["count"] == 2 and len(rows) == 3
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("method", ["fedala", "fedsoup"])
-def test_kill_9_and_the_same_command_again(tmp_path, method):
-    """Own models from round to round; fedala: the weights of their mixes, fedsoup: pools and their sizes."""
-    longer = replaced(TAUGHT, "training.rounds=14", "hardware.workers=1")
-    words = [*longer, f"method={method}", *(["method.fedsoup.start=0"] if method == "fedsoup" else [])]
-    assert main([*words, f"paths.out={tmp_path / 'alone'}"]) == 0
-    until = functools.partial(reached, tmp_path / "killed", 3)
-    killed = Forked(*words, f"paths.out={tmp_path / 'killed'}", until=until)
-    assert killed.wait() == -signal.SIGKILL, killed.said
-    assert not list((tmp_path / "killed").glob("*/*/*/result.json"))
-    assert main([*words, f"paths.out={tmp_path / 'killed'}"]) == 0
-    assert records(tmp_path / "killed") == records(tmp_path / "alone")
 
 
 BAD = [

@@ -1,12 +1,9 @@
 """Private training end to end: records, resumption, engines and refusals."""
 
-import functools
 import json
-import signal
 import sys
 
 import pytest
-import torch
 
 from knot_runner.cli.main import main
 from knot_runner.methods.federated import accountant
@@ -15,7 +12,6 @@ from knot_runner.report.compare.measures import direction
 from knot_runner.results import kind_problem
 from tests.accounted import accounted, mechanism
 from tests.feddf_runs import records, run, setup_of
-from tests.forked import Forked, reached
 from tests.golden.messages import refused, refuses
 from tests.tiny import FEDDF_RKD, TINY_IMAGES, TINY_TEXTS, replaced
 
@@ -83,20 +79,6 @@ def test_engines_agree_and_rounds_may_be_empty(method, tmp_path):
         _, other, found = run(tmp_path / engine, *words, f"hardware.engine={engine}")
         assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in rows], rel=1e-9)
         assert all((found[key] - weights[key]).abs().max() < 1e-9 for key in weights)
-
-
-@pytest.mark.thorough
-@accounted
-@pytest.mark.parametrize("method", ["fedavg_chill", "scaffold"])
-def test_kill_9_and_the_same_command_again(method, tmp_path):
-    """Noise and draws are of seed and round, and empty rounds are rounds."""
-    longer = replaced(PRIVATE, f"method={method}", "training.rounds=24", "training.participants=1")
-    alone = run(tmp_path / "alone", *longer)
-    killed = Forked(*longer, f"paths.out={tmp_path / 'k'}", until=functools.partial(reached, tmp_path / "k", 5))
-    assert killed.wait() == -signal.SIGKILL, killed.said
-    again = run(tmp_path / "k", *longer)
-    assert again[1] == alone[1] and again[0]["privacy"] == alone[0]["privacy"]
-    assert all(torch.equal(again[2][key], value) for key, value in alone[2].items())
 
 
 @accounted

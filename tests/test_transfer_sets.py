@@ -1,8 +1,6 @@
 """Another data set as the transfer set, through the command line: KNOT and federated distillation on images."""
 
-import functools
 import json
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +18,6 @@ from knot_runner.pipelines.federations.images import random_images
 from tests.data.test_unlabelled import LEVELS, write_usps
 from tests.feddf_runs import run as federated
 from tests.feddf_runs import setup_of
-from tests.forked import Forked, reached
 from tests.golden.messages import refused
 from tests.plain_knot import PlainKnot
 from tests.tiny import FEDDF_SINKHORN_E, TINY_IMAGES, TINY_PARTIES, replaced
@@ -82,18 +79,6 @@ def test_a_server_distils_on_it_and_clients_keep_all_training_images(tmp_path):
     alone = setup_of(tmp_path, [*TINY_IMAGES, "method=fedavg"])
     assert [a.tolist() for a in federation.rows("train")] == [b.tolist() for b in alone.federation.rows("train")]
     assert torch.equal(made.data.pixels[:300], alone.data.pixels)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("method", ["feddf", "fedmd"])
-def test_kill_9_and_the_same_command_again(method, tmp_path):
-    words = replaced(TINY_IMAGES, "training.rounds=30", f"method={method}", "method.distil.weighting=E", *OTHER)
-    alone = federated(tmp_path / "alone", *words)
-    killed = Forked(*words, f"paths.out={tmp_path / 'k'}", until=functools.partial(reached, tmp_path / "k", 6))
-    assert killed.wait() == -signal.SIGKILL, killed.said
-    again = federated(tmp_path / "k", *words)
-    assert again[1] == alone[1] and all(torch.equal(again[2][name], value) for name, value in alone[2].items())
-    assert alone[0]["datasets"] == {"train": 300, "test": 33, "transfer": 60}
 
 
 # ------------------------------------------------------------------------------------------------------------ run ids

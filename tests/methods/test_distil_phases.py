@@ -1,9 +1,7 @@
 """Phases of a student: FitNets' two stages against loops typed here, kills within and between them, and what counts."""
 
 import dataclasses
-import functools
 import json
-import signal
 
 import pytest
 import torch
@@ -14,7 +12,6 @@ from knot_runner.composing.commands import compose_jobs
 from knot_runner.engine.seeds import keyed
 from knot_runner.methods.distil.distil import in_phase, phases_of
 from knot_runner.models.network import build_network
-from tests.forked import Forked, there
 from tests.golden.messages import refuses
 from tests.methods.distil_loops import KD, assert_same, frozen_model, plain, softened, started, trained
 from tests.methods.distil_requests import (
@@ -105,19 +102,6 @@ def left(out):
     for key in ("seconds", "digest"):
         del result[key]
     return result, (folder / "model.safetensors").read_bytes(), (folder / "rounds.jsonl").read_bytes()
-
-
-@pytest.mark.thorough
-def test_kill_9_between_phases(tmp_path):
-    longer = replaced(TWO_STAGE, "training.distil.epochs=20")
-    assert main([*longer, f"paths.out={tmp_path / 'alone'}"]) == 0
-    out = tmp_path / "killed"
-    until = functools.partial(there, out, "artefacts/phase1/*/info.json")
-    killed = Forked(*longer, f"paths.out={out}", until=until)
-    assert killed.wait() == -signal.SIGKILL, killed.said
-    assert not there(out, "*/*/*/result.json")
-    assert main([*longer, f"paths.out={out}"]) == 0
-    assert left(out) == left(tmp_path / "alone")
 
 
 @pytest.mark.thorough
