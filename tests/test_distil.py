@@ -86,16 +86,11 @@ def test_a_run_and_its_records(tmp_path):
 TRIPLET = ["method=multi_teacher", "+base/term@method.terms.triplet=triplet"]
 
 
-@pytest.mark.parametrize(
-    "method, models",
-    [
-        ("dml", {"student 2"}),
-        ("born_again", {"generation 1"}),
-        ("self_average", set()),
-        ("multi_teacher +base/term@method.terms.triplet=triplet", {"teacher 1", "teacher 2", "ensemble"}),
-        ("student_alone method.terms.ce.label_smoothing=0.1", set()),
-    ],
-)
+@pytest.mark.parametrize("method, models", [
+    ("dml", {"student 2"}), ("born_again", {"generation 1"}), ("self_average", set()),
+    ("multi_teacher +base/term@method.terms.triplet=triplet", {"teacher 1", "teacher 2", "ensemble"}),
+    ("student_alone method.terms.ce.label_smoothing=0.1", set()),
+])  # fmt: skip
 def test_other_schedules(method, models, tmp_path):
     result = result_of(run(tmp_path, *small(*f"method={method}".split())))
     assert set(result["baselines"]) == models

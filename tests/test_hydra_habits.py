@@ -23,17 +23,12 @@ def shown(capsys, *arguments):
     return capsys.readouterr()
 
 
-@pytest.mark.parametrize(
-    ("typed", "read"),
-    [
-        (["-c", "job"], ["--cfg=job"]),
-        (["--cfg", "all", "seed=1"], ["--cfg=all", "seed=1"]),
-        (["-cd", "a=b", "ls"], ["--config-dir=a=b", "ls"]),
-        (["-cn", "study", "-m"], ["--config-name=study", "--multirun"]),
-        (["--config-dir"], ["--config-dir"]),
-        (["task=sa", "--stale=rerun", "--", ""], ["task=sa", "--stale=rerun", "--", ""]),
-    ],
-)
+@pytest.mark.parametrize(("typed", "read"), [
+    (["-c", "job"], ["--cfg=job"]), (["--cfg", "all", "seed=1"], ["--cfg=all", "seed=1"]),
+    (["-cd", "a=b", "ls"], ["--config-dir=a=b", "ls"]), (["-cn", "study", "-m"], ["--config-name=study", "--multirun"]),
+    (["--config-dir"], ["--config-dir"]),
+    (["task=sa", "--stale=rerun", "--", ""], ["task=sa", "--stale=rerun", "--", ""]),
+])  # fmt: skip
 def test_flag_and_value_are_one_word(typed, read):
     assert joined_flags(typed) == read
     assert joined_flags(read) == read
@@ -115,15 +110,10 @@ def test_yaml_edited_under_a_sweep_changes_no_later_job(tmp_path, monkeypatch):
 # ------------------------------------------------------------------------------------------------------ the user's YAML
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "said"),
-    [
-        ("name: x\nmu: [1\n", 3, "expected ',' or ']'"),
-        ("name: x\n\tmu: 1\n", 2, "that cannot start any token"),
-        ("name: 'x\n", 2, "found unexpected end of stream"),
-        ("name: x\nname: y\n", 2, "found duplicate key name"),
-    ],
-)
+@pytest.mark.parametrize(("text", "line", "said"), [
+    ("name: x\nmu: [1\n", 3, "expected ',' or ']'"), ("name: x\n\tmu: 1\n", 2, "that cannot start any token"),
+    ("name: 'x\n", 2, "found unexpected end of stream"), ("name: x\nname: y\n", 2, "found duplicate key name"),
+])  # fmt: skip
 def test_error_in_a_users_yaml_names_file_and_line(text, line, said, tmp_path):
     (tmp_path / "method").mkdir()
     (tmp_path / "method" / "mine.yaml").write_text(text)

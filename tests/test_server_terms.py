@@ -160,17 +160,11 @@ def test_terms_that_cannot_be(terms, changes):
         check_server_terms(hp, [NETWORK], changes["examples"])
 
 
-@pytest.mark.parametrize(
-    ("changes", "key"),
-    [
-        ({"student_temperature": 2.0}, "student_temperature"),
-        ({"teacher_temperature": 0.5}, "teacher_temperature"),
-        ({"normalise": True}, "normalise"),
-        ({"weighting": "U", "ensemble": "each"}, "weighting"),
-        ({"valid": 0.2}, "valid"),
-        ({"terms": {"kd": {"weight": "auto"}}}, "terms.kd.weight"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "key"), [
+    ({"student_temperature": 2.0}, "student_temperature"), ({"teacher_temperature": 0.5}, "teacher_temperature"),
+    ({"normalise": True}, "normalise"), ({"weighting": "U", "ensemble": "each"}, "weighting"),
+    ({"valid": 0.2}, "valid"), ({"terms": {"kd": {"weight": "auto"}}}, "terms.kd.weight"),
+])  # fmt: skip
 def test_settings_of_the_loss_that_terms_do_not_have(changes, key):
     with pytest.raises(Exception, match="is right") as problem:
         distil(**{"terms": KD, **changes})

@@ -136,18 +136,14 @@ def test_optuna_itself_draws_the_same_trials_again(tmp_path, capsys):
 # ------------------------------------------------------------------------------------------------- what is asked for
 
 
-@pytest.mark.parametrize(
-    ("space", "expected"),
-    [
-        ("training.lr=interval(0.1,1)", {"low": 0.1, "high": 1.0, "log": False, "kind": "float"}),
-        ("training.lr=tag(log,interval(0.1,1))", {"low": 0.1, "high": 1.0, "log": True}),
-        ("training.epochs=int(interval(1,9))", {"low": 1, "high": 9, "log": False, "kind": "int"}),
-        ("training.epochs=range(1,10,3)", {"low": 1, "high": 7, "step": 3, "kind": "int"}),
-        ("training.lr=range(0.1,0.3,0.1)", {"choices": ["0.1", "0.2"]}),
-        ("training.lr=choice(1,0.5)", {"choices": ["1", "0.5"]}),
-        ("method=glob(fedprox*)", {"choices": ["fedprox"]}),
-    ],
-)
+@pytest.mark.parametrize(("space", "expected"), [
+    ("training.lr=interval(0.1,1)", {"low": 0.1, "high": 1.0, "log": False, "kind": "float"}),
+    ("training.lr=tag(log,interval(0.1,1))", {"low": 0.1, "high": 1.0, "log": True}),
+    ("training.epochs=int(interval(1,9))", {"low": 1, "high": 9, "log": False, "kind": "int"}),
+    ("training.epochs=range(1,10,3)", {"low": 1, "high": 7, "step": 3, "kind": "int"}),
+    ("training.lr=range(0.1,0.3,0.1)", {"choices": ["0.1", "0.2"]}),
+    ("training.lr=choice(1,0.5)", {"choices": ["1", "0.5"]}), ("method=glob(fedprox*)", {"choices": ["fedprox"]}),
+])  # fmt: skip
 def test_a_space_is_drawn_as_in_hydra(space, expected, fake):
     (one,) = study.parse_overrides([space])
     found = vars(study._distribution(one, None))

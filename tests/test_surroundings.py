@@ -3,7 +3,6 @@
 import errno
 import io
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -13,7 +12,6 @@ import pytest
 
 from knot_runner.cli.main import main
 from knot_runner.util import streams
-from knot_runner.util.processes import ended_by_sigterm
 from tests.disk import ReadOnly
 from tests.tiny import TINY_IMAGES, replaced
 
@@ -181,23 +179,6 @@ def test_texts_are_read_and_written_in_utf8_whatever_the_locale():
 
 
 # ------------------------------------------------------------------------------------------------- signals and clocks
-
-
-def test_main_leaves_sigterm_as_it_was(finished, capsys):
-    def own(number, frame):
-        raise AssertionError
-
-    before = signal.signal(signal.SIGTERM, own)
-    try:
-        for arguments in (["--help"], ["tabel"], [*RUN, f"paths.out={finished}"], [*RUN, "seed=x"]):
-            main(arguments)
-            assert signal.getsignal(signal.SIGTERM) is own
-        with pytest.raises(ZeroDivisionError), ended_by_sigterm():
-            assert signal.getsignal(signal.SIGTERM) is not own
-            raise ZeroDivisionError
-        assert signal.getsignal(signal.SIGTERM) is own
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def test_main_may_be_called_from_any_thread(finished, capsys):

@@ -55,33 +55,18 @@ def test_equal_numbers_and_bytes_are_the_same_bits():
     assert found.numbers == 8
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"metrics__loss__ALL": 1.25 * (1 + 0.9e-3)},
-        {"metrics__accuracy__ALL": 0.80009},
-        {"metrics__loss__ALL": math.nextafter(1.25, 2)},
-        {"digest__model.safetensors": "y"},
-        {"clients": 6.0},
-    ],
-)
+@pytest.mark.parametrize("values", [
+    {"metrics__loss__ALL": 1.25 * (1 + 0.9e-3)}, {"metrics__accuracy__ALL": 0.80009},
+    {"metrics__loss__ALL": math.nextafter(1.25, 2)}, {"digest__model.safetensors": "y"}, {"clients": 6.0},
+])  # fmt: skip
 def test_what_rounding_does(values):
     assert answer(changed(**values)) == "within rounding"
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"metrics__loss__ALL": 1.25 * (1 + 1.1e-3)},
-        {"clients": 7},
-        {"clients": 6.0004, "metrics__accuracy__ALL": 0.81},
-        {"best__round": 3},
-        {"best": None},
-        {"metrics__loss": {}},
-        {"clients": True},
-        {"bytes": 10**6 + 1},
-    ],
-)
+@pytest.mark.parametrize("values", [
+    {"metrics__loss__ALL": 1.25 * (1 + 1.1e-3)}, {"clients": 7}, {"clients": 6.0004, "metrics__accuracy__ALL": 0.81},
+    {"best__round": 3}, {"best": None}, {"metrics__loss": {}}, {"clients": True}, {"bytes": 10**6 + 1},
+])  # fmt: skip
 def test_what_rounding_does_not_but_the_accuracy_is_within_its_interval(values):
     assert answer(changed(**values)) == "within the interval"
 

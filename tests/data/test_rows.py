@@ -22,19 +22,9 @@ def data(**changes) -> DatasetSettings:
     return DatasetSettings(**{"role": "local", "labels": {"s": "sad", "c": "calm", "g": "glad"}} | changes)
 
 
-@pytest.mark.parametrize(
-    ("raw", "label"),
-    [
-        (5.0, "5"),
-        ("5.0", "5"),
-        (5, "5"),
-        (" joy ", "joy"),
-        (None, "None"),
-        (-1, "-1"),
-        ("v1.0x", "v1.0x"),
-        (4.5, "4.5"),
-    ],
-)
+@pytest.mark.parametrize(("raw", "label"), [
+    (5.0, "5"), ("5.0", "5"), (5, "5"), (" joy ", "joy"), (None, "None"), (-1, "-1"), ("v1.0x", "v1.0x"), (4.5, "4.5"),
+])  # fmt: skip
 def test_raw_labels_are_compared_as_written_in_the_settings(raw, label: str) -> None:
     assert raw_label(raw) == label
 

@@ -115,16 +115,10 @@ def test_the_residual_network_is_he_et_als(stem: str) -> None:
     torch.testing.assert_close(model(x), expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        MlpSettings("mlp", "m", [3], "softmax"),
-        CnnSettings("cnn", "c", [ConvSettings(2, 3, 1)], [3], "softmax"),
-        resnet(norm="group", blocks=(1, 1), width=4),
-        resnet(blocks=(1, 1), width=4),
-    ],
-    ids=["mlp", "cnn", "resnet-group", "resnet-batch"],
-)
+@pytest.mark.parametrize("spec", [
+    MlpSettings("mlp", "m", [3], "softmax"), CnnSettings("cnn", "c", [ConvSettings(2, 3, 1)], [3], "softmax"),
+    resnet(norm="group", blocks=(1, 1), width=4), resnet(blocks=(1, 1), width=4),
+], ids=["mlp", "cnn", "resnet-group", "resnet-batch"])  # fmt: skip
 def test_gradients_by_finite_differences(spec: ImageModel) -> None:
     """Of the cross-entropy as trained: with ``output=softmax`` it takes a softmax of a softmax (fedwad.md 3)."""
     torch.manual_seed(0)

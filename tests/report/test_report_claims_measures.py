@@ -114,18 +114,13 @@ def test_there_is_no_ratio_to_nothing(factory):
     assert found.verdict == "no runs" and "there is no ratio to 0" in found.note
 
 
-@pytest.mark.parametrize(
-    ("measure", "result", "value"),
-    [
-        ("ari", {"clusters": {"ari": 0.5}}, 0.5),
-        ("ari", {"clusters": {"ari": 0.0}}, 0.0),
-        ("ari", {"clusters": {"ari": None}}, "no planted groups"),
-        ("ari", {}, None),
-        ("gap", {"kind": "distance", "value": 3.0, "exact": 4.0}, 0.25),
-        ("gap", {"kind": "distance", "value": 5.0, "exact": 4.0}, 0.25),
-        ("gap", {"kind": "distance", "value": 3.0, "exact": 0.0}, "the exact distance is 0"),
-        ("gap", {"kind": "matrix"}, None),
-    ],
-)
+@pytest.mark.parametrize(("measure", "result", "value"), [
+    ("ari", {"clusters": {"ari": 0.5}}, 0.5), ("ari", {"clusters": {"ari": 0.0}}, 0.0),
+    ("ari", {"clusters": {"ari": None}}, "no planted groups"), ("ari", {}, None),
+    ("gap", {"kind": "distance", "value": 3.0, "exact": 4.0}, 0.25),
+    ("gap", {"kind": "distance", "value": 5.0, "exact": 4.0}, 0.25),
+    ("gap", {"kind": "distance", "value": 3.0, "exact": 0.0}, "the exact distance is 0"),
+    ("gap", {"kind": "matrix"}, None),
+])  # fmt: skip
 def test_what_a_run_says_of_clusters_and_distances(measure, result, value):
     assert CLAIM_MEASURES[measure].read(SimpleNamespace(result=result)) == value

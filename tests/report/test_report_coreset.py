@@ -35,24 +35,15 @@ def test_sound_records_are_believed_and_shown(record: dict[str, Any]) -> None:
     assert ("2 of 3" in said) if record["kind"] == "coreset" else ("0.800" in said and "0.750" in said)
 
 
-@pytest.mark.parametrize(
-    ("record", "changes", "key"),
-    [
-        (CORESET, {"points": 0}, "points"),
-        (CORESET, {"shape": [1, 3]}, "shape"),
-        (CORESET, {"losses": [1.0, float("nan")]}, "losses"),
-        (CORESET, {"losses": []}, "losses"),
-        (CORESET, {"distance": "guess"}, "distance"),
-        (CORESET, {"metrics": {"distance": {"ALL": -1.0}}}, "metrics"),
-        (CORESET, {"classes_covered": 4}, "classes_covered"),
-        (CORESET, {"seconds": {"total": 1.0}}, "seconds"),
-        (KNN, {"metrics": {**SCORES, "accuracy": {"ALL": 1.2}}}, "metrics"),
-        (KNN, {"metrics": {**SCORES, "f1": None}}, "metrics"),
-        (KNN, {"clients": True}, "clients"),
-        (KNN, {"labels": {"names": "abc"}}, "labels"),
-        (KNN, {"datasets": {"train": 50}}, "datasets"),
-    ],
-)
+@pytest.mark.parametrize(("record", "changes", "key"), [
+    (CORESET, {"points": 0}, "points"), (CORESET, {"shape": [1, 3]}, "shape"),
+    (CORESET, {"losses": [1.0, float("nan")]}, "losses"), (CORESET, {"losses": []}, "losses"),
+    (CORESET, {"distance": "guess"}, "distance"), (CORESET, {"metrics": {"distance": {"ALL": -1.0}}}, "metrics"),
+    (CORESET, {"classes_covered": 4}, "classes_covered"), (CORESET, {"seconds": {"total": 1.0}}, "seconds"),
+    (KNN, {"metrics": {**SCORES, "accuracy": {"ALL": 1.2}}}, "metrics"),
+    (KNN, {"metrics": {**SCORES, "f1": None}}, "metrics"), (KNN, {"clients": True}, "clients"),
+    (KNN, {"labels": {"names": "abc"}}, "labels"), (KNN, {"datasets": {"train": 50}}, "datasets"),
+])  # fmt: skip
 def test_impossible_records_are_refused(record: dict[str, Any], changes: dict[str, Any], key: str) -> None:
     assert kind_problem({**record, **changes}).startswith(key)
 

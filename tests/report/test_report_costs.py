@@ -46,14 +46,10 @@ def test_totals_are_sums_of_rows_and_to_the_target_of_its_rounds():
     assert total_costs([COSTS], None, "models")["server_flops"] is None
 
 
-@pytest.mark.parametrize(
-    ("broken", "said"),
-    [
-        ({"bytes": 43}, "costs.bytes: are not"),
-        ({"bytes_to_target": 43}, "costs.bytes_to_target"),
-        ({"bytes_up": -1}, "bytes_up"),
-    ],
-)
+@pytest.mark.parametrize(("broken", "said"), [
+    ({"bytes": 43}, "costs.bytes: are not"), ({"bytes_to_target": 43}, "costs.bytes_to_target"),
+    ({"bytes_up": -1}, "bytes_up"),
+])  # fmt: skip
 def test_a_result_whose_costs_cannot_be_is_refused(federated, broken, said):
     job = federated.job()
     costs = total_costs([COSTS], 1, "models")

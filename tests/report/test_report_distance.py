@@ -68,17 +68,13 @@ def test_sound_records(changes: dict[str, Any]) -> None:
     assert not kind_problem(record(**changes))
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "named"),
-    [
-        ("mode", "rough", "mode"), ("value", -1.0, "value"), ("exact", math.nan, "exact"),
-        ("closed_form", None, "closed_form"),
-        ("samples", [20], "samples"), ("samples", [20, 0], "samples"), ("dimension", "2", "dimension"),
-        ("support", [4, 4], "support"), ("support", [4, 4, 0.5], "support"), ("values", [2.0], "values"),
-        ("sums", [1, 2, math.inf], "sums"), ("iterations", 4, "support"), ("seconds", {"total": 1}, "seconds"),
-        ("server_only", [1.0], "server_only"), ("server_only", "none", "server_only"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("key", "value", "named"), [
+    ("mode", "rough", "mode"), ("value", -1.0, "value"), ("exact", math.nan, "exact"),
+    ("closed_form", None, "closed_form"), ("samples", [20], "samples"), ("samples", [20, 0], "samples"),
+    ("dimension", "2", "dimension"), ("support", [4, 4], "support"), ("support", [4, 4, 0.5], "support"),
+    ("values", [2.0], "values"), ("sums", [1, 2, math.inf], "sums"), ("iterations", 4, "support"),
+    ("seconds", {"total": 1}, "seconds"), ("server_only", [1.0], "server_only"), ("server_only", "none", "server_only"),
+])  # fmt: skip
 def test_records_that_cannot_be(key: str, value: Any, named: str) -> None:
     assert kind_problem(record(**{key: value})).startswith(named)
 

@@ -74,15 +74,10 @@ def test_the_summary_says_when_the_target_was_reached(federated):
     assert "virtual" not in of_rounds(federated)
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"fleet": {**FACTS, "clock": -1.0}}, "fleet.clock"),
-        ({"fleet": {**FACTS, "late": 0.5}}, "fleet.late"),
-        ({"fleet": {**FACTS, "lost": 1}}, "fleet.lost"),
-        ({"fleet": FACTS, "time_to_target": 901.0}, "time_to_target"),
-        ({"time_to_target": 10.0}, "time_to_target"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "reason"), [
+    ({"fleet": {**FACTS, "clock": -1.0}}, "fleet.clock"), ({"fleet": {**FACTS, "late": 0.5}}, "fleet.late"),
+    ({"fleet": {**FACTS, "lost": 1}}, "fleet.lost"), ({"fleet": FACTS, "time_to_target": 901.0}, "time_to_target"),
+    ({"time_to_target": 10.0}, "time_to_target"),
+])  # fmt: skip
 def test_an_unsound_result_is_refused(federated, changes, reason):
     assert reason in kind_problem(read_result(federated.write(federated.job(), [0.1, 0.2], **changes).folder))

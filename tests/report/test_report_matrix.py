@@ -63,25 +63,15 @@ def test_a_whole_record_is_sound() -> None:
     assert is_sound(result()) and is_sound(result(groups=[0, 0, 1], solver="federated"))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"matrix": EXACT[:2]},
-        {"matrix": [row[:2] for row in EXACT]},
-        {"matrix": [[0.0, 1.0, 2.0], [1.5, 0.0, 4.0], [2.0, 4.0, 0.0]]},
-        {"matrix": [[0.5, 1.0, 2.0], [1.0, 0.0, 4.0], [2.0, 4.0, 0.0]]},
-        {"matrix": [[0.0, -1.0, 2.0], [-1.0, 0.0, 4.0], [2.0, 4.0, 0.0]]},
-        {"matrix": [[0.0, float("inf"), 2.0], [float("inf"), 0.0, 4.0], [2.0, 4.0, 0.0]]},
-        {"matrix": "EXACT"},
-        {"names": ["a", "b"]},
-        {"names": [1, 2, 3]},
-        {"solver": "guess"},
-        {"sizes": [50, 50]},
-        {"sizes": [50, 50, -1]},
-        {"groups": [0, 1]},
-        {"seconds": {"total": 1.0}},
-    ],
-)
+@pytest.mark.parametrize("changes", [
+    {"matrix": EXACT[:2]}, {"matrix": [row[:2] for row in EXACT]},
+    {"matrix": [[0.0, 1.0, 2.0], [1.5, 0.0, 4.0], [2.0, 4.0, 0.0]]},
+    {"matrix": [[0.5, 1.0, 2.0], [1.0, 0.0, 4.0], [2.0, 4.0, 0.0]]},
+    {"matrix": [[0.0, -1.0, 2.0], [-1.0, 0.0, 4.0], [2.0, 4.0, 0.0]]},
+    {"matrix": [[0.0, float("inf"), 2.0], [float("inf"), 0.0, 4.0], [2.0, 4.0, 0.0]]}, {"matrix": "EXACT"},
+    {"names": ["a", "b"]}, {"names": [1, 2, 3]}, {"solver": "guess"}, {"sizes": [50, 50]}, {"sizes": [50, 50, -1]},
+    {"groups": [0, 1]}, {"seconds": {"total": 1.0}},
+])  # fmt: skip
 def test_records_that_cannot_be_believed(changes: dict[str, Any]) -> None:
     assert not is_sound(result(**changes))
 

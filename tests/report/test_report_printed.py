@@ -33,20 +33,13 @@ def test_pooled_accuracy_of_all_follows_from_the_test_sizes() -> None:
         assert row[-1] == pytest.approx(pooled, abs=0.0101)
 
 
-@pytest.mark.parametrize(
-    ("name", "metric", "method", "dataset", "value"),
-    [
-        ("knot/table2", "f1", "sinkhorn_d", "Food", 0.59),
-        ("knot/table2", "sd", "sinkhorn_e", "ALL", 0.73),
-        ("knot/table3", "f1", "entropy_e", "IEMOCAP", 0.36),
-        ("knot/table3", "sd", "sinkhorn_e", "DyDa0", 0.53),
-        ("knot/table4", "accuracy", "sinkhorn_a", "SNLI", 0.73),
-        ("knot/table4", "sd", "sinkhorn_d", "SNLI", 0.23),
-        ("knot/table4", "f1", "sinkhorn_d", "SNLI", None),
-        ("knot/table4", "sd", "fedavg", "SNLI", None),
-        ("knot/table4", "sd", "sinkhorn_d", "Moon", None),
-    ],
-)
+@pytest.mark.parametrize(("name", "metric", "method", "dataset", "value"), [
+    ("knot/table2", "f1", "sinkhorn_d", "Food", 0.59), ("knot/table2", "sd", "sinkhorn_e", "ALL", 0.73),
+    ("knot/table3", "f1", "entropy_e", "IEMOCAP", 0.36), ("knot/table3", "sd", "sinkhorn_e", "DyDa0", 0.53),
+    ("knot/table4", "accuracy", "sinkhorn_a", "SNLI", 0.73), ("knot/table4", "sd", "sinkhorn_d", "SNLI", 0.23),
+    ("knot/table4", "f1", "sinkhorn_d", "SNLI", None), ("knot/table4", "sd", "fedavg", "SNLI", None),
+    ("knot/table4", "sd", "sinkhorn_d", "Moon", None),
+])  # fmt: skip
 def test_single_numbers(name: str, metric: str, method: str, dataset: str, value: float | None) -> None:
     assert paper_tables.printed_value(paper_tables.read_printed(name), metric, method, dataset) == value
 

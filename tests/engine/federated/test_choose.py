@@ -16,16 +16,10 @@ pytestmark = pytest.mark.machine
 OWN = NETWORKS["own"]
 
 
-@pytest.mark.parametrize(
-    ("networks", "wanted"),
-    [
-        ([LINEAR], "stacked"),
-        ([LINEAR, MODELS["mlp"]], "stacked"),
-        ([OWN], "loop"),
-        ([LINEAR, OWN], "loop"),
-        ([OWN, LINEAR], "loop"),
-    ],
-)
+@pytest.mark.parametrize(("networks", "wanted"), [
+    ([LINEAR], "stacked"), ([LINEAR, MODELS["mlp"]], "stacked"), ([OWN], "loop"), ([LINEAR, OWN], "loop"),
+    ([OWN, LINEAR], "loop"),
+])  # fmt: skip
 def test_auto_is_stacked_on_a_gpu_where_all_networks_are_of_the_package(networks, wanted, monkeypatch) -> None:
     made = []
     monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("meta"))
