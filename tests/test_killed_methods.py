@@ -15,6 +15,7 @@ from tests.methods.test_distil_phases import TWO_STAGE
 from tests.personal_runs import ALPHAS
 from tests.test_coreset_runs import CORESET
 from tests.test_datafree import TINY_FREE
+from tests.test_feddistill import RUNS
 from tests.test_fedgen import FEDGEN
 from tests.test_fedmd import FEDMD
 from tests.test_fleet import ASYNC, FLEET, SOUPS
@@ -43,7 +44,7 @@ CASES = {
     ),
     "coreset": (replaced(CORESET, "method.epochs=400", "method.distance=exact"), 0),
     "feddf": (replaced(WARM, "training.rounds=40", "method=feddf", "method.distil.weighting=E"), 8),
-    "feddistill": (replaced(WARM, "training.rounds=40", "method=feddistill"), 8),
+    "feddistill": (replaced(RUNS["feddistill"], "training.rounds=40"), 8),
     "fedgen": (replaced(FEDGEN, "training.rounds=9", "training.epochs=1"), 2),
     "fedmd": (replaced(FEDMD, "training.rounds=12", "method.distil.epochs=1"), 3),
     "fedala": ([*TAUGHT, "method=fedala"], 3),
@@ -57,10 +58,10 @@ CASES = {
     "landscape": (personal(LANDSCAPE, "epochs=60", "saves=60"), PERSONAL),
     **{f"{method} of another data set": ([*replaced(TINY_IMAGES, "training.rounds=30", f"method={method}"),
         "method.distil.weighting=E", "transfer=usps", "transfer.limit=60"], 6) for method in ("feddf", "fedmd")},
-    **{f"fleet: {' '.join(more)}": (replaced([*words, *more], "training.rounds=30"), 5) for words, *more in (
-        [ASYNC], [FLEET, "fleet.deadline=20", "fleet.late=partial"], [SOUPS], [ASYNC, "method=ditto"],
-        [ASYNC, "method=scaffold"], [ASYNC, "method=fedgen"], [ASYNC, "method=feddistill"],
-        [ASYNC, "method=feddf", "method.distil.batch=16"],
+    **{f"fleet: {name}": (replaced([*words, *more], "training.rounds=30"), 5) for name, words, *more in (
+        ("async", ASYNC), ("sync", FLEET, "fleet.deadline=20", "fleet.late=partial"), ("soups", SOUPS),
+        ("ditto", ASYNC, "method=ditto"), ("scaffold", ASYNC, "method=scaffold"), ("fedgen", ASYNC, "method=fedgen"),
+        ("feddistill", ASYNC, "method=feddistill"), ("feddf", ASYNC, "method=feddf", "method.distil.batch=16"),
     )},
 }  # fmt: skip
 #: Noise and draws are of seed and round, and empty rounds are rounds.
