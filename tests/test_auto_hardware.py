@@ -88,13 +88,6 @@ def test_clients_with_a_text_model_train_in_a_loop_on_a_gpu(caplog, gpu):
     assert (found.engine, found.device, found.precision) == ("stacked", "cuda:1", "bf16")
 
 
-def test_a_grid_says_it_once(caplog, gpu):
-    caplog.set_level(logging.INFO, "knot_runner")
-    jobs = compose_jobs(["task=femnist", "method=fedavg,fedprox", "seed=0,1", "hardware=auto"], None)
-    assert [job.settings.hardware.name for job in jobs] == ["cuda"] * 4
-    assert caplog.messages.count("hardware: CUDA, Some GPU") == 1
-
-
 class Driver:
     """libcuda with one device, or failing at ``fails``."""
 

@@ -241,9 +241,3 @@ def test_stages_or_data_that_are_gone_are_named(images, tmp_path, capsys):
     asked = out / images[0].relative_to(images[0].parents[2])
     (asked / "bound.json").write_text("{}")
     assert "bound.json: does not match its digest in result.json" in refusal([asked], capsys)
-
-
-def test_of_several_runs_the_others_are_shown(images, tmp_path, capsys):
-    assert main(["bound", str(tmp_path), str(images[0])]) == 2
-    said = capsys.readouterr()
-    assert len(said.err.splitlines()) == 1 and str(images[0] / "bound.json") in said.out

@@ -25,7 +25,7 @@ PACKAGE = {
 #: Path -> what is counted -> the most that is allowed.
 OTHERS = {
     "scripts": {"nodes": 26_100},
-    "tests": {"lines": 50_500},
+    "tests": {"lines": 45_500},
 }
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.

@@ -9,7 +9,6 @@ import torch
 from safetensors.torch import load_file
 from torch.nn import functional
 
-from knot_runner.cli.main import main
 from knot_runner.engine.federated.cohort import ClientModel, Inference
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
@@ -17,7 +16,6 @@ from knot_runner.pipelines.personalisation import client_matrix
 from tests.golden.messages import refuses
 from tests.methods.federated.conftest import make_world, with_rows
 from tests.personal_runs import PERSONAL, run, setup_of
-from tests.tiny import TINY_IMAGES, replaced
 
 
 def recount(setup, model):
@@ -150,11 +148,3 @@ def test_clients_without_test_examples_are_named_and_at_least_two_have_some():
     client_matrix.check_own_models(None, with_tests(1, 3))
     with refuses():
         client_matrix.check_own_models(None, with_tests(3))
-
-
-@pytest.mark.parametrize("asked", [["method=soup"], ["method=fedavg", "evaluate.matrix=end"], ["method=fedavg"]])
-def test_a_run_says_which_clients_have_no_test_examples(tmp_path, asked, capsys):
-    few = ["task.limit=60", "partition=iid", "partition.clients=12", "training.small_clients=allow"]
-    words = replaced([word for word in TINY_IMAGES if not word.startswith("partition.")], *few, *asked)
-    assert main([*replaced(words, "training.rounds=1"), f"paths.out={tmp_path}"]) == 0
-    assert ("no test examples at " in capsys.readouterr().out) == (asked != ["method=fedavg"])

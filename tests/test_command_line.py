@@ -35,18 +35,11 @@ def test_each_preset_of_a_command_has_its_own_grid(flags):
     assert jobs == [job for command in commands for job in command.jobs]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sweep"),
-    [
-        ([], False),
-        (["seed=1"], False),
-        (["-m", "seed=1"], True),
-        (["--multirun"], True),
-        (["hydra/launcher=joblib"], True),
-        (["seed=0,1"], True),
-        (["-m", "experiment=fedwad/toy", "seed=0", "method.fedwad.support=2", "method.fedwad.mode=exact"], True),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "sweep"), [
+    ([], False), (["seed=1"], False), (["-m", "seed=1"], True), (["--multirun"], True),
+    (["hydra/launcher=joblib"], True), (["seed=0,1"], True),
+    (["-m", "experiment=fedwad/toy", "seed=0", "method.fedwad.support=2", "method.fedwad.mode=exact"], True),
+])  # fmt: skip
 def test_a_grid_that_was_asked_for_is_one_with_a_single_job_too(arguments, sweep):
     (command,) = compose_all(arguments)[1]
     assert command.sweep == sweep
@@ -111,11 +104,6 @@ def test_mappings_are_merged_and_deleted_keys_added_again():
     assert (job.settings.training.distil.epochs, job.settings.training.distil.lr) == (1, 0.5)
     (job,) = compose_all(["task=erc", "~training.local.batch", "+training.local.batch=7"])[0]
     assert job.settings.training.local.batch == 7
-
-
-def test_a_method_given_twice_is_no_grid_of_both():
-    (job,), _ = compose_all(["method=entropy_a", "method=sinkhorn_d"])
-    assert job.settings.method["name"] == "sinkhorn_d"
 
 
 # ------------------------------------------------------------------------------------------------------ names, values

@@ -1,6 +1,5 @@
 """Composition: presets and their grids, what names a run, and Hydra's own result for the same overrides."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from knot_runner.cli.verbs.ls import describe_yaml
 from knot_runner.composing.commands import compose_all, compose_jobs
 from knot_runner.composing.override_errors import GROUPS
 from knot_runner.util.config_yaml import config_folder
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 
 
@@ -24,14 +22,6 @@ def test_a_presets_grid_is_added_and_the_command_line_replaces_it():
     assert len(compose_all(["experiment=knot/table2"])[0]) == 40
     few = compose_all(["experiment=knot/table2", "seed=7", "method=entropy_a,sinkhorn_e"])[0]
     assert [(job.settings.method["name"], job.settings.seed) for job in few] == [("entropy_a", 7), ("sinkhorn_e", 7)]
-
-
-def test_jobs_are_what_hydra_composes_for_each():
-    overrides = ["task=erc", "method=entropy_u,sinkhorn_d", "training.distil.lr=1e-2,0.3", "seed=3", "task.context=0,2"]
-    for job in compose_jobs(overrides, None)[::3]:
-        with initialize_config_dir(str(config_folder()), version_base="1.3"):
-            expected = OmegaConf.to_container(compose("config", overrides=job.overrides), resolve=True)
-        assert job.config == expected
 
 
 LR = "training.local.lr"
@@ -93,17 +83,9 @@ def test_jobs_of_one_choice_keep_values_of_their_own():
     assert first.config["task"] is second.config["task"]  # shared, so that a grid of hundreds is quick
 
 
-@pytest.mark.parametrize(
-    ("override", "said"),
-    [
-        ("training.lrr=1", "training.lrr: there is no such setting"),
-        ("training.lr.x=1", "training.lr"),
-        ("seed.x=1,2", "seed"),
-        ("nosuch=1", "nosuch"),
-    ],
-)
-def test_a_key_that_is_not_there_is_named(override, said):
-    with pytest.raises(UserError, match=re.escape(said)):
+@pytest.mark.parametrize("override", ["training.lrr=1", "training.lr.x=1", "seed.x=1,2", "nosuch=1"])
+def test_a_key_that_is_not_there_is_named(override):
+    with refuses():
         compose_jobs(["task=femnist", override], None)
 
 
@@ -144,10 +126,3 @@ def test_every_yaml_opens_with_the_command_that_runs_it():
         if path.parent.name != "base":
             first = [line for line in path.read_text().splitlines() if not line.startswith("# @package")][0]
             assert first.startswith("# knot-runner "), path
-
-
-def test_ls_survives_brackets_without_end_in_a_users_file(tmp_path):
-    path = tmp_path / "experiment" / "deep.yaml"
-    path.parent.mkdir()
-    path.write_text("[" * 200_000)
-    assert describe_yaml(path) == "cannot be read: a run says where it is wrong"

@@ -18,7 +18,6 @@ from knot_runner.models.tokens import Encoded
 from knot_runner.pipelines.clients.setup import Setup
 from knot_runner.pipelines.parties.stage_costs import StageCounter, sent_bytes
 from knot_runner.pipelines.runs import commits
-from knot_runner.results import kind_problem
 from tests.run_folders import records, run
 from tests.tiny import CLUSTERING, TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
 
@@ -181,9 +180,3 @@ def test_records_are_sent_beside_the_model():
     request = ReleaseRecords("records", "t", TEACHER, ("local", "x"), ("images", "17"), "top", None)
     assert sent_bytes(request, SimpleNamespace(info={"released": {"bytes": 123}})) == 123
     assert sent_bytes(students({"kind": "offline"}), SimpleNamespace(info={})) == 0
-
-
-def test_results_of_earlier_versions_say_nothing_of_costs(tmp_path):
-    result = json.loads((run(tmp_path, *TINY_IMAGES) / "result.json").read_text())
-    del result["costs"]
-    assert not kind_problem(result)

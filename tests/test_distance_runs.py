@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import warnings
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import ot
@@ -68,10 +66,6 @@ def test_numbers_repeat_and_times_are_times(tmp_path):
     assert complete_run(context(tmp_path / "c", "seed=1"))["value"] != first["value"]
 
 
-def test_a_finished_run_is_not_done_again(tmp_path):
-    assert complete_run(context(tmp_path)) == complete_run(context(tmp_path))
-
-
 def test_exact_mode_starts_with_the_first_samples_size_whatever_the_support(tmp_path):
     runs = [context(tmp_path, "method.fedwad.mode=exact", f"method.fedwad.support={s}") for s in (4, 100)]
     assert runs[0].run_id == runs[1].run_id  # so a grid of supports has one run of exact mode
@@ -79,14 +73,6 @@ def test_exact_mode_starts_with_the_first_samples_size_whatever_the_support(tmp_
     assert result["support"] == [24, 24, 24]
     assert len(load_file(runs[0].folder / "measures.safetensors")["xi/0"]) == 24
     assert context(tmp_path, "method.fedwad.support=5").run_id != context(tmp_path).run_id
-
-
-def test_the_course_counts_iterations_from_1():
-    traced = SimpleNamespace(values=(3.0, 2.0), sums=(5.0, 4.0), supports=(7, 8), server_only=())
-    assert distance._course(traced) == [
-        {"iteration": 1, "value": 3.0, "sum": 5.0, "support": 7},
-        {"iteration": 2, "value": 2.0, "sum": 4.0, "support": 8},
-    ]
 
 
 def test_exact_mode_starts_with_the_first_sample_where_sizes_differ(tmp_path):
@@ -124,20 +110,7 @@ def test_a_long_course_keeps_its_ends(tmp_path):
     assert kept == {"xi/0", "xi/1", "xi/3"}
 
 
-def test_a_device_that_is_not_there_is_refused(tmp_path):
-    with refuses():
-        complete_run(context(tmp_path, "hardware.device=cuda:99"))
-
-
 # ------------------------------------------------------------------------------------------------------- command line
-
-
-def test_out_of_the_box(tmp_path, capsys):
-    assert main(["task=gaussians", f"paths.out={tmp_path}"]) == 0
-    shown = capsys.readouterr().out
-    for text in ("federated, after 20 iterations", "server alone, after 1", "exact, all samples", "sum A of the four"):
-        assert text in shown
-    assert max(map(len, shown.splitlines()[:-1])) <= 80
 
 
 @pytest.mark.thorough
@@ -154,13 +127,3 @@ def test_the_toy_and_its_gaps(tmp_path, capsys):
         assert np.diff(result["sums"]).max() < 1e-9 * result["exact"]  # Theorem 2
     assert main(["plot", "fedwad/toy", *few]) == 0
     assert capsys.readouterr().out == shown.out  # a preset that has run shows its figure
-
-
-@pytest.mark.thorough
-def test_the_running_times(tmp_path, capsys):
-    few = [f"paths.out={tmp_path}", "task.samples=12,30", "method.fedwad.support=4", "task.dimension=2", "seed=0"]
-    assert main(["experiment=fedwad/runtime", *few]) == 0
-    shown = capsys.readouterr().out
-    assert "d=2, ratio 1:3, FedWaD-a, S=4: n=30 in" in shown and "FedWaD-e takes" in shown
-    rows = list(csv.DictReader((tmp_path / "figures" / "fedwad/runtime.csv").open()))
-    assert len(rows) == 2 * 3 * 2 * 2  # ratios, methods, quantities, sizes

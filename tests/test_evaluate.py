@@ -162,20 +162,6 @@ def test_baselines_are_all_teachers_and_their_mean_on_the_global_test_set(world)
         assert found[name] == pytest.approx({measure: wanted[measure]["hub"] for measure in wanted}, abs=1e-6)
 
 
-def test_who_is_asked_what(world):
-    evaluate(world)
-    networks = {party.name: party.network for party in world.federation.parties}
-    asked = [(one.stage, one.party, one.weights, one.network, one.examples[1]) for one in world.executor.asked[:9]]
-    assert asked == [
-        *(("predictions", "student", ("distil", "s"), networks["hub"], f"{name}-test") for name in TEACHERS),
-        *(("predictions", "before", ("pretrain", "b"), networks["hub"], f"{name}-test") for name in TEACHERS),
-        ("predictions", "near", ("local", "n"), networks["near"], "near-test"),
-        ("predictions", "far", ("local", "f"), networks["far"], "far-test"),
-        ("predictions", "hub", ("pretrain", "b"), networks["hub"], "hub-test"),
-    ]
-    assert {one.output for one in world.executor.asked[:9]} == {"logits"}
-
-
 def test_a_data_set_without_test_texts_is_left_out(world):
     del world.federation.clients[1].examples["test"]
     found = evaluate(world)
@@ -224,8 +210,3 @@ def test_the_probe_shows_each_word_in_each_sentence_to_each_model(world):
     for one, group in zip(asked, np.split(np.array([row["probabilities"] for row in rows]), 4), strict=True):
         said = world.executor.given(one).double().softmax(1).numpy()
         np.testing.assert_allclose(group.reshape(8, 3), said, rtol=1e-6)
-
-
-def test_no_probe_no_file(world):
-    evaluate(world)
-    assert not (world.folder / "probe.json").exists()

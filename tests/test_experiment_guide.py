@@ -40,14 +40,3 @@ def test_what_a_command_has_besides_composes(name: str) -> None:
     words = [word for word in BESIDES[name].split() if not word.startswith("seed=")]
     jobs, _ = compose_all([f"experiment={name}", *words, *ONE_JOB[name].split(), "seed=0"])
     assert len(jobs) == 1
-
-
-def test_each_claim_of_the_source_on_personal_models_is_in_a_preset() -> None:
-    """S1 to S9 of the objective-conflict blog; S10, on linear models, is a test of the transfer matrix."""
-    sources = [
-        claim["source"]
-        for preset in (FOLDER / "soup").glob("*.yaml")
-        for claim in yaml.safe_load(preset.read_text())["report"]["claims"]
-    ]
-    found = {name for source in sources if "objective-conflict" in source for name in re.findall(r"\bS\d\b", source)}
-    assert found == {f"S{number}" for number in range(1, 10)}

@@ -19,6 +19,7 @@ from knot_runner.engine.federated.cohort import Trained
 from knot_runner.pipelines.rounds.client_rounds import check_outcomes, reached_target
 from knot_runner.util.errors import DivergedError
 from tests.forked import Forked, committed, reached
+from tests.golden.messages import refused
 from tests.tiny import TINY_IMAGES
 
 METHODS = ["fedavg", "fedavg_chill", "fedprox", "scaffold", "fedrep", "fedper"]
@@ -122,58 +123,29 @@ def test_sigterm_ends_it_at_once_and_workers_die_too(tmp_path):
 
 
 BAD = [
-    (["method.temperature=0"], "method.temperature: 0.0 is not above 0"),
-    (["method.temperature=-1"], "method.temperature: -1.0 is not above 0"),
-    (["training.participants=50"], "training.participants: 50 are more than the 6 clients; at most 6 is right"),
-    (["training.participants=0"], "training.participants: 0 is neither a number of clients nor a share"),
-    (["training.batch=500"], "training.batch: 500 is more than the"),
-    (["training.lr=0"], "training.lr: 0.0 is not above 0"),
-    (["training.lr=inf"], "training.lr: expected a finite number, got inf"),
-    (["method=fedprox", "method.mu=null"], "method.mu: is not set; fedprox needs it"),
-    (["method.mu=1"], "method.mu: is of fedprox alone"),
-    (["method=federated_distance"], "method=federated_distance: task=femnist has images; method=fedavg would fit"),
-    (["method=sinkhorn_e"], "training.rounds: there is no such setting"),
-    (["model=bert_tiny"], "model=bert_tiny: does not read task=femnist"),
-    (["training=small"], "training=small: is not for method=fedavg; training=chill would fit"),
-    (["partition=null"], "partition=null: None is not one of the names of partition"),
-    (["~partition"], "partition: task=femnist needs clients"),
-    (["partition=dirichlt"], "partition=dirichlt: unknown name (did you mean 'dirichlet'?)"),
-    (["partition.kind=dirichlt"], "partition.kind: no partition 'dirichlt' (did you mean 'dirichlet'?)"),
-    (["partition=iid", "partition.clients=400"], "partition.clients: 400 are more than the 300 training examples"),
-    (["partition=dirichlet"], "partition.floor: 10 examples for each of 50 clients"),
-    (["hardware.precision=bf16", "hardware.engine=loop"], "hardware.precision: bf16 is for engine=stacked on CUDA"),
-    (["hardware.engine=leen"], "hardware.engine: there is no engine 'leen' (did you mean 'lean'?)"),
-    (["training.target=2"], "training.target: 2.0 is not in (0, 1]"),
-    (["training.stop_at_target=true"], "training.target: is not set, but stop_at_target needs it"),
-    (["method=fedrep", "method.head_epochs=2"], "method.head_epochs: 2 of training.epochs=2 leaves none"),
-    (["task.source=local", "paths.data=null"], "paths.data"),
-    (["task.source=local", "paths.data=/nowhere"], "/nowhere"),
-    (["task.shape=[1,28]"], "task.shape: [1, 28] is not [channels, height, width]"),
-    (["task.mean=[0,0]"], "task.mean: 2 values for 1 channels"),
-    (["task.name=../up"], "task.name: '../up' is not a plain name"),
-    (["model.kind=[]"], "does not read task=femnist"),
-    (["method.algorithm={}"], "method.algorithm: no algorithm {}"),
-    (["task.cut_seed=-1"], "task.cut_seed: -1 is not in 0..4294967295"),
-    (["hardware.threads=0"], "hardware.threads: 0 is not in 1..1024"),
-    (["+method.temprature=3"], "method.temprature: there is no such setting (did you mean 'temperature'?)"),
-    (["task=sa", "method=fedavg", "training=small"], "training=small: is not for method=fedavg; training=texts"),
-    (["model=cnn_mcmahan", "task.shape=[1,2,2]"], "model.convs: 2 convolutions leave nothing of 2x2"),
-]
+    ["method.temperature=0"], ["method.temperature=-1"], ["training.participants=50"], ["training.participants=0"],
+    ["training.batch=500"], ["training.lr=0"], ["training.lr=inf"], ["method=fedprox", "method.mu=null"],
+    ["method.mu=1"], ["method=federated_distance"], ["method=sinkhorn_e"], ["model=bert_tiny"], ["training=small"],
+    ["partition=null"], ["~partition"], ["partition=dirichlt"], ["partition.kind=dirichlt"],
+    ["partition=iid", "partition.clients=400"], ["partition=dirichlet"],
+    ["hardware.precision=bf16", "hardware.engine=loop"], ["hardware.engine=leen"], ["training.target=2"],
+    ["training.stop_at_target=true"], ["method=fedrep", "method.head_epochs=2"],
+    ["task.source=local", "paths.data=null"], ["task.source=local", "paths.data=/nowhere"], ["task.shape=[1,28]"],
+    ["task.mean=[0,0]"], ["task.name=../up"], ["model.kind=[]"], ["method.algorithm={}"], ["task.cut_seed=-1"],
+    ["hardware.threads=0"], ["+method.temprature=3"], ["task=sa", "method=fedavg", "training=small"],
+    ["model=cnn_mcmahan", "task.shape=[1,2,2]"],
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("arguments", "said"), BAD, ids=[" ".join(a) for a, _ in BAD])
-def test_bad_input_is_one_line_and_leaves_nothing(arguments, said, tmp_path, capsys):
-    out, keys = tmp_path / "out", {a.split("=")[0].lstrip("~") for a in arguments}
+@pytest.mark.parametrize("arguments", BAD, ids=" ".join)
+def test_bad_input_is_one_line_and_leaves_nothing(arguments, tmp_path, capsys):
+    keys = {a.split("=")[0].lstrip("~") for a in arguments}
     dropped = {"partition": "partition.", "model": "model.", "training": "training."}
     quick = [o for o in TINY_IMAGES if o.split("=")[0] not in keys]
     quick = [o for o in quick if not any(key in keys and o.startswith(start) for key, start in dropped.items())]
     quick = [o for o in quick if "task=sa" not in arguments or o.startswith("hardware")]
-    assert main([*quick, *arguments, f"paths.out={out}"]) == 2
-    errors = capsys.readouterr().err
-    complaint = [line for line in errors.splitlines() if line.startswith("knot-runner: ")]
-    assert len(complaint) == 1 and said in complaint[0], errors
-    assert "Traceback" not in errors
-    assert not [p for p in out.rglob("*") if p.suffix in (".json", ".jsonl", ".yaml", ".tmp", ".safetensors")]
+    refused(capsys, *quick, *arguments, f"paths.out={tmp_path}")
+    assert not [p for p in tmp_path.rglob("*") if p.suffix in (".json", ".jsonl", ".yaml", ".tmp", ".safetensors")]
 
 
 def test_a_diverged_run_is_recorded_and_stops_no_sweep(tmp_path, capsys):
@@ -253,16 +225,6 @@ def test_semantic_distance_where_classes_have_coordinates(tmp_path):
     assert main([*TINY_IMAGES, f"task.coordinates={points}", digits, f"paths.out={tmp_path}"]) == 0
     result, rows, _ = records(tmp_path)
     assert 0 < rows[-1]["sd"] == result["metrics"]["sd"]["ALL"] < 9
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("task", ["mnist", "fashionmnist", "usps", "cifar10", "cifar100"])
-def test_every_image_task_has_a_look_on_embedded_digits(tmp_path, task, capsys):
-    small = [f"task={task}", "partition=small", "training=quick", "training.rounds=1", "training.epochs=1"]
-    tiny = ["model.width=4", "model.blocks=[1]"] if task == "cifar100" else []
-    run = [*small, *tiny, "training.small_clients=allow", "training.participants=2", f"paths.out={tmp_path}"]
-    assert main([*run, "hardware.workers=1"]) == 0, capsys.readouterr().err
-    assert "handwritten digits stand in" in " ".join(capsys.readouterr().err.split())
 
 
 def test_plot_partition(tmp_path, capsys):

@@ -170,19 +170,6 @@ def test_every_method_runs_and_its_measures_are_those_of_its_predictions(tmp_pat
 
 
 @pytest.mark.thorough
-def test_partitions_of_images_deal_texts_too(tmp_path, capsys):
-    for partition in ("iid", "dirichlet", "shards", "centralised"):
-        extra = {"dirichlet": ["partition.clients=4", "partition.floor=0", "partition.alpha=5"], "centralised": []}
-        few = extra.get(partition, ["partition.clients=4"])
-        run = [word for word in TINY_TEXTS if word != "partition=natural"]
-        command = [*run, "method=fedavg", f"partition={partition}", *few, "training.rounds=1", f"paths.out={tmp_path}"]
-        assert main(command) == 0, capsys.readouterr().err
-    counts = [json.loads(path.read_text()) for path in tmp_path.glob("erc/fedavg/*/partition.json")]
-    assert sorted(len(one["clients"]) for one in counts) == [1, 4, 4, 4]
-    assert {sum(map(sum, one["train"])) for one in counts} == {300}
-
-
-@pytest.mark.thorough
 def test_an_interrupted_run_goes_on_with_the_same_bits(tmp_path, capsys, monkeypatch):
     run = [*TINY_TEXTS, "method=fedper", "training.rounds=3"]
     run = [word for word in run if word != "training.rounds=2"]

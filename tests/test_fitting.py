@@ -6,7 +6,6 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import Misfit
 from knot_runner.config.settings.families import FAMILIES, family_of
-from tests.tiny import TINY
 
 #: One method of every family.
 ONE_OF = {
@@ -57,23 +56,8 @@ def test_what_was_typed_stays(caplog):
         compose_jobs(["task=erc", "method=fedavg", "training=small"], None)
 
 
-def test_texts_keep_newton():
-    (job,) = compose_jobs([*TINY, "method=sinkhorn_e"], None)
-    assert job.method.loss["solver"] == "newton" and job.settings.training.name == "small"
-
-
 def test_one_grid_of_methods_of_both_kinds():
     """KNOT and FedAvg on the same images, by one command."""
     jobs = compose_jobs(["task=mnist", "partition=iid", "method=entropy_a,fedavg"], None)
     assert [job.settings.training.name for job in jobs] == ["image_stages", "chill"]
     assert jobs[0].settings.shares is not None and jobs[1].settings.shares is None
-
-
-def test_ls_shows_what_composes(capsys):
-    assert main(["ls"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    (knot,) = [line.split() for line in lines if "entropy_a, entropy_d" in line]
-    head = next(line.split() for line in lines if line.split()[:2] == ["texts", "images"])
-    assert dict(zip(head, knot, strict=False)) | {"methods": ""} == {
-        "texts": "yes", "images": "yes", "gaussians": "-", "image_sets": "-", "methods": "",
-    }  # fmt: skip

@@ -29,25 +29,3 @@ def test_the_preset_on_twelve_images(tmp_path, capsys):
     ]
     names = json.loads((folder / "partition.json").read_text())
     assert all(user in json.dumps(names) for user in ("77", "5", "1234"))
-
-
-def test_the_preset_without_its_files_is_refused_in_one_line(tmp_path, capsys):
-    words = ["experiment=soup/gld23k", "arm=soup", "seed=0", *NARROW, *SHORT]
-    assert main([*words, f"paths.data={tmp_path}", f"paths.out={tmp_path / 'out'}"]) == 2
-    said = capsys.readouterr().err
-    assert "gld23k_user_dict_train.csv: is not there" in said and "Traceback" not in said
-
-
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        ("task.local.format=gld32k", "task.local.format"),
-        ("task.source=hub", "task.hub: is not set, so task.source=hub has no gld23k"),
-    ],
-)
-def test_refusals(tmp_path, capsys, word, said):
-    data = write_gld23k(tmp_path / "data")
-    words = ["task=gld23k", "task.source=local", f"paths.data={data}", f"paths.out={tmp_path / 'out'}"]
-    assert main([*(one for one in words if one.split("=")[0] != word.split("=")[0]), word]) == 2
-    shown = capsys.readouterr().err
-    assert said in shown and "Traceback" not in shown

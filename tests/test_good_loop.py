@@ -46,17 +46,6 @@ def test_a_client_of_the_good_loop_is_one_of_the_reference(model, momentum):
     assert moved > 1e-3 and float((found - expected.weights).abs().max()) < 2e-6
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("engine", ["plain", "loop"])
-def test_a_round_of_texts_moves_the_model(engine):
-    small = replace(workloads.WORKLOADS["W5"], sizes=[5] * 10)
-    play, end = bench_federation.ENGINES[engine](small, 1)
-    start, _ = flat.initial(small.network, 0)
-    moved = (play(0) - start).abs().max()
-    end()
-    assert 1e-4 < float(moved) < 1e-2  # one step of AdamW
-
-
 def test_batches_of_texts_are_padded_as_the_engines_pad_them():
     small = replace(workloads.WORKLOADS["W5"], sizes=[4, 3])
     data = small.data()

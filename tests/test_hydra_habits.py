@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import yaml
 
@@ -13,7 +11,6 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.composing.flags import UNSUPPORTED, Parser
 from knot_runner.sweeps import task
-from knot_runner.sweeps.plan import new_plan, read_plan, write_plan
 from knot_runner.util.config_yaml import config_folder
 from tests.test_command_line import refusal
 from tests.tiny import TINY_IMAGES
@@ -109,26 +106,13 @@ def test_yaml_edited_under_a_sweep_changes_no_later_job(tmp_path, monkeypatch):
     assert found == [(0, 0.5, tmp_path / "out"), (1, 0.5, tmp_path / "out")]
 
 
-def test_plan_keeps_configs_exactly(tmp_path):
-    config = {"labels": {1: "low", 2.5: "x", "3": None, False: [1, 1e-3, {"a": {5: "b"}}]}, "seed": 0, "text": "ü\n"}
-    plan = new_plan(tmp_path, False, None)
-    write_plan(plan, {"abc": config})
-    assert read_plan(plan.path).config("abc") == config
-    assert json.loads((plan.folder / "jobs" / "abc.json").read_text())
-
-
 # ------------------------------------------------------------------------------------------------------ the user's YAML
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "said"),
-    [
-        ("name: x\nmu: [1\n", 3, "expected ',' or ']'"),
-        ("name: x\n\tmu: 1\n", 2, "that cannot start any token"),
-        ("name: 'x\n", 2, "found unexpected end of stream"),
-        ("name: x\nname: y\n", 2, "found duplicate key name"),
-    ],
-)
+@pytest.mark.parametrize(("text", "line", "said"), [
+    ("name: x\nmu: [1\n", 3, "expected ',' or ']'"), ("name: x\n\tmu: 1\n", 2, "that cannot start any token"),
+    ("name: 'x\n", 2, "found unexpected end of stream"), ("name: x\nname: y\n", 2, "found duplicate key name"),
+])  # fmt: skip
 def test_error_in_a_users_yaml_names_file_and_line(text, line, said, tmp_path):
     (tmp_path / "method").mkdir()
     (tmp_path / "method" / "mine.yaml").write_text(text)
@@ -140,13 +124,6 @@ def test_error_in_a_file_that_is_not_asked_for_is_not_reported(tmp_path):
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "broken.yaml").write_text("a: [\n")
     assert len(compose_all([f"--config-dir={tmp_path}"])[0]) == 1
-
-
-def test_defaults_that_lead_back_are_one_line(tmp_path):
-    (tmp_path / "task").mkdir()
-    for name, other in (("a", "b"), ("b", "a")):
-        (tmp_path / "task" / f"{name}.yaml").write_text(f"defaults:\n  - {other}\n")
-    assert "leads back to its own file" in refusal(f"--config-dir={tmp_path}", "task=a")
 
 
 @pytest.mark.parametrize("task", ["sa", "erc", "nli"])

@@ -187,24 +187,6 @@ def test_methods_and_tasks_that_do_not_fit(capsys):
 
 
 @pytest.mark.thorough
-def test_a_preset_end_to_end(tmp_path, capsys):
-    small = [SETS[1], SETS[2], *SETS[4:], "method.otdd.fedwad.support=5", "method.otdd.fedwad.t=0.5", "seed=0"]
-    assert main(["experiment=fedwad/otdd", *small, f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err
-    shown = capsys.readouterr().out
-    assert "order relations kept" in shown and "scikit-learn" in shown
-    assert (tmp_path / "figures" / "fedwad/otdd.png").read_bytes()[:4] == b"\x89PNG"
-    assert len((tmp_path / "figures" / "fedwad/otdd.csv").read_text().splitlines()) == 1 + 2 * 6
-
-
-@pytest.mark.parametrize(
-    ("preset", "jobs"),
-    [("fedwad/fig13_iterations", 12), ("fedwad/fig13_support", 10), ("fedwad/fig14", 16), ("fedwad/matrices", 2)],
-)
-def test_other_presets_compose(preset, jobs):
-    assert len(compose_all([f"experiment={preset}"])[0]) == jobs
-
-
-@pytest.mark.thorough
 @pytest.mark.real_data
 def test_real_data_sets(tmp_path, data_root, capsys):
     small = ["method.otdd.samples=60", "method.otdd.fedwad.support=5", "method.otdd.fedwad.iterations=3"]

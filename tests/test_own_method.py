@@ -60,16 +60,3 @@ def test_it_runs_in_clusters_of_clients_too(tmp_path, capsys):
     assert main([*own, "method=clustered_median", *small]) == 0, capsys.readouterr().err
     (path,) = tmp_path.glob("femnist/clustered_median/*/result.json")
     assert json.loads(path.read_text())["clusters"]["count"] == 2
-
-
-def test_an_algorithm_that_no_plug_in_has_is_named(tmp_path, capsys):
-    own = [*arrange(tmp_path), "method=median", f"paths.out={tmp_path / 'out'}"]
-    assert main([*own, "method.algorithm=medain"]) == 2
-    assert "method.algorithm: no algorithm 'medain' (did you mean 'median'?)" in capsys.readouterr().err
-    assert main([*(o for o in own if not o.startswith("plugins")), "seed=1"]) == 2
-    assert "method.algorithm: no algorithm 'median'" in capsys.readouterr().err
-
-
-def test_options_are_for_ones_own_methods(tmp_path, capsys):
-    assert main([*TINY_IMAGES, "+method.options.at=0.5", f"paths.out={tmp_path}"]) == 2
-    assert "method.options: are of plug-in methods" in capsys.readouterr().err

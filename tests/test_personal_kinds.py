@@ -1,9 +1,7 @@
 """Kinds of personalisation that combine clients' models, through the command line: records, refusals, figure, kills."""
 
 import csv
-import functools
 import json
-import signal
 
 import numpy as np
 import pytest
@@ -14,8 +12,6 @@ from knot_runner.cli.main import main
 from knot_runner.data.images.held_out import unseen_clients
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.run_folders import Job, load_runs
-from knot_runner.util.errors import UserError
-from tests.forked import Forked, there
 from tests.golden.messages import refuses
 from tests.tiny import TINY_IMAGES, replaced
 
@@ -140,15 +136,9 @@ def test_the_figure_of_lambda(conflict, tmp_path, capsys):
     assert float(rows[10]["lambda"]) == pytest.approx(matrix[1, 2], rel=1e-6) != pytest.approx(matrix[2, 1], rel=1e-6)
     assert (tmp_path / "lambda.png").stat().st_size > 10_000
     (folder / "clients.safetensors").rename(tmp_path / "kept")
-    with pytest.raises(UserError):
+    with refuses():
         FIGURES["transfer_matrix"]([run.job], tmp_path / "none.png")
     (tmp_path / "kept").rename(folder / "clients.safetensors")
-
-
-def test_other_runs_have_no_figure_of_lambda(tmp_path):
-    folder, _ = run(tmp_path / "runs", *replaced(TINY_IMAGES, "training.rounds=1"))
-    with refuses():
-        FIGURES["transfer_matrix"]([Job(folder.name, folder, "femnist", "fedavg", 0)], tmp_path / "none.png")
 
 
 @pytest.mark.parametrize(
@@ -170,23 +160,3 @@ def test_altered_examples_are_of_one_client(tmp_path, capsys):
     manual = [word for word in TINY_IMAGES if not word.startswith("partition.")]
     manual += ["partition=manual", "partition.clients=6", "partition.alter=shift", f"paths.out={tmp_path}"]
     assert "training examples are at several clients, which are not altered alike" in refused(capsys, *manual)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("small", "length"),
-    [(COSSIM, ["rounds=40"]), (SMALL, ["steps=200"]), (LANDSCAPE, ["epochs=60", "saves=60"])],
-    ids=["cossim", "transfer_matrix", "landscape"],
-)
-def test_kill_9_and_the_same_command_again(small, length, tmp_path):
-    longer = replaced(small, *(f"method.personalisation.{words}" for words in length), "training.rounds=1")
-    alone, result = run(tmp_path / "alone", *longer)
-    until = functools.partial(there, tmp_path / "k", "*/*/*/personalisation/commit.json")
-    killed = Forked(*longer, f"paths.out={tmp_path / 'k'}", until=until)
-    assert killed.wait() == -signal.SIGKILL, killed.said
-    assert not list((tmp_path / "k").glob("*/*/*/result.json"))
-    again, other = run(tmp_path / "k", *longer)
-    assert other["personalisation"] == result["personalisation"]
-    for name in ("clients.safetensors", "predictions.safetensors"):
-        assert (again / name).read_bytes() == (alone / name).read_bytes()
-    assert not (again / "personalisation").exists()

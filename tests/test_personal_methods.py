@@ -1,14 +1,12 @@
 """Personal methods through the command line: runs, what composes with them, real kills, refusals, the preset."""
 
-import functools
 import json
-import signal
 
 import pytest
 from safetensors.numpy import load_file
 
 from knot_runner.cli.main import main
-from tests.forked import Forked, reached
+from tests.golden.messages import refused
 from tests.test_federated import folder_of, records
 from tests.tiny import TINY_IMAGES, replaced
 
@@ -106,55 +104,17 @@ def test_clusters_of_clients(tmp_path, method, capsys):
     assert result["clusters"]["count"] == 2 and len(rows) == 3
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("method", ["fedala", "fedsoup"])
-def test_kill_9_and_the_same_command_again(tmp_path, method):
-    """Own models from round to round; fedala: the weights of their mixes, fedsoup: pools and their sizes."""
-    longer = replaced(TAUGHT, "training.rounds=14", "hardware.workers=1")
-    words = [*longer, f"method={method}", *(["method.fedsoup.start=0"] if method == "fedsoup" else [])]
-    assert main([*words, f"paths.out={tmp_path / 'alone'}"]) == 0
-    until = functools.partial(reached, tmp_path / "killed", 3)
-    killed = Forked(*words, f"paths.out={tmp_path / 'killed'}", until=until)
-    assert killed.wait() == -signal.SIGKILL, killed.said
-    assert not list((tmp_path / "killed").glob("*/*/*/result.json"))
-    assert main([*words, f"paths.out={tmp_path / 'killed'}"]) == 0
-    assert records(tmp_path / "killed") == records(tmp_path / "alone")
-
-
 BAD = [
-    (["method=ditto", "method.ditto.lam=-1"], "method.ditto.lam: -1.0 is negative"),
-    (["method=ditto", "method.ditto.lr=0"], "method.ditto.lr: 0.0 is not above 0"),
-    (["method=ditto", "method.ditto=null"], "method.ditto: is not set; ditto needs it"),
-    (["method=ditto", "method.mu=1"], "method.mu: is of fedprox alone"),
-    (["method=apfl", "method.apfl.alpha=1.5"], "method.apfl.alpha: 1.5 is not in [0, 1]"),
-    (["method=apfl", "method.apfl.alpha=-0.5"], "method.apfl.alpha: -0.5 is not in [0, 1]"),
-    (["method=fedala", "method.fedala.layers=3"], "method.fedala.layers: 3 are more than the 2 layers of the model"),
-    (["method=fedala", "method.fedala.layers=0"], "method.fedala.layers: 0 is not at least 1"),
-    (["method=fedala", "method.fedala.share=0"], "method.fedala.share: 0.0 is not in (0, 1]"),
-    (["method=fedala", "method.fedala.deployed=both"], "method.fedala.deployed: 'both' is not one of"),
-    (["method=fedsoup", "method.fedsoup.start=1"], "method.fedsoup.start: 1.0 is not in [0, 1)"),
-    (["method=fedavg", "+method.ditto={lam: 1.0}"], "method.ditto: is of algorithm=ditto alone"),
-    (["method=fedala", "method.algorithm=apfl"], "method.apfl: is not set; apfl needs it"),
-]
+    ["method=ditto", "method.ditto.lam=-1"],
+    ["method=ditto", "method.ditto.lr=0"], ["method=ditto", "method.ditto=null"], ["method=ditto", "method.mu=1"],
+    ["method=apfl", "method.apfl.alpha=1.5"], ["method=apfl", "method.apfl.alpha=-0.5"],
+    ["method=fedala", "method.fedala.layers=3"], ["method=fedala", "method.fedala.layers=0"],
+    ["method=fedala", "method.fedala.share=0"], ["method=fedala", "method.fedala.deployed=both"],
+    ["method=fedsoup", "method.fedsoup.start=1"], ["method=fedavg", "+method.ditto={lam: 1.0}"],
+    ["method=fedala", "method.algorithm=apfl"],
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("arguments", "said"), BAD, ids=[" ".join(a) for a, _ in BAD])
-def test_bad_input_is_one_line(arguments, said, tmp_path, capsys):
-    assert main([*TINY_IMAGES, *arguments, f"paths.out={tmp_path}"]) == 2
-    errors = capsys.readouterr().err
-    complaint = [line for line in errors.splitlines() if line.startswith("knot-runner: ")]
-    assert len(complaint) == 1 and said in complaint[0], errors
-    assert "Traceback" not in errors
-
-
-@pytest.mark.thorough
-def test_the_preset(tmp_path, capsys):
-    small = [*TINY_IMAGES, "task.source=embedded", "arm=fedavg,ditto,apfl", "seed=0", f"paths.out={tmp_path}"]
-    assert main(["experiment=federated/personal_femnist", *small]) == 0, capsys.readouterr().err
-    shown = capsys.readouterr().out
-    assert all(title in shown for title in ("ID accuracy", "OOD accuracy", "worst decile", "hurt")), shown
-    assert main(["claims", "federated/personal_femnist", *small]) == 0
-    said = capsys.readouterr().out
-    assert "Ditto has higher ID accuracy than APFL" in said
-    results = [json.loads(path.read_text()) for path in tmp_path.glob("*/*/*/result.json")]
-    assert len(results) == 3 and all("id_accuracy" in result["metrics"] for result in results)
+@pytest.mark.parametrize("arguments", BAD, ids=" ".join)
+def test_bad_input_is_one_line(arguments, tmp_path, capsys):
+    refused(capsys, *TINY_IMAGES, *arguments, f"paths.out={tmp_path}")

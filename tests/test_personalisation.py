@@ -1,8 +1,6 @@
 """Clients' own models through the command line: shared rounds, soups, held-out examples, kills."""
 
-import functools
 import json
-import signal
 
 import numpy as np
 import pytest
@@ -13,9 +11,7 @@ from sklearn.metrics import accuracy_score, f1_score
 from knot_runner.cli.main import main
 from knot_runner.data.images.held_out import hold_out_valid
 from knot_runner.pipelines.personalisation import personalised
-from tests.forked import Forked, there
 from tests.personal_runs import ALPHAS, PERSONAL, run, setup_of
-from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
 
 
 def test_heads_of_clients_are_in_the_record(tmp_path):
@@ -90,26 +86,6 @@ def test_unseen_clients_are_measured_apart(tmp_path):
     assert result["metrics"]["accuracy"]["ALL"] == pytest.approx(float(diagonal[seen].sum() / sizes[seen].sum()))
 
 
-@pytest.mark.thorough
-def test_kill_9_between_saves_and_the_same_command_again(tmp_path):
-    longer = ["method=soup", "method.personalisation.epochs=60", "method.personalisation.saves=60", "training.lr=0.1"]
-    arguments = [*replaced(TINY_IMAGES, *longer), ALPHAS.replace("[0,", "[0.1,0.2,0,"), "method.personalisation.at=all"]
-    until = functools.partial(there, tmp_path / "killed", "femnist/soup/*/personalisation/commit.json")
-    killed = Forked(*arguments, f"paths.out={tmp_path / 'killed'}", until=until)
-    assert killed.wait() == -signal.SIGKILL, killed.said
-    assert not list((tmp_path / "killed").glob("*/*/*/result.json"))
-    records = []
-    for name in ("killed", "alone"):
-        assert main([*arguments, f"paths.out={tmp_path / name}"]) == 0
-        (folder,) = (path.parent for path in (tmp_path / name).glob("*/*/*/result.json"))
-        result = json.loads((folder / "result.json").read_text())
-        del result["seconds"], result["digest"]
-        arrays = [(folder / file).read_bytes() for file in ("clients.safetensors", "predictions.safetensors")]
-        records.append((result, arrays))
-        assert not (folder / "personalisation").exists()
-    assert records[0] == records[1]
-
-
 @pytest.mark.parametrize("method", ["scaffold", "fedrep", "clustered_fedavg", "fedavg_chill", "feddistill"])
 def test_soup_after_any_method(tmp_path, method):
     extra = ["method.head_epochs=1"] if method == "fedrep" else []
@@ -117,15 +93,6 @@ def test_soup_after_any_method(tmp_path, method):
     spec = "method.personalisation={kind: soup, lr: 0.05, epochs: 1, saves: 1, alphas: [0, 0.5, 1]}"
     result, record = run(tmp_path, f"method={method}", *extra, spec, "partition.transfer=0.1")
     assert record["correct"].shape == (3, 6, 6) and len(result["personalisation"]["points"]) == 3
-
-
-@pytest.mark.thorough
-def test_soup_of_texts(tmp_path):
-    spec = ["method=soup", "method.personalisation.epochs=1", "method.personalisation.saves=1", ALPHAS]
-    assert main([*TINY_TEXTS, *spec, f"paths.out={tmp_path}"]) == 0
-    (found,) = tmp_path.glob("*/*/*/result.json")
-    result = json.loads(found.read_text())
-    assert result["metrics"]["sd"]["ALL"] > 0 and len(result["personalisation"]["points"]) == 3
 
 
 def test_running_statistics_of_a_soup_are_estimated_anew(tmp_path):

@@ -55,9 +55,3 @@ def test_a_figure_of_ones_own_is_drawn_after_the_runs_by_plot_and_on_a_page(tmp_
     assert main(["report", "own_figure", *own, *table]) == 0
     page = (tmp_path / "reports" / "own_figure.html").read_text()
     assert line in page and "Seconds that each round took, a line per method" in page
-
-
-def test_without_the_plug_in_there_is_no_such_figure(tmp_path, capsys):
-    own = [f"--config-dir={EXAMPLES / 'conf'}", f"paths.out={tmp_path}"]
-    assert main(["plot", "own_figure", *own]) == 2
-    assert "report.kind: there is no figure 'round_seconds'" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 from sklearn.metrics import balanced_accuracy_score
 
 from knot_runner.cli.main import main
+from tests.golden.messages import refused
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.tiny import TINY_IMAGES, TINY_TAUGHT, TINY_TEXTS, replaced
 
@@ -122,18 +123,6 @@ def test_a_term_of_ones_own(tmp_path, capsys):
 
 
 @pytest.mark.thorough
-def test_check_prepares_a_family_of_ones_own(tmp_path, capfd):
-    """By a process that gets plain data: only there, the plug-in is what can read its settings."""
-    own = [
-        f"--config-dir={EXAMPLES / 'conf'}", *TINY_IMAGES, "method=majority",
-        f"plugins=[{EXAMPLES / 'own_family.py'}]", f"paths.out={tmp_path}",
-    ]  # fmt: skip
-    assert main(["check", *own]) == 0
-    shown = capfd.readouterr()
-    assert "majority" in shown.out and "Traceback" not in shown.err
-
-
-@pytest.mark.thorough
 def test_a_yaml_names_plug_ins_beside_it_from_wherever_it_is_used(tmp_path, capsys, monkeypatch):
     """And the run is the same one, whatever folder the study lies in."""
     names = set()
@@ -214,10 +203,8 @@ def test_a_model_that_does_not_fit_is_one_line(more, message, tmp_path, capsys):
     plugins = f"plugins=[{EXAMPLES / 'own_model.py'},{tmp_path / 'wrong_models.py'}]"
     run = [plugins if word.startswith("plugins") else word for word in OWN_MODEL]
     wrong = ["~model.options.width"] if "wrong_models" in more[0] else []
-    assert main([*run, *more, *wrong, f"paths.out={tmp_path}"]) == 2
+    refused(capsys, *run, *more, *wrong, f"paths.out={tmp_path}")
     sys.modules.pop("wrong_models", None)
-    errors = capsys.readouterr().err
-    assert message in errors and "Traceback" not in errors
 
 
 def test_ls_lists_what_the_examples_bring(capsys):

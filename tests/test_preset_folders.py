@@ -49,12 +49,6 @@ def test_presets_of_a_folder_are_chosen_by_glob(own: Path) -> None:
         compose_all(["experiment=glob(mine/*)"])
 
 
-def test_ls_lists_presets_of_folders(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ls", "experiment", f"--config-dir={own}"]) == 0
-    shown = capsys.readouterr().out
-    assert all(name in shown for name in ("flat", "mine/tiny", "mine/deep/tiny", "chill/table1"))
-
-
 @pytest.mark.parametrize("name", ["flat", "mine/tiny", "mine/deep/tiny"])
 def test_an_own_preset_writes_below_its_folder(name: str, own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = own.parent / "out"

@@ -37,15 +37,6 @@ def test_a_table_of_two_methods_and_two_seeds(out, capsys, monkeypatch):
     assert "toprule" in (out / "tables" / "knot/table2.tex").read_text()
 
 
-@pytest.mark.thorough
-def test_table_1_over_three_tasks(out, capsys):
-    small = [*(o for o in overrides(out)), "seed=0"]
-    assert main(["experiment=knot/table1", *small]) == 0
-    assert main(["table", "knot/table1", *small]) == 0
-    shown = capsys.readouterr().out
-    assert all(name in shown for name in ("Cell", "MELD", "SNLI"))
-
-
 FURTHER = ["knot/fig2", "knot/fig5", "knot/fig6", "knot/fig7", "knot/fig8", "knot/bias"]
 
 
@@ -57,14 +48,6 @@ def test_every_figure_is_drawn_from_its_runs(out, preset, capsys):
     assert main(["plot", preset, *small]) == 0, capsys.readouterr().err
     picture = out / "figures" / f"{preset}.png"
     assert picture.read_bytes()[:4] == PNG and picture.stat().st_size > 10_000
-
-
-@pytest.mark.thorough
-def test_the_grid_of_appendix_h(out, capsys):
-    small = [*overrides(out), "training.distil.batch=16,32", "training.distil.lr=0.001", "method.loss.epsilon=0.01"]
-    assert main(["experiment=knot/grid", *small]) == 0
-    assert main(["table", "knot/grid", *small]) == 0
-    assert "batch=32" in capsys.readouterr().out
 
 
 def test_a_table_without_runs_says_what_makes_them(tmp_path, capsys):

@@ -5,16 +5,10 @@ import csv
 import pytest
 
 from knot_runner.cli.main import main
-from tests.tiny import TINY_IMAGES, TINY_TEXTS
+from tests.tiny import TINY_IMAGES
 
 PNG = b"\x89PNG"
 SMALL = [*TINY_IMAGES, "task.source=embedded"]
-#: For presets of other tasks: the model and the clients stay tiny.
-CLIENTS = [
-    "task.source=embedded", "task.limit=200", "training.rounds=2", "training.epochs=1", "training.participants=2",
-    "training.batch=8", "training.small_clients=allow", "training.drop_last=false", "hardware.workers=1",
-    "partition.floor=0",
-]  # fmt: skip
 
 
 def shown(arguments, capsys):
@@ -36,51 +30,3 @@ def test_table_1_with_its_rate_controls(tmp_path, capsys, monkeypatch):
     for name in ("chill/fig4", "chill/fig6"):
         said = shown(["plot", name, *small], capsys)
         assert (tmp_path / "figures" / f"{name}.png").read_bytes()[:4] == PNG and "runs are there" not in said
-
-
-@pytest.mark.thorough
-def test_table_2_over_three_partitions(tmp_path, capsys):
-    model = ["model=cnn_chill", "model.convs=[{channels:2,kernel:5,padding:0}]", "model.hidden=[4]"]
-    small = [*(o for o in CLIENTS if not o.startswith("partition.")), *model, f"paths.out={tmp_path}", "seed=0"]
-    said = shown(["experiment=chill/table2", *small, "method.temperature=1,0.5", "partition=centralised,small"], capsys)
-    assert "centralised" in said.lower() and "non-iid" in said.lower()
-    results = list(tmp_path.glob("cifar10/*/*/partition.json"))
-    assert len(results) == 4
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("task", ["erc", "nli"])  # chill/sa is chill/nli on other texts
-def test_texts_at_several_temperatures(tmp_path, capsys, task):
-    own = ("task=", "training=", "partition=")
-    tiny = [word for word in TINY_TEXTS if not word.startswith(own)]
-    small = [*tiny, "task.source=embedded", f"paths.out={tmp_path}", "method.temperature=4,1,0.25", "seed=0"]
-    if task != "erc":  # one is enough for the second case
-        small += ["partition=small"]
-    said = shown([f"experiment=chill/{task}", *small], capsys)
-    assert said == shown(["table", f"chill/{task}", *small], capsys)
-    assert "ten clients" in said and "rate=lr/0.25" in said and ("one client" in said) == (task == "erc")
-    cases = 2 if task == "erc" else 1
-    assert len(list(tmp_path.glob(f"{task}/*/*/result.json"))) == 5 * cases
-    judged = shown(["claims", f"chill/{task}", *small], capsys)
-    assert "Ten clients: T=0.25 ends with higher" in judged
-    drawn = shown(["plot", f"chill/{task}", *small, "report.kind=curves"], capsys)
-    assert ("after 2 rounds accuracy" if task == "nli" else "after 2 rounds macro F1 0.") in drawn
-    assert (tmp_path / "figures" / "chill" / f"{task}.png").read_bytes()[:4] == PNG
-
-
-@pytest.mark.thorough
-def test_the_notebook_trace(tmp_path, capsys):
-    small = [*CLIENTS, f"paths.out={tmp_path}", "partition.clients=5", "model.hidden=[8]", "seed=0"]
-    said = shown(["experiment=chill/mnist_notebook", *small, "method.temperature=1,0.25"], capsys)
-    assert "MNIST" in said and "87.9" in said
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("preset", ["chill/fig1", "chill/fig2", "chill/fig3"])
-def test_the_probe_figures(tmp_path, preset, capsys):
-    small = ["task.source=embedded", "task.limit=60", "task.shape=[3,8,8]", "model.hidden=[4]", "partition=small",
-             "model.convs=[{channels:2,kernel:3,padding:1}]", "method.warm_epochs=0", "method.attack_steps=4",
-             f"paths.out={tmp_path}"]  # fmt: skip
-    shown([f"experiment={preset}", *small], capsys)
-    shown(["plot", preset, *small], capsys)
-    assert (tmp_path / "figures" / f"{preset}.png").read_bytes()[:4] == PNG

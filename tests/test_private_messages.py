@@ -1,8 +1,6 @@
 """Private training of methods that send more than a model, or something else, end to end: FedGen, FedDF, FedMD, FD."""
 
-import functools
 import itertools
-import signal
 
 import pytest
 import torch
@@ -11,7 +9,6 @@ from knot_runner.methods.federated.accountant import epsilon_after, noise_for
 from knot_runner.methods.federated.user_privacy import private_mean_logits, private_sum
 from tests.accounted import accounted, mechanism
 from tests.feddf_runs import run, setup_of
-from tests.forked import Forked, reached
 from tests.methods.federated.conftest import CLASSES
 from tests.methods.federated.test_private_logits import private
 from tests.test_private_training import CLIPPED, PRIVATE
@@ -92,17 +89,3 @@ def test_engines_agree_and_a_round_may_have_no_participants(method, tmp_path):
     _, other, found = run(tmp_path / "loop", *words, "hardware.engine=loop")
     assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in rows], rel=1e-7)
     assert all((found[key] - weights[key]).abs().max() < 1e-6 for key in weights)
-
-
-@pytest.mark.thorough
-@accounted
-@pytest.mark.parametrize("method", METHODS)
-def test_kill_9_and_the_same_command_again_with_more_messages(method, tmp_path):
-    longer = replaced(PRIVATE, *f"method={method}".split(), "training.rounds=12", "training.participants=2")
-    longer += METHODS[method]
-    alone = run(tmp_path / "alone", *longer)
-    killed = Forked(*longer, f"paths.out={tmp_path / 'k'}", until=functools.partial(reached, tmp_path / "k", 4))
-    assert killed.wait() == -signal.SIGKILL, killed.said
-    again = run(tmp_path / "k", *longer)
-    assert again[1] == alone[1] and again[0]["privacy"] == alone[0]["privacy"]
-    assert all(torch.equal(again[2][key], value) for key, value in alone[2].items())

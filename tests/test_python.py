@@ -85,16 +85,3 @@ def test_a_script_needs_no_main_guard(tmp_path, way):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, env=environment)
     assert done.stdout.split() in (["done", "done"], ["done"]), done.stderr
-
-
-@pytest.mark.thorough
-@pytest.mark.thorough
-def test_nor_does_one_that_calls_the_command(tmp_path):
-    words = [*TINY_IMAGES, "hardware.workers=2", f"paths.out={tmp_path / 'out'}"]
-    text = f"from knot_runner.cli.main import main\nprint('exit code', main({words!r}))\n"
-    (tmp_path / "script.py").write_text(text)
-    command, environment = [sys.executable, str(tmp_path / "script.py")], {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
-    said = done.stdout.splitlines()
-    assert [line for line in said if line.startswith("exit code")] == ["exit code 0"], done.stderr
-    assert "bootstrapping" not in done.stderr and "worker process died" not in done.stderr

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from knot_runner.cli.main import main
@@ -193,20 +192,6 @@ def test_benchmarks_are_there_and_have_these_options(line, bench):
     program, script, *arguments = shlex.split(line)
     assert (program, script) == ("python", "scripts/bench.py")
     assert callable(importlib.import_module(bench.BENCHES[bench.parsed(arguments).bench]).main)
-
-
-@pytest.mark.thorough
-def test_a_benchmark_runs(bench, capsys, monkeypatch):
-    sinkhorn = importlib.import_module(bench.BENCHES["sinkhorn"])
-    monkeypatch.setattr(sinkhorn, "TRAINED", sinkhorn.TRAINED[:1])
-    threads = torch.get_num_threads()
-    bench.main(["sinkhorn", "--problems", "32", "--repeats", "1", "--epsilons", "1"])
-    torch.set_num_threads(threads)
-    solvers, _, trained = capsys.readouterr().out.partition("batches as trained")
-    header, _, *rows = solvers.splitlines()
-    assert trained.count(" 16 x 3 | ") == 3
-    assert "newton" in header and [row.split()[0] for row in rows] == ["1", "2", "3"]
-    assert all(row.endswith("32 of 32, 32 agree") for row in rows)
 
 
 @pytest.mark.thorough

@@ -35,27 +35,21 @@ def parts() -> dict[str, Any]:
 
 #: of which settings, key, values that are right, values that are not, what is said
 CASES = [
-    ("task", "max_length", [8, 512], [7, 513], BERT),
-    ("task", "limit", [10, None], [9], "rows are too few; 10 is the least"),
-    ("dataset", "chunk", [[0, 1], [1, 2], None], [[1, 1], [-1, 2], [0], [0, 1, 2]], CHUNK),
-    ("embedded", "rows", [20], [19], "20 is the least"),
-    ("embedded", "shares", [[0.0, 0.5, 0.5, 0.0, 0.0]], [[-0.5, 0.5, 0.5, 0.5, 0.0]], "a share is negative"),
-    ("embedded", "shares", [], [[0.1, 0.5, 0.5, 0.0, 0.0]], "sum to 1.1; 1 is right"),
-    ("labels", "coordinates", [], [[[0.0]]], "1 coordinates for 5 labels; one for each is right"),
-    ("labels", "names", [], [["a"]], "needs at least two labels"),
-    ("model", "per_party", [{"MELD": {"hidden": 128}}], [{"MELD": {"vocabulary": 1}}], "cannot differ per party"),
-    ("soup", "alphas", [[0.5]], [[]], "is empty; [0, 0.5, 1] would be a grid"),
-    ("mlp", "hidden", [[], [1]], [[0], [3, 0]], "has a size below 1"),
-    ("cnn", "hidden", [[], [1]], [[0], [3, 0]], "has a size below 1"),
-    ("cnn", "convs", [], [[]], "needs at least one convolution"),
-    ("pairs", "clients", [4, 5], [3], "3 give no two clients a group"),
-    ("pairs", "groups", [[[0], [1]]], [[[0, 1], []], [[0, 1], [1]]], "a group is empty or a class is in two groups"),
-    ("pairs", "groups", [], [[[0, 1]]], "needs at least two groups of classes"),
+    ("task", "max_length", [8, 512], [7, 513]), ("task", "limit", [10, None], [9]),
+    ("dataset", "chunk", [[0, 1], [1, 2], None], [[1, 1], [-1, 2], [0], [0, 1, 2]]), ("embedded", "rows", [20], [19]),
+    ("embedded", "shares", [[0.0, 0.5, 0.5, 0.0, 0.0]], [[-0.5, 0.5, 0.5, 0.5, 0.0]]),
+    ("embedded", "shares", [], [[0.1, 0.5, 0.5, 0.0, 0.0]]), ("labels", "coordinates", [], [[[0.0]]]),
+    ("labels", "names", [], [["a"]]),
+    ("model", "per_party", [{"MELD": {"hidden": 128}}], [{"MELD": {"vocabulary": 1}}]),
+    ("soup", "alphas", [[0.5]], [[]]), ("soup", "alphas", [[0.0, 1.0]], []),
+    ("mlp", "hidden", [[], [1]], [[0], [3, 0]]), ("cnn", "hidden", [[], [1]], [[0], [3, 0]]),
+    ("cnn", "convs", [], [[]]), ("pairs", "clients", [4, 5], [3]),
+    ("pairs", "groups", [[[0], [1]]], [[[0, 1], []], [[0, 1], [1]]]), ("pairs", "groups", [], [[[0, 1]]]),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "key", "right", "wrong", "said"), CASES)
-def test_the_last_right_value_and_the_first_wrong_one(parts, name, key, right, wrong, said) -> None:
+@pytest.mark.parametrize(("name", "key", "right", "wrong"), CASES)
+def test_the_last_right_value_and_the_first_wrong_one(parts, name, key, right, wrong) -> None:
     part = parts[name]
     plain = dataclasses.asdict(part)
     for value in right:

@@ -2,15 +2,9 @@
 
 import numpy as np
 
-from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.data.tasks import Dataset, Examples
 from knot_runner.pipelines.federations.parties import used_examples
-
-
-def test_a_bound_and_a_limit_of_a_stage_are_in_the_run_id():
-    commands = ([], ["method.bound=true"], ["training.distil.limit=500"])
-    assert len({compose_jobs(words, None)[0].run_id for words in commands}) == 3
 
 
 def test_smaller_limits_are_parts_of_larger_ones():
@@ -24,8 +18,3 @@ def test_smaller_limits_are_parts_of_larger_ones():
     assert set(others) != set(few)
     assert used_examples(data, "valid", job.settings) is whole
     assert used_examples(Dataset("a", "local", {"train": whole}), "train", job.settings) is whole
-
-
-def test_too_small_a_limit_is_refused(capsys):
-    assert main(["check", "--quick", "training.distil.limit=9"]) == 2
-    assert "training.distil.limit: 9 examples are too few; 10 is the least" in capsys.readouterr().err

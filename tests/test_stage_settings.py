@@ -12,34 +12,12 @@ from knot_runner.composing.commands import compose_jobs
 from knot_runner.data.load import load_task
 from knot_runner.engine.store import Store
 from knot_runner.pipelines.federations.texts import text_federation
-from knot_runner.util.errors import UserError
-from tests.golden.messages import refuses
 from tests.tiny import TINY
 
 
 def job(*overrides):
     (found,) = compose_jobs(list(overrides), None)
     return found
-
-
-@pytest.mark.parametrize("change", ["local.select=last", "pretrain.select=last", "distil.max_length=50"])
-def test_settings_of_stages_are_in_the_run_id(change):
-    command = ["task=sa", "method=sinkhorn_e"]
-    assert job(*command, f"training.{change}").run_id != job(*command).run_id
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [("training.distil.max_length=4", "training.distil.max_length"), ("training.local.select=first", "training.local")],
-)
-def test_what_no_stage_can_have_is_named(change, said):
-    with pytest.raises(UserError, match=said):
-        job("task=sa", change)
-
-
-def test_federated_rounds_have_no_such_choice():
-    with refuses():
-        job("task=femnist", "training.select=last")
 
 
 def test_each_stage_cuts_its_own_texts(tmp_path):

@@ -97,19 +97,14 @@ def tree(tmp_path: Path) -> tuple[Path, fingerprints.Opened]:
     return folder, fingerprints.merge_fingerprints("train", "*/*", parts)
 
 
-@pytest.mark.parametrize(
-    ("change", "is_stale"),
-    [
-        (lambda folder: None, False),
-        (lambda folder: touch(folder / "ape/a"), False),
-        (lambda folder: (folder / "ape/.hidden").write_text("x"), False),
-        (lambda folder: (folder / "ape/c").write_text("x"), True),
-        (lambda folder: (folder / "ape/b").unlink(), True),
-        (lambda folder: (folder / "ape/b").rename(folder / "wolf/b"), True),
-        (lambda folder: (folder / "ape/b").rename(folder / "ape/bb"), True),
-        (lambda folder: (folder / "ape/b").write_text("ape/B") and touch(folder / "ape/b"), True),
-    ],
-)
+@pytest.mark.parametrize(("change", "is_stale"), [
+    (lambda folder: None, False), (lambda folder: touch(folder / "ape/a"), False),
+    (lambda folder: (folder / "ape/.hidden").write_text("x"), False),
+    (lambda folder: (folder / "ape/c").write_text("x"), True), (lambda folder: (folder / "ape/b").unlink(), True),
+    (lambda folder: (folder / "ape/b").rename(folder / "wolf/b"), True),
+    (lambda folder: (folder / "ape/b").rename(folder / "ape/bb"), True),
+    (lambda folder: (folder / "ape/b").write_text("ape/B") and touch(folder / "ape/b"), True),
+])  # fmt: skip
 def test_folders(change, is_stale: bool, tree, tmp_path: Path) -> None:
     folder, was = tree
     change(folder)

@@ -3,18 +3,15 @@
 import errno
 import io
 import os
-import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from knot_runner.cli.main import main
 from knot_runner.util import streams
-from knot_runner.util.processes import ended_by_sigterm, on_sigterm
 from tests.disk import ReadOnly
 from tests.tiny import TINY_IMAGES, replaced
 
@@ -77,16 +74,6 @@ def test_a_preset_is_shown_from_a_read_only_folder(verb, files, preset, tmp_path
         assert len(list(tmp_path.glob("knot-runner-*/*/chill/*"))) == files
         assert main(["experiment=chill/table1", *PRESET, f"paths.out={preset}"]) == 0  # all there: shown
     assert not list(preset.glob("tables/chill/*"))
-
-
-def test_a_figure_is_drawn_for_a_read_only_folder(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    out = tmp_path / "out"
-    out.mkdir()
-    with ReadOnly(out):
-        assert main(["plot", "partition", *RUN, f"paths.out={out}"]) == 0
-    assert "can only be read" in capsys.readouterr().err
-    assert len(list(tmp_path.glob("knot-runner-*/figures/*.png"))) == 1
 
 
 def test_an_out_that_is_no_folder_is_named(tmp_path, capsys):
@@ -173,16 +160,6 @@ def test_closed_streams_leave_their_numbers_to_no_file(tmp_path):
     assert done.returncode == 1
 
 
-@pytest.mark.thorough
-def test_a_full_device_for_output_is_exit_code_1_and_one_line():
-    done = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m knot_runner ls >/dev/full"],
-        capture_output=True, text=True, cwd=Path(__file__).parents[1],
-    )  # fmt: skip
-    assert done.returncode == 1 and done.stderr.count("\n") == 1
-    assert "output could not be printed (No space left on device)" in done.stderr
-
-
 def test_texts_are_read_and_written_in_utf8_whatever_the_locale():
     """A call that leaves the encoding to the locale is read otherwise under LANG=C."""
     for path in (Path(__file__).parents[1] / "knot_runner").rglob("*.py"):
@@ -193,23 +170,6 @@ def test_texts_are_read_and_written_in_utf8_whatever_the_locale():
 
 
 # ------------------------------------------------------------------------------------------------- signals and clocks
-
-
-def test_main_leaves_sigterm_as_it_was(finished, capsys):
-    def own(number, frame):
-        raise AssertionError
-
-    before = signal.signal(signal.SIGTERM, own)
-    try:
-        for arguments in (["--help"], ["tabel"], [*RUN, f"paths.out={finished}"], [*RUN, "seed=x"]):
-            main(arguments)
-            assert signal.getsignal(signal.SIGTERM) is own
-        with pytest.raises(ZeroDivisionError), ended_by_sigterm():
-            assert signal.getsignal(signal.SIGTERM) is not own
-            raise ZeroDivisionError
-        assert signal.getsignal(signal.SIGTERM) is own
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def test_main_may_be_called_from_any_thread(finished, capsys):
@@ -239,21 +199,3 @@ with ended_by_sigterm(), on_sigterm(first), on_sigterm(lambda: 1 / 0), on_sigter
 def test_sigterm_raises_nothing_and_ends_what_was_begun_newest_first():
     done = subprocess.run([sys.executable, "-c", SWALLOWS], capture_output=True, timeout=30)
     assert (done.returncode, done.stdout) == (143, b"last first ")
-
-
-def test_actions_are_forgotten_when_they_are_over():
-    from knot_runner.util import processes
-
-    with on_sigterm(print):
-        assert processes._sigterm_actions == [print]
-    assert not processes._sigterm_actions
-
-
-def test_a_clock_that_was_set_back_changes_nothing(finished, tmp_path, monkeypatch):
-    """An hour earlier than the files that are there: no result is taken for newer, older or absent."""
-    now = time.time
-    monkeypatch.setattr(time, "time", lambda: now() - 3600)
-    assert main([*RUN, f"paths.out={finished}"]) == 0
-    assert main([*RUN, f"paths.out={tmp_path}"]) == 0
-    first, second = (next(out.glob("*/*/*/model.safetensors")).read_bytes() for out in (finished, tmp_path))
-    assert first == second

@@ -1,11 +1,8 @@
 """Clients of texts by what their files name: speakers, dialogues; on files made here and on real ones."""
 
 import json
-from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
@@ -85,20 +82,3 @@ def test_real_clients_by_the_column_that_names_them(data_root, task, by, least, 
     pool = pool_texts(load_task(job.settings.task, data_root), by)
     dealt = make_partition(job.settings.partition, pool, 0)
     assert len(dealt.names) == clients and dealt.names[0] == first
-
-
-@pytest.mark.thorough
-@pytest.mark.real_data
-def test_real_dialogues_are_learnt_by_four_clients(data_root, tmp_path, capsys):
-    """More than always saying the most frequent emotion: two thirds of the test utterances have none."""
-    real = ["task=erc", "task.source=local", "task.missing=skip", f"paths.data={data_root}", "task.limit=800"]
-    run = [*real, "method=fedavg", "training=texts", "partition=natural", "training.rounds=3", "training.lr=6e-3"]
-    run += ["training.batch=16", "task.max_length=16", "task.context=0", "hardware.workers=1"]
-    small = ["model.hidden=32", "model.layers=1", "model.intermediate=64", "model.vocab_size=3000"]
-    assert main([*run, *small, f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err
-    (path,) = tmp_path.glob("erc/fedavg/*/result.json")
-    result = json.loads(path.read_text())
-    truth = load_file(path.parent / "predictions.safetensors")["test.labels"]
-    most = float(torch.bincount(truth).max() / len(truth))
-    assert result["clients"] == 4 and result["metrics"]["accuracy"]["ALL"] > most + 0.01
-    assert {Path(one["path"]).parent.name for one in result["files"]} >= {"meld"}

@@ -48,23 +48,6 @@ def test_clients_of_planted_groups_are_found_by_their_words(once):
 
 
 @pytest.mark.thorough
-def test_the_same_command_gives_the_same_numbers(once, tmp_path):
-    again = run(tmp_path, *CLUSTERED)
-    assert records(again) == records(once)
-    for name in ("model.safetensors", "predictions.safetensors"):
-        assert (again / name).read_bytes() == (once / name).read_bytes()
-
-
-@pytest.mark.thorough
-def test_one_cluster_of_all_reads_no_features(tmp_path):
-    none = run(tmp_path, *CLUSTERED, "method.clustering.graph=none", f"{FEATURES}=null")
-    plain = run(tmp_path, *replaced(CLUSTERED[:-1], "method=fedavg"), "method.aggregation=uniform")
-    ours, theirs = (load_file(folder / "model.safetensors") for folder in (none, plain))
-    assert all(np.array_equal(ours[f"cluster/0/{name}"], value) for name, value in theirs.items())
-    assert not any(note.startswith("features") for note in records(none)[0]["notes"])
-
-
-@pytest.mark.thorough
 def test_clusters_are_shared_by_what_finds_the_same_ones_and_not_by_other_tokens(once, out):
     folders = out / "artefacts/rounds"
     before = {path.name for path in folders.iterdir()}
@@ -72,15 +55,6 @@ def test_clusters_are_shared_by_what_finds_the_same_ones_and_not_by_other_tokens
     assert {path.name for path in folders.iterdir()} == before
     run(out, *CLUSTERED, "task.max_length=9")  # the same texts, cut
     assert len({path.name for path in folders.iterdir()}) == 2 * len(before)
-
-
-@pytest.mark.thorough
-def test_data_sets_as_clients_in_clusters_by_an_encoder(out):
-    natural = replaced(CLUSTERED, "partition=natural", "method.clustering.clusters=2", f"{FEATURES}.kind=cls")
-    folder = run(out, *(word for word in natural if not word.startswith("partition.")))
-    result, _ = records(folder)
-    assert result["clusters"]["count"] == 2 and result["clusters"]["ari"] is None and result["clients"] == 5
-    assert any("[CLS] of the model as clients start from it" in note for note in result["notes"])
 
 
 @pytest.mark.thorough
@@ -121,29 +95,6 @@ def test_distances_between_data_sets_and_their_map(tmp_path, capsys):
     assert "2 jobs, 2 done, 0 to do" in capsys.readouterr().out
 
 
-@pytest.mark.thorough
-def test_the_table_of_clusters_speaks_of_texts(tmp_path, capsys):
-    few = ["task.limit=60", "partition.clients=6", "model.hidden=16", "training.rounds=1", "hardware.workers=1"]
-    grid = ["method.clustering.graph=none,affinity", "method.clustering.otdd.features.kind=tfidf", "seed=0"]
-    assert main(["experiment=fedwad/erc", *few, *grid, f"paths.out={tmp_path}"]) == 0
-    said = capsys.readouterr().out
-    assert "all clients by test texts" in said and "images" not in said
-    assert main(["claims", "fedwad/erc", *few, *grid, f"paths.out={tmp_path}"]) == 0
-    assert "Words tell the planted groups apart" in capsys.readouterr().out
-
-
-@pytest.mark.thorough
-def test_coresets_of_features_and_their_neighbours(tmp_path, capsys):
-    folder = run(tmp_path, *CORESET, "method=coreset", "method.participants=2")
-    result, kept = json.loads((folder / "result.json").read_text()), load_file(folder / "coreset.safetensors")
-    assert result["shape"] == [6] and set(kept) == {"codes", "labels"} and kept["codes"].shape == (4, 6)
-    assert "4 clients with 240 training texts" in capsys.readouterr().out
-    folder = run(tmp_path, *CORESET, "method=coreset_knn", "partition=iid", "partition.clients=3")
-    result, kept = json.loads((folder / "result.json").read_text()), load_file(folder / "coreset.safetensors")
-    assert kept["codes"].shape == (12, 6) and result["clients"] == 3 and 0 < result["metrics"]["accuracy"]["ALL"] < 1
-    assert not any("encoder" in note for note in result["notes"])
-
-
 def test_a_coreset_of_texts_goes_on_after_a_kill(tmp_path, monkeypatch):
     whole = run(tmp_path / "whole", *CORESET, "method=coreset_knn")
     original = coreset_knn.own_coreset
@@ -158,13 +109,6 @@ def test_a_coreset_of_texts_goes_on_after_a_kill(tmp_path, monkeypatch):
     monkeypatch.setattr(coreset_knn, "own_coreset", original)
     cut = run(tmp_path / "cut", *CORESET, "method=coreset_knn")
     assert (cut / "coreset.safetensors").read_bytes() == (whole / "coreset.safetensors").read_bytes()
-
-
-def test_a_coreset_of_texts_has_no_picture(tmp_path, capsys):
-    given = [*replaced(CORESET, "method.epochs=2"), "partition.clients=12", "partition.shards_per_client=2"]
-    one = ["experiment=fedwad/coreset", *given, "method.distance=federated", "method.fedwad.support=10", "seed=0"]
-    assert main([*one, f"paths.out={tmp_path}"]) == 2
-    assert "its points are features of texts, which have no picture" in capsys.readouterr().err
 
 
 @pytest.mark.thorough

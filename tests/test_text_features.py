@@ -24,7 +24,6 @@ from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.features import texts as text_features
 from knot_runner.pipelines.federations.texts import load_tokenizer
 from knot_runner.pipelines.runs.first_model import initial_network
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 
 #: Four data sets of 60 generated reviews, a narrow model.
@@ -154,20 +153,14 @@ def test_distances_of_texts_are_pots(tmp_path):
 # ------------------------------------------------------------------------------------------------------ what is refused
 
 
-@pytest.mark.parametrize(("texts", "message"), [
-    (["all the same words"] * 30,
-     "features.components: 8 are more than Grocery allows, with 30 train texts of 4 words; 4 is the most"),
-    (["a b"] * 30, "features: none of the 30 train texts of Grocery has a word of two letters or more"),
-    (["good phone", "bad food"],
-     "features.components: 8 are more than Grocery allows, with 2 train texts of 4 words; 2 is the most"),
-    (["one two three four five six seven eight nine ten"] * 9,
-     "features: all 9 train texts of Grocery have the same features, so no distance can be told"),
+@pytest.mark.parametrize("texts", [
+    ["all the same words"] * 30, ["a b"] * 30, ["good phone", "bad food"],
+    ["one two three four five six seven eight nine ten"] * 9,
 ])  # fmt: skip
-def test_texts_that_no_features_can_be_fitted_on(tmp_path, texts, message):
+def test_texts_that_no_features_can_be_fitted_on(tmp_path, texts):
     run = context(tmp_path)
-    with pytest.raises(UserError) as problem:
+    with refuses():
         space_of(run, with_transfer(read(run), texts))
-    assert str(problem.value).startswith(message) and "\n" not in str(problem.value)
 
 
 def test_equal_texts_have_equal_cls(tmp_path):
@@ -179,18 +172,6 @@ def test_equal_texts_have_equal_cls(tmp_path):
 def test_more_components_than_memory_holds_are_refused(tmp_path, capsys):
     assert main([*REVIEWS[:-2], "method.otdd.features.components=9999999", f"paths.out={tmp_path}"]) == 2
     assert "features.components: 9999999" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("override", "message"), [
-    ("method.otdd.features.kind=bm25", "method.otdd.features.kind: 'bm25' is not one of tfidf, cls"),
-    ("method.otdd.features.fitted_on=Food", "features.fitted_on: 'Food' is not one of transfer, global, clients"),
-    ("method.otdd.features.components=0", "method.otdd.features.components: 0 is not above 0"),
-    ("+method.otdd.features.word=3", "method.otdd.features.word"),
-])  # fmt: skip
-def test_settings_that_are_none(tmp_path, override, message):
-    with pytest.raises(UserError) as problem:
-        context(tmp_path, override)
-    assert message in str(problem.value)
 
 
 def test_whose_texts_features_are_fitted_on_is_said(tmp_path):

@@ -8,7 +8,6 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-import yaml
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
@@ -236,19 +235,3 @@ def test_mlflow_is_given_a_run_and_a_resumed_one_goes_on_in_it(tmp_path, mlflow_
     assert max(one.batches) == 100
     measured = [("accuracy", 0.25, 0), ("accuracy", 0.5, 1), ("final/seconds", 3.5, 0), ("final/accuracy/ALL", 0.5, 0)]
     assert one.metrics == measured and one.tags["status"] == "done"
-
-
-def test_mlflow_mirrors_a_run_of_the_command_and_its_failure(tmp_path, mlflow_runs):
-    words = [*TINY_IMAGES, "training.rounds=1", f"paths.out={tmp_path}", "tracker=mlflow", "tracker.uri='file:x'"]
-    words.remove("training.rounds=3")
-    assert main(words) == 0
-    (run,) = mlflow_runs.values()
-    (folder,) = tmp_path.glob("femnist/fedavg/*")
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    assert run.id == folder.name and run.states == ["FINISHED"]
-    assert run.params["training.lr"] == str(config["training"]["lr"]) and run.params["tracker.uri"] == "file:x"
-    assert {"accuracy", "final/accuracy/ALL", "final/rounds"} <= {name for name, *_ in run.metrics}
-    with pytest.raises(ZeroDivisionError), Tracker(tracked(tmp_path, "mlflow", uri="file:x"), print) as one:
-        one.log(ROWS[0])
-        raise ZeroDivisionError
-    assert mlflow_runs["m1"].states[-1] == "FAILED"

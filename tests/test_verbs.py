@@ -43,27 +43,6 @@ def test_a_figure_is_no_table(tmp_path, capsys):
     assert "table fedwad/toy: is a figure ('knot-runner plot fedwad/toy' shows it)" in capsys.readouterr().err
 
 
-def test_tables_on_a_pipe_are_not_folded(capsys, tmp_path):
-    long = tmp_path / ("a_long_name_of_a_folder_" * 8)
-    (long / "task").mkdir(parents=True)
-    (long / "task" / "mine.yaml").write_text("# knot-runner task=mine\n# words\nname: mine\n")
-    assert cli.main(["ls", f"--config-dir={long}"]) == 0
-    assert f"words ({long}/task/mine.yaml)" in capsys.readouterr().out
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "text", ["defaults: [b]", "defaults: [a]", "defaults: 3", "defaults: [{x: y}, null, '']", "3", ":"]
-)
-def test_a_method_that_is_none_is_in_no_row_of_what_composes(text, tmp_path, capsys):
-    (tmp_path / "method").mkdir()
-    for name, content in (("a", text), ("b", "defaults: [a]")):
-        (tmp_path / "method" / f"{name}.yaml").write_text(content)
-    assert cli.main(["ls", f"--config-dir={tmp_path}"]) == 0
-    said = capsys.readouterr()
-    assert "task x method" in said.out and "Traceback" not in said.err
-
-
 @pytest.mark.parametrize("part", [0, 1, *(pytest.param(part, marks=pytest.mark.thorough) for part in (2, 3))])
 def test_a_sample_of_the_fuzz(part, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

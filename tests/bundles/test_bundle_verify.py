@@ -6,11 +6,9 @@ import dataclasses
 import hashlib
 import json
 import re
-from pathlib import Path
 
 import pytest
 
-import knot_runner
 from knot_runner.bundles import pack
 from knot_runner.bundles.rerun import RerunPlace, job_here, whole_because
 from knot_runner.cli.main import main
@@ -164,23 +162,6 @@ def test_which_runs_are_made_again_whole(folder, tmp_path, capsys):
     assert "privacy.epsilon" in whole_because(job_here(config, RerunPlace(None, tmp_path)))
     config["privacy"] = {**privacy, "noise_multiplier": 1.0, "epsilon": None}
     assert whole_because(job_here(config, RerunPlace(None, tmp_path))) == ""
-
-
-#: Files of methods and pipelines that read how many rounds there are, and only to end with the last one, or to say so.
-ENDS_ALONE = {
-    *("methods/federated/chilling.py", "methods/federated/personal.py"),
-    *("methods/federated/fleet/asynchronous.py", "methods/personalisation/contract.py"),
-    *("methods/federated/ditto.py", "methods/federated/server_distillation.py", "pipelines/rounds/client_rounds.py"),
-}
-#: Those whose first rounds depend on it: ``whole_because`` names the setting.
-DEPENDS = {"methods/federated/fedsoup.py", "pipelines/rounds/private_training.py"}
-
-
-def test_whoever_reads_how_many_rounds_there_are_is_known():
-    package = Path(knot_runner.__file__).parent
-    files = [*package.glob("methods/**/*.py"), *package.glob("pipelines/**/*.py")]
-    found = {str(path.relative_to(package)) for path in files if "training.rounds" in path.read_text()}
-    assert found == ENDS_ALONE | DEPENDS
 
 
 def test_fedsoup_is_made_again_whole(tmp_path, capsys):

@@ -55,33 +55,18 @@ def test_equal_numbers_and_bytes_are_the_same_bits():
     assert found.numbers == 8
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"metrics__loss__ALL": 1.25 * (1 + 0.9e-3)},
-        {"metrics__accuracy__ALL": 0.80009},
-        {"metrics__loss__ALL": math.nextafter(1.25, 2)},
-        {"digest__model.safetensors": "y"},
-        {"clients": 6.0},
-    ],
-)
+@pytest.mark.parametrize("values", [
+    {"metrics__loss__ALL": 1.25 * (1 + 0.9e-3)}, {"metrics__accuracy__ALL": 0.80009},
+    {"metrics__loss__ALL": math.nextafter(1.25, 2)}, {"digest__model.safetensors": "y"}, {"clients": 6.0},
+])  # fmt: skip
 def test_what_rounding_does(values):
     assert answer(changed(**values)) == "within rounding"
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"metrics__loss__ALL": 1.25 * (1 + 1.1e-3)},
-        {"clients": 7},
-        {"clients": 6.0004, "metrics__accuracy__ALL": 0.81},
-        {"best__round": 3},
-        {"best": None},
-        {"metrics__loss": {}},
-        {"clients": True},
-        {"bytes": 10**6 + 1},
-    ],
-)
+@pytest.mark.parametrize("values", [
+    {"metrics__loss__ALL": 1.25 * (1 + 1.1e-3)}, {"clients": 7}, {"clients": 6.0004, "metrics__accuracy__ALL": 0.81},
+    {"best__round": 3}, {"best": None}, {"metrics__loss": {}}, {"clients": True}, {"bytes": 10**6 + 1},
+])  # fmt: skip
 def test_what_rounding_does_not_but_the_accuracy_is_within_its_interval(values):
     assert answer(changed(**values)) == "within the interval"
 
@@ -94,13 +79,6 @@ def test_the_interval_is_of_the_recorded_accuracy():
     assert found.likeness == "not the same"
     assert found.intervals == [f"accuracy ALL: 0.5000 now; 0.8000 on record, 95% interval [{low:.4f}, {high:.4f}]"]
     assert found.differences == ["metrics.accuracy.ALL: 0.8 on record, 0.5 now"]
-
-
-def test_without_test_examples_there_is_no_interval():
-    was = {**RESULT, "datasets": {}}
-    assert answer(changed(metrics__loss__ALL=2.0, datasets={}), was=was) == "not the same"
-    diverged = {**RESULT, "metrics": [], "datasets": {"test": "many"}}
-    assert answer(changed(clients=7), was=diverged) == "not the same"
 
 
 def test_every_data_set_has_its_own_interval():
@@ -130,18 +108,6 @@ def test_rows_count_and_so_does_their_number():
     assert found.likeness == "within the interval"
     assert found.differences[0] == "rounds[1].participants[0]: 1 on record, 3 now"
     assert answer(RESULT, ROWS[:2]) == "within the interval" and answer(RESULT, [*ROWS, ROWS[0]]) != "the same bits"
-
-
-def test_the_largest_differences_are_shown_first_and_the_others_counted():
-    now = changed(metrics__loss__ALL=1.26, metrics__accuracy__ALL=0.4, clients=7, best="x", task={})
-    found = compare_whole({**RESULT, "task": "a" * 100}, ROWS, now, ROWS)
-    assert [line.partition(":")[0] for line in found.differences] == [
-        "best",
-        "task",
-        "metrics.accuracy.ALL",
-        "and 2 more values",
-    ]
-    assert "a" * 80 + "..." in found.differences[1]
 
 
 def test_the_first_rounds_alone():

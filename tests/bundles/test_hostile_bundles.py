@@ -14,10 +14,9 @@ from knot_runner.bundles.manifest import read_manifest
 from knot_runner.bundles.rerun import RerunPlace, job_here
 from knot_runner.cli.main import main
 from knot_runner.records import recorded_config
-from knot_runner.util.errors import UserError
 from knot_runner.util.processes import cores
 from tests.bundled import archive, bundled, members_of, small_run, tampered
-from tests.golden.messages import refuses
+from tests.golden.messages import refused, refuses
 
 
 @pytest.fixture(scope="module")
@@ -64,39 +63,25 @@ def set_file(key, value):
 
 
 TABLES = [
-    (set_run("folder", "../../evil/run"), "'../../evil/run' is not TASK/METHOD/RUN-ID"),
-    (set_run("folder", "/etc/cron.d/x"), "is not TASK/METHOD/RUN-ID"),
-    (set_run("folder", "femnist/fedavg"), "is not TASK/METHOD/RUN-ID"),
-    (set_run("folder", "femnist/fedavg/a\nb"), "is not TASK/METHOD/RUN-ID"),
-    (set_run("folder", "a" * 700 + "/b/c"), "is not TASK/METHOD/RUN-ID"),
-    (set_file("name", "../result.json"), "'../result.json' is no plain file name"),
-    (set_file("name", ".bashrc"), "'.bashrc' is no plain file name"),
-    (set_file("name", "n" * 300), "is no plain file name"),
-    (set_file("size", -1), "size: -1 is not from 0 to"),
-    (set_file("size", 10**8), "is above"),
-    (set_file("size", "many"), "size: expected a whole number"),
-    (set_file("sha256", "0" * 64), "config.yaml is not as its digest says"),
-    (set_file("sha256", "xyz"), "sha256: is not 64 hexadecimal digits"),
-    (lambda table: table.update(written_by="0.9"), "written by another version of knot_runner (0.9); run the command"),
-    (lambda table: table.update(runs=[]), "runs: is empty"),
-    (lambda table: table.update(more=1), "more: there is no such setting"),
-    (lambda table: table.pop("runs"), "runs: is not set"),
-    (lambda table: table["runs"].append(table["runs"][0]), "runs: names a run twice"),
-    (lambda table: table["runs"][0]["files"].append(table["runs"][0]["files"][0]), "files: names a file twice"),
-    (lambda table: table["runs"][0]["files"].append({"name": "x", "size": 1, "sha256": "0" * 64}), "x is not where"),
+    set_run("folder", "../../evil/run"), set_run("folder", "/etc/cron.d/x"), set_run("folder", "femnist/fedavg"),
+    set_run("folder", "femnist/fedavg/a\nb"), set_run("folder", "a" * 700 + "/b/c"), set_file("name", "../result.json"),
+    set_file("name", ".bashrc"), set_file("name", "n" * 300), set_file("size", -1), set_file("size", 10**8),
+    set_file("size", "many"), set_file("sha256", "0" * 64), set_file("sha256", "xyz"),
+    lambda table: table.update(written_by="0.9"), lambda table: table.update(runs=[]),
+    lambda table: table.update(more=1), lambda table: table.pop("runs"),
+    lambda table: table["runs"].append(table["runs"][0]),
+    lambda table: table["runs"][0]["files"].append(table["runs"][0]["files"][0]),
+    lambda table: table["runs"][0]["files"].append({"name": "x", "size": 1, "sha256": "0" * 64}),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("change, said", TABLES)
-def test_a_table_of_contents_that_no_bundle_has(change, said, made, tmp_path, capsys):
-    assert said in refusal(archive(tmp_path / "x.tar.gz", with_manifest(made[1], change)), capsys)
+@pytest.mark.parametrize("change", TABLES)
+def test_a_table_of_contents_that_no_bundle_has(change, made, tmp_path, capsys):
+    refused(capsys, "verify", str(archive(tmp_path / "x.tar.gz", with_manifest(made[1], change))))
 
 
-@pytest.mark.parametrize("text, said", [
-    (b"{", "cannot be read"), (b"NaN", "NaN is no number"), (b"\xff", "cannot be read"), (b"1" * 5000, "cannot"),
-    (b"[]", "expected keys of Manifest"), (b"[" * 100_000, "nested too deep"),
-])  # fmt: skip
-def test_a_table_of_contents_that_is_none(text, said):
+@pytest.mark.parametrize("text", [b"{", b"NaN", b"\xff", b"1" * 5000, b"[]", b"[" * 100_000])
+def test_a_table_of_contents_that_is_none(text):
     with refuses():
         read_manifest(text, "x")
 
@@ -182,14 +167,9 @@ def resealed(members, name, content):
     return with_manifest({**members, place: content}, change)
 
 
-@pytest.mark.parametrize("name, said", [
-    ("result.json", "result.json: written by another version of knot_runner (unknown)"),
-    ("config.yaml", "config.yaml does not match its digest in result.json"),
-    ("rounds.jsonl", "rounds.jsonl does not match its digest in result.json"),
-    ("model.safetensors", "model.safetensors does not match its digest in result.json"),
-])  # fmt: skip
-def test_files_that_their_result_did_not_seal(name, said, made, tmp_path, capsys):
-    assert said in refusal(archive(tmp_path / "x.tar.gz", resealed(made[1], name, b"{}")), capsys)
+@pytest.mark.parametrize("name", ["result.json", "config.yaml", "rounds.jsonl", "model.safetensors"])
+def test_files_that_their_result_did_not_seal(name, made, tmp_path, capsys):
+    refused(capsys, "verify", str(archive(tmp_path / "x.tar.gz", resealed(made[1], name, b"{}"))))
 
 
 def test_results_that_no_run_writes(made, tmp_path, capsys):
@@ -221,17 +201,16 @@ def test_a_config_chooses_neither_code_nor_files_nor_downloads(made, tmp_path):
     marker = tmp_path / "executed"
     plugin = tmp_path / "evil_plugin.py"
     plugin.write_text(f"open({str(marker)!r}, 'w').close()")
-    refused = {
-        "plugins: names code": lambda config: config.update(plugins=[str(plugin)]),
-        "task.local.train.0: '/etc/x' lies outside": lambda config: config["task"]["local"].update(train=["/etc/x"]),
-        "task.local.test.0: 'x/../../y' lies": lambda config: config["task"]["local"].update(test=["x/../../y"]),
-        "task.source: asks for a download": lambda config: config["task"].update(source="hub"),
-        "method.more: there is no such setting": lambda config: config["method"].update(more=1),
-        "hardware: is not set": lambda config: config.update(hardware=None),
-        "task.name": lambda config: config["task"].update(name="../evil"),
-    }  # fmt: skip
-    for said, change in refused.items():
-        with pytest.raises(UserError, match=said.replace("(", r"\(")):
+    for change in (
+        lambda config: config.update(plugins=[str(plugin)]),
+        lambda config: config["task"]["local"].update(train=["/etc/x"]),
+        lambda config: config["task"]["local"].update(test=["x/../../y"]),
+        lambda config: config["task"].update(source="hub"),
+        lambda config: config["method"].update(more=1),
+        lambda config: config.update(hardware=None),
+        lambda config: config["task"].update(name="../evil"),
+    ):
+        with refuses():
             here(made, tmp_path, change)
     assert not marker.exists()
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from knot_runner.config.settings import SplitFile
 from knot_runner.data import splits
 from knot_runner.data.tasks import Examples
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 
 PAPER = SplitFile(valid=0.102, test=0.198, seed=2021)
@@ -102,23 +101,9 @@ def test_no_test_share_suits_a_transfer_set_only() -> None:
         splits.complete_splits("A", {"pool": numbered([0] * 50)}, "local", split, [])
 
 
-@pytest.mark.parametrize("names", [{"pool"}, {"train"}, {"train", "heldout"}, {"train", "valid", "test"}])
-def test_layouts_that_fit(names: set[str]) -> None:
-    splits.check_layout("x", names)
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        ({"pool", "test"}, "pool, test do not go together"),
-        ({"test"}, "test do not go together"),
-        ({"train", "heldout", "test"}, "do not go together"),
-        (set(), "names no files; right are pool"),
-        ({"trian"}, r"x.trian: there is no such split \(did you mean 'train'\?\)"),
-    ],
-)
-def test_layouts_that_do_not(names: set[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
+@pytest.mark.parametrize("names", [{"pool", "test"}, {"test"}, {"train", "heldout", "test"}, set(), {"trian"}])
+def test_layouts_that_do_not(names: set[str]) -> None:
+    with refuses():
         splits.check_layout("x", names)
 
 

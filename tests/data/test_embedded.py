@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from sklearn.feature_extraction.text import CountVectorizer
@@ -74,26 +69,6 @@ def test_the_same_as_ever(task, name: str, digest: str) -> None:
     assert task(name).digest == digest
 
 
-@pytest.mark.thorough
-def test_the_same_in_another_process_and_under_another_hash_seed(task) -> None:
-    code = (
-        "import sys; from omegaconf import OmegaConf; from knot_runner.data.load import load_task; "
-        "from knot_runner.config.settings import TaskSettings, build; "
-        "values = OmegaConf.to_container(OmegaConf.load(sys.argv[1]), resolve=True); "
-        "print(load_task(build(TaskSettings, values, 'task'), None).digest)"
-    )
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(root / "conf/task/erc.yaml")],
-        env=os.environ | {"PYTHONHASHSEED": "77"},
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == task("erc").digest
-
-
 def test_the_seed_of_one_party_changes_that_party_only(task, preset) -> None:
     settings = preset("sa")
     settings.datasets["Cell"].embedded.seed = 5
@@ -131,11 +106,6 @@ def test_dialogues_give_context(task, preset) -> None:
     )
     settings = preset("erc", context=0)
     assert not any("[SEP]" in text for text in load_task(settings, None).datasets["MELD"].splits["train"].texts)
-
-
-def test_pairs(task) -> None:
-    for data in task("nli").datasets.values():
-        assert all(len(part.pairs) == len(part.texts) for part in data.splits.values())
 
 
 def test_what_is_refused(preset) -> None:

@@ -132,11 +132,6 @@ def test_the_next_address_is_tried(tmp_path, server):
     assert not (tmp_path / "other/set/a.bin").exists()
 
 
-def test_nobody_listens(tmp_path, server):
-    with pytest.raises(FetchError, match="refused"):
-        fetch_file(tmp_path, FILE, ["http://127.0.0.1:9/a.bin"])
-
-
 def test_a_server_that_says_nothing_is_given_up(tmp_path, monkeypatch):
     import socket
 

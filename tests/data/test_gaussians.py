@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from knot_runner.config.settings import GaussiansSettings
 from knot_runner.config.strict import build
 from knot_runner.data.embedded import draw_gaussians
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 
 TOY = GaussiansSettings("gaussians", "gaussians", "generated", 200, 1, 2, 0.2, 4 * 2**0.5)
 
@@ -53,10 +53,7 @@ def test_the_first_sample_does_not_depend_on_the_second() -> None:
     assert (drawn(ratio=3).second == drawn().second[:66]).all()
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "text"),
-    [("samples", 0, "not at least 1"), ("ratio", 300, "200 are fewer"), ("covariance", 0.0, "not above 0")],
-)
-def test_settings_that_cannot_be(key: str, value: float, text: str) -> None:
-    with pytest.raises(UserError, match=text):
+@pytest.mark.parametrize(("key", "value"), [("samples", 0), ("ratio", 300), ("covariance", 0.0)])
+def test_settings_that_cannot_be(key: str, value: float) -> None:
+    with refuses():
         build(GaussiansSettings, dataclasses.asdict(TOY) | {key: value}, "task")

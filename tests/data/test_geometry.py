@@ -8,6 +8,7 @@ import pytest
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.data.images.load import class_points, one_hot, superclass_points
+from tests.golden.messages import refused
 from tests.tiny import TINY_IMAGES
 
 
@@ -45,21 +46,11 @@ def test_a_federated_run_measures_it(tmp_path, capsys):
     assert before["run_id"] != after["run_id"]
 
 
-@pytest.mark.parametrize(
-    "overrides, line",
-    [
-        (["task=mnist", "task.geometry=superclasses"], "task.superclasses: is not set"),
-        (["task=cifar10", "task.superclasses.animals=[cat]"], "class 'bird' is in 0 of them; one is right"),
-        (["task=cifar10", "+task.superclasses.more=[cat]"], "class 'cat' is in 2 of them"),
-        (["task=cifar10", "+task.superclasses.more=[zebra]"], "task.superclasses: no class 'zebra'"),
-        (
-            ["task=mnist", "task.coordinates=" + str([[0.0]] * 10).replace(" ", "")],
-            "classes '0' and '1' share one point",
-        ),
-    ],
-)
-def test_what_makes_no_geometry_is_named(overrides, line, tmp_path, capsys):
+@pytest.mark.parametrize("overrides", [
+    ["task=mnist", "task.geometry=superclasses"], ["task=cifar10", "task.superclasses.animals=[cat]"],
+    ["task=cifar10", "+task.superclasses.more=[cat]"], ["task=cifar10", "+task.superclasses.more=[zebra]"],
+    ["task=mnist", "task.coordinates=" + str([[0.0]] * 10).replace(" ", "")],
+], ids=lambda words: words[1][:40])  # fmt: skip
+def test_what_makes_no_geometry_is_named(overrides, tmp_path, capsys):
     extra = [] if "mnist" in overrides[0] else ["task.geometry=superclasses"]
-    assert main([*overrides, *extra, f"paths.out={tmp_path}"]) == 2
-    said = capsys.readouterr().err
-    assert line in said and "Traceback" not in said
+    refused(capsys, *overrides, *extra, f"paths.out={tmp_path}")

@@ -8,7 +8,6 @@ import datasets
 import pytest
 
 from knot_runner.data.load import load_task
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 
 ROWS = {
@@ -81,7 +80,7 @@ def test_the_hubs_reason_in_one_line(hub_task, make, monkeypatch, problem: Excep
         raise problem
 
     monkeypatch.setattr(datasets, "load_dataset", fail)
-    with pytest.raises(UserError) as caught:
+    with refuses() as caught:
         load_task(make(hub_task), None)
     text = str(caught.value)
     assert "\n" not in text

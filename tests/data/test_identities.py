@@ -9,7 +9,7 @@ import pytest
 
 from knot_runner.data.load import load_task
 from knot_runner.data.pools import pool_texts
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 
 LONG = "an address of a dialogue that says nothing of it in its first eighty characters, but: "
 #: case -> values of the columns "one" and "two" per row, and the columns of the id
@@ -80,35 +80,19 @@ def test_dialogue_numbers_that_restart_are_told_apart(task_dict, make, write_jso
     assert len(set(pool.user_names)) == len(pool.user_names)
 
 
-@pytest.mark.parametrize(
-    ("value", "kept"),
-    [
-        ("gpt-4", [1]),
-        ("gpt-4.0", [0]),
-        (LONG + "a", [2]),
-        ([LONG + "a", LONG + "b"], [2, 3]),
-        (7, [4, 5, 6]),
-        ("7", [4, 5, 6]),
-        (7.0, [4, 5, 6]),
-        (None, [7]),
-        ("None", [8]),
-    ],
-)
+@pytest.mark.parametrize(("value", "kept"), [
+    ("gpt-4", [1]), ("gpt-4.0", [0]), (LONG + "a", [2]), ([LONG + "a", LONG + "b"], [2, 3]), (7, [4, 5, 6]),
+    ("7", [4, 5, 6]), (7.0, [4, 5, 6]), (None, [7]), ("None", [8]),
+])  # fmt: skip
 def test_filter_compares_the_whole_value(task_dict, make, write_jsonl, folder, value, kept: list[int]) -> None:
     values = ["gpt-4.0", "gpt-4", LONG + "a", LONG + "b", 7, 7.0, "7.0", None, "None"]
     task = load(task_dict, make, write_jsonl, folder, [(one, 0) for one in values], {}, where={"one": value})
     assert [text.split()[-1] for text in task.datasets["A"].splits["train"].texts] == [str(i) for i in kept]
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"dialogue": []}, r"columns\.dialogue: names no column"),
-        ({"dialogue": ["one", "tow"]}, r"has no column 'tow' \(did you mean 'two'\?\)"),
-        ({"clients": {"speaker": []}}, r"columns\.clients\.speaker: names no column"),
-        ({"dialogue": 3}, r"columns\.dialogue"),
-    ],
-)
-def test_columns_of_an_id_are_checked(task_dict, make, write_jsonl, folder, columns, message: str) -> None:
-    with pytest.raises(UserError, match=message):
+@pytest.mark.parametrize("columns", [
+    {"dialogue": []}, {"dialogue": ["one", "tow"]}, {"clients": {"speaker": []}}, {"dialogue": 3},
+])  # fmt: skip
+def test_columns_of_an_id_are_checked(task_dict, make, write_jsonl, folder, columns) -> None:
+    with refuses():
         load(task_dict, make, write_jsonl, folder, [("a", 0)], columns)

@@ -42,16 +42,6 @@ def test_a_relative_folder_reads_what_an_absolute_one_does(folder: Path, all_for
     assert (relative.files, relative.digest, relative.notes) == (absolute.files, absolute.digest, absolute.notes)
 
 
-@pytest.mark.thorough
-@pytest.mark.real_data
-@pytest.mark.parametrize("name", ["sa", "erc"])
-def test_real_files_from_a_relative_folder(data_root: Path, preset, monkeypatch, name: str) -> None:
-    monkeypatch.chdir(data_root.parent)
-    settings = preset(name, source="local", missing=["IEMOCAP"] if name == "erc" else "error", limit=50)
-    relative, absolute = (load_task(settings, root) for root in (Path(data_root.name), data_root))
-    assert (relative.files, relative.digest) == (absolute.files, absolute.digest)
-
-
 def test_a_file_of_two_data_sets_is_hashed_once(folder: Path, task_dict, make, monkeypatch) -> None:
     task_dict["datasets"]["G"]["local"]["files"] = {"pool": [{"path": "a.csv"}, {"path": "g.csv"}]}
     hashed: list[str] = []
@@ -70,12 +60,6 @@ def test_what_is_not_there_is_said(folder: Path, task_dict, make) -> None:
     files = load_task(make(task_dict), folder).files
     assert Opened("more.csv", 0, 0, None) in files
     assert opens.paths(files, folder) == {"a.csv", "g.csv", "t.csv"}
-
-
-def test_generated_texts_read_nothing(folder: Path, preset) -> None:
-    with opens.opened_below(folder) as seen:
-        assert load_task(preset("erc", source="embedded", limit=20), folder).files == []
-    assert not seen
 
 
 @pytest.mark.thorough

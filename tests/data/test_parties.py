@@ -9,7 +9,6 @@ from knot_runner.config.strict import build
 from knot_runner.data.images.partition import make_partition
 from knot_runner.data.parties import _train_and_valid, clients_images, image_parties
 from knot_runner.data.tasks import Images, ImageTask
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 
 SHARES = PartyShares(server=0.2, transfer=0.3, valid=0.1)
@@ -114,16 +113,11 @@ def test_without_coordinates_labels_are_one_hot_and_that_is_said():
     assert parties(coordinates=points).labels.coordinates == points
 
 
-@pytest.mark.parametrize(
-    "options, line",
-    [
-        ({"train": 2, "classes": 2}, "partition.transfer: 1 rows are too few"),
-        ({"train": 30, "partition": Iid("iid", 15)}, "partition.valid: client"),
-        ({"train": 40, "partition": Iid("iid", 30)}, "partition.clients: 30 are more than the 20 training examples"),
-    ],
-)
-def test_too_few_images_are_named(options, line):
-    with pytest.raises(UserError, match=line):
+@pytest.mark.parametrize("options", [
+    {"train": 2, "classes": 2}, {"train": 30, "partition": Iid("iid", 15)}, {"train": 40, "partition": Iid("iid", 30)},
+])  # fmt: skip
+def test_too_few_images_are_named(options):
+    with refuses():
         parties(**options)
 
 

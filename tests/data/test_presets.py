@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
-from knot_runner.config.settings import DatasetSettings, TaskSettings
+from knot_runner.config.settings import TaskSettings
 from knot_runner.data.load import load_task
 from tests.golden.messages import refuses
-
-PRESETS = Path(__file__).resolve().parents[2] / "conf" / "task"
-NAMES = ("sa", "erc", "nli")
 
 
 def sizes(preset, name: str, root: Path, **changes) -> tuple[dict[str, list[int]], list[str]]:
@@ -29,21 +24,6 @@ def without_absent_files(settings: TaskSettings, root: Path) -> None:
         for split, files in data.local.files.items():
             there = [file for file in files if (root / file.path).is_file()]
             data.local.files[split] = there or files
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_key_is_written_down(preset, name: str) -> None:
-    config = OmegaConf.load(PRESETS / f"{name}.yaml")
-    assert set(config) == {field.name for field in dataclasses.fields(TaskSettings)}
-    for data in config.datasets.values():
-        assert set(data) == {field.name for field in dataclasses.fields(DatasetSettings)}
-    assert (PRESETS / f"{name}.yaml").read_text().startswith(f"# knot-runner task={name}")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_hub_parts_fit_the_loader(preset, name: str) -> None:
-    for data in preset(name).datasets.values():
-        assert data.hub is None or (data.hub.revision and data.hub.splits and data.hub.columns.label)
 
 
 @pytest.mark.thorough
@@ -102,10 +82,3 @@ def test_inference_without_the_files_that_a_smaller_copy_lacks(preset, data_root
         f"ANLI: read without {rounds}: not there",
     ]
     assert [len(task.datasets["Fic"].splits[split]) for split in ("train", "valid", "test")] == [50, 50, 50]
-
-
-@pytest.mark.thorough
-@pytest.mark.real_data
-def test_limit_on_real_files(preset, data_root: Path) -> None:
-    made, _ = sizes(preset, "erc", data_root, limit=50)
-    assert made["MELD"] == [50, 50, 50] and made["DyDa3"] == [50, 50]

@@ -8,7 +8,6 @@ import pytest
 from knot_runner.config.settings import DatasetSettings, Labels, TextColumns
 from knot_runner.config.strict import build
 from knot_runner.data.rows import check_raw_labels, raw_label, read_table, table_notes, to_examples, with_context
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 
 LABELS = Labels(["sad", "calm", "glad"], [[-1.0], [0.0], [1.0]], "semantic")
@@ -23,19 +22,9 @@ def data(**changes) -> DatasetSettings:
     return DatasetSettings(**{"role": "local", "labels": {"s": "sad", "c": "calm", "g": "glad"}} | changes)
 
 
-@pytest.mark.parametrize(
-    ("raw", "label"),
-    [
-        (5.0, "5"),
-        ("5.0", "5"),
-        (5, "5"),
-        (" joy ", "joy"),
-        (None, "None"),
-        (-1, "-1"),
-        ("v1.0x", "v1.0x"),
-        (4.5, "4.5"),
-    ],
-)
+@pytest.mark.parametrize(("raw", "label"), [
+    (5.0, "5"), ("5.0", "5"), (5, "5"), (" joy ", "joy"), (None, "None"), (-1, "-1"), ("v1.0x", "v1.0x"), (4.5, "4.5"),
+])  # fmt: skip
 def test_raw_labels_are_compared_as_written_in_the_settings(raw, label: str) -> None:
     assert raw_label(raw) == label
 
@@ -111,35 +100,22 @@ def test_where_keeps_rows_with_one_value_or_one_of_several() -> None:
         read_table("x", rows, TALK, {"mood": "s", "id": 2})
 
 
-@pytest.mark.parametrize(
-    ("rows", "columns", "message"),
-    [
-        (records(("a", "s", 0)), TextColumns(text="sayd"), r"x: has no column 'sayd' \(did you mean 'said'\?\)"),
-        (records(("a", "s", 0)), TextColumns(text="said", label="lable"), "has no column 'lable'"),
-        ([], TALK, "has no rows"),
-        (records(("", "s", 0)), TALK, "none of its 1 rows has a text"),
-        (records((["a"], "s", 0)), TALK, r"line 2: column 'said' holds \"\['a'\]\", which is no text"),
-    ],
-)
-def test_what_a_table_refuses(rows, columns: TextColumns, message: str) -> None:
-    with pytest.raises(UserError, match=message):
+@pytest.mark.parametrize(("rows", "columns"), [
+    (records(("a", "s", 0)), TextColumns(text="sayd")),
+    (records(("a", "s", 0)), TextColumns(text="said", label="lable")), ([], TALK), (records(("", "s", 0)), TALK),
+    (records((["a"], "s", 0)), TALK),
+])  # fmt: skip
+def test_what_a_table_refuses(rows, columns: TextColumns) -> None:
+    with refuses():
         read_table("x", rows, columns, {})
 
 
 @pytest.mark.parametrize("label", ["C", "-1", None, "nan", "gl"])
 def test_an_unknown_label_is_named_with_file_and_line(label) -> None:
     table = read_table("x.csv", records(("a", "s", 0), ("b", label, 0)), TALK, {})
-    with pytest.raises(UserError) as caught:
-        to_examples([table], "A", data(), LABELS, context=0)
-    assert str(caught.value).startswith(f"x.csv: line 3: label {str(label)!r} is in neither labels nor drop")
-    assert "task.datasets.A" in str(caught.value)
-    assert len(to_examples([table], "A", data(drop=[str(label)]), LABELS, context=0)) == 1
-
-
-def test_all_rows_dropped() -> None:
-    table = read_table("x.csv", records(("a", "q", 0)), TALK, {})
     with refuses():
-        to_examples([table], "A", data(drop=["q"]), LABELS, context=0)
+        to_examples([table], "A", data(), LABELS, context=0)
+    assert len(to_examples([table], "A", data(drop=[str(label)]), LABELS, context=0)) == 1
 
 
 def test_the_label_map_is_checked_against_the_task() -> None:

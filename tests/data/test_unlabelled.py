@@ -14,7 +14,6 @@ from knot_runner.data.images.digits import read_digits
 from knot_runner.data.images.unlabelled import UnlabelledImages, fit_images, load_unlabelled, with_transfer
 from knot_runner.data.parties import clients_images, image_parties
 from knot_runner.data.tasks import Images, ImageTask
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 
 LEVELS = np.round(np.random.default_rng(0).uniform(-1, 1, (30, 256)), 3)
@@ -65,8 +64,7 @@ def test_a_limit_is_drawn_by_its_seed_and_more_than_there_are_is_refused(tmp_pat
     few = ["transfer.source=local", "transfer.limit=12"]
     digests = [load_unlabelled(settings(*few, f"transfer.cut_seed={seed}"), tmp_path).images.digest for seed in (1, 2)]
     assert digests[0] != digests[1]
-    line = "transfer.limit: 31 images are asked for, but usps has 30; at most 30, or null for all, is right"
-    with pytest.raises(UserError, match=line):
+    with refuses():
         load_unlabelled(settings("transfer.source=local", "transfer.limit=31"), tmp_path)
 
 
@@ -76,21 +74,15 @@ def test_digits_turned_stand_in():
     assert "turned by 90 degrees, stand in" in found.notes[0] and set(found.images.labels) == {-1}
 
 
-@pytest.mark.parametrize(
-    "words, line",
-    [
-        (["transfer.source=local", "transfer.shape=[1,28,28]"], "zip.test.gz: its images are 1x16x16, but transfer.sh"),
-        (["transfer.source=local", "transfer.local.train=[x.gz]"], "x.gz: is not there"),
-        (["transfer.source=local", "transfer.local.train=[]"], "transfer.local.train: names no file"),
-        (["transfer.source=local", "transfer.local=null"], "transfer.local: is not set, so transfer.source=local has"),
-        (["transfer.source=hub", "transfer.hub=null"], "transfer.hub: is not set, so transfer.source=hub has no usps"),
-    ],
-)
-def test_what_cannot_be_read_is_named_by_its_key(words, line, tmp_path):
+@pytest.mark.parametrize("words", [
+    ["transfer.source=local", "transfer.shape=[1,28,28]"], ["transfer.source=local", "transfer.local.train=[x.gz]"],
+    ["transfer.source=local", "transfer.local.train=[]"], ["transfer.source=local", "transfer.local=null"],
+    ["transfer.source=hub", "transfer.hub=null"],
+])  # fmt: skip
+def test_what_cannot_be_read_is_named_by_its_key(words, tmp_path):
     write_usps(tmp_path, np.arange(30) % 10)
-    with pytest.raises(UserError, match=line) as problem:
+    with refuses():
         load_unlabelled(settings(*words), tmp_path)
-    assert "task." not in str(problem.value)
 
 
 # ------------------------------------------------------------------------------------------------------------- shapes

@@ -67,10 +67,6 @@ def test_pooling_passes_on_what_is_not_a_number(place):
     assert _pooled(four).isnan().all()
 
 
-def test_pooling_ends_with_relu():
-    assert (_pooled([-3.0, -1.0, -2.0, -1.0]) == 0).all() and (_pooled([-3.0, 1.0, 2.0, -1.0]) == 2).all()
-
-
 def test_the_first_of_equal_outputs_has_the_gradient_as_in_torch():
     """All outputs of a filter of zeros are its bias: which patch the gradient is of tells which was taken."""
     torch.manual_seed(0)
@@ -160,13 +156,6 @@ def test_exponentials_are_as_exact_as_their_type(dtype, rounding):
     recipe = Recipe((Phase(1),), 40, False, 0.001)
     found, wanted = trained_by_both((9, 9), [30], 21, 40, recipe, dtype=dtype, scale=3.0)
     assert found.steps == 1 and found.loss == pytest.approx(wanted.loss, rel=rounding)
-
-
-def test_what_diverges_is_not_finite():
-    """Also where ReLU closes every unit of some rows, and beyond the batch."""
-    recipe = Recipe((Phase(9),), 18, False, 1e12)
-    found, wanted = trained_by_both((9, 9), [215, 100], 21, 40, recipe, dtype=torch.float32)
-    assert not found.finite and not wanted.finite
 
 
 def test_workers_have_the_bits_of_one_process():

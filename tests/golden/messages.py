@@ -1,5 +1,5 @@
 """The messages that tests expect, in one file: ``with refuses(): ...`` passes if the block raises UserError with the
-message that ``messages.json`` has for this test.
+message that ``messages.json`` has for this test; ``refused(capsys, ...)``, if a command ends with it.
 
     python -m tests.golden.messages [pytest arguments]      records them again; read the difference before you commit
 """
@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -55,11 +56,26 @@ def check(message: str) -> None:
     assert message == lines[number]
 
 
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> None:
+    """Expect that the command of ``words`` ends with code 2 and one line, the recorded one, and leaves no result."""
+    from knot_runner.cli.main import main
+
+    capsys.readouterr()
+    assert main(list(words)) == 2
+    said = capsys.readouterr().err
+    assert said.count("knot-runner: ") == 1 and "Traceback" not in said, said
+    check(" ".join(said[said.index("knot-runner: ") :].split()))
+    for out in (word.removeprefix("paths.out=") for word in words if word.startswith("paths.out=")):
+        assert not list(Path(out).rglob("result.json"))
+
+
 def plain(text: str) -> str:
-    """``text`` without what differs between runs: times, digests, folders of the test, the project and real data."""
+    """``text`` without what differs between runs: times, digests, folders of the test, Python, the project and data."""
     text = _TEMPORARY.sub("TMP", text)
     text = re.sub(r"\d{8}-\d{6}-[0-9a-f]{6}", "TIME", text)
     text = re.sub(r"sha256 [0-9a-f]{12}\.\.\.", "sha256 DIGEST...", text)
+    text = text.replace(sysconfig.get_paths()["stdlib"], "PYTHON")
+    text = re.sub(r"(?<=/)[0-9a-f]{12}\b", "RUN-ID", text)
     data = os.environ.get("KNOT_TEST_DATA") or str(ROOT.parent / "shared" / "data")  # as tests/conftest.py
     return text.replace(data, "DATA").replace(str(ROOT), "PROJECT")
 

@@ -21,7 +21,6 @@ from knot_runner.methods.bound import (
 )
 from knot_runner.transport import ground_cost
 from knot_runner.transport.loss import exact_transport
-from knot_runner.transport.trees import tight_trees
 from tests.golden.messages import refuses
 from tests.methods.bound_rows import TASKS, points_of, rows
 
@@ -46,11 +45,6 @@ def test_the_largest_label_distance_and_third_terms(task):
             assert float(f"{third_term(form, classes, diameter, texts):.3g}") == wanted
         empirical = 3 * diameter * math.sqrt(math.log(2 / 0.05) / (2 * texts))
         assert third_term("sharp_empirical", classes, diameter, texts) == pytest.approx(empirical)
-
-
-def test_the_largest_distance_on_other_supports():
-    assert label_diameter(points_of("sa", "onehot")) == pytest.approx(math.sqrt(2))
-    assert label_diameter(points_of("sa", "hybrid")) == pytest.approx(math.sqrt(18))
 
 
 def test_second_terms_by_hand():
@@ -115,11 +109,6 @@ def test_exact_transport_of_labels_anywhere(labels):
     p, q = (rows(draws, 40, labels) for _ in range(2))
     wanted = [ot.emd2(a, b, ground_cost(points).numpy()) for a, b in zip(p.numpy(), q.numpy(), strict=True)]
     np.testing.assert_allclose(exact_transport(p, q, points)[0].numpy(), wanted, atol=1e-9)
-
-
-def test_vertices_of_the_dual_in_general_position():
-    points = torch.from_numpy(np.random.default_rng(5).normal(size=(5, 2)))
-    assert len(tight_trees(ground_cost(points).numpy())[0]) == math.comb(8, 4)
 
 
 @pytest.mark.parametrize("task", TASKS)

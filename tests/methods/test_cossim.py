@@ -91,13 +91,6 @@ def test_rounds_by_hand(form):
     assert len(rows) == 3 and all(row["train_loss"] > 0 for row in rows)
 
 
-def test_points_say_their_phase_and_epochs():
-    points = KIND.points(spec(epochs=2))
-    said = [(point.step, point.epochs, point.phase, point.mixed) for point in points]
-    trained, combined = ("trained", False), ("combined", True)
-    assert said == [(0, 2, *trained), (1, 2, *combined), (1, 4, *trained), (2, 4, *combined), (2, 6, *trained)]
-
-
 def test_its_record():
     federation, engine = after_rounds()
     hp = spec(cutoff=0.8)

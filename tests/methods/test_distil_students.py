@@ -103,14 +103,6 @@ def test_the_student_of_the_epoch_before_teaches(place):
     assert_same(found, student)
 
 
-def test_alone_it_is_a_plain_training_with_the_same_start_and_batches(place):
-    request = students(place, {"ce": CE}, unlabelled=15)
-    found, facts = trained(request, place, "a")
-    (student,) = plain(place, request, lambda _, m, x, y, e: labelled_ce(m(x), y), [started("student")])
-    assert_same(found, student)
-    assert facts["terms"]["ce"]["ratio"] == pytest.approx(1.0)
-
-
 def test_sgd_with_milestones_equals_a_plain_loop(place):
     settings = StageSettings(
         epochs=3, batch=16, lr=0.1, weight_decay=0.01, select="last", optimiser="sgd", momentum=0.9, milestones=[1, 2]

@@ -8,7 +8,7 @@ from knot_runner.config.settings.methods.terms import PktTermSettings
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.methods.distil.students import Students
 from knot_runner.methods.distil.term import TERMS, Term
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 from tests.methods.distil_loops import frozen_model, pixels, softened, started, trained
 from tests.methods.distil_requests import CE, CNN, WIDE, make_place, put_teacher, silent, students
 
@@ -55,21 +55,15 @@ def test_weighing_leaves_memories_as_they_are(place):
     assert after and all(torch.equal(after[name], tensor) for name, tensor in made.losses[0].state_dict().items())
 
 
-@pytest.mark.parametrize(
-    "terms, schedule, line",
-    [
-        ({"kd": {"weight": "auto"}}, {"kind": "average"}, "method.terms.kd.weight: auto weighs a term by its first"),
-        ({"kd": {"weight": 1.0}}, {"kind": "offline"}, "method.terms.kd: needs a teacher"),
-        ({"kx": {"weight": 1.0}}, {"kind": "offline"}, "method.terms.kx: no such term"),
-        ({"at": {"weight": 1.0}}, {"kind": "snapshot"}, "have no maps to be compared"),
-        ({"hint": {"weight": 1.0, "taps": [["layer9", "layer1"]]}}, {"kind": "snapshot"}, "has no tap 'layer9'"),
-        ({"hint": {"weight": 1.0, "taps": [["layer1", "nix"]]}}, {"kind": "snapshot"}, "method.terms.hint.taps: mlp"),
-    ],
-)
-def test_terms_that_do_not_fit_are_refused_in_a_line(place, terms, schedule, line):
-    with pytest.raises(UserError) as problem:
+@pytest.mark.parametrize(("terms", "schedule"), [
+    ({"kd": {"weight": "auto"}}, {"kind": "average"}), ({"kd": {"weight": 1.0}}, {"kind": "offline"}),
+    ({"kx": {"weight": 1.0}}, {"kind": "offline"}), ({"at": {"weight": 1.0}}, {"kind": "snapshot"}),
+    ({"hint": {"weight": 1.0, "taps": [["layer9", "layer1"]]}}, {"kind": "snapshot"}),
+    ({"hint": {"weight": 1.0, "taps": [["layer1", "nix"]]}}, {"kind": "snapshot"}),
+])  # fmt: skip
+def test_terms_that_do_not_fit_are_refused_in_a_line(place, terms, schedule):
+    with refuses():
         trained(students(place, terms, schedule=schedule), place, "a")
-    assert line in str(problem.value) and "\n" not in str(problem.value)
 
 
 def test_what_terms_draw_is_keyed_by_seed_and_epoch(place, monkeypatch):

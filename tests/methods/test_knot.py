@@ -16,7 +16,6 @@ from knot_runner.methods.federation import Federation
 from knot_runner.methods.losses import distillation
 from knot_runner.methods.party import Party
 from knot_runner.models.network import Network
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 
 SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 500, "", "main", 16, 1, 2, 32, 0.1)
@@ -155,17 +154,11 @@ def test_teachers_alone_end_with_their_biases(run):
     assert set(state) >= {f"bias/{party}" for party in PARTIES} and state["student"] == state["before"]
 
 
-@pytest.mark.parametrize(
-    ("hp", "said"),
-    [
-        (method("EE"), "method.weighting: no weighting 'EE'"),
-        (method(name="entrpy"), "did you mean 'entropy'"),
-        (method(form="kll"), "method.loss.form"),
-        (method(name="sinkhorn", form="kl"), "method.loss.form: there is no such setting"),
-    ],
-)
-def test_what_no_table_has_is_refused_before_anything_is_trained(hp, said):
-    with pytest.raises(UserError, match=said):
+@pytest.mark.parametrize("hp", [
+    method("EE"), method(name="entrpy"), method(form="kll"), method(name="sinkhorn", form="kl"),
+])  # fmt: skip
+def test_what_no_table_has_is_refused_before_anything_is_trained(hp):
+    with refuses():
         knot.init(hp, federation())
 
 

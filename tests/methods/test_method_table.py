@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from knot_runner.config.settings.families import FAMILIES
-from knot_runner.methods.contract import METHODS, Method, MethodTable
+from knot_runner.methods.contract import Method, MethodTable
 from tests.golden.messages import refuses
 
 ONE_IMPORTED = """
@@ -20,18 +19,6 @@ METHODS["fedrep"]
 methods = ("personal", "apfl", "fedgen", "knot")
 print(sorted(name for name in sys.modules if name.startswith(folder) and name.endswith(methods)))
 """
-
-
-def test_every_algorithm_that_runs_in_rounds_has_a_method():
-    in_rounds = {name for kind in ("federated", "distillation", "distil") for name in FAMILIES[kind].settings}
-    assert in_rounds <= set(METHODS)
-    for name in in_rounds:
-        assert isinstance(METHODS[name], Method), name
-
-
-@pytest.mark.parametrize("name", ["fedgen", "scaffold", "knot"])
-def test_a_method_is_one_object(name):
-    assert METHODS[name] is METHODS[name]
 
 
 def test_names_are_known_without_imports_and_one_method_imports_no_other():

@@ -11,7 +11,6 @@ from knot_runner.config.settings.methods.distil import GeneratorSynthesis
 from knot_runner.engine.examples import ImageData, ImageExamples
 from knot_runner.methods.distil.synthesis import records
 from knot_runner.methods.distil.synthesis.images import (
-    ImageGenerator,
     activation_difference,
     generator_loss,
     image_prior,
@@ -112,13 +111,6 @@ def test_activations_are_compared_in_units_of_their_variance():
     taps, wanted = {"a": normal(2, 3, 2), "b": normal(2, 4, seed=1)}, {"a": normal(2, 6, seed=2), "b": normal(2, 4)}
     parts = [((taps[n].reshape(2, -1) - wanted[n]) ** 2).sum() / wanted[n].numel() / s for n, s in (("a", 4), ("b", 9))]
     torch.testing.assert_close(activation_difference(taps, wanted, {"a": 4.0, "b": 9.0}), parts[0] + parts[1])
-
-
-@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 7, 5)])
-def test_a_generator_makes_pixels_of_the_shape(shape):
-    torch.manual_seed(0)
-    made = ImageGenerator(6, 5, shape)(torch.randn(4, 6) * 5)
-    assert made.shape == (4, *shape) and made.min() > 0 and made.max() < 1
 
 
 # -------------------------------------------------------------------------------------------------------------- records

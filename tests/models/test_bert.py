@@ -7,7 +7,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 from knot_runner.config.settings import ModelSettings
-from knot_runner.models.bert import TextClassifier, party_model
+from knot_runner.models.bert import TextClassifier
 
 SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 500, "", "main", 32, 2, 2, 64, 0.1)
 
@@ -60,12 +60,6 @@ def test_padding_changes_nothing(batch):
     model = TextClassifier(SPEC, 500, 5).eval()
     alone = {name: tensor[1:2, :7] for name, tensor in batch.items()}
     torch.testing.assert_close(model(**batch)[1:2], model(**alone), rtol=1e-4, atol=1e-5)
-
-
-def test_parties_may_differ():
-    spec = dataclasses.replace(SPEC, per_party={"MELD": {"layers": 1, "hidden": 16}})
-    assert (party_model(spec, "MELD").layers, party_model(spec, "MELD").hidden) == (1, 16)
-    assert party_model(spec, "DyDa0").layers == 2
 
 
 def test_segments_reach_the_encoder(batch):

@@ -6,7 +6,6 @@ import pytest
 import torch
 import transformers
 
-from knot_runner.composing.commands import compose_jobs
 from knot_runner.models.bert import TextClassifier
 from knot_runner.models.pretrained import load_pretrained
 from knot_runner.pipelines.federations.texts import load_tokenizer, weights_identity
@@ -38,17 +37,11 @@ def test_weights_are_asked_for_at_their_revision(monkeypatch):
         torch.testing.assert_close(model.bert.state_dict()[name], tensor)
 
 
-@pytest.mark.parametrize(
-    ("info", "message"),
-    [
-        (
-            {"missing_keys": {"embeddings.LayerNorm.bias"}, "unexpected_keys": set()},
-            "lacks 1 tensor of the encoder: emb",
-        ),
-        ({"missing_keys": set(), "unexpected_keys": {"bert.a"}}, "has 1 tensor that the encoder has not: a$"),
-    ],
-)
-def test_weights_of_the_hub_are_whole(monkeypatch, info, message):
+@pytest.mark.parametrize("info", [
+    {"missing_keys": {"embeddings.LayerNorm.bias"}, "unexpected_keys": set()},
+    {"missing_keys": set(), "unexpected_keys": {"bert.a"}},
+])  # fmt: skip
+def test_weights_of_the_hub_are_whole(monkeypatch, info):
     encoder = transformers.BertModel(transformers.BertConfig(**SHAPE), add_pooling_layer=False)
     monkeypatch.setattr(
         transformers.BertModel, "from_pretrained", lambda *_, **__: (encoder, info | {"mismatched_keys": set()})
@@ -98,8 +91,3 @@ def test_the_key_of_a_run_knows_its_weights(tmp_path):
     first = weights_identity(local, tmp_path)
     (folder / "model.safetensors").write_bytes(b"two")
     assert weights_identity(local, tmp_path) != first
-
-
-def test_the_default_model_is_pinned():
-    model = compose_jobs(["model=bert_tiny"], None)[0].settings.model
-    assert model.hub_id == "google/bert_uncased_L-2_H-128_A-2" and len(model.revision) == 40

@@ -13,7 +13,7 @@ from knot_runner.config.strict import build
 from knot_runner.models.images import build_image_model
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.taps import read_taps, tap_names
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 
 NARROW = {"kind": "mobilenet", "name": "m", "width": 0.1, "last": 16, "norm": "group", "groups": 4}
 #: (expansion, channels, stride) of the 17 blocks, written out from the paper's table 2
@@ -100,22 +100,13 @@ def test_weights_begin_as_torchvisions() -> None:
     assert float(model.head.weight.detach().std()) == pytest.approx(0.01, rel=0.05) and not model.head.bias.any()
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"groups": 3}, "model.groups: 3 does not divide 8 and last=16"),
-        ({"groups": 3, "last": 18}, "model.groups: 3 does not divide 8 and last=18"),
-        ({"last": 18}, "model.groups: 4 does not divide 8 and last=18"),
-        ({"groups": 8}, "model.groups: 8 groups need 16 channels; the narrowest has 8"),
-        ({"last": 4}, "model.groups: 4 groups need 8 channels; the narrowest has 4"),
-        ({"width": 0.0}, "model.width: 0.0 is not above 0"),
-        ({"last": 0, "norm": "batch"}, "model.last: 0 is not at least 1"),
-    ],
-)
-def test_settings_that_describe_no_network_are_refused(changes: dict, said: str) -> None:
-    with pytest.raises(UserError) as refused:
+@pytest.mark.parametrize("changes", [
+    {"groups": 3}, {"groups": 3, "last": 18}, {"last": 18}, {"groups": 8}, {"last": 4}, {"width": 0.0},
+    {"last": 0, "norm": "batch"},
+])  # fmt: skip
+def test_settings_that_describe_no_network_are_refused(changes: dict) -> None:
+    with refuses():
         network(**changes)
-    assert str(refused.value).startswith(said)
 
 
 def test_one_pixel_trains() -> None:

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from knot_runner.config.settings import ResnetSettings
-from knot_runner.models.layers import BatchNorm, make_norm
+from knot_runner.models.layers import BatchNorm
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 
@@ -103,11 +102,3 @@ def test_the_mask_is_no_part_of_the_state() -> None:
     layer, _ = pair(2, 3)
     layer.mask = torch.ones(5)
     assert set(layer.state_dict()) == {"weight", "bias", "running_mean", "running_var"}
-
-
-def test_the_norm_is_the_one_asked_for() -> None:
-    spec = ResnetSettings("resnet", "r", [1], 8, "cifar", "group", 4)
-    group = make_norm(spec, 8)
-    assert isinstance(group, nn.GroupNorm) and (group.num_groups, group.num_channels) == (4, 8)
-    spec.norm = "batch"
-    assert isinstance(make_norm(spec, 8), BatchNorm)

@@ -13,7 +13,6 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.config.settings import VggSettings, WrnSettings
 from knot_runner.config.strict import build
 from knot_runner.models.images import Shape, build_image_model
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
@@ -185,33 +184,16 @@ WRN = {"kind": "wrn", "name": "w", "depth": 16, "widen": 1, "norm": "batch", "gr
 VGG = {"kind": "vgg", "name": "v", "stages": [[8], [16]], "pools": 2, "norm": "batch", "groups": 8}
 
 
-@pytest.mark.parametrize(
-    ("kind", "values", "said"),
-    [
-        (WrnSettings, {**WRN, "depth": 18}, "model.depth: 18 is not 6n + 4, as 10, 16, 22, 28 and 40 are"),
-        (WrnSettings, {**WRN, "depth": 4}, "model.depth: 4 is not 6n + 4, as 10, 16, 22, 28 and 40 are"),
-        (WrnSettings, {**WRN, "widen": 0}, "model.widen: 0 is not at least 1"),
-        (
-            WrnSettings,
-            {**WRN, "norm": "group", "groups": 5},
-            "model.groups: 5 does not divide 16, the channels of the first convolution",
-        ),
-        (VggSettings, {**VGG, "stages": [[8], []]}, "model.stages: [[8], []] has a stage without convolutions"),
-        (VggSettings, {**VGG, "stages": []}, "model.stages: [] has a stage without convolutions"),
-        (VggSettings, {**VGG, "stages": [[8], [0]]}, "model.stages[1][0]: 0 is not at least 1"),
-        (VggSettings, {**VGG, "pools": 3}, "model.pools: 3 is not in 0..2, the number of stages"),
-        (VggSettings, {**VGG, "pools": -1}, "model.pools: -1 is not in 0..2, the number of stages"),
-        (
-            VggSettings,
-            {**VGG, "norm": "group", "groups": 16},
-            "model.groups: 16 does not divide the channels of every convolution",
-        ),
-    ],
-)
-def test_settings_that_describe_no_network_are_refused(kind: type, values: dict, said: str) -> None:
-    with pytest.raises(UserError) as refused:
+@pytest.mark.parametrize(("kind", "values"), [
+    (WrnSettings, {**WRN, "depth": 18}), (WrnSettings, {**WRN, "depth": 4}), (WrnSettings, {**WRN, "widen": 0}),
+    (WrnSettings, {**WRN, "norm": "group", "groups": 5}), (VggSettings, {**VGG, "stages": [[8], []]}),
+    (VggSettings, {**VGG, "stages": []}), (VggSettings, {**VGG, "stages": [[8], [0]]}),
+    (VggSettings, {**VGG, "pools": 3}), (VggSettings, {**VGG, "pools": -1}),
+    (VggSettings, {**VGG, "norm": "group", "groups": 16}),
+])  # fmt: skip
+def test_settings_that_describe_no_network_are_refused(kind: type, values: dict) -> None:
+    with refuses():
         build(kind, values, "model")
-    assert str(refused.value) == said
 
 
 def test_images_too_small_for_the_pooling_are_named() -> None:

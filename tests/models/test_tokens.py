@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer, BertTokenizer
 
 from knot_runner.models.tokens import Encoded, batches, cut_to, encode, learn_vocabulary, make_tokenizer, read_tokenizer
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 
 TEXTS = ["The food is GOOD, really good!", "Café wasn't bad [SEP] I said so", "utterly unrepeatable"] * 20
@@ -113,22 +112,15 @@ def test_learning_is_repeatable_in_another_process(vocabulary):
     assert vocabulary[0] == "[PAD]" and "food" in vocabulary and len(vocabulary) <= 320
 
 
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ({}, r"model.vocab: .*cannot be read \(.*vocab.txt"),
-        ({"vocab.txt": "the\nfood\n"}, "is no BERT vocabulary"),
-        ({"vocab.txt": "[UNK]\n[CLS]\n[SEP]\n[PAD]\n"}, r"\[PAD\] is not first"),
-        ({"tokenizer.json": "{}"}, "model.vocab: .*cannot be read"),
-        ({"tokenizer.json": "{}", "tokenizer_config.json": "{"}, "model.vocab: .*cannot be read"),
-    ],
-)
-def test_folder_without_a_tokenizer_is_refused_in_one_line(files, message, tmp_path):
+@pytest.mark.parametrize("files", [
+    {}, {"vocab.txt": "the\nfood\n"}, {"vocab.txt": "[UNK]\n[CLS]\n[SEP]\n[PAD]\n"}, {"tokenizer.json": "{}"},
+    {"tokenizer.json": "{}", "tokenizer_config.json": "{"},
+])  # fmt: skip
+def test_folder_without_a_tokenizer_is_refused_in_one_line(files, tmp_path):
     for name, content in files.items():
         (tmp_path / name).write_text(content)
-    with pytest.raises(UserError, match=message) as refused:
+    with refuses():
         read_tokenizer(tmp_path)
-    assert "\n" not in str(refused.value)
     with refuses():
         read_tokenizer("bert-base-uncased")  # it would be one of the hub
 

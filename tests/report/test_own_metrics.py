@@ -13,7 +13,7 @@ from sklearn.metrics import balanced_accuracy_score, recall_score
 from knot_runner import metrics
 from knot_runner.cli.main import main
 from knot_runner.metrics import METRICS, Metric, confusion
-from knot_runner.records import read_result, write_result
+from knot_runner.records import read_result
 from knot_runner.report.claims.items import Want, replicates
 from knot_runner.report.run_folders import load_runs, predictions
 from knot_runner.report.statistics.intervals import RESAMPLES
@@ -77,38 +77,6 @@ def test_replicates_of_an_own_metric_are_its_functions(factory, own, name, funct
         if over == "pooled":
             parts = [tuple(np.concatenate(column) for column in zip(*parts, strict=True))]
         assert found[want][b] == pytest.approx(np.mean([oracle(*part) for part in parts]), abs=1e-12)
-
-
-def fails(test):
-    raise ZeroDivisionError("no class 7")
-
-
-@pytest.mark.parametrize(
-    ("later", "why"),
-    [
-        (lambda test: None if len(np.unique(test.labels)) < 5 else 0.5, "own is undefined on some resample"),
-        (
-            lambda test: float("nan") if len(np.unique(test.labels)) < 5 else 0.5,
-            "own fails on resampled test examples (METRICS['own']: <lambda> returned nan",
-        ),
-        (fails, "own fails on resampled test examples (ZeroDivisionError('no class 7'))"),
-        (lambda test: 0.75, "own of the stored predictions is 0.75, but 0.5 is recorded"),
-        (None, "runs of kind distillation keep no predictions"),
-    ],
-    ids=["undefined", "nan", "raises", "changed", "no predictions"],
-)
-def test_a_claim_says_why_its_metric_is_not_resampled(factory, own, later, why):
-    own("own", lambda test: 0.5)
-    jobs = [knot(factory, method, seed, 1.0, rows=8) for method in ("sinkhorn_e", "entropy_e") for seed in (0, 1)]
-    if later is None:
-        for job in jobs:
-            (job.folder / "predictions.safetensors").unlink()
-            write_result(job.folder, json.loads((job.folder / "result.json").read_text()))
-    else:
-        own("own", later)
-    (verdict,) = judged(jobs, claim(measure="own"))
-    assert verdict.seeds == 2 and verdict.basis == "seeds, not the test items that they share"
-    assert f"the test items are not resampled: {why}" in verdict.note
 
 
 @pytest.mark.parametrize(

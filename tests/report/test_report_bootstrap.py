@@ -73,19 +73,6 @@ def test_coverage_by_simulation(items, own, seeds):
     assert covered >= 0.93  # three standard errors below 95%
 
 
-def test_students_t_over_seeds_alone_takes_shared_items_for_independent():
-    rng = np.random.default_rng(5)
-    effects = rng.normal(size=(1000, 5)) + rng.normal(size=(1000, 1))
-    covered = np.mean([abs(e.mean()) <= EffectEstimate(0, 5, e.std(ddof=1)).half(0.05) for e in effects])
-    assert covered == pytest.approx(0.67, abs=0.05)  # as effects.py says
-
-
-def test_percentiles_cannot_do_with_few_seeds():
-    """Why this is no percentile bootstrap: with two seeds it cannot leave their range, whatever the percentile."""
-    draws = np.random.default_rng(3).normal(size=(4000, 2))
-    assert np.mean((draws.min(1) <= 0) & (draws.max(1) >= 0)) == pytest.approx(0.5, abs=0.03)
-
-
 @settings(max_examples=50)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_holm_against_its_definition(values):

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from knot_runner.metrics import top_of
 from tests.report.claimed import claim, grid, judged, rewrite
 from tests.report.compared import ask, heads, made
 
@@ -18,12 +17,6 @@ AUCS = (0.9, 0.99)
 def t_interval(values: Any) -> tuple[float, float]:
     low, high = stats.t.interval(0.95, len(values) - 1, sum(values) / len(values), stats.sem(values))
     return float(low), float(high)
-
-
-def test_the_most_that_a_number_can_be() -> None:
-    assert top_of("metrics.accuracy.ALL") == top_of("metrics.f1.MELD") == 1.0
-    assert top_of("personalisation.transfer.auc") == top_of("result.personalisation.transfer.auc") == 1.0
-    assert top_of("personalisation.area") is top_of("metrics.sd.ALL") is top_of("auc.seconds") is None
 
 
 def test_compare_cuts_the_interval_of_an_auc_at_1(tmp_path: Path) -> None:

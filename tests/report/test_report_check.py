@@ -7,7 +7,7 @@ import yaml
 
 from knot_runner.cli.main import main
 from knot_runner.report.check import check_report
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 
 PRESETS = sorted((Path(__file__).parents[2] / "conf" / "experiment").glob("*.yaml"))
 CLAIM = {"text": "a", "measure": "accuracy", "of": {"method.name": "fedavg"}, "against": {"method.name": "fedprox"}}
@@ -19,22 +19,14 @@ def test_every_preset_passes():
         check_report(yaml.safe_load(path.read_text()).get("report") or {})
 
 
-@pytest.mark.parametrize(("spec", "line"), [
-    ({"kind": "methodz"}, "report.kind: there is no table or figure 'methodz' (did you mean 'methods'?)"),
-    ({"kind": ["grid"]}, "report.kind: there is no table or figure ['grid']"),
-    ({"metrics": ["acuracy"]}, "report.metrics: there is no metric 'acuracy' (did you mean 'accuracy'?)"),
-    ({"metrics": "f1"}, "report.metrics: 'f1' is not a list; [f1] would be one"),
-    ({"paper": "knot_table9"}, "knot_table9"),
-    ({"paper": "chill/table1"}, "chill/table1 cannot stand beside a table of kind methods"),
-    ({"figures": ["curvs"]}, "report.figures: there is no figure 'curvs' (did you mean 'curves'?)"),
-    ({"seeds": 1}, "report.seeds"),
-    ({"claims": [CLAIM | {"measure": "acc"}]}, "claim 'a': there is no measure 'acc'"),
-    ({"claims": [CLAIM | {"expects": "higher"}]}, "report.claims[0].expects"),
+@pytest.mark.parametrize("spec", [
+    {"kind": "methodz"}, {"kind": ["grid"]}, {"metrics": ["acuracy"]}, {"metrics": "f1"}, {"paper": "knot_table9"},
+    {"paper": "chill/table1"}, {"figures": ["curvs"]}, {"seeds": 1}, {"claims": [CLAIM | {"measure": "acc"}]},
+    {"claims": [CLAIM | {"expects": "higher"}]},
 ])  # fmt: skip
-def test_what_is_misspelt_is_one_line(spec, line):
-    with pytest.raises(UserError) as problem:
+def test_what_is_misspelt_is_one_line(spec):
+    with refuses():
         check_report(spec)
-    assert line in str(problem.value) and "\n" not in str(problem.value)
 
 
 @pytest.mark.parametrize("verb", [[], ["check", "--quick"]])

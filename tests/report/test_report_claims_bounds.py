@@ -64,27 +64,6 @@ def test_lower_by_so_much(factory, changes, verdict):
     assert found.verdict == verdict and found.effect == pytest.approx(-2) and found.low < -2 < found.high < 0
 
 
-def test_what_is_claimed_is_shown_with_its_side(factory):
-    claims = [{"expect": "lower", "by": 1.5}, {"expect": "higher"}, {"expect": {"below": 3}, **LEVEL}]
-    assert [of_result(factory, NEAR_MINUS_2, **one).claimed for one in claims] == ["< -1.5", "> 0", "< 3"]
-
-
-def test_seeds_are_suggested_for_the_distance_to_the_bound(factory):
-    """.5 from one bound and 2 from another: the nearer one takes more seeds."""
-    values = (-2.5, -1.5, -2.0)
-    near, far = (of_result(factory, values, expect="lower", by=by).more_seeds for by in (1.5, 0.5))
-    assert near > far > 0
-
-
-def test_seeds_are_suggested_for_all_claims_that_are_open(factory):
-    jobs = grid(factory, seeds=3)
-    for job in jobs:
-        rewrite(job.folder, took=(0.2, 1.0, 0.9)[job.seed] if job.method == "sinkhorn_e" else 0.0)
-    alone = judged(jobs, claim(measure="result.took"))[0]
-    among = judged(jobs, *[claim(measure="result.took", by=by / 10) for by in range(9)])[0]
-    assert alone.verdict == among.verdict == "undecided" and among.more_seeds > alone.more_seeds > 0
-
-
 COLD_SLOW, COLD_FAST = ((None,) * 3, (10, 11, 9)), ((10, 11, 9), (None,) * 3)
 
 

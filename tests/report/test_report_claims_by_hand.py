@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from knot_runner.metrics import METRICS
 from knot_runner.report.claims import evidence
 from knot_runner.report.claims.items import Want
 from knot_runner.report.claims.measures import read_measure
@@ -61,14 +60,6 @@ def test_claims_decided_at_once_need_more_seeds_and_a_suggestion_is_at_least_one
     assert seeds_suggested(clear, 100.0, 3, 6, 1) == 6  # the look at 6 is over: the next is at 12
 
 
-def test_how_far_a_federated_distance_lies_off_is_a_share_of_the_exact_one():
-    gap = Claim("near", "here", "gap", {"below": 0.5})
-    far = run_of("w", kind="distance", value=3.0, exact=2.0)
-    assert read_measure(gap, far, "after", None).value == pytest.approx(0.5)
-    near = run_of("w", kind="distance", value=30.0, exact=40.0)
-    assert read_measure(gap, near, "after", None).value == pytest.approx(0.25)
-
-
 def test_clusters_alike_are_clients_by_their_examples_where_there_are_no_clusters():
     over = Claim("x", "here", "accuracy", {"above": 0.1}, over="clusters")
     run = run_of("w", metrics={"client_accuracy": {"weighted": 0.25, "unweighted": 0.75}})
@@ -82,9 +73,3 @@ def test_a_target_is_an_accuracy_above_0_and_at_most_1():
     for wrong in (0, -0.1, 1.01, True, "best"):
         with refuses():
             check_target(wrong)
-
-
-def test_which_way_each_metric_is_better():
-    assert {name: METRICS[name].better for name in ("accuracy", "f1", "sd")} == {
-        "accuracy": "higher", "f1": "higher", "sd": "lower",
-    }  # fmt: skip

@@ -65,22 +65,6 @@ def test_a_target_met_in_the_first_round_took_one(federated):
     assert found.basis == "seeds, not the test items that they share"
 
 
-@pytest.mark.parametrize(
-    ("expect", "cold", "verdict"),
-    [
-        ("lower", (10, 11, 9), "holds"),  # 21 rounds against 11: fewer, so the ratio is above 1
-        ("lower", (30, 31, 29), "does not hold"),
-        ("higher", (10, 11, 9), "does not hold"),
-        ("higher", (30, 31, 29), "holds"),
-        ({"ratio": 1.5}, (10, 11, 9), "holds"),
-        ({"ratio": 3}, (10, 11, 9), "does not hold"),
-        ("lower", (20, 21, 19), "undecided"),
-    ],
-)
-def test_speeds_against_1(federated, expect, cold, verdict):
-    assert judged(courses(federated, cold, (20, 22, 18)), rounds_claim(expect=expect))[0].verdict == verdict
-
-
 def test_without_the_run_that_sets_the_target(federated):
     jobs = [job for job in courses(federated, [10, 11], [20, 23]) if job.config["method"]["temperature"] != 4]
     assert "its T=4 run is not there" in judged(jobs, rounds_claim())[0].note
@@ -130,18 +114,13 @@ def test_there_is_no_ratio_to_nothing(factory):
     assert found.verdict == "no runs" and "there is no ratio to 0" in found.note
 
 
-@pytest.mark.parametrize(
-    ("measure", "result", "value"),
-    [
-        ("ari", {"clusters": {"ari": 0.5}}, 0.5),
-        ("ari", {"clusters": {"ari": 0.0}}, 0.0),
-        ("ari", {"clusters": {"ari": None}}, "no planted groups"),
-        ("ari", {}, None),
-        ("gap", {"kind": "distance", "value": 3.0, "exact": 4.0}, 0.25),
-        ("gap", {"kind": "distance", "value": 5.0, "exact": 4.0}, 0.25),
-        ("gap", {"kind": "distance", "value": 3.0, "exact": 0.0}, "the exact distance is 0"),
-        ("gap", {"kind": "matrix"}, None),
-    ],
-)
+@pytest.mark.parametrize(("measure", "result", "value"), [
+    ("ari", {"clusters": {"ari": 0.5}}, 0.5), ("ari", {"clusters": {"ari": 0.0}}, 0.0),
+    ("ari", {"clusters": {"ari": None}}, "no planted groups"), ("ari", {}, None),
+    ("gap", {"kind": "distance", "value": 3.0, "exact": 4.0}, 0.25),
+    ("gap", {"kind": "distance", "value": 5.0, "exact": 4.0}, 0.25),
+    ("gap", {"kind": "distance", "value": 3.0, "exact": 0.0}, "the exact distance is 0"),
+    ("gap", {"kind": "matrix"}, None),
+])  # fmt: skip
 def test_what_a_run_says_of_clusters_and_distances(measure, result, value):
     assert CLAIM_MEASURES[measure].read(SimpleNamespace(result=result)) == value

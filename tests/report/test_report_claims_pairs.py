@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from knot_runner.report.run_folders import Job, load_runs
+from knot_runner.report.run_folders import load_runs
 from tests.golden.messages import refuses
 from tests.report import clustered_runs
-from tests.report.claimed import ENTROPY, SINKHORN, claim, grid, judged, knot, rewrite
+from tests.report.claimed import claim, grid, judged, knot, rewrite
 from tests.report.clustered_runs import job as clustered
 from tests.report.clustered_runs import write
 from tests.report.sealing import put
@@ -145,11 +145,6 @@ def test_values_are_listed_side_by_side(factory):
     ]
     found = judged(jobs, claim(of={"method.name": ["sinkhorn_a", "sinkhorn_e"]}))[0]
     assert found.runs == 6 and found.seeds == 2
-
-
-def test_a_job_of_its_own_is_no_pair(tmp_path):
-    lonely = Job("a", tmp_path / "a", "erc", "sinkhorn_e", 0, "", {"method": {"name": "sinkhorn_e"}})
-    assert judged([lonely], claim(of=SINKHORN, against=ENTROPY))[0].runs == 0
 
 
 def test_clustered_runs_have_measures_of_items_only_with_their_records(tmp_path):

@@ -13,7 +13,6 @@ from knot_runner.report.claims.view import (
     claims_markdown,
     claims_table,
     footnotes,
-    more_text,
     write_claims,
 )
 from tests.golden.messages import refuses
@@ -95,11 +94,3 @@ def test_footnotes_say_what_was_done():
     assert "Ratios are geometric means. Rounds are those trained" in text
     assert "claims 2, 3, 4: as said." in lines
     assert "1 of the preset's claims are on runs that this command does not ask for." in lines
-
-
-def test_without_any_number_there_is_nothing_to_read():
-    assert footnotes([UNASKED]) == ["1 of the preset's claims are on runs that this command does not ask for."]
-
-
-def test_how_many_more_seeds():
-    assert [more_text(one) for one in (HELD, OPEN)] == ["", "more than 100"]

@@ -145,14 +145,3 @@ def test_an_accuracy_of_0_is_a_number_in_the_mean_uplift(tmp_path: Path) -> None
     table = build(jobs, None)
     uplift = cell(table, ("mnist, mlp_fedrep", "mean uplift", ""), "strong_affinity_S10")
     assert (uplift.mean, uplift.std) == (50, None)  # of one row there is no deviation
-
-
-def test_a_data_set_that_the_paper_has_not_stands_without_its_numbers(tmp_path: Path) -> None:
-    jobs = [write(job(tmp_path, graph, task="fashionmnist"), 0.5) for graph in ("none", "affinity")]
-    table = build(jobs)
-    data = "fashionmnist, mlp_fedrep"
-    row = (data, "FedAvg", "20")
-    assert (
-        cell(table, row, "strong_affinity_S10").mean == 50.0 and cell(table, row, "strong_affinity_S10").paper is None
-    )
-    assert cell(table, (data, "mean uplift", ""), "strong_affinity_S10").paper is None

@@ -106,11 +106,6 @@ def test_sorted(tmp_path, by, order):
     assert column(ask(tmp_path, sort=by, measures=("accuracy", "loss", "best.round")), 0) == order.split()
 
 
-def test_sorted_with_the_worse_and_the_absent_last(grid):
-    begun(grid, method__temperature=0.01)
-    assert column(ask(grid, sort="loss", measures=("loss",)), 0) == ["0.05", "1", "4", "0.01"]
-
-
 # ---------------------------------------------------------------------------------------------------------------- best
 
 
@@ -138,12 +133,6 @@ def test_a_setting_with_a_seed_that_has_no_number_cannot_be_chosen(grid):
         made(grid, 0.99, method__temperature=0.01, seed=seed)
     sheet = ask(grid, best="accuracy", over=("method.temperature",))
     assert sheet.rows[0][:3] == ("0.05", 3, 4) and "1 settings could not be chosen" in text(sheet)
-
-
-def test_nothing_is_chosen_by_a_number_that_no_run_has(grid):
-    sheet = ask(grid, best="rounds_to_target", over=("method.temperature",))
-    assert [row[:4] for row in sheet.rows] == [(None, 0, 3, None)]
-    assert "3 settings could not be chosen" in text(sheet)
 
 
 def test_more_seeds_of_one_setting_change_nothing(grid):

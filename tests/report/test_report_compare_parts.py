@@ -26,7 +26,7 @@ from knot_runner.report.compare.settings import (
 )
 from knot_runner.report.frame import read_runs
 from knot_runner.util.config_yaml import DEEPEST, LONGEST_CONFIG, read_config
-from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 from tests.report.compared import made
 
 numbers = st.one_of(st.integers(-(10**15), 10**15), st.floats(allow_nan=False, allow_infinity=False, width=64))
@@ -79,11 +79,9 @@ def test_keys_and_their_short_forms():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("key", "said"), [("lr", "'training.lr' or 'method.server.lr'"), ("taks", "'task'"), ("zzzz", "config.yaml")]
-)
-def test_a_key_that_is_not_there(key, said):
-    with pytest.raises(UserError, match=said) as problem:
+@pytest.mark.parametrize("key", ["lr", "taks", "zzzz"])
+def test_a_key_that_is_not_there(key):
+    with refuses() as problem:
         resolve_key(key, KEYS)
     assert "\n" not in str(problem.value) and len(str(problem.value)) < 160
 
@@ -92,12 +90,6 @@ def test_a_key_that_is_not_there(key, said):
 def test_short_names_differ(keys):
     short = short_names(keys)
     assert len(set(short.values())) == len(keys)
-
-
-def test_short_names_are_short():
-    assert list(short_names(["method.name", "training.lr", "method.server.lr", "task.name"]).values()) == [
-        "method", "training.lr", "server.lr", "task",
-    ]  # fmt: skip
 
 
 tables = st.lists(
@@ -137,21 +129,12 @@ def test_rows_are_numbered_in_the_order_of_their_settings(rows):
 # ------------------------------------------------------------------------------------------------------------- filters
 
 
-@pytest.mark.parametrize(
-    ("text", "passes", "fails"),
-    [
-        ("seed=0,1", ["0", "1"], ["2", None]),
-        ("lr=1e-2", ["0.01"], ["0.1"]),
-        ("flag=True", ["true"], ["1", "false"]),
-        ("name!=a", ["b", None], ["a"]),
-        ("lr>=0.01", ["0.01", "1"], ["0.001", "a", None]),
-        ("lr<1", ["0.5"], ["1", "null"]),
-        ("hidden=[512, 256],[8]", ["[512,256]", "[8]"], ["512"]),
-        ("mu=null", ["null"], [None, "0"]),
-        ("graph=none", ["none"], ["null", None]),
-        ("x=a=b", ["a=b"], ["a"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "passes", "fails"), [
+    ("seed=0,1", ["0", "1"], ["2", None]), ("lr=1e-2", ["0.01"], ["0.1"]), ("flag=True", ["true"], ["1", "false"]),
+    ("name!=a", ["b", None], ["a"]), ("lr>=0.01", ["0.01", "1"], ["0.001", "a", None]),
+    ("lr<1", ["0.5"], ["1", "null"]), ("hidden=[512, 256],[8]", ["[512,256]", "[8]"], ["512"]),
+    ("mu=null", ["null"], [None, "0"]), ("graph=none", ["none"], ["null", None]), ("x=a=b", ["a=b"], ["a"]),
+])  # fmt: skip
 def test_filters(text, passes, fails):
     asked = parse_filter(text)
     values = pd.Series([*passes, *fails], dtype=object)
@@ -160,7 +143,7 @@ def test_filters(text, passes, fails):
 
 @pytest.mark.parametrize("text", ["seed", "=3", "seed=", "seed=1,,2", "lr>=a", "lr>1,2", "lr<nan", ""])
 def test_no_filter(text):
-    with pytest.raises(UserError):
+    with refuses():
         parse_filter(text)
 
 
@@ -181,17 +164,9 @@ def test_measures_and_their_short_forms():
     assert [compare_measures.measure_title(key) for key in found[:3]] == ["f1", "f1.MELD", "seconds.total"]
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("f1.MELT", "'f1.MELD'"),
-        ("client_accuracy", "which one"),
-        ("zzz", "is: f1"),
-        ("best.acuracy", "'best.accuracy'"),
-    ],
-)
-def test_measures_that_are_not_there(name, said):
-    with pytest.raises(UserError, match=said):
+@pytest.mark.parametrize("name", ["f1.MELT", "client_accuracy", "zzz", "best.acuracy"])
+def test_measures_that_are_not_there(name):
+    with refuses():
         compare_measures.resolve_measure(name, NUMBERS)
 
 
@@ -217,13 +192,6 @@ def test_which_way_is_better():
         "metrics.accuracy.ALL": "higher", "metrics.distance.ALL": "lower", "rounds_to_target": "lower", "ari": "higher",
     }  # fmt: skip
     assert {key: compare_measures.direction(key) for key in ways} == ways
-
-
-def test_digits_follow_the_size():
-    digits = compare_measures.digits
-    sizes = ([0.05], [5.5], [50.5], [500.5], [5000.5], [3.0, 4.0], [])
-    assert [digits("x", values) for values in sizes] == [4, 3, 2, 1, 0, 0, 3]
-    assert digits("metrics.accuracy.ALL", [50.0]) == 3
 
 
 # ---------------------------------------------------------------------------------------------------------------- YAML

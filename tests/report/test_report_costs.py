@@ -10,7 +10,6 @@ import pytest
 
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.report.records.run_view import cost_lines
-from knot_runner.report.render.text import quantity
 from knot_runner.results import kind_problem
 from knot_runner.results.base import total_costs
 from tests.report.claimed import claim, judged, rewrite
@@ -46,14 +45,10 @@ def test_totals_are_sums_of_rows_and_to_the_target_of_its_rounds():
     assert total_costs([COSTS], None, "models")["server_flops"] is None
 
 
-@pytest.mark.parametrize(
-    ("broken", "said"),
-    [
-        ({"bytes": 43}, "costs.bytes: are not"),
-        ({"bytes_to_target": 43}, "costs.bytes_to_target"),
-        ({"bytes_up": -1}, "bytes_up"),
-    ],
-)
+@pytest.mark.parametrize(("broken", "said"), [
+    ({"bytes": 43}, "costs.bytes: are not"), ({"bytes_to_target": 43}, "costs.bytes_to_target"),
+    ({"bytes_up": -1}, "bytes_up"),
+])  # fmt: skip
 def test_a_result_whose_costs_cannot_be_is_refused(federated, broken, said):
     job = federated.job()
     costs = total_costs([COSTS], 1, "models")
@@ -63,15 +58,6 @@ def test_a_result_whose_costs_cannot_be_is_refused(federated, broken, said):
 
 
 # ------------------------------------------------------------------------------------------------------------- summary
-
-
-@pytest.mark.parametrize(
-    ("amount", "text"),
-    [(0, "0 B"), (340, "340 B"), (999.6, "1 kB"), (1000, "1 kB"), (12_449_000, "12.4 MB"), (999_999, "1 MB"),
-     (3.1e12, "3.1 TB"), (5e21, "5e+03 EB")],
-)  # fmt: skip
-def test_quantities(amount, text):
-    assert quantity(amount, "B") == text
 
 
 def test_summary_lines(federated):

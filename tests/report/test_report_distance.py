@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
-from safetensors.numpy import load_file
 
 from knot_runner.config.strict import digest
 from knot_runner.report.figures import style as figure_style
@@ -69,17 +68,13 @@ def test_sound_records(changes: dict[str, Any]) -> None:
     assert not kind_problem(record(**changes))
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "named"),
-    [
-        ("mode", "rough", "mode"), ("value", -1.0, "value"), ("exact", math.nan, "exact"),
-        ("closed_form", None, "closed_form"),
-        ("samples", [20], "samples"), ("samples", [20, 0], "samples"), ("dimension", "2", "dimension"),
-        ("support", [4, 4], "support"), ("support", [4, 4, 0.5], "support"), ("values", [2.0], "values"),
-        ("sums", [1, 2, math.inf], "sums"), ("iterations", 4, "support"), ("seconds", {"total": 1}, "seconds"),
-        ("server_only", [1.0], "server_only"), ("server_only", "none", "server_only"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("key", "value", "named"), [
+    ("mode", "rough", "mode"), ("value", -1.0, "value"), ("exact", math.nan, "exact"),
+    ("closed_form", None, "closed_form"), ("samples", [20], "samples"), ("samples", [20, 0], "samples"),
+    ("dimension", "2", "dimension"), ("support", [4, 4], "support"), ("support", [4, 4, 0.5], "support"),
+    ("values", [2.0], "values"), ("sums", [1, 2, math.inf], "sums"), ("iterations", 4, "support"),
+    ("seconds", {"total": 1}, "seconds"), ("server_only", [1.0], "server_only"), ("server_only", "none", "server_only"),
+])  # fmt: skip
 def test_records_that_cannot_be(key: str, value: Any, named: str) -> None:
     assert kind_problem(record(**{key: value})).startswith(named)
 
@@ -127,29 +122,6 @@ def test_every_figure_is_drawn(tmp_path: Path, figure: Any) -> None:
     assert lines and not any("nan" in line for line in lines) and table(path)
 
 
-@pytest.mark.parametrize("shifts", [(-3, 5), (5, -3)])
-def test_panels_of_points_have_one_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shifts: Any) -> None:
-    drawn, panels = [], figure_style.panels
-
-    def spied(*arguments: Any, **options: Any) -> Any:
-        drawn.append(panels(*arguments, **options))
-        return drawn[-1]
-
-    monkeypatch.setattr(figure_style, "panels", spied)
-    swept = "method.fedwad.mode=approximate, method.fedwad.support={}"
-    jobs = [made(tmp_path, swept.format(s), support=s) for s in (4, 10)]
-    for job, shift in zip(jobs, shifts, strict=True):
-        file = job.folder / "measures.safetensors"
-        save_file({key: points + shift * ("weights" not in key) for key, points in load_file(file).items()}, file)
-    moving_measure(jobs, tmp_path / "figure.png")
-    ((_, (first, second, *_)),) = drawn
-    for one in (first, second):
-        assert one.get_xlim() == pytest.approx(first.get_xlim()) and one.get_ylim() == pytest.approx(first.get_ylim())
-        for other in (first, second):
-            assert one.viewLim.x0 < other.dataLim.x0 and other.dataLim.x1 < one.viewLim.x1
-            assert one.viewLim.y0 < other.dataLim.y0 and other.dataLim.y1 < one.viewLim.y1
-
-
 def test_excess_by_hand(tmp_path: Path) -> None:
     jobs = [made(tmp_path), made(tmp_path, seed=1, values=[2.6, 2.4, 2.4], sums=[3.0, 2.6, 2.6])]
     lines = moving_measure(jobs, tmp_path / "figure.png")
@@ -163,26 +135,6 @@ def test_excess_by_hand(tmp_path: Path) -> None:
     assert [values[key] for key in ("method", "mean", "seeds")] == ["FedWaD-a, S=4", "0.15", "2"]
     # of 0.1 and 0.2, by Student's t with one degree of freedom
     assert [float(values[key]) for key in ("low", "high")] == pytest.approx([0.15 - 0.6353102, 0.15 + 0.6353102])
-
-
-@pytest.mark.thorough
-def test_methods_are_named_in_order_and_once(tmp_path: Path) -> None:
-    swept = "method.fedwad.mode={}, method.fedwad.support={}, method.fedwad.t={}"
-    jobs = [made(tmp_path, swept.format("approximate", s, t), support=s) for s in (10, 4) for t in ("0.5", "random")]
-    exact = made(tmp_path, swept.format("exact", 4, "0.5"), mode="exact")
-    lines = moving_measure([*jobs, exact, exact], tmp_path / "figure.png")
-    assert [line.split(", relative")[0] for line in lines] == [
-        "FedWaD-e, t=0.5", "FedWaD-a, S=4, t=0.5", "FedWaD-a, S=4, t=random", "FedWaD-a, S=10, t=0.5",
-        "FedWaD-a, S=10, t=random",
-    ]  # fmt: skip
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("dimension", [1, 5])
-def test_measures_of_other_dimensions_are_drawn(tmp_path: Path, dimension: int) -> None:
-    job = made(tmp_path, dimension=dimension, server_only=[])
-    (line,) = moving_measure([job], tmp_path / "figure.png")
-    assert "server" not in line
 
 
 # ------------------------------------------------------------------------------------------------------- Fig. 2, 8, 9
@@ -208,14 +160,6 @@ def test_times_and_errors_by_hand(tmp_path: Path) -> None:
     assert [(row["quantity"], row["n"], row["mean"]) for row in rows] == [
         ("seconds", "10", "0.5"), ("seconds", "20", "0.5"), ("error", "10", "0.45"), ("error", "20", "0.35"),
     ]  # fmt: skip
-
-
-@pytest.mark.thorough
-def test_panels_by_dimension_and_ratio(tmp_path: Path) -> None:
-    label = "task.ratio=3, task.dimension=50"
-    jobs = [made(tmp_path, label, dimension=50, ratio=3), made(tmp_path, label, dimension=2, ratio=3), made(tmp_path)]
-    lines = distance_runtime(jobs, tmp_path / "figure.png")
-    assert [line.split(", WD")[0] for line in lines[::2]] == ["d=2, ratio 1:1", "d=2, ratio 1:3", "d=50, ratio 1:3"]
 
 
 def test_distributions_that_are_one_have_no_relative_error(tmp_path: Path) -> None:

@@ -77,23 +77,9 @@ def test_a_missing_array_names_its_file(factory: Any, tmp_path: Path, name: str)
         FIGURES[name]([factory.made()], tmp_path / "figure.png", command="knot-runner x")
 
 
-def test_runs_not_there_and_generated_text_are_said(factory: Any, tmp_path: Path) -> None:
-    lines = FIGURES["bias"]([factory.made(source="embedded"), factory.job(seed=1)], tmp_path / "figure.png")
-    assert lines[-2:] == ["1 of 2 runs are there.", "Generated text (task.source=embedded)."]
-
-
 def test_several_tasks_are_refused(factory: Any, tmp_path: Path) -> None:
     with refuses():
         FIGURES["bias"]([factory.made(), factory.made(task="sa")], tmp_path / "figure.png")
-
-
-@pytest.mark.thorough
-def test_the_same_runs_give_the_same_image(jobs: Any, tmp_path: Path) -> None:
-    made = jobs("sa")
-    for name in ("expected_label", "tsne"):
-        FIGURES[name](made, tmp_path / "one.png")
-        FIGURES[name](made, tmp_path / "two.png")
-        assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
 
 
 def test_hostile_names_are_drawn_as_they_are(factory: Any, tmp_path: Path) -> None:
@@ -109,18 +95,6 @@ def test_numbers_as_csv_are_escaped_and_rounded() -> None:
     row = ["=x", -1.23456789, 3, np.float32(0.5), np.int64(7)]
     assert Numbers(("-a", "b", "c", "d", "e"), [row], digits=3).csv() == "'-a,b,c,d,e\n'=x,-1.23,3,0.5,7\n"
     assert Numbers(("a",), [[1234.56789]], digits=10, decimals=2).csv() == "a\n1234.57\n"
-
-
-def test_a_logarithmic_axis_has_plain_numbers_and_powers_alone_where_it_is_wide() -> None:
-    def labels(top: float) -> list[str]:
-        made, (axes,) = figure_style.panels(1, 4, 3)
-        axes.plot([1, 2], [1, top])
-        figure_style.log_scale(axes, "y", 100, numticks=7)
-        made.draw_without_rendering()
-        low, high = axes.get_ylim()
-        return [tick.get_text() for tick in axes.get_yticklabels() if low <= tick.get_position()[1] <= high]
-
-    assert labels(20) == ["1", "2", "5", "10", "20"] and labels(1000) == ["1", "10", "100", "1000"]
 
 
 # ------------------------------------------------------------------------------------------------------- expected label
@@ -176,23 +150,11 @@ def test_arcs_of_equal_confidence_are_centred_at_the_foot_of_b() -> None:
     assert np.ptp(distance) < 1e-12
 
 
-@pytest.mark.parametrize("share", [[0.2, 0.7, 0.1], [0.4, 0.1, 0.3, 0.15, 0.05], [0.2, 0.2, 0.2, 0.2, 0.2]])
-def test_the_face_holds_the_corner_of_greatest_confidence(share: list[float]) -> None:
-    corners = np.linalg.norm(np.eye(len(share)) - share, axis=1)
-    chosen = face(np.array(share))
-    assert len(set(chosen)) == 3 and corners[chosen].max() == corners.max()
-
-
 def test_confidence_numbers(factory: Any, tmp_path: Path) -> None:
     job = factory.made(task="nli", names=["Fic", "SNLI"], bias={"Fic": [0.6, 0.4, 0.0], "SNLI": [0.2, 0.3, 0.5]})
     lines = FIGURES["confidence"]([factory.predictions(job, rows=20)], tmp_path / "figure.png")
     assert lines[0].startswith("Fic: bias / confidence at the corner: entailment 0.600 / 0.566, neutral 0.400 / 0.849")
     assert lines[0].endswith("greatest at contradiction") and len(lines) == 2
-
-
-def test_confidence_needs_a_bias(factory: Any, tmp_path: Path) -> None:
-    with refuses():
-        FIGURES["confidence"]([factory.made(bias={})], tmp_path / "figure.png")
 
 
 # ------------------------------------------------------------------------------------------------------- bias and probe

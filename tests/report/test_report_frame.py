@@ -1,8 +1,5 @@
 """Runs as pandas frames: a tidy row per run and metric, no value of a run that is not done."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -68,14 +65,6 @@ def test_settings_that_differ(tmp_path):
     assert by_method["training.lr"].to_dict() == {"fedavg_chill": 0.001, "other": 0.01}
 
 
-def test_runs_without_any_number(tmp_path):
-    begun(tmp_path)
-    runs = read_runs(tmp_path)
-    frame = runs.frame()
-    assert frame["state"].tolist() == ["unfinished"] and frame["value"].isna().all()
-    assert list(frame) == [*IDENTITY, "metric", "value"]
-
-
 def test_filtered(runs):
     kept, lines = select_runs(runs, [parse_filter("method.temperature<=1"), parse_filter("seed=0,7")])
     frame = kept.frame()
@@ -85,21 +74,3 @@ def test_filtered(runs):
     pd.testing.assert_frame_equal(tidy_frame(runs.out, ["method.temperature<=1", "seed=0,7"]), frame)
     with refuses():
         tidy_frame(runs.out, ["seed=77"])
-
-
-def test_no_runs(tmp_path):
-    with refuses():
-        read_runs(tmp_path / "none")
-    with refuses():
-        read_runs(tmp_path)
-
-
-@pytest.mark.thorough
-def test_the_command_does_not_import_pandas_before_it_is_needed():
-    said = "import sys; from knot_runner.cli.main import main; main(['{}']); assert 'pandas' not in sys.modules"
-    for word in ("--help", "ls"):
-        subprocess.run([sys.executable, "-c", said.format(word)], check=True, capture_output=True)
-    lazily = (
-        "import sys, knot_runner.report.frame, knot_runner.report.compare.answer; assert 'pandas' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", lazily], check=True)

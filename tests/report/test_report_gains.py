@@ -52,9 +52,3 @@ def test_the_best_teacher_and_not_the_ensemble(factory: Any, metric: str, wanted
     table = build_table(jobs, None, [metric], kind="gains", options=OPTIONS)
     assert row_of(table, "sinkhorn_e")["teacher"][0].mean == pytest.approx(wanted)
     assert row_of(table, "entropy_a")["teacher"][0].mean is None
-
-
-def test_without_its_reference_it_says_so(factory: Any) -> None:
-    table = build_table([factory.made("sinkhorn_e")], None, ["f1"], kind="gains", options=OPTIONS)
-    assert row_of(table, "sinkhorn_e")["gain"][0].mean is None
-    assert "No run of entropy_a is asked for, so there is no gain to show." in table.lines

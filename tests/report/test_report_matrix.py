@@ -13,7 +13,7 @@ from rich.console import Console
 from knot_runner.config.strict import digest
 from knot_runner.records import write_result
 from knot_runner.report.figures import data_distances
-from knot_runner.report.records.distance import kinds_of_pairs, matrix_summary
+from knot_runner.report.records.distance import matrix_summary
 from knot_runner.report.run_folders import Job
 from knot_runner.report.statistics.association import agreement_of
 from knot_runner.results import kind_problem
@@ -64,25 +64,15 @@ def test_a_whole_record_is_sound() -> None:
     assert is_sound(result()) and is_sound(result(groups=[0, 0, 1], solver="federated"))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"matrix": EXACT[:2]},
-        {"matrix": [row[:2] for row in EXACT]},
-        {"matrix": [[0.0, 1.0, 2.0], [1.5, 0.0, 4.0], [2.0, 4.0, 0.0]]},
-        {"matrix": [[0.5, 1.0, 2.0], [1.0, 0.0, 4.0], [2.0, 4.0, 0.0]]},
-        {"matrix": [[0.0, -1.0, 2.0], [-1.0, 0.0, 4.0], [2.0, 4.0, 0.0]]},
-        {"matrix": [[0.0, float("inf"), 2.0], [float("inf"), 0.0, 4.0], [2.0, 4.0, 0.0]]},
-        {"matrix": "EXACT"},
-        {"names": ["a", "b"]},
-        {"names": [1, 2, 3]},
-        {"solver": "guess"},
-        {"sizes": [50, 50]},
-        {"sizes": [50, 50, -1]},
-        {"groups": [0, 1]},
-        {"seconds": {"total": 1.0}},
-    ],
-)
+@pytest.mark.parametrize("changes", [
+    {"matrix": EXACT[:2]}, {"matrix": [row[:2] for row in EXACT]},
+    {"matrix": [[0.0, 1.0, 2.0], [1.5, 0.0, 4.0], [2.0, 4.0, 0.0]]},
+    {"matrix": [[0.5, 1.0, 2.0], [1.0, 0.0, 4.0], [2.0, 4.0, 0.0]]},
+    {"matrix": [[0.0, -1.0, 2.0], [-1.0, 0.0, 4.0], [2.0, 4.0, 0.0]]},
+    {"matrix": [[0.0, float("inf"), 2.0], [float("inf"), 0.0, 4.0], [2.0, 4.0, 0.0]]}, {"matrix": "EXACT"},
+    {"names": ["a", "b"]}, {"names": [1, 2, 3]}, {"solver": "guess"}, {"sizes": [50, 50]}, {"sizes": [50, 50, -1]},
+    {"groups": [0, 1]}, {"seconds": {"total": 1.0}},
+])  # fmt: skip
 def test_records_that_cannot_be_believed(changes: dict[str, Any]) -> None:
     assert not is_sound(result(**changes))
 
@@ -110,12 +100,6 @@ def test_summary_of_many_clients_tells_groups_apart() -> None:
     assert ["in", "one", "planted", "group", "4", "10.0", "10.0", "10.0"] in rows
     assert ["of", "two", "groups", "24", "1,000.0", "1,000.0", "1,000.0"] in rows
     assert "5 to 9 samples each" in text
-
-
-def test_kinds_of_pairs_leaves_out_what_is_empty() -> None:
-    assert list(kinds_of_pairs(np.array(EXACT), None)) == ["all pairs"]
-    assert list(kinds_of_pairs(np.array(EXACT), [0, 1, 2])) == ["all pairs", "of two groups"]
-    np.testing.assert_array_equal(kinds_of_pairs(np.array(EXACT), [0, 1, 0])["in one planted group"], [2.0])
 
 
 # --------------------------------------------------------------------------------------------------------- agreement

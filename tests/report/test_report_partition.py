@@ -57,19 +57,6 @@ def test_the_summary_by_hand() -> None:
     ]
 
 
-@pytest.mark.thorough
-def test_classes_without_images_are_in_the_csv_only(tmp_path: Path) -> None:
-    counts = np.array([[0, 3, 0, 5], [0, 2, 0, 1]])
-    lines = draw_partition(counts, ["a", "b"], list("wxyz"), tmp_path / "p.png", "t")
-    assert lines[-1] == "2 of 4 classes have no training examples and are not drawn."
-    assert (tmp_path / "p.csv").read_text().splitlines()[1] == "a,8,0,3,0,5"
-    seen = draw_partition(counts[:, [1, 3]], ["a", "b"], ["x", "z"], tmp_path / "q.png", "t")
-    assert seen == lines[:-1]
-    # apart from the note under it, the same map: the darkest colour reaches over as many columns
-    dark = [(np.abs(read(tmp_path / f"{k}.png") - [8 / 255, 48 / 255, 107 / 255]).max(2) < 0.02).any(0) for k in "pq"]
-    assert dark[0].sum() == pytest.approx(dark[1].sum(), abs=10)
-
-
 def test_a_larger_share_is_darker(tmp_path: Path) -> None:
     """Client 0 has class 0 alone: of the map's four quarters the upper left is the darkest, the upper right white."""
     draw_partition(np.array([[8, 0], [4, 4]]), ["a", "b"], ["x", "y"], tmp_path / "p.png", "t")

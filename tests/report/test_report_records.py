@@ -27,23 +27,15 @@ def test_absent_and_diverged_runs_have_no_numbers(factory: Any) -> None:
     assert diverged.status == "diverged" and diverged.metric("f1", "MELD") is None
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"status": "running"}, "status"),
-        ({"metrics": {}}, "metrics"),
-        ({"metrics": {"f1": {"MELD": 1.2}}}, "metrics"),
-        ({"metrics": {"sd": {"MELD": -0.1}}}, "metrics"),
-        ({"metrics": {"f1": {"MELD": "0.4"}}}, "metrics"),
-        ({"metrics": {"f1": {"MELD": True}}}, "metrics"),
-        ({"before": {"f1": {"MELD": 7}}}, "before"),
-        ({"teachers": {"MELD": {"f1": None}}}, "teachers"),
-        ({"datasets": {"MELD": 5}}, "datasets"),
-        ({"datasets": {"MELD": {"train": "many"}}}, "datasets"),
-        ({"labels": {"names": ["a", "b"], "coordinates": [[0], [1, 2]]}}, "labels"),
-        ({"bias": {"MELD": [0.5, 0.5]}}, "bias"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "reason"), [
+    ({"status": "running"}, "status"), ({"metrics": {}}, "metrics"), ({"metrics": {"f1": {"MELD": 1.2}}}, "metrics"),
+    ({"metrics": {"sd": {"MELD": -0.1}}}, "metrics"), ({"metrics": {"f1": {"MELD": "0.4"}}}, "metrics"),
+    ({"metrics": {"f1": {"MELD": True}}}, "metrics"), ({"before": {"f1": {"MELD": 7}}}, "before"),
+    ({"teachers": {"MELD": {"f1": None}}}, "teachers"), ({"datasets": {"MELD": 5}}, "datasets"),
+    ({"datasets": {"MELD": {"train": "many"}}}, "datasets"),
+    ({"labels": {"names": ["a", "b"], "coordinates": [[0], [1, 2]]}}, "labels"),
+    ({"bias": {"MELD": [0.5, 0.5]}}, "bias"),
+])  # fmt: skip
 def test_an_unsound_result_is_refused(factory: Any, changes: dict[str, Any], reason: str) -> None:
     assert reason in kind_problem(read_result(factory.write(factory.job(), **changes).folder))
 
@@ -115,21 +107,13 @@ def test_reads_a_federated_run_and_its_rounds(federated: Any) -> None:
     assert ["accuracy" in row for row in rounds(sparse)] == [False, True, True]
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"metrics": {"accuracy": {"ALL": 0.5}}}, "metrics"),
-        ({"metrics": {"accuracy": {"ALL": 1.5}}}, "metrics"),
-        ({"best": {"accuracy": 2, "round": 0}}, "best"),
-        ({"rounds": 0}, "rounds"),
-        ({"clients": "many"}, "clients"),
-        ({"datasets": {"train": 5}}, "datasets"),
-        ({"labels": {"names": [1, 2]}}, "labels"),
-        ({"rounds_to_target": 3}, "rounds_to_target"),
-        ({"rounds_to_target": 0}, "rounds_to_target"),
-        ({"target": -1}, "target"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "reason"), [
+    ({"metrics": {"accuracy": {"ALL": 0.5}}}, "metrics"), ({"metrics": {"accuracy": {"ALL": 1.5}}}, "metrics"),
+    ({"best": {"accuracy": 2, "round": 0}}, "best"), ({"rounds": 0}, "rounds"), ({"clients": "many"}, "clients"),
+    ({"datasets": {"train": 5}}, "datasets"), ({"labels": {"names": [1, 2]}}, "labels"),
+    ({"rounds_to_target": 3}, "rounds_to_target"), ({"rounds_to_target": 0}, "rounds_to_target"),
+    ({"target": -1}, "target"),
+])  # fmt: skip
 def test_an_unsound_federated_result_is_refused(federated: Any, changes: dict[str, Any], reason: str) -> None:
     assert reason in kind_problem(read_result(federated.write(federated.job(), [0.1, 0.2], **changes).folder))
 
@@ -158,9 +142,3 @@ def test_every_truncation_of_the_rounds_is_refused(federated: Any) -> None:
     path.unlink()
     with refuses():
         rounds(run, "knot-runner z")
-
-
-def test_a_probe_needs_temperatures_only() -> None:
-    probe = {"kind": "probe", "task": "mnist", "method": "x", "seed": 0, "status": "done", "labels": {"names": ["a"]}}
-    assert kind_problem({**probe, "temperatures": [4.0, 0.05]}) == ""
-    assert "temperatures" in kind_problem({**probe, "temperatures": [4.0, -1]})

@@ -31,7 +31,6 @@ from knot_runner.report.render.text import (
 from knot_runner.report.tables.build import build_table
 from tests.golden.messages import refuses
 
-GROUP = ColumnGroup("f1", "macro F1", ("ALL",))
 HOSTILE = "=cmd|' /C calc'!A0 \x1b[31mred\x1b[0m <script>x</script> a_b $x$ \\input{y} | [red]z[/red] 5% #&~^{}"
 
 
@@ -48,26 +47,12 @@ def nli(full_grid: Any) -> Any:
     return build_table(full_grid("nli", 3), "knot/table4", ["accuracy", "sd"])
 
 
-@pytest.mark.parametrize(
-    ("value", "digits", "text"),
-    [
-        (0.4123, 3, "0.412"),
-        (0.9996, 3, "1.000"),
-        (1.2, 3, "1.200"),
-        (0.0, 3, "0.000"),
-        (0.5, 2, "0.50"),
-        (-0.2, 2, "-0.20"),
-        (0.04, 1, "0.0"),
-        (13357, 0, "13,357"),
-    ],
-)
+@pytest.mark.parametrize(("value", "digits", "text"), [
+    (0.4123, 3, "0.412"), (0.9996, 3, "1.000"), (1.2, 3, "1.200"), (0.0, 3, "0.000"), (0.5, 2, "0.50"),
+    (-0.2, 2, "-0.20"), (0.04, 1, "0.0"), (13357, 0, "13,357"),
+])  # fmt: skip
 def test_numbers(value: float, digits: int, text: str) -> None:
     assert number(value, digits) == text
-
-
-def test_cells_without_a_mean() -> None:
-    assert value_text(TableCell(planned=3), GROUP) == "-"
-    assert value_text(TableCell(planned=3, diverged=3), GROUP) == "div."
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -77,10 +62,6 @@ def test_the_widest_table_fits_80_columns(nli: Any, terminal: bool) -> None:
     assert max(map(len, bare.splitlines())) <= 80
     assert "Sinkhorn-E" in bare and "0.490" in bare and "±0.050" in bare and "(0.60)" in bare
     assert "*" not in text and "\x1b[1m0" not in text  # no method is marked as the best
-
-
-def test_terminal_puts_mean_and_interval_side_by_side_when_there_is_room(nli: Any) -> None:
-    assert "0.490±0.050" in shown(TerminalTable(nli), width=100)
 
 
 def test_terminal_shows_settings_under_the_method(factory: Any) -> None:
@@ -98,14 +79,6 @@ def test_groups_of_settings_are_shown_by_the_members_that_differ() -> None:
     assert spelled_labels([first, second]) == {first: first, second: second}  # no group: as they were typed
     plain_label, listed = "seed.x=2, y=[1,2]", "z={}, w={a:{b:1}}"
     assert spelled_labels([plain_label, listed, ""]) == {plain_label: plain_label, listed: listed, "": ""}
-
-
-def test_a_table_of_groups_of_settings_shows_the_members_that_differ(factory: Any) -> None:
-    jobs = [factory.made(label=f"method.personalisation={{kind:soup,lr:{rate}}}", base=0.4) for rate in (0.1, 0.2)]
-    assert [row.heads[1] for row in build_table(jobs, None, ["f1"]).rows] == [
-        "method.personalisation.lr=0.1",
-        "method.personalisation.lr=0.2",
-    ]
 
 
 def test_diverged_prints_div_everywhere_and_nan_nowhere(factory: Any) -> None:

@@ -61,13 +61,6 @@ def test_curves_by_hand(jobs: list[Any], tmp_path: Path) -> None:
     assert [float(one[key]) for key in ("mean", "low", "high", "seeds")] == pytest.approx(expected, rel=1e-5)
 
 
-def test_several_cases_have_a_column_each(federated: Any, jobs: list[Any], tmp_path: Path) -> None:
-    of_cifar = {"task": "cifar10", "model": ("cnn_mcmahan", "cnn")}
-    more = [federated.made(1.0, [0.2, 0.3], partition=kind, **of_cifar) for kind in ("iid", "dirichlet")]
-    lines = FIGURES["curves"]([*jobs, *more], tmp_path / "figure.png")
-    assert [line.split(", T=")[0] for line in lines[-2:]] == ["CIFAR10-CNN, iid", "CIFAR10-CNN, dirichlet"]
-
-
 def test_other_settings_have_a_panel_each(federated: Any, tmp_path: Path) -> None:
     jobs = [federated.made(1.0, [0.2, 0.3], label=f"training.lr={lr}") for lr in (0.1, 0.2)]
     lines = FIGURES["curves"](jobs, tmp_path / "figure.png")
@@ -157,16 +150,6 @@ def test_smoothing_is_the_mean_of_the_neighbours(values: list[float], window: in
         assert value == pytest.approx(float(np.mean(near)), abs=1e-9)
 
 
-def test_wide_bands_leave_the_lines_their_place() -> None:
-    made, (axes,) = figure_style.panels(1, 4.0, 3.0)
-    figure_style.draw_band(axes, band([{1: 0.1, 2: 0.2}, {1: 0.5, 2: 0.8}]), "black")
-    low, high = axes.get_ylim()
-    assert 0.2 < low < 0.3 and 0.5 < high < 0.6  # of means 0.3 and 0.5; the interval reaches from -3.3 to 4.3
-    drawn = axes.collections[0].get_paths()[0].get_extents()
-    assert drawn.ymin < -3 and drawn.ymax > 4
-    made.clear()
-
-
 def test_intervals_of_a_share_are_cut_and_its_axis_ends_there() -> None:
     """As the tables' are: no accuracy is below 0 or above 100%."""
     seeds = [{1: 20.0, 2: 99.0}, {1: 60.0, 2: 100.0}]
@@ -180,12 +163,3 @@ def test_intervals_of_a_share_are_cut_and_its_axis_ends_there() -> None:
     figure_style.limit_to_shares(axes, 100.0)
     assert axes.get_ylim()[1] == 101.5 and 25 < axes.get_ylim()[0] < 40
     made.clear()
-
-
-def test_a_figure_grows_with_its_notes(jobs: list[Any], tmp_path: Path) -> None:
-    from matplotlib.image import imread
-
-    short, long = tmp_path / "short.png", tmp_path / "long.png"
-    FIGURES["curves"](jobs, short)
-    FIGURES["curves"](jobs, long, notes=["a long note " * 60])
-    assert imread(long).shape[0] > imread(short).shape[0] + 0.5 * figure_style.DPI

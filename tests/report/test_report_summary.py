@@ -75,9 +75,3 @@ def test_summary_says_when_the_target_was_reached(federated: Any, changes: dict[
 def test_summary_of_a_diverged_federated_run(federated: Any) -> None:
     text = of_rounds(federated, status="diverged", metrics={}, notes=["diverged in round 1 at client 3"])
     assert "seed 0: diverged, so there are no" in text and "in round 1 at client 3" in text
-
-
-def test_summary_of_a_probe() -> None:
-    result = {"kind": "probe", "task": "cifar10", "method": "temperature_probe", "seed": 0, "status": "done",
-              "model": "cnn", "temperatures": [4.0, 0.05], "notes": []}  # fmt: skip
-    assert "cnn probed at T = 4, 0.05" in shown(summary_table(result))

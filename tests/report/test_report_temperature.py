@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from knot_runner.report.figures import style as figure_style
-from knot_runner.report.figures.style import temperature_colours
 from knot_runner.report.figures.temperature_probe import (
     boundary_figure,
     gradient_figure,
@@ -103,12 +102,6 @@ def test_bins_begin_where_the_norms_do() -> None:
     assert norm_bins(np.zeros(3))[-1] == 1 and norm_bins(np.full(3, 2.0))[0] < 2
 
 
-@pytest.mark.thorough
-def test_a_model_that_is_never_right_leaves_a_panel_empty(factory: Any, tmp_path: Path) -> None:
-    lines = gradient_figure([job(factory, change={"gradients.right": np.zeros(60, np.uint8)})], tmp_path / "figure.png")
-    assert len(lines) == 3 and all("wrong" in line for line in lines)
-
-
 def test_moves_of_the_boundary_by_hand(factory: Any, tmp_path: Path) -> None:
     change = {
         "boundary.before": np.array([0.1, 0.2, np.inf], np.float32),
@@ -142,18 +135,3 @@ def test_softmax_says_the_top_and_the_true_class(factory: Any, tmp_path: Path) -
     lines = softmax_figure([job(factory)], tmp_path / "figure.png")
     assert lines[-1] == "T=0.05: plane 1.000; true deer_x 0.000"
     assert len(table(tmp_path / "figure.png")) == 9
-
-
-def test_a_missing_array_file_is_named(factory: Any, tmp_path: Path) -> None:
-    made = job(factory)
-    (made.folder / "probe.safetensors").unlink()
-    with refuses():
-        softmax_figure([made], tmp_path / "figure.png", command="knot-runner x")
-
-
-def test_colours_are_ordered_by_temperature() -> None:
-    made = temperature_colours([1, 4, 0.05, 2, 0.5, 4])
-    assert list(made) == [0.05, 0.5, 1, 2, 4] and len({str(colour) for colour in made.values()}) == 5
-    (cold, cool), (warm, hot) = ([made[t] for t in pair] for pair in ((0.05, 0.5), (2, 4)))
-    assert cold[2] > cold[0] and cool[2] > cool[0] and warm[0] > warm[2] and hot[0] > hot[2]
-    assert sum(cold[:3]) < sum(cool[:3]) and sum(hot[:3]) < sum(warm[:3])

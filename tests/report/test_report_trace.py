@@ -8,7 +8,6 @@ import pytest
 
 from knot_runner.report import paper_tables
 from knot_runner.report.tables.build import build_table
-from tests.golden.messages import refuses
 
 
 @pytest.fixture
@@ -35,13 +34,6 @@ def test_trace_of_a_shorter_run_leaves_its_columns_empty(federated: Any, mnist: 
     federated.write(job, [0.5] * 12, classes=10)
     table = build_table([*mnist, job], "chill/mnist_notebook", [], kind="trace")
     assert [c.mean for c in table.rows[1].cells["accuracy"]] == [50, 50, None, None, None, None]
-
-
-def test_trace_of_several_cases_is_refused(federated: Any, mnist: list[Any]) -> None:
-    with refuses():
-        build_table([*mnist, federated.made(1.0, [0.5])], "chill/mnist_notebook", [], kind="trace")
-    with refuses():
-        build_table(mnist, None, [], kind="trace")
 
 
 def test_printed_tables_keep_the_papers_arithmetic() -> None:

@@ -1,12 +1,10 @@
 """What a person sees of a sweep: plain lines when piped, a live view on a terminal."""
 
-import functools
 import io
 import json
 import time
 from dataclasses import asdict
 
-import pytest
 from rich.console import Console
 
 from knot_runner.records import write_result
@@ -49,34 +47,6 @@ def test_lines_when_piped(tmp_path, monkeypatch):
     assert "femnist fedavg seed 2: failed: ended by [bold]SIGKILL" in lines[-1]
 
 
-def test_a_job_that_told_nothing_for_a_while_has_not_begun_again(tmp_path, monkeypatch):
-    """Its progress is older than a minute, and then new."""
-    (job, *_), out = jobs(tmp_path), io.StringIO()
-    shown = board.Board([job], 0, Console(file=out, width=60))
-    for age in (0, 3600, 0):
-        at_work(job, 3, "accuracy 0.1")
-        with monkeypatch.context() as later:
-            later.setattr(time, "time", functools.partial(float, time.time() + age))
-            shown._look()
-        assert (job.run_id in shown._at_work) == (age == 0)
-    assert out.getvalue().count("begins") == 1
-
-
-def test_the_live_view_fits_a_narrow_terminal(tmp_path):
-    all_jobs = jobs(tmp_path, 20)
-    shown = board.Board(all_jobs, 0, Console(file=io.StringIO(), force_terminal=True, width=50))
-    for job in all_jobs[1:]:
-        at_work(job, 5, "accuracy 0.123")
-    finish(all_jobs[0])
-    shown._look()
-    console = Console(width=50)
-    with console.capture() as capture:
-        console.print(shown.view())
-    text = capture.get()
-    assert "1 of 20 jobs" in text and "rounds 5/10" in text and "and 7 more" in text
-    assert max(map(len, text.splitlines())) <= 50
-
-
 def test_a_cause_is_told_once_and_failures_are_counted(tmp_path):
     all_jobs, out = jobs(tmp_path), io.StringIO()
     shown = board.Board(all_jobs, 0, Console(file=out, width=90))
@@ -90,21 +60,6 @@ def test_a_cause_is_told_once_and_failures_are_counted(tmp_path):
     with console.capture() as capture:
         console.print(shown.view())
     assert "3 failed" in capture.get()
-
-
-@pytest.mark.parametrize(("count", "said"), [(2, []), (board.MAX_ROWS, []), (board.MAX_ROWS + 1, ["and 1 more"])])
-def test_only_jobs_at_work_that_are_not_shown_are_counted(tmp_path, count, said):
-    all_jobs = jobs(tmp_path, count)
-    shown = board.Board(all_jobs, 0, Console(file=io.StringIO(), force_terminal=True, width=80))
-    for job in all_jobs:
-        at_work(job, 5, "accuracy 0.123")
-    shown._look()
-    console = Console(width=80)
-    with console.capture() as capture:
-        console.print(shown.view())
-    lines = capture.get().splitlines()
-    assert sum("rounds 5/10" in line for line in lines) == min(count, board.MAX_ROWS)
-    assert [line.strip() for line in lines if "more" in line] == said
 
 
 def test_a_failure_from_before_the_sweep_is_not_told_again(tmp_path):

@@ -5,10 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from knot_runner.records import write_result
 from knot_runner.sweeps import job, launchers, task
 from knot_runner.sweeps.board import sweep_summary
-from knot_runner.sweeps.plan import PATIENT, STOP
+from knot_runner.sweeps.plan import STOP
 from knot_runner.sweeps.state import read_failure, write_failure
 from tests.sweep.planned import composed, planned, pretended
 
@@ -46,13 +45,6 @@ def test_jobs_that_another_process_is_at_are_waited_for_at_the_end(tmp_path, mon
     assert [(one["run_id"], one["state"]) for one in outcomes] == [
         (names[1], "done"), (names[0], "done"), (names[2], "failed")
     ]  # fmt: skip
-
-
-def test_none_is_busy_none_is_launched_again(tmp_path, monkeypatch, hydra):
-    jobs, launched = composed(tmp_path, "seed=0,1"), Launched()
-    plan = planned(tmp_path, jobs)
-    monkeypatch.setattr(launchers, "_launcher", lambda *_: launched)
-    assert len(launchers.launch(plan, jobs, hydra)) == 2 and len(launched.calls) == 1 and not plan.patient
 
 
 def test_batches_are_of_the_size_asked_for_and_numbered_on(tmp_path, monkeypatch, hydra):
@@ -145,28 +137,3 @@ def test_only_mistakes_of_the_user_end_a_sweep_with_2(tmp_path, kinds, code):
         write_failure(one.folder, kind, f"{kind}: why")
     lines, found = sweep_summary(jobs, 3, [ended(one.run_id, "failed") for one in jobs])
     assert found == code and lines[0] == f"3 done, {len(kinds)} failed (3 were there)"
-
-
-def test_only_jobs_that_were_done_went_on_from_a_commit(tmp_path):
-    jobs = pretended(tmp_path, 2)
-    write_result(jobs[0].folder, {"status": "done", "run_id": "0"})
-    write_failure(jobs[1].folder, "error", "why")
-    lines, _ = sweep_summary(jobs, 0, [ended("0", "done", True), ended("1", "failed", True)])
-    assert lines[0] == "1 done, 1 failed (1 went on from a commit)"
-
-
-@pytest.mark.parametrize(("times", "said"), [(1, "why (see"), (2, "why, 2 times in a row (see")])
-def test_how_often_a_job_failed_in_a_row_is_said(tmp_path, times, said):
-    (one,) = pretended(tmp_path, 1)
-    for _ in range(times):
-        write_failure(one.folder, "error", "why")
-    assert sweep_summary([one], 0, [])[0][1].startswith(f"  job 0: {said}")
-
-
-def test_markers_of_a_plan(tmp_path):
-    """Files of its folder; only a sweep that fails fast is stopped by one."""
-    plan = planned(tmp_path, composed(tmp_path))
-    plan.mark(PATIENT)
-    assert (plan.folder / "patient").exists() and plan.patient
-    plan.mark(STOP)
-    assert not plan.stopped

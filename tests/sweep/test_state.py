@@ -13,7 +13,6 @@ from knot_runner.sweeps.plan import (
     read_plan,
     write_plan,
 )
-from knot_runner.sweeps.task import cause_of
 from tests.golden.messages import refuses
 
 
@@ -76,9 +75,3 @@ def test_a_job_s_config_is_read_as_written(tmp_path):
     assert read_plan(plan.path).config("abc") == config
     with refuses():
         plan.config("other")
-
-
-def test_causes_of_exit_codes():
-    assert cause_of(9) == ("exit", "the job's process ended by itself with exit code 9")
-    assert cause_of(-9)[0] == "killed" and "SIGKILL (out of memory" in cause_of(-9)[1]
-    assert "SIGSEGV" in cause_of(-11)[1] and "SIGTERM" in cause_of(-15)[1]

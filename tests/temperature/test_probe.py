@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from knot_runner.config.settings import ProbeSettings, build
 from knot_runner.methods.temperature_probe import boundary_distances
 from knot_runner.models.network import Network
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 from tests.temperature.probed import CLASSES, CNN, HP, MODELS, SHAPE, TRAINING, data_of, model_of, run
 
@@ -112,16 +111,10 @@ def test_a_class_without_wrong_images_shows_its_first_and_says_so():
     assert found["boundary.after"].shape == (3, 0)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"shown_class": 5}, "method.shown_class: there is no class 5; 0 to 4 would be right"),
-        ({"warm_epochs": 3}, "training.lr: central training at 1e[+]20 diverged; a smaller rate would be right"),
-    ],
-)
-def test_what_cannot_be_probed_is_named(monkeypatch, changes, message):
+@pytest.mark.parametrize("changes", [{"shown_class": 5}, {"warm_epochs": 3}])
+def test_what_cannot_be_probed_is_named(monkeypatch, changes):
     monkeypatch.setattr(TRAINING, "lr", 1e20)
-    with pytest.raises(UserError, match=message):
+    with refuses():
         run(replace(HP, **changes))
 
 

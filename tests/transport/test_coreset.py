@@ -56,13 +56,6 @@ def test_one_point_is_drawn_to_the_mean():
     np.testing.assert_allclose(gradient, [[0.0, 1.0 / found]], atol=1e-6)
 
 
-def test_no_distance_no_gradient():
-    x = points(5, 3)
-    found, gradient = coreset.exact_gradient(x, x)
-    assert found == pytest.approx(0, abs=1e-7)
-    np.testing.assert_allclose(gradient, 0, atol=1e-9)
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(1, 4), st.integers(0, 1000), st.floats(-50, 50))
 def test_the_gradient_is_bounded_and_moves_with_the_data(k, n, d, seed, shift):
@@ -118,11 +111,6 @@ def test_steps_of_adam_are_algorithm_1_of_kingma_and_ba():
     for t in range(1, 6):
         state = coreset.descent_step(state, points(3, 2, t), "adam", 0.1)
     np.testing.assert_allclose(state.points, x, rtol=1e-12)
-
-
-def test_gradients_of_participants_come_together():
-    parts = [np.full((2, 2), value) for value in (1.0, 2.0, 6.0)]
-    assert (coreset.aggregated(parts, "sum") == 9).all() and (coreset.aggregated(parts, "mean") == 3).all()
 
 
 def test_the_first_points_are_of_the_scale_asked_for():

@@ -14,7 +14,6 @@ from torch.distributions import Dirichlet
 from knot_runner.config.strict import build
 from knot_runner.transport import SOLVERS, Solver, TransportError, costs, ground_cost, loss, newton, support
 from knot_runner.transport import transport_loss as transport
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 
 LINE = torch.arange(-2.0, 3.0)[:, None]
@@ -182,20 +181,13 @@ def test_supports() -> None:
     assert hybrid.shape == (5, 6) and ground_cost(hybrid).diagonal().eq(0).all()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"epsilon": 1e-5}, "method.solver.epsilon: 1e-05 is below 1e-4"),
-        ({"name": "geomloss", "epsilon": 0.0}, "method.solver.epsilon"),
-        ({"tolerance": 0.0}, "method.solver.tolerance"),
-        ({"scaling": 1.0}, "method.solver.scaling"),
-        ({"name": "sinkhorn"}, "method.solver.name: 'sinkhorn' is not one of newton, geomloss, exact, line, tree"),
-    ],
-)
-def test_settings_name_the_key(change: dict, message: str) -> None:
+@pytest.mark.parametrize("change", [
+    {"epsilon": 1e-5}, {"name": "geomloss", "epsilon": 0.0}, {"tolerance": 0.0}, {"scaling": 1.0}, {"name": "sinkhorn"},
+])  # fmt: skip
+def test_settings_name_the_key(change: dict) -> None:
     values = {"name": "newton", "epsilon": 0.001, "tolerance": 1e-6, "scaling": 0.5}
     assert build(Solver, values | {"name": "exact", "epsilon": 0}, "method.solver").epsilon == 0
-    with pytest.raises(UserError, match=message):
+    with refuses():
         build(Solver, values | change, "method.solver")
 
 

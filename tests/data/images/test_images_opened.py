@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -108,22 +107,6 @@ def test_a_folder_is_one_entry(image_task, write, tmp_path: Path) -> None:
     files = load_images(image_task(name, **changes), tmp_path).files
     assert [(one.path, one.pattern) for one in files] == [("train", "*/*")]
     assert files[0].size == sum((tmp_path / path).stat().st_size for path in WANTED["tree"])
-
-
-def test_embedded_images_read_nothing(image_task, tmp_path: Path) -> None:
-    assert load_images(image_task("mnist", source="embedded"), tmp_path).files == []
-
-
-def test_loads_in_threads_do_not_mix(image_task, write, tmp_path: Path) -> None:
-    jobs = []
-    for kind in ("idx", "usps", "leaf"):
-        (tmp_path / kind).mkdir()
-        name, changes = made(kind, write, tmp_path / kind)
-        jobs += [(image_task(name, **changes), tmp_path / kind)] * 4
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda job: load_images(*job).files, jobs))
-    for files, (_, root) in zip(found, jobs, strict=True):
-        assert opens.paths(files, root) == WANTED[root.name]
 
 
 def test_sets_say_what_all_read_and_what_is_not_there(write, tmp_path: Path) -> None:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +23,6 @@ from knot_runner.config.settings import (
     build,
 )
 from knot_runner.data.images import Images, ImageTask, Partition, make_partition
-from knot_runner.data.images.partition import PARTITIONS
 from knot_runner.util.errors import UserError
 from tests.data.images.deals import CONF, balanced, counts, images, own_keys, same, task
 
@@ -97,15 +91,6 @@ def test_follows_train(partition: Partition, made: ImageTask) -> None:
 test_follows_train.__test__ = False
 
 
-@pytest.mark.parametrize("kind", sorted(set(PARTITION_SETTINGS) - {"centralised"}))
-def test_another_seed_deals_otherwise(kind: str) -> None:
-    made = task(images(np.arange(3000) % 10, np.arange(3000) % 300), images(np.arange(500) % 10))
-    spec = build(PARTITION_SETTINGS[kind], own_keys(kind), "partition")
-    spec = replace(spec, floor=1) if kind == "dirichlet" else spec
-    spec = replace(spec, clients=50) if kind == "natural" else spec
-    assert not same(make_partition(spec, made, 0), make_partition(spec, made, 1))
-
-
 @pytest.mark.parametrize("kind", PARTITION_SETTINGS)
 def test_every_kind_has_its_yaml(kind: str) -> None:
     path = CONF / f"{kind}.yaml"
@@ -116,28 +101,3 @@ def test_every_kind_has_its_yaml(kind: str) -> None:
     made = replace(balanced(1000, 100), source="embedded")
     partition = make_partition(build(PARTITION_SETTINGS[kind], config, "partition"), made, 0)
     assert len(partition.train) == config.get("clients") or config.get("count", 1)
-
-
-def test_the_table_has_every_kind() -> None:
-    assert set(PARTITIONS) == set(PARTITION_SETTINGS)
-
-
-PRINT = """
-import hashlib, numpy as np
-from knot_runner.config.settings import Dirichlet
-from knot_runner.data.images import Images, ImageTask, make_partition
-one = Images(np.zeros((500, 1, 1, 1), np.uint8), np.arange(500) % 10)
-task = ImageTask("t", list("0123456789"), None, one, one, [0], [1], "x")
-made = make_partition(Dirichlet("dirichlet", 7, 0.5, 1), task, 3)
-print(hashlib.sha256(b"".join(rows.tobytes() for rows in [*made.train, *made.test])).hexdigest())
-"""
-
-
-def test_hash_seeds_and_processes_do_not_matter() -> None:
-    env = {**os.environ, "PYTHONHASHSEED": "7"}
-    root = Path(__file__).parents[3]
-    done = subprocess.run([sys.executable, "-c", PRINT], env=env, cwd=root, capture_output=True, text=True, check=True)
-    one = images(np.arange(500) % 10)
-    made = make_partition(Dirichlet("dirichlet", 7, 0.5, 1), task(one, one), 3)
-    here = hashlib.sha256(b"".join(rows.tobytes() for rows in [*made.train, *made.test])).hexdigest()
-    assert done.stdout.strip() == here

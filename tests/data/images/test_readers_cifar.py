@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from knot_runner.data.images import checks
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 
 RANDOM = np.random.default_rng(0)
@@ -116,13 +115,9 @@ def test_wrong_python_batches(write, load_cifar, tmp_path: Path, name: str) -> N
 def test_wrong_binary_files(write, load_cifar, tmp_path: Path) -> None:
     file = write.tree(tmp_path, binary_files(write)) / "cifar-10-batches-bin" / "data_batch_4.bin"
     whole = file.read_bytes()
-    for content, message in (
-        (whole[:-1], "data_batch_4.bin: has 6145 bytes, not a multiple of 3073; the file is cut short or broken"),
-        (b"", "data_batch_4.bin: has 0 bytes"),
-        (b"\x0a" + whole[1:], "data_batch_4.bin: image 1 has label 10; task.classes has 10: 0 to 9"),
-    ):
+    for content in (whole[:-1], b"", b"\x0a" + whole[1:]):
         file.write_bytes(content)
-        with pytest.raises(UserError, match=message):
+        with refuses():
             load_cifar("cifar-10-batches-bin")
     file.unlink()
     with refuses():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import stat
 import struct
 import zipfile
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from knot_runner.data.images import ImageTask, folders, load_images
 from knot_runner.util.errors import UserError
@@ -62,26 +60,6 @@ def test_the_order_of_a_zip_does_not_matter(write, load, tmp_path: Path, files: 
     write.zip(tmp_path / "a.zip", files)
     write.zip(tmp_path / "b.zip", dict(reversed(files.items())))
     assert load("a.zip/train").digest == load("b.zip/train").digest
-
-
-def test_grey_and_palette_images(write, load, tmp_path: Path, files: dict[str, bytes]) -> None:
-    grey = COLOUR[0, :, :, 0]
-    changed = files | {"train/wolf/a.png": write.png(grey), "train/wolf/b.png": write.png(grey, "P")}
-    write.tree(tmp_path, changed)
-    pixels, labels = together(load("train"))
-    for image in pixels[labels == 0]:
-        np.testing.assert_array_equal(image, grey[None].repeat(3, 0))
-    one = load("train", shape=[1, 4, 5], mean=[0.5], std=[0.5])
-    assert one.shape == (1, 4, 5)
-
-
-def test_jpeg(load, tmp_path: Path, files: dict[str, bytes], write) -> None:
-    write.tree(tmp_path, files)
-    file = io.BytesIO()
-    Image.fromarray(np.full((4, 5, 3), 77, np.uint8)).save(file, "JPEG")
-    (tmp_path / "train" / "ape" / "c.JPG").write_bytes(file.getvalue())
-    pixels, labels = together(load("train"))
-    assert any((image == 77).all() for image in pixels[labels == 1])
 
 
 def refused(load, entry: str, message: str, **changes) -> None:

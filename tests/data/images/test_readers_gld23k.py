@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from pathlib import Path
 
@@ -10,12 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.data.images import load_images
 from knot_runner.data.images.decoding import decode
 from knot_runner.data.tasks import ImageTask
 from knot_runner.util.errors import UserError
-from tests.data.images.presets import task_config
 from tests.gld23k import HEADER, PHOTOGRAPHS, TEST, TRAIN, write_gld23k
 from tests.golden.messages import refuses
 
@@ -27,12 +24,6 @@ def load(image_task, tmp_path: Path):
         return load_images(image_task("gld23k", local=local, **{"shape": [3, 4, 4]} | changes), tmp_path)
 
     return read
-
-
-def test_every_key_is_written_down() -> None:
-    config = task_config("gld23k")
-    assert set(config) == {field.name for field in dataclasses.fields(ImageTaskSettings)}
-    assert config["classes"] == [str(label) for label in range(203)] and config["shape"] == [3, 224, 224]
 
 
 def places(images) -> list[int]:
@@ -128,7 +119,3 @@ def test_files_that_are_absent_or_no_images(load, tmp_path: Path) -> None:
     assert "line 2: has no image_id; the columns are" in refusal(load)
     (tmp_path / TRAIN).write_text(HEADER + "\n")
     assert refusal(load) == "task.local: gld23k has no train images"
-
-
-def test_there_is_no_copy_on_the_hub(load) -> None:
-    assert refusal(load, source="hub") == "task.hub: is not set, so task.source=hub has no gld23k"

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from knot_runner.data.images import ImageTask, load_images
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 28, 28), dtype=np.uint8)
@@ -39,33 +38,32 @@ def test_pairs(write, load, tmp_path: Path, suffix: str) -> None:
 
 
 def test_wrong_files(write, load, tmp_path: Path) -> None:
-    def refused(message: str, **changes) -> None:
-        with pytest.raises(UserError, match=message) as caught:
+    def refused(**changes) -> None:
+        with refuses():
             load(["x", "y"], **changes)
-        assert "\n" not in str(caught.value)
 
     write.idx(tmp_path / "x", PIXELS)
     write.idx(tmp_path / "y", LABELS[:-1])
-    refused("y: has 11 labels, but x has 12 images")
+    refused()
     write.idx(tmp_path / "y", PIXELS)
-    refused("y: begins with 0x00000803; a file of labels begins with 0x00000801")
+    refused()
     write.idx(tmp_path / "y", LABELS + np.uint8(2))
-    refused("y: image 9 has label 10; task.classes has 10: 0 to 9")
+    refused()
     write.idx(tmp_path / "y", LABELS)
-    refused("x: its images are 1x28x28, but task.shape is 1x16x16", shape=[1, 16, 16])
+    refused(shape=[1, 16, 16])
     (tmp_path / "x").write_bytes(struct.pack(">4I", 0x803, 2**31, 2**31, 2**31))
-    refused("x: claims 2147483648x2147483648x2147483648 values, more than")
+    refused()
     (tmp_path / "x").write_bytes(struct.pack(">4I", 0x803, 12, 28, 28) + PIXELS.tobytes() + b"1")
-    refused("x: claims 12x28x28 = 9408 bytes of values, but has more")
+    refused()
     (tmp_path / "x").write_bytes(b"")
-    refused("x: ends inside its first 16 bytes")
+    refused()
     (tmp_path / "x").unlink()
-    refused("x: is not there")
+    refused()
     with refuses():
         load(["x", "y", "x"])
     for name, empty in (("x", PIXELS[:0]), ("y", LABELS[:0])):
         write.idx(tmp_path / name, empty)
-    refused("task.local.train: there is no image")
+    refused()
 
 
 @pytest.mark.thorough
@@ -99,21 +97,11 @@ def test_official_labels_have_decimals(load, tmp_path: Path) -> None:
     assert set(load(["zip.train"], name="usps").train.labels.tolist()) == {6}
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("1 " + "0 " * 255, "line 2: 256 values instead of a label and 256 grey levels"),
-        ("1 " + "0 " * 257, "line 2: 258 values"),
-        ("1 " + "0 " * 255 + "x", "line 2: could not convert"),
-        ("1 " + "0 " * 255 + "nan", r"line 2: a grey level is not in \[-1, 1\]"),
-        ("1 " + "0 " * 255 + "1.5", r"line 2: a grey level is not in \[-1, 1\]"),
-        ("1.5 " + "0 " * 256, "line 2: label 1.5 is no class number"),
-        ("inf " + "0 " * 256, "line 2: label inf is no class number"),
-        ("1e300 " + "0 " * 256, "line 2: label 1e300 is no class number"),
-        ("10 " + "0 " * 256, "image 2 has label 10; task.classes has 10: 0 to 9"),
-    ],
-)
-def test_wrong_usps_lines(load, tmp_path: Path, line: str, message: str) -> None:
+@pytest.mark.parametrize("line", [
+    "1 " + "0 " * 255, "1 " + "0 " * 257, "1 " + "0 " * 255 + "x", "1 " + "0 " * 255 + "nan", "1 " + "0 " * 255 + "1.5",
+    "1.5 " + "0 " * 256, "inf " + "0 " * 256, "1e300 " + "0 " * 256, "10 " + "0 " * 256,
+])  # fmt: skip
+def test_wrong_usps_lines(load, tmp_path: Path, line: str) -> None:
     (tmp_path / "zip").write_text("1 " + "0 " * 256 + "\n" + line + "\n")
     with refuses():
         load(["zip"], name="usps")

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from knot_runner.config.settings import ImageSetsSettings, build
-from knot_runner.data.images.digits import read_digits, scale
+from knot_runner.data.images.digits import read_digits
 from knot_runner.data.images.sets import STAND_INS, load_image_sets
-from knot_runner.util.errors import UserError
 from tests.data.images.presets import task_config
 from tests.golden.messages import refuses
 
@@ -52,15 +51,6 @@ def test_each_set_has_its_rows_and_classes(two: Path) -> None:
     np.testing.assert_allclose(task.train.pixels[:20, 0, 3, 5], np.arange(20) / 255, rtol=1e-6)
     assert np.ptp(task.train.pixels[20:], axis=(1, 2, 3)).max() < 1e-6  # enlarging a flat image leaves it flat
     assert "usps: no test set of its own; 20% of the images, 4, are held out" in partition.notes
-
-
-def test_scaling_is_bilinear(two: Path, write: SimpleNamespace) -> None:
-    ramp = np.tile(np.linspace(-1, 1, 16), (20, 16, 1)).reshape(20, 256)
-    write.usps(two / "usps/zip.test.gz", [0, 1] * 10, ramp)
-    task, _ = load_image_sets(settings(("mnist", "usps")), two)
-    expected = scale(np.round(ramp[:1].reshape(1, 16, 16), 3) / 2 + 0.5, 28, 28)[0]
-    np.testing.assert_allclose(task.train.pixels[-1, 0], expected, atol=1e-3)
-    assert (np.diff(task.train.pixels[-1, 0, 7]) >= 0).all()
 
 
 def test_missing_files_stop_or_are_left_out(two: Path) -> None:
@@ -111,15 +101,10 @@ def test_the_digits_stand_in_and_no_image_is_in_two_sets() -> None:
 
 
 def test_settings_that_cannot_be_meant() -> None:
-    for changes, message in (
-        ({"sets": {"mnist": task_config("mnist")}}, "task.sets: needs at least two data sets"),
-        ({"shape": [28, 28]}, "task.shape: .* is not .channels, height, width."),
-        ({"mean": [0.1, 0.2]}, "task.mean: 2 values for 1 channels"),
-        ({"std": [0.0]}, "task.std: .* not above 0"),
-        ({"missing": "ask"}, "task.missing: 'ask' is not one of stop, skip"),
-        ({"missing": ["mist"]}, "task.missing: 'mist' is no data set .*did you mean 'mnist'"),
-    ):
-        with pytest.raises(UserError, match=message):
+    one = {"sets": {"mnist": task_config("mnist")}}
+    wrong = {"shape": [28, 28]}, {"mean": [0.1, 0.2]}, {"std": [0.0]}, {"missing": "ask"}, {"missing": ["mist"]}
+    for changes in (one, *wrong):
+        with refuses():
             settings(**changes)
     sets = {"mnist": task_config("mnist"), "cifar10": task_config("cifar10")}
     with refuses():

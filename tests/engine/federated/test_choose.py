@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 import torch
 
 from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.federated import choose
-from knot_runner.util.errors import UserError
 from tests.engine.federated.cases import GREY, LINEAR, MODELS, images
+from tests.golden.messages import refuses
 from tests.models.tapped import NETWORKS
 
 pytestmark = pytest.mark.machine
@@ -18,16 +16,10 @@ pytestmark = pytest.mark.machine
 OWN = NETWORKS["own"]
 
 
-@pytest.mark.parametrize(
-    ("networks", "wanted"),
-    [
-        ([LINEAR], "stacked"),
-        ([LINEAR, MODELS["mlp"]], "stacked"),
-        ([OWN], "loop"),
-        ([LINEAR, OWN], "loop"),
-        ([OWN, LINEAR], "loop"),
-    ],
-)
+@pytest.mark.parametrize(("networks", "wanted"), [
+    ([LINEAR], "stacked"), ([LINEAR, MODELS["mlp"]], "stacked"), ([OWN], "loop"), ([LINEAR, OWN], "loop"),
+    ([OWN, LINEAR], "loop"),
+])  # fmt: skip
 def test_auto_is_stacked_on_a_gpu_where_all_networks_are_of_the_package(networks, wanted, monkeypatch) -> None:
     made = []
     monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("meta"))
@@ -51,5 +43,5 @@ def test_an_engine_that_does_not_fit_the_device_is_one_line(engine, precision, s
     """On an accelerator that is not CUDA."""
     monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("meta"))
     hardware = HardwareSettings("gpu", "cuda", threads=1, workers=1, engine=engine, precision=precision)
-    with pytest.raises(UserError, match=f"^{re.escape(said)}"):
+    with refuses():
         choose.make_engine(hardware, LINEAR, images(GREY), images(GREY, 40, 1))

@@ -36,13 +36,6 @@ def test_a_model_survives_the_way_there_and_back(model):
         assert torch.equal(target.state_dict()[name], value), name
 
 
-def test_flatten_copies():
-    module = built(MODELS["resnet_batch"])
-    weights, buffers = flat.flat_vectors(module)
-    weights.zero_(), buffers.fill_(7)
-    assert any(bool(p.any()) for p in module.parameters()) and not any((b == 7).any() for b in module.buffers())
-
-
 def test_views_keep_leading_dimensions_and_share_memory():
     layout = flat.layout_of(MODELS["cnn"])
     values = torch.arange(3 * layout.size, dtype=torch.float64).view(3, -1)
@@ -69,10 +62,3 @@ def test_biases_by_hand():
     found = layout.biases().nonzero()[:, 0].tolist()
     starts = [(64 * 16, 16), (65 * 16 + 16 * 12, 12), (65 * 16 + 17 * 12 + 12 * 5, 5)]
     assert found == [at + k for at, size in starts for k in range(size)]
-
-
-def test_fresh_weights_come_from_the_seed_alone():
-    network = MODELS["resnet_group"]
-    first, again, other = flat.initial(network, 3), flat.initial(network, 3), flat.initial(network, 4)
-    assert torch.equal(first[0], again[0]) and not torch.equal(first[0], other[0])
-    assert first[0].dtype == torch.float32 and len(first[1]) == 0

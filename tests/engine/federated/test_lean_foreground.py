@@ -39,13 +39,3 @@ def test_which_pixels_are_multiplied_and_which_are_added():
     assert found.numel() == 2 * RARE + 2 * 2  # one dense column; two places and two values
     assert found.saves
     assert Foreground(torch.full((3, 1, 2, 2), 0.5)).numel() == 0
-
-
-def test_where_images_have_no_background_it_saves_nothing():
-    assert not Foreground(drawn(50, 1, 20, 1.0)).saves
-    assert Foreground(drawn(50, 3, 20, 0.0)).numel() == 0  # each channel has its own
-    most = torch.zeros(50, 1, 2, 5)
-    most[:, 0].view(50, 10)[:, 2:] = 1.0  # eight of ten pixels
-    assert Foreground(most).saves
-    most[:, 0].view(50, 10)[:, 1] = 1.0
-    assert not Foreground(most).saves

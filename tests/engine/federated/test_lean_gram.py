@@ -12,7 +12,6 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
 from knot_runner.engine.federated.lean import stems
 from knot_runner.engine.federated.lean.client import ManualBackward
-from knot_runner.engine.federated.lean.stems import Gram
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.objectives import Objective, cross_entropy
@@ -50,12 +49,6 @@ def test_in_float32_it_is_as_near_to_float64_as_the_ordinary_way():
     assert not torch.equal(gram.weights, ordinary.weights)  # or else one way was taken twice
     for found in (gram, ordinary):
         assert float((found.weights - exact.weights).abs().max()) < 1e-5 * moved
-
-
-def test_it_pays_for_several_epochs_over_few_images():
-    assert Gram.is_cheaper(220, 784, 200, 10)
-    assert not Gram.is_cheaper(220, 784, 200, 1)
-    assert not Gram.is_cheaper(2000, 784, 200, 10)
 
 
 def _always(share=float("inf")):

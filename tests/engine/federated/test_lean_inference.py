@@ -80,18 +80,6 @@ def test_what_heads_read_is_computed_once_for_all_with_one_body(model, monkeypat
     assert len(computed) == 6 + 2 + 1
 
 
-def test_the_images_of_the_last_request_are_kept_however_large(monkeypatch):
-    prepared = []
-    prepare = lean_client.ManualBackward._rows_of_many
-    monkeypatch.setattr(lean_client, "_KEPT_VALUES", 1)
-    monkeypatch.setattr(
-        lean_client.ManualBackward, "_rows_of_many", lambda self, asked: prepared.append(asked) or prepare(self, asked)
-    )
-    engine = lean_engine("cnn", 1)
-    engine.logits(asked_of_many(MODELS["cnn"])[::2])  # three models, the same rows
-    assert len(prepared) == 1
-
-
 def test_many_models_of_images_with_a_background():
     """The layer in its other form, in pieces: as the plain one but for rounding, the same bits whoever computes it."""
     network = MODELS["mlp"]

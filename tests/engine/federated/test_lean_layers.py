@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knot_runner.engine.federated.lean.dense import LARGE, Dense, affine, by_onednn
+from knot_runner.engine.federated.lean.dense import LARGE, affine
 from knot_runner.engine.federated.lean.stems import Convs
 
 
@@ -57,18 +57,3 @@ def test_dense_products_of_any_size_are_those_of_torch(outputs, dtype):
     x = torch.randn(5, 400, dtype=dtype)
     near = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-12, "atol": 1e-12}
     torch.testing.assert_close(affine(x, (weight, bias)), F.linear(x, weight, bias), **near)
-
-
-def test_onednn_multiplies_forward_from_a_million_weights_on(monkeypatch):
-    """Below it costs up to twice the time of torch.mm, and backward it gains nothing."""
-    seen, product = [], torch.ops.mkldnn._linear_pointwise
-    spy = lambda x, weight, *rest: seen.append(weight) or product(x, weight, *rest)  # noqa: E731
-    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", spy)
-    layers = [(torch.randn(out, into), torch.randn(out)) for into, out in ((1000, 999), (999, 1002), (1002, 10))]
-    dense = Dense(layers)
-    dense.set_targets(layers, "all")
-    logits = dense.forward(torch.randn(4, 1000))
-    assert [weight.shape for weight in seen] == [(1002, 999)]
-    dense.backward(torch.randn_like(logits), through=True)
-    assert len(seen) == 1
-    assert not by_onednn(torch.empty(1000, 1000, dtype=torch.float64)) and by_onednn(torch.empty(1000, 1000))

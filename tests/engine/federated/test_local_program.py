@@ -9,7 +9,6 @@ import torch
 from knot_runner.engine.federated.cohort import LocalProgram, LocalResult
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.recipe import Phase
 from knot_runner.engine.federated.stacked.engine import Stacked
 from tests.engine.federated.cases import MODELS, RECIPES, cohort, images
 
@@ -88,15 +87,6 @@ def test_what_is_not_finite_is_said():
     assert result.finite is False
     (result,) = loop.train([asked[0]])
     assert result.finite is True
-
-
-def test_batches_are_of_all_phases():
-    network, asked, _ = requests()
-    phases = (Phase(1, "head"), Phase(2, "body"))
-    data = images((1, 8, 8)), images((1, 8, 8), 40, 1)
-    loop = Loop(network, *data, torch.device("cpu"), torch.float64)
-    (result,) = loop.train([replace(asked[0], recipe=replace(asked[0].recipe, phases=phases))])
-    assert len(result.kept["order"]) == 3 * len(asked[0].rows)
 
 
 def heavy(settings, work):

@@ -97,17 +97,3 @@ def test_one_client_that_does_not_fit_is_the_users_to_mend(small):
     small(0)
     with refuses():
         engine().train(cohort(MODELS["mlp"], RECIPES["plain"]))
-
-
-def test_another_error_is_no_reason_to_try_again(monkeypatch):
-    tried = []
-
-    class Broken(Program):
-        def run(self, phase):
-            tried.append(self.clients)
-            raise RuntimeError("CUDA error: device-side assert triggered")
-
-    monkeypatch.setattr(stacked, "Program", Broken)
-    with pytest.raises(RuntimeError, match="device-side"):
-        engine().train(cohort(MODELS["mlp"], RECIPES["plain"]))
-    assert len(tried) == 1

@@ -47,13 +47,6 @@ def test_a_mean_in_parts_is_the_mean(size):
     torch.testing.assert_close(mean, expected.float(), rtol=1e-7, atol=1e-9)
 
 
-def test_a_method_is_finished_after_its_rounds(world):
-    hp = settings()
-    state = METHODS["fedavg"].init(hp, world.federation)
-    assert METHODS["fedavg"].plan(hp, state, world.federation, 3)
-    assert METHODS["fedavg"].plan(hp, state, world.federation, 4) == []
-
-
 def test_participants_are_drawn_by_seed_and_round(world):
     draws = [tuple(world.federation.drawn(round)) for round in range(40)]
     assert draws == [tuple(world.federation.drawn(round)) for round in range(40)]
@@ -72,22 +65,6 @@ def test_a_cluster_takes_no_more_than_its_members_and_keeps_their_numbers(world)
     pair = world.federation.cluster([4, 1])
     assert pair.drawn(0) == [1, 4] and check_sizes(pair) == [] and len(pair) == 2
     assert world.with_training(participants=0.5).federation.cluster([4, 1]).participants == 1
-
-
-def test_everybody_may_take_part_and_a_client_of_one_batch_is_not_small(world):
-    whole = world.with_training(participants=5, batch=8).federation
-    assert check_sizes(whole) == [] and whole.drawn(3) == [0, 1, 2, 3, 4]
-
-
-def test_a_request_is_the_clients_own_work(world):
-    for request in METHODS["fedavg"].plan(settings(), first_state(world), world.federation, 2):
-        assert (request.round, request.seed) == (2, world.federation.seed)
-        assert torch.equal(request.rows, world.federation.clients[request.client].train)
-        assert torch.equal(request.test_rows, world.federation.clients[request.client].test)
-
-
-def first_state(world):
-    return METHODS["fedavg"].init(settings(), world.federation)
 
 
 @pytest.mark.parametrize("optimiser", ["none", "momentum", "adam"])

@@ -16,7 +16,6 @@ from knot_runner.config.settings.methods.transport import ClusteringSettings, Fe
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated import clustering
 from knot_runner.methods.federated.per_cluster import cluster_state, joint_state, per_cluster
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 from tests.methods.federated.conftest import SIZES, settings
 
@@ -119,24 +118,14 @@ def test_a_sparse_graph_that_falls_apart_is_said_and_nothing_else_is_lost(recwar
     assert clustering.adjusted_rand(found.labels, groups.tolist()) == 1.0
 
 
-def test_clients_that_are_all_alike():
-    found = clustering.cluster(np.zeros((8, 8)), spec(), 0)
-    assert len(found.labels) == 8 and 1 <= len(found.members) <= 5
+BAD = [({"clusters": 6}, 5), ({"graph": "sparse5", "clusters": 2}, 5), ({"scale": 5000.0}, 6)]
 
 
-BAD = [
-    ({"clusters": 6}, 5, "method.clustering.clusters: 6 are more than the 5 clients; at most 5 is right"),
-    ({"graph": "sparse5", "clusters": 2}, 5, "method.clustering.graph: sparse5 needs more than 5 clients, and there"),
-    ({"scale": 5000.0}, 6, "method.clustering.scale: 5000 is exceeded by the largest distance 6210.3; at least that"),
-]
-
-
-@pytest.mark.parametrize(("changes", "clients", "said"), BAD, ids=[said.split(":")[0] for _, _, said in BAD])
-def test_what_cannot_be_clustered(changes, clients, said):
+@pytest.mark.parametrize(("changes", "clients"), BAD)
+def test_what_cannot_be_clustered(changes, clients):
     matrix = np.full((clients, clients), 6210.3) * (1 - np.eye(clients))
-    with pytest.raises(UserError) as problem:
+    with refuses():
         clustering.cluster(matrix, spec(**changes), 0)
-    assert str(problem.value).startswith(said)
 
 
 def test_distances_that_are_none():
@@ -219,18 +208,3 @@ def test_one_cluster_of_all_is_the_method_itself(deep, hp):
     found = cluster_state(all_rounds(both, hp, everyone, deep.engine), 0)
     expected = all_rounds(method, hp, everyone, deep.engine)
     assert found.keys() == expected.keys() and all(torch.equal(found[key], expected[key]) for key in found)
-
-
-def test_a_cluster_draws_its_own_clients_and_no_more_than_it_has(deep):
-    cluster = deep.federation.cluster([4, 1])
-    assert len(cluster) == 2 and list(cluster.numbers) == [1, 4]
-    assert cluster.drawn(0) == [1, 4]  # of 3 that a round asks for
-    share = deep.with_training(participants=0.1).federation.cluster([0, 2, 4])
-    assert all(len(share.drawn(round)) == 1 and share.drawn(round)[0] in (0, 2, 4) for round in range(9))
-
-
-def test_parts_that_no_edge_joins_are_said_once():
-    """Three pairs of clients, two clusters asked: one note, in our words instead of scikit-learn's."""
-    labels, notes = clustering._spectral(np.kron(np.eye(3), np.ones((2, 2))), 2, 0)
-    assert len(set(labels)) == 2 and (labels[::2] == labels[1::2]).all()
-    assert notes == ["method.clustering.graph: it falls into 3 parts that no edge joins; 2 clusters are asked"]

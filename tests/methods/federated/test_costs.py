@@ -10,7 +10,7 @@ from knot_runner.engine.federated.flat import Field, FlatLayout
 from knot_runner.engine.federated.recipe import Phase
 from knot_runner.engine.flops import ExampleFlops
 from knot_runner.methods.contract import METHODS, Method, RoundWork, Traffic
-from knot_runner.methods.federated.costs import round_costs, training_flops
+from knot_runner.methods.federated.costs import round_costs
 from knot_runner.methods.federated.per_cluster import per_cluster
 from knot_runner.methods.federation import with_server
 from knot_runner.pipelines.rounds.client_rounds import run_exchange
@@ -205,10 +205,3 @@ def test_a_method_of_ones_own_says_what_it_sends():
     method = dataclasses.replace(METHODS["fedavg"], traffic=signs)
     costs = Played(settings(), method=method).costs[0]
     assert (costs["bytes_down"], costs["bytes_up"]) == (0, 3 * (BODY + HEAD))
-
-
-def test_flops_of_several_phases_are_added():
-    request = Played(settings()).works[0].requests[0]
-    phases = (Phase(2, "head"), Phase(3, "body"), Phase(1))
-    request = dataclasses.replace(request, recipe=dataclasses.replace(request.recipe, phases=phases))
-    assert training_flops(request, FLOPS) == len(request.rows) * (2 * (F + H) + 3 * (3 * F - H) + 3 * F)

@@ -61,19 +61,6 @@ def test_a_client_goes_on_from_its_own_head_and_the_shared_body(deep, algorithm)
     assert own > 3  # of 12 requests: clients that had a head of their own, which is not the averaged one
 
 
-def test_fedper_trains_both_parts_together(deep):
-    hp, federation = settings("fedper"), deep.federation
-    (request, *_) = METHODS["fedper"].plan(hp, METHODS["fedper"].init(hp, federation), federation, 0)
-    assert [(phase.trains, phase.epochs) for phase in request.recipe.phases] == [("all", 2)]
-    assert METHODS["fedper"].plan(hp, METHODS["fedper"].init(hp, federation), federation, 4) == []
-
-
-def test_fedrep_trains_the_head_then_the_body(deep):
-    hp, federation = settings("fedrep", head_epochs=1), deep.with_training(epochs=3).federation
-    requests = METHODS["fedrep"].plan(hp, METHODS["fedrep"].init(hp, federation), federation, 0)
-    assert [(p.trains, p.epochs) for p in requests[0].recipe.phases] == [("head", 1), ("body", 2)]
-
-
 def test_fedrep_needs_an_epoch_for_the_body(deep):
     with refuses():
         METHODS["fedrep"].init(settings("fedrep", head_epochs=2), deep.federation)

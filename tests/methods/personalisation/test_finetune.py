@@ -175,12 +175,3 @@ def test_mixing_flat_models_is_mixing_their_parameters():
         if value.is_floating_point():
             wanted = 0.7 * modules[0][name].numpy() + 0.3 * modules[1][name].numpy()
             assert float(abs(value.numpy() - wanted).max()) < 1e-12, name
-
-
-def test_running_statistics_are_mixed_as_weights_are():
-    one = ClientModel(torch.tensor([1.0, 3.0]), torch.tensor([4.0]))
-    other = ClientModel(torch.tensor([2.0, -1.0]), torch.tensor([0.0]))
-    mixed = soup.interpolated(one, other, 0.25)
-    assert mixed.weights.tolist() == [1.25, 2.0] and mixed.buffers.tolist() == [3.0]
-    beyond = soup.interpolated(one, other, 1.5)
-    assert beyond.weights.tolist() == [2.5, -3.0] and beyond.buffers.tolist() == [-2.0]

@@ -108,10 +108,3 @@ def test_masses_stay_whole_through_a_chain() -> None:
     for step in range(100):
         measure, _ = interpolate(measure, gaussian(9 if step % 2 else 6, 2, step), 0.5, "exact")
         assert measure.counts is not None and 90 % measure.counts.sum() == 0 and measure.size <= 90
-
-
-def test_constant_features_and_more_support_than_samples_are_no_error() -> None:
-    same, one = Measure(np.ones((4, 3))), Measure(np.zeros((1, 3)))
-    for mode in ("exact", "approximate"):
-        between, distance = interpolate(same, one, 0.5, mode)
-        assert (between.points == 0.5).all() and distance == pytest.approx(3**0.5)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from knot_runner.transport.federated import Measure, distance_between
 from knot_runner.transport.federated.measure import common_masses
-from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 from tests.transport.federated.samples import draws, fedwad, gaussian
 
@@ -43,21 +42,13 @@ def test_units_beyond_exact_doubles_are_refused() -> None:
         common_masses(of([2**27 - 1]), of([2**27 + 1]))
 
 
-@pytest.mark.parametrize(
-    ("points", "weights", "text"),
-    [
-        (np.zeros((0, 3)), None, "at least one point"),
-        (np.zeros((3, 0)), None, "one feature"),
-        (np.zeros(3), None, r"\[n, d\]"),
-        ([[0.0], [math.nan]], None, "1 of 2 points"),
-        ([[0.0], [math.inf]], None, "1 of 2 points"),
-        (np.zeros((2, 1)), [1], "for 2 points"),
-        (np.zeros((2, 1)), [1, 0], "above 0"),
-        (np.zeros((2, 1)), [0.5, math.nan], "above 0"),
-    ],
-)
-def test_bad_samples_are_named(points: np.ndarray, weights: list[float] | None, text: str) -> None:
-    with pytest.raises(UserError, match=text):
+@pytest.mark.parametrize(("points", "weights"), [
+    (np.zeros((0, 3)), None), (np.zeros((3, 0)), None), (np.zeros(3), None), ([[0.0], [math.nan]], None),
+    ([[0.0], [math.inf]], None), (np.zeros((2, 1)), [1]), (np.zeros((2, 1)), [1, 0]),
+    (np.zeros((2, 1)), [0.5, math.nan]),
+])  # fmt: skip
+def test_bad_samples_are_named(points: np.ndarray, weights: list[float] | None) -> None:
+    with refuses():
         Measure(points, weights)
 
 

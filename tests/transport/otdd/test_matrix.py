@@ -77,12 +77,6 @@ def test_single_precision_is_near_wherever_the_features_lie(sets, with_fedwad, s
     np.testing.assert_allclose(found, plain(data, options), rtol=1e-5)
 
 
-def test_single_precision_is_near_in_many_features(sets, with_fedwad):
-    data, options = moved(sets(3, features=40), (3000,) * 3), replace(with_fedwad(iterations=20), part="full")
-    found = distance_matrix(data, replace(options, precision="float32"), SEED, 1)
-    np.testing.assert_allclose(found, plain(data, options), rtol=1e-5)
-
-
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_the_exact_solver_has_float64_alone(sets, options, precision):
     """``precision`` is not in the run id of an exact distance, so it must not change it."""
