@@ -1,8 +1,11 @@
 """Entries and return values of plug-ins are checked where they enter: one line that names the entry, exit code 2."""
 
+import subprocess
+import sys
+
 import pytest
 
-from knot_runner.cli.main import main
+from tests.golden.messages import refused
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, TINY_TEXTS, replaced
 
@@ -99,135 +102,83 @@ MOOD = [word for word in replaced(TINY_TEXTS, "task=mood", "method=fedavg") if n
 MARGIN = [*replaced(TINY_PARTIES, "method=sinkhorn_margin")]
 LOGITS = [*replaced(TINY_TAUGHT, "method=logit_matching")]
 
-#: (plug-in, overrides, part of the message)
+
+def method(**changes):
+    return METHOD.format(**{**GOOD, **changes})
+
+
+def objective(made, changed="objective=kr.Objective(mine)"):
+    return OBJECTIVE.format(objective=made, changed=changed)
+
+
+def reader(pixels="pixels", labels="labels"):
+    return READER.format(parts=f"ImageParts(Images({pixels}, {labels}), None)")
+
+
+#: plug-in, overrides
 CASES = {
-    "a function for a method": (
-        "import knot_runner as kr\nkr.METHODS['fedsam'] = print\n",
-        FEDSAM,
-        "METHODS['fedsam'] is builtin_function_or_method <built-in function print>. Register a Method",
-    ),
-    "replaces a method": (
-        "import knot_runner as kr\nkr.METHODS['fedavg'] = kr.METHODS['scaffold']\n",
-        TINY_IMAGES,
-        "plugins: {plugin}: METHODS['fedavg'] already exists. Register the new entry under another name",
-    ),
-    "replaces a metric": (
-        "import knot_runner as kr\nkr.METRICS.update(f1=kr.METRICS['accuracy'])\n",
-        TINY_IMAGES,
-        "METRICS['f1'] already exists",
-    ),
+    "plan gives None": (method(plan="None"), FEDSAM),
+    "requests of another type": (method(plan="['a']"), FEDSAM),
+    "fold gives None": (method(fold="None"), FEDSAM),
+    "fold gives a state alone": (method(fold="(state, None)"), FEDSAM),
+    "init gives None": (method(init="None"), FEDSAM),
+    "no model": (method().replace("averaging.deployed", "lambda *known: None"), FEDSAM),
+    "a function for a method": ("import knot_runner as kr\nkr.METHODS['fedsam'] = print\n", FEDSAM),
+    "replaces a method": ("import knot_runner as kr\nkr.METHODS['fedavg'] = kr.METHODS['scaffold']\n", TINY_IMAGES),
     "replaces a family": (
         "import dataclasses\nfrom knot_runner.config.settings import families as f\n"
         "f.register(dataclasses.replace(f.FAMILIES['federated'], name='mine'))\n",
         TINY_IMAGES,
-        "METHOD_SETTINGS['fedavg'] already exists",
     ),
-    "a loss of classes": (
-        OBJECTIVE.format(objective="{}, lambda logits, rows: logits", changed="objective=kr.Objective(mine)"),
-        FEDSAM,
-        "objective mine: the loss is [8, 10] instead of [8], one per sample",
-    ),
-    "an objective gives None": (
-        OBJECTIVE.format(objective="None", changed="objective=kr.Objective(mine)"),
-        FEDSAM,
-        "objective mine returned NoneType instead of (rows, loss function)",
-    ),
-    "a program gives None": (
-        OBJECTIVE.format(objective="None", changed="program=kr.LocalProgram(program)"),
-        FEDSAM,
-        "program program returned NoneType instead of a LocalResult",
-    ),
-    "requests of another type": (METHOD.format(**{**GOOD, "plan": "['a']"}), FEDSAM, "plan returned a list with str"),
-    "fewer labels": (
-        READER.format(parts="ImageParts(Images(pixels, labels[:20]), None)"),
-        NPZ,
-        "read returned pixels uint8 [60, 1, 8, 8] instead of uint8 or float32 [20, 1, 8, 8] (train)",
-    ),
-    "another shape": (
-        READER.format(parts="ImageParts(Images(pixels[..., :7], labels), None)"),
-        NPZ,
-        "read returned pixels uint8 [60, 1, 8, 7] instead of uint8 or float32 [60, 1, 8, 8] (train)",
-    ),
-    "uint16": (
-        READER.format(parts="ImageParts(Images(pixels.astype('uint16'), labels), None)"),
-        NPZ,
-        "read returned pixels uint16 [60, 1, 8, 8] instead of uint8 or float32 [60, 1, 8, 8] (train)",
-    ),
-    "labels beyond the classes": (
-        READER.format(parts="ImageParts(Images(pixels, labels + 60), None)"),
-        NPZ,
-        "read returned labels from 60 to 63, but task.classes has 62: 0 to 61 (train)",
-    ),
-    "bad test images": (
-        READER.format(parts="ImageParts(Images(pixels, labels), Images(pixels, labels[:9]))"),
-        NPZ,
-        "read returned pixels uint8 [60, 1, 8, 8] instead of uint8 or float32 [9, 1, 8, 8] (test)",
-    ),
-    "negative weights": (
-        WEIGHTING.format(weights="-torch.ones(q.shape[:2])"),
-        MARGIN,
-        "WEIGHTINGS['M']: <lambda> returned a weight that is negative or not finite",
-    ),
+    "exits while it is imported": ("import sys\nsys.exit(0)\n", TINY_IMAGES),
+    "a loss of classes": (objective("{}, lambda logits, rows: logits"), FEDSAM),
+    "an objective gives None": (objective("None"), FEDSAM),
+    "a program gives None": (objective("None", "program=kr.LocalProgram(program)"), FEDSAM),
+    "fewer labels": (reader(labels="labels[:20]"), NPZ),
+    "another shape": (reader(pixels="pixels[..., :7]"), NPZ),
+    "uint16": (reader(pixels="pixels.astype('uint16')"), NPZ),
+    "float 0 to 255": (reader(pixels="pixels.astype('float32') + 255"), NPZ),
+    "NaN pixels": (reader(pixels="np.full((60, 1, 8, 8), np.nan, 'float32')"), NPZ),
+    "labels beyond the classes": (reader(labels="labels + 60"), NPZ),
+    "negative weights": (WEIGHTING.format(weights="-torch.ones(q.shape[:2])"), MARGIN),
+    "a weighting gives None": (WEIGHTING.format(weights="None"), MARGIN),
     "a loss of the batch": (
         LOSS.format(values="q.sum()"),
         [*replaced(TINY_PARTIES, "method=entropy_a"), "~method.loss.form", "method.loss.name=mine"],
-        "LOSSES['mine']: <lambda> returned losses [] instead of [8, 4] (batch, teachers)",
     ),
-    "a partition gives None": (
-        PARTITION.format(partition="None"),
+    "a partition gives None": (PARTITION.format(partition="None"), BLOCKS),
+    "rows of no image": (
+        PARTITION.format(partition="Partition(['a', 'b'], [rows[0], rows[1] + 900], none, [])"),
         BLOCKS,
-        "PARTITIONS['blocks']: blocks returned None instead of a Partition",
     ),
-    "a client without a name": (
-        PARTITION.format(partition="Partition(['a'], rows, none, [])"),
+    "masks for rows": (
+        PARTITION.format(partition="Partition(['a', 'b'], [row > 5 for row in rows], none, [])"),
         BLOCKS,
-        "blocks returned 1 names, training rows of 2 clients and test rows of 2",
     ),
-    "a reader of texts gives None": (
-        TEXTS.format(records="None"),
-        MOOD,
-        "TEXT_READERS['fasttext']: read returned None instead of records",
-    ),
-    "a term's loss of classes": (
-        TERM.format(loss="lambda student, teachers, batch: student.logits"),
-        LOGITS,
-        "TERMS['logits']: the loss is [16, 10] instead of [] or [batch]",
-    ),
-    "a metric is NaN": (
-        METRIC.format(value="float('nan')"),
-        TINY_IMAGES,
-        "METRICS['mine']: <lambda> returned nan instead of a finite number or None",
-    ),
-    "a metric is a text": (
-        METRIC.format(value="'good'"),
-        TINY_IMAGES,
-        "METRICS['mine']: <lambda> returned 'good' instead of a finite number or None",
-    ),
-    "a number for a figure": (
-        "import knot_runner as kr\nkr.FIGURES['mine'] = 3\n",
-        TINY_IMAGES,
-        "FIGURES['mine']: int 3 is not a function",
-    ),
-    "named like a library": ("named like a library", TINY_IMAGES, "another module is named json"),
+    "records of one value": (TEXTS.format(records="iter([{'text': 'a', 'label': 'low'}])"), MOOD),
+    "a term gives None": (TERM.format(loss="None"), LOGITS),
+    "a term's loss of classes": (TERM.format(loss="lambda student, teachers, batch: student.logits"), LOGITS),
+    "a metric is NaN": (METRIC.format(value="float('nan')"), TINY_IMAGES),
+    "a number for a figure": ("import knot_runner as kr\nkr.FIGURES['mine'] = 3\n", TINY_IMAGES),
+    "named like a library": ("named like a library", TINY_IMAGES),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_plugin_mistake_is_one_line(case, tmp_path, capsys):
-    source, overrides, message = CASES[case]
-    name = "json.py" if case == "named like a library" else "bad.py"
-    plugin = tmp_path / name
+    source, overrides = CASES[case]
+    plugin = tmp_path / ("json.py" if case == "named like a library" else "bad.py")
     plugin.write_text(source)
     for data in ("a.npz", "shop.txt", "street.txt", "post.txt"):
         (tmp_path / data).write_text("a\n")
-    command = [
-        f"--config-dir={CONF}",
-        *overrides,
-        f"plugins=[{plugin}]",
-        f"paths.data={tmp_path}",
-        f"paths.out={tmp_path / 'out'}",
-    ]
-    assert main(command) == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("knot-runner: ")]
-    assert message.format(plugin=plugin) in line
-    assert not list(tmp_path.glob("out/**/result.json"))
+    places = f"plugins=[{plugin}]", f"paths.data={tmp_path}", f"paths.out={tmp_path / 'out'}"
+    refused(capsys, f"--config-dir={CONF}", *overrides, *places)
+
+
+@pytest.mark.parametrize("code", ["os._exit(0)", "sys.exit()"])
+def test_plugin_that_exits_the_process_is_an_error(code, tmp_path):
+    fold = f"__import__('{code.partition('.')[0]}').{code.partition('.')[2]}"
+    (tmp_path / "bad.py").write_text(METHOD.format(**{**GOOD, "fold": fold}))
+    command = [f"--config-dir={CONF}", *FEDSAM, f"plugins=[{tmp_path / 'bad.py'}]", f"paths.out={tmp_path / 'out'}"]
+    ended = subprocess.run([sys.executable, "-m", "knot_runner", *command], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2 and "bad.py: the code called exit(" in ended.stderr

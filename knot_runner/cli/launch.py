@@ -18,6 +18,7 @@ from knot_runner.cli.progress import Live
 from knot_runner.composing.commands import Command, compose_all, composed_config
 from knot_runner.composing.hydra_keys import SWEEPER
 from knot_runner.composing.job import ComposedJob
+from knot_runner.config.plugins import no_exit
 from knot_runner.config.settings.families import family_of
 from knot_runner.data.preflight import no_data
 from knot_runner.records import lock_of, read_result
@@ -118,7 +119,7 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
         from knot_runner.pipelines.context import run_context
         from knot_runner.pipelines.runs.single_run import complete_run  # torch: only now, not for a mistyped key
 
-        with Live(console) as live, messages_to(live.note):
+        with no_exit(job.settings.plugins), Live(console) as live, messages_to(live.note):
             complete_run(run_context(job, live.watch, LOGGER.info, code=code, keep=keep))
     except UserError:
         raise

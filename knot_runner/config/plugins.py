@@ -5,12 +5,14 @@ A file's path is relative to the YAML file that names it, or, on a command line,
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
+import os
 import sys
 from collections import UserDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -21,6 +23,7 @@ Entry = TypeVar("Entry")
 
 #: Stands between the folder of the YAML file that names a plug-in and the path that is written there.
 BESIDE = "/./"
+_EXIT_NOW = os._exit
 #: Name of the plug-in that is being loaded; "" for none.
 _loading = ""
 
@@ -88,6 +91,29 @@ def _described(value: Any) -> str:
     return "None" if value is None else f"{type(value).__name__} {value!r:.40}"
 
 
+@contextlib.contextmanager
+def no_exit(plugins: Sequence[str]) -> Iterator[None]:
+    """Raise :class:`UserError` where the code of ``plugins`` ends this process, which would look like success."""
+    if not plugins:
+        yield
+        return
+    process = os.getpid()
+
+    def exit_now(status: int) -> None:
+        if status == 0 and os.getpid() == process:  # forked workers end by os._exit
+            raise SystemExit(status)
+        _EXIT_NOW(status)
+
+    os._exit = exit_now
+    try:
+        yield
+    except SystemExit as stop:
+        names = ", ".join(as_written(plugin) for plugin in plugins)
+        raise UserError(f"plugins: {names}: the code called exit({stop.code}). Raise an exception instead") from None
+    finally:
+        os._exit = _EXIT_NOW
+
+
 def load_plugins(plugins: Sequence[str]) -> None:
     """Import modules (dotted names) or files (``*.py``) that add to the tables of losses, weightings, ...
 
@@ -124,12 +150,13 @@ def _load(plugin: str) -> None:
             _check_same(plugin, path, sys.modules[name])
         return
     try:
-        if plugin.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(name, path)
-            sys.modules[name] = module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-        else:
-            importlib.import_module(plugin)
+        with no_exit([plugin]):
+            if plugin.endswith(".py"):
+                spec = importlib.util.spec_from_file_location(name, path)
+                sys.modules[name] = module = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(module)
+            else:
+                importlib.import_module(plugin)
     except UserError as problem:
         sys.modules.pop(name, None)
         where = f"plugins: {as_written(plugin)}: "
