@@ -6,14 +6,15 @@ A file that is cut short, broken or not UTF-8 raises :class:`UserError` naming t
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from knot_runner.config.plugins import Table, checked, unlike
+from knot_runner.config.plugins import Table, unlike
 from knot_runner.data.checksums import open_unpacked
 from knot_runner.util.errors import UserError
 
@@ -149,9 +150,23 @@ def read_dailydialog(path: Path) -> Iterator[FileRecord]:
         raise UserError(f"{path}: ends before line {extra[0]} of {other.name}; one of the two is cut short")
 
 
+def _accepted(where: str, reader: Callable[..., Iterator[FileRecord]]) -> Callable[..., Iterator[FileRecord]]:
+    @functools.wraps(reader)
+    def read(*arguments: Any, **options: Any) -> Iterator[FileRecord]:
+        records = reader(*arguments, **options)
+        if not isinstance(records, Iterable):
+            raise UserError(f"{where} returned {unlike(records, Iterable, 'records')}")
+        for record in records:
+            if not (isinstance(record, tuple) and len(record) == 2 and isinstance(record[1], Mapping)):
+                raise UserError(f"{where} yielded {record!r:.60} instead of (line number, columns)")
+            yield record
+
+    return read
+
+
 #: ``local.format`` -> its reader: path (of csv also the delimiter) -> records. Plug-ins may add theirs.
 TEXT_READERS: Table[Callable[..., Iterator[FileRecord]]] = Table("TEXT_READERS", {
     "csv": read_csv,
     "jsonl": read_jsonl,
     "dailydialog": read_dailydialog,
-}, lambda where, reader: checked(where, reader, lambda records, *_: unlike(records, Iterable, "records")))  # fmt: skip
+}, _accepted)  # fmt: skip

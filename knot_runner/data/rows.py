@@ -7,7 +7,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -43,12 +43,13 @@ class TextRow:
 @dataclass
 class TextTable:
     """Rows of one file (or hub split), in order. ``dropped``: rows without text, left out; ``read``: all rows of the
-    file, also those that ``where`` filters out."""
+    file, also those that ``where`` filters out; ``restarts``: dialogues whose id an earlier one has."""
 
     source: str
     rows: list[TextRow]
     dropped: int
     read: int
+    restarts: int
 
 
 def read_table(
@@ -60,9 +61,8 @@ def read_table(
     """
     needed = {name for name in (columns.text, columns.pair, columns.label, *where) if name}
     needed.update(listed(columns.dialogue))
-    allowed = {}
-    for column, values in where.items():
-        allowed[column] = set(map(identity, values if isinstance(values, list) else [values]))
+    allowed = {column: _allowed(values) for column, values in where.items()}
+    seen: dict[str, set[str | None]] = {column: set() for column in where}
     unseen, known = set(needed), set()
     rows, read, dropped = [], 0, 0
     for line, record in records:
@@ -70,7 +70,7 @@ def read_table(
         if unseen:
             known |= record.keys()
             unseen -= record.keys()
-        if any(identity(record.get(column)) not in values for column, values in allowed.items()):
+        if not _matches(record, allowed, seen):
             continue
         row = _row(source, line, record, columns)
         if row is None:
@@ -85,9 +85,8 @@ def read_table(
         column = min(unseen)
         raise UserError(f"{source}: has no column '{column}'{nearest(column, known)}")
     if not rows:
-        raise UserError(f"{source}: none of its {read} rows " + ("has a text" if dropped else f"fits where={where}"))
-    _name_dialogues(rows)
-    return TextTable(source, rows, dropped, read)
+        _refuse_none(source, read, dropped, allowed, seen)
+    return TextTable(source, rows, dropped, read, _name_dialogues(rows))
 
 
 def listed(column: str | list[str] | None) -> list[str]:
@@ -97,17 +96,55 @@ def listed(column: str | list[str] | None) -> list[str]:
     return column if isinstance(column, list) else [column]
 
 
-def _name_dialogues(rows: list[TextRow]) -> None:
-    """Give each dialogue, which is consecutive rows with one id, a unique name: the id, or ``id #2`` and so on where
-    it is repeated."""
+def _name_dialogues(rows: list[TextRow]) -> int:
+    """Replace the ids in ``rows`` by a unique name for each dialogue, which is consecutive rows with one id: that id,
+    or ``id #2`` and so on where it is repeated. Return the number of repetitions."""
+    names: set[str] = set()
     times: Counter[str] = Counter()
-    before = None
+    before = name = None
+    restarts = 0
     for row in rows:
-        if row.dialogue is not None and row.dialogue != before:
-            times[row.dialogue] += 1
-        before = row.dialogue
-        if before is not None and times[before] > 1:
-            row.clients["dialogue"] = f"{before} #{times[before]}"
+        if row.dialogue is None:
+            before = None
+            continue
+        if row.dialogue != before:
+            before = name = row.dialogue
+            while name in names:
+                times[before] += 1
+                name = f"{before} #{times[before] + 1}"
+            names.add(name)
+            restarts += name != before
+        row.clients["dialogue"] = name
+    return restarts
+
+
+def _refuse_none(
+    source: str,
+    read: int,
+    dropped: int,
+    allowed: dict[str, set[str | None]],
+    seen: dict[str, set[str | None]],
+) -> NoReturn:
+    for column, values in allowed.items():
+        if not dropped and not values & seen[column]:
+            value = min(map(str, values))
+            raise UserError(f"{source}: no row has {column}={value}{nearest(value, map(str, seen[column]))}")
+    raise UserError(f"{source}: none of its {read} rows " + ("has a text" if dropped else "fits 'where'"))
+
+
+def _allowed(values: Any) -> set[str | None]:
+    return {identity(value) for value in (values if isinstance(values, list) else [values])}
+
+
+def _matches(record: dict[str, Any], allowed: dict[str, set[str | None]], seen: dict[str, set[str | None]]) -> bool:
+    matches = True
+    for column, values in allowed.items():
+        value = identity(record.get(column))
+        if value not in values:
+            matches = False
+        if len(seen[column]) < 100:  # enough to name the nearest one in a message
+            seen[column].add(value)
+    return matches
 
 
 def _row(source: str, line: int, record: dict[str, Any], columns: TextColumns) -> TextRow | None:
@@ -230,11 +267,17 @@ def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
 
 
 def table_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:
-    """Yield a line each if data set ``name`` lost rows without text or lacks dialogue ids. A file that is read twice
-    counts once."""
+    """Yield a line each if data set ``name`` lost rows without text, lacks dialogue ids or repeats them. A file that is
+    read twice counts once."""
     files = {table.source: table for table in tables}.values()
     if dropped := sum(table.dropped for table in files):
         yield f"{name}: {counted(dropped, 'row')} without text left out"
     without = sum("dialogue" in row.clients and row.dialogue is None for table in files for row in table.rows)
     if without:
         yield f"{name}: {counted(without, 'row')} without a dialogue id, used without context"
+    if restarts := sum(table.restarts for table in files):
+        yield (
+            f"{name}: {counted(restarts, 'dialogue')} with the id of an earlier one, counted as separate dialogues. If "
+            "ids restart, add the columns that tell them apart to columns.dialogue. If rows of a dialogue are apart in "
+            "the file, sort it"
+        )

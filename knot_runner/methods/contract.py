@@ -4,10 +4,10 @@ methods."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from knot_runner.config.plugins import Table, expect
+from knot_runner.config.plugins import Table, checked, expect, unlike
 from knot_runner.config.settings.families import FAMILIES, load
 
 
@@ -84,7 +84,24 @@ class MethodTable(Table[Any]):
 
 def _accepted(where: str, method: Method) -> Method:
     expect(where, method, Method)
-    return method
+    return replace(
+        method,
+        init=checked(where, method.init, lambda state, *_: unlike(state, dict, "a dict, the state")),
+        plan=checked(where, method.plan, lambda requests, *_: unlike(requests, list, "a list of requests")),
+        fold=checked(where, method.fold, _fold_problem),
+        deployed=method.deployed and checked(where, method.deployed, _deployed_problem),
+    )
+
+
+def _deployed_problem(model: Any, *_: Any) -> str:
+    return "None instead of a model" if model is None else ""
+
+
+def _fold_problem(result: Any, *_: Any) -> str:
+    problem = unlike(result, tuple, "(state, row)")
+    if problem or (len(result) == 2 and all(isinstance(part, dict) for part in result)):
+        return problem
+    return f"a tuple of {', '.join(type(part).__name__ for part in result)} instead of two dicts (state, row)"
 
 
 #: All methods: those that families name, and what plug-ins add.

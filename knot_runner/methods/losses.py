@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from knot_runner.config.plugins import Table, checked, expect
+from knot_runner.config.plugins import Table, checked, expect, unlike
 from knot_runner.config.settings import EntropySettings, SinkhornSettings, build
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss
 from knot_runner.methods.weighting import WEIGHTINGS, equal_where_zero
@@ -60,8 +60,10 @@ def _accepted(where: str, loss: Loss) -> Loss:
     return replace(loss, function=checked(where, loss.function, _problem))
 
 
-def _problem(values: Tensor, options: Any, log_p: Tensor, q: Tensor, points: Tensor) -> str:
+def _problem(values: object, options: Any, log_p: Tensor, q: Tensor, points: Tensor) -> str:
     """What is wrong with ``values`` that should be [B, K] of ``q`` [B, K, C]."""
+    if not isinstance(values, Tensor):
+        return unlike(values, Tensor, "a tensor")
     if values.shape != q.shape[:2]:
         return f"losses {list(values.shape)} instead of {list(q.shape[:2])} (batch, teachers)"
     return ""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from knot_runner.config.plugins import Table, checked
+from knot_runner.config.plugins import Table, checked, unlike
 
 #: (teachers' output q [N, K, C], shares of the data [K], probability biases B [K, C] or None) -> weights [N, K]
 Weighting = Callable[[Tensor, Tensor, Tensor | None], Tensor]
@@ -34,8 +34,10 @@ def from_bias(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
     return (q - biases).norm(dim=2)
 
 
-def _problem(weights: Tensor, q: Tensor, shares: Tensor, biases: Tensor | None) -> str:
+def _problem(weights: object, q: Tensor, shares: Tensor, biases: Tensor | None) -> str:
     """What is wrong with ``weights`` that should be [N, K] of ``q`` [N, K, C]."""
+    if not isinstance(weights, Tensor):
+        return unlike(weights, Tensor, "a tensor")
     if weights.shape != q.shape[:2]:
         return f"weights {list(weights.shape)} instead of {list(q.shape[:2])} (examples, teachers)"
     return "" if (weights >= 0).all() and weights.isfinite().all() else "a weight that is negative or not finite"

@@ -70,14 +70,18 @@ def test_dialogue_is_the_same_for_contexts_and_clients(task_dict, make, write_js
     assert task.notes == [f"{count} without a dialogue id, used without context" for count in counts]
 
 
-@pytest.mark.parametrize("column", [["one", "two"], "two"])
-def test_dialogue_numbers_that_restart_are_told_apart(task_dict, make, write_jsonl, folder, column) -> None:
+@pytest.mark.parametrize(("column", "dialogues", "repeated"), [(["one", "two"], 520, 0), ("two", 520, 465)])
+def test_dialogue_numbers_that_restart_are_told_apart(
+    task_dict, make, write_jsonl, folder, column, dialogues: int, repeated: int
+) -> None:
     """Nine episodes of 55 dialogues and one of 25, numbered from 0 in each; two utterances in each dialogue."""
     rows = [(number // 55, number % 55) for number in range(520) for _ in range(2)]
     task = load(task_dict, make, write_jsonl, folder, rows, {"dialogue": column})
     pool, texts = pool_texts(task, "dialogue"), task.datasets["A"].splits["train"].texts
-    assert len(set(pool.train.users[: len(rows)])) == sum("[SEP]" not in text for text in texts) == 520
+    assert len(set(pool.train.users[: len(rows)])) == sum("[SEP]" not in text for text in texts) == dialogues
     assert len(set(pool.user_names)) == len(pool.user_names)
+    notes = [note for note in task.notes if "with the id of an earlier one" in note]
+    assert [note.split()[:2] for note in notes] == ([["A:", str(3 * repeated)]] if repeated else [])
 
 
 @pytest.mark.parametrize(("value", "kept"), [

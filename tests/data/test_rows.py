@@ -97,6 +97,8 @@ def test_where_keeps_rows_with_one_value_or_one_of_several() -> None:
     assert [row.text for row in read_table("x", rows, TALK, {"id": 1}).rows] == ["b"]
     assert [row.text for row in read_table("x", rows, TALK, {"mood": ["s", "g", "unheard"]}).rows] == ["a", "c"]
     with refuses():
+        read_table("x", rows, TALK, {"mood": "gg"})
+    with refuses():
         read_table("x", rows, TALK, {"mood": "s", "id": 2})
 
 

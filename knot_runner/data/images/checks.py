@@ -54,14 +54,21 @@ def check_image_labels(where: object, labels: np.ndarray, classes: int) -> None:
 
 
 def images_problem(images: object, settings: ImageTaskSettings) -> str:
-    """Return what is wrong with ``images`` of a plug-in's reader: type, shape, or labels; "" if nothing is."""
+    """What is wrong with ``images`` of a reader: types, lengths, shapes, ranges of pixels and labels; "" if nothing."""
     if not isinstance(images, Images):
         return f"{type(images).__name__} instead of Images"
     pixels, labels, classes = images.pixels, images.labels, len(settings.classes)
-    if pixels.dtype not in (np.uint8, np.float32) or pixels.shape != (len(labels), *settings.shape):
-        return (
-            f"pixels {pixels.dtype} {list(pixels.shape)} instead of uint8 or float32 {[len(labels), *settings.shape]}"
-        )
+    if not isinstance(pixels, np.ndarray) or pixels.dtype not in (np.uint8, np.float32):
+        return f"pixels of {getattr(pixels, 'dtype', type(pixels).__name__)} instead of uint8 or float32"
+    if pixels.shape[1:] != tuple(settings.shape):
+        return f"images {_sides(pixels.shape[1:])}, but task.shape is {_sides(settings.shape)}"
+    if pixels.dtype == np.float32 and not (pixels.min(initial=0) >= 0 and pixels.max(initial=0) <= 1):
+        return f"float32 pixels from {pixels.min():.4g} to {pixels.max():.4g} instead of 0 to 1"
+    if not isinstance(labels, np.ndarray) or labels.dtype != np.int64 or labels.ndim != 1:
+        return f"labels of {getattr(labels, 'dtype', type(labels).__name__)} instead of int64 [N]"
+    for name, values in (("labels", labels), ("writers", images.users), ("files", images.files)):
+        if values is not None and len(values) != len(pixels):
+            return f"{len(values)} {name} for {len(pixels)} images"
     if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
         return f"labels from {labels.min()} to {labels.max()}, but task.classes has {classes}: 0 to {classes - 1}"
     return ""

@@ -184,12 +184,19 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
 
 
 def _problem(partition: object, settings: Any, task: ImageTask, rng: np.random.Generator) -> str:
-    """Return what is wrong with the ``partition`` of a plug-in; "" if nothing is."""
+    """What is wrong with a ``partition`` of ``task``: its type, its number of clients, rows that no example has."""
     if not isinstance(partition, Partition):
         return unlike(partition, Partition, "a Partition")
-    counts = len(partition.names), len(partition.train), len(partition.test)
-    if len(set(counts)) > 1:
-        return "{} names, training rows of {} clients and test rows of {}".format(*counts)
+    clients = len(partition.names)
+    for name, rows, count in (("train", partition.train, len(task.train)), ("test", partition.test, len(task.test))):
+        if len(rows) != clients:
+            return f"{name} rows of {len(rows)} clients for {clients} names"
+        for client, own in enumerate(rows):
+            own = np.asarray(own)
+            if own.ndim != 1 or (len(own) and not np.issubdtype(own.dtype, np.integer)):
+                return f"{name} rows of client {client} that are no list of integers"
+            if len(own) and not (own.min() >= 0 and own.max() < count):
+                return f"{name} rows of client {client} outside 0 to {count - 1}"
     return ""
 
 

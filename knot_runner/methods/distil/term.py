@@ -9,13 +9,13 @@ and the means over teachers below.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from knot_runner.config.plugins import Table, expect
+from knot_runner.config.plugins import Table, checked, expect
 
 #: Which of the student's and a teacher's taps a term reads unless it names some: none (the logits are enough), the
 #: features that the last layer reads, the middle map or the last one of each network, or all of their maps.
@@ -83,7 +83,11 @@ class Term:
 
 def _accepted(where: str, term: Term) -> Term:
     expect(where, term, Term)
-    return term
+    return replace(term, make=checked(where, term.make, _problem))
+
+
+def _problem(loss: object, options: Any, inputs: TermInputs) -> str:
+    return "" if callable(loss) else f"{type(loss).__name__} instead of a loss function"
 
 
 #: Name of a term, as in ``method.terms`` -> what it is.
