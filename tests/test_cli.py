@@ -40,7 +40,7 @@ BAD = [
         "model.per_party: cannot take that value. A key that is new in it needs a +",
     ),
     (["plugins=[no_such_module]"], "plugins: no_such_module: cannot be imported"),
-    (["a=[1"], "a: cannot read '[1'. Quote text with special characters"),
+    (["a=[1"], "a: cannot read '[1'. Quote special characters"),
     (["tabel", "knot/table2"], "'tabel': unknown verb (did you mean 'table'?)"),
     (["table", "knot_tabel2"], "experiment=knot_tabel2: unknown name (did you mean 'knot/table2'?)"),
     (["--frobnicate"], "--frobnicate: unknown option"),
