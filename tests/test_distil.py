@@ -179,7 +179,7 @@ def test_a_loud_term_is_warned_of(tmp_path, capsys):
         (["method.terms.kd.tau=0"], "method.terms.kd.tau: 0.0 is not above 0"),
         (["method.teacher=bert_mini"], "method.teachers[0]: model bert_mini does not read task=mnist"),
         (["method.teacher=cnn_9"], "method.teachers[0]: model=cnn_9: unknown name (did you mean 'cnn_"),
-        (["method.teacher=../../x"], "method.teachers[0]: there is no model '../../x'"),
+        (["method.teacher=../../x"], "method.teachers[0]: model=../../x: unknown name"),
         (["method.schedule.kind=[mutual]"], "method.schedule.kind: no schedule ['mutual']"),
         (["method.teachers=[3]"], "method.teachers[0]: 3 is not the name of a model"),
         (["method.schedule.kind=mutual"], "method.teachers: are of schedule.kind=offline"),

@@ -23,7 +23,7 @@ from knot_runner.util.errors import UserError
 #: Maximum number of jobs of one command; the largest preset has 720.
 MAX_JOBS = 10_000
 #: Characters that mean something in Hydra's grammar.
-SPECIAL = frozenset("'\"`,=:;[](){}\\$<>#&!^")
+RESERVED = frozenset("'\"`,=:;[](){}\\$<>#&!^")
 
 
 def parse_overrides(arguments: Sequence[str]) -> list[Override]:
@@ -35,7 +35,7 @@ def parse_overrides(arguments: Sequence[str]) -> list[Override]:
 def _parsed(argument: str) -> Override:
     key, _, value = argument.partition("=")
     readable, override = argument, None
-    if not value.isascii() and SPECIAL.isdisjoint(value):
+    if not value.isascii() and RESERVED.isdisjoint(value):
         readable = f"{key}='{value}'"  # Hydra's grammar has letters of ASCII alone
     with contextlib.suppress(HydraException, GrammarParseError, ValueError, RecursionError):
         if "${" in value:

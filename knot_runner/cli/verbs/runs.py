@@ -45,14 +45,14 @@ def _runs_and_keys(options: argparse.Namespace, known: tuple[str, ...]) -> tuple
     runs, keys = names_and_keys(options.words, known)
     if not runs:
         raise UserError("needs a finished run: its folder, or its run id below paths.out", "RUN")
-    return runs, {"paths.out": "outputs", **keys}
+    return runs, keys
 
 
 def _show_bound(run: str, keys: dict[str, str]) -> None:
     from knot_runner.report.render.bound_view import BoundTable
     from knot_runner.report.render.terminal import output
 
-    folder = find_run(run, Path(keys["paths.out"]).expanduser())
+    folder = find_run(run, Path(keys.get("paths.out", "outputs")).expanduser())
     result = require_result(folder)
     sealed = BOUND_FILE in result["digest"]
     record = json.loads(read_record(folder, result, BOUND_FILE)) if sealed else _measured(folder, result, keys)
@@ -69,8 +69,7 @@ def _measured(folder: Path, result: dict[str, Any], keys: dict[str, str]) -> dic
 
     config = recorded_config(folder)
     paths = {**config.get("paths", {}), "out": str(folder.resolve().parents[2])}  # <out>/<task>/<method>/<run id>
-    if "paths.data" in keys:
-        paths["data"] = keys["paths.data"]
+    paths |= {key.removeprefix("paths."): value for key, value in keys.items()}
     context = run_context(job_of({**config, "paths": paths}), lambda *_: None, lambda _: None)
     return bound_of_run(dataclasses.replace(context, folder=folder, run_id=folder.name), result)
 
@@ -84,7 +83,7 @@ def bundle_command(options: argparse.Namespace) -> int:
     names, keys = _runs_and_keys(options, ("paths.out",))
     if options.to is not None and not options.to.endswith(ENDINGS):
         raise UserError(f"expected a name that ends in {' or '.join(ENDINGS)}", f"--to={options.to}")
-    out = Path(keys["paths.out"]).expanduser()
+    out = Path(keys.get("paths.out", "outputs")).expanduser()
     packed: dict[str, RunContents] = {}
     for name in names:
         found = finished_runs(find_run(name, out))
