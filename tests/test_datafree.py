@@ -101,7 +101,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("last", [1, 4, 5, 10])
 def test_killed_after_any_step_the_images_are_the_same_bits(asked, last, tmp_path, monkeypatch):
     store, request = asked
-    monkeypatch.setattr(images, "STEPS", 4)
+    monkeypatch.setattr(images, "STEPS_AT_ONCE", 4)
     longer = {**request.synthesis, "steps": 4 if request.synthesis["kind"] != "generator" else 12}
     request = dataclasses.replace(request, synthesis=longer)
 

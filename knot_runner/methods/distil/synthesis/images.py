@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from knot_runner.methods.distil.synthesis.requests import MakeImages
 
 #: Steps of a generator's training from one commit to the next.
-STEPS = 100
+STEPS_AT_ONCE = 100
 
 
 def total_variation(x: Tensor) -> Tensor:
@@ -183,7 +183,7 @@ class ImageGenerator(nn.Module):
 
 class GeneratedImages:
     """A generator, trained step by step; ``model``: the teacher, frozen, in evaluation mode. An epoch is up to
-    ``STEPS`` steps; ``module`` is the generator."""
+    ``STEPS_AT_ONCE`` steps; ``module`` is the generator."""
 
     def __init__(self, request: MakeImages, hp: GeneratorSynthesis, model: nn.Module, device: torch.device) -> None:
         self.request, self.hp, self.device = request, hp, device
@@ -192,11 +192,11 @@ class GeneratedImages:
         self.module = ImageGenerator(hp.latent, hp.width, request.network.inputs).to(device)
         self.optimiser = torch.optim.Adam(self.module.parameters(), lr=hp.lr)
         self.mean, self.std = (torch.tensor(v, device=device)[:, None, None] for v in (request.mean, request.std))
-        self.epochs = -(-hp.steps // STEPS)
+        self.epochs = -(-hp.steps // STEPS_AT_ONCE)
 
     def epoch(self, number: int, report: Report) -> float:
         """The steps of epoch ``number``, from 1; the loss of the last."""
-        for step in range((number - 1) * STEPS, min(number * STEPS, self.hp.steps)):
+        for step in range((number - 1) * STEPS_AT_ONCE, min(number * STEPS_AT_ONCE, self.hp.steps)):
             pixels = self.module(self._latent(step, self.hp.batch))
             outputs = self.read({"x": (pixels - self.mean) / self.std})
             loss = take_step(self.optimiser, generator_loss(outputs, FEATURES, self.hp), step + 1)
