@@ -26,9 +26,12 @@ def cores() -> int:
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
-def begin_child(cleanup: Callable[[], object] = lambda: None) -> None:
+def begin_child(environment: dict[str, str] | None = None, cleanup: Callable[[], object] = lambda: None) -> None:
     """Call first in a new process: leaves Ctrl-C to the parent, and ends with the parent, however that died, after
-    ``cleanup``, so that a killed run leaves no process behind."""
+    ``cleanup``, so that a killed run leaves no process behind.
+
+    ``environment``: the parent's, instead of that of the process that started the fork server.
+    """
 
     def wait() -> None:
         parent = multiprocessing.parent_process()
@@ -37,6 +40,9 @@ def begin_child(cleanup: Callable[[], object] = lambda: None) -> None:
             cleanup()
             os._exit(1)
 
+    if environment is not None:
+        os.environ.clear()
+        os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=wait, daemon=True).start()
 
