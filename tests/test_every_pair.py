@@ -37,7 +37,7 @@ def words_of(top, algorithm):
     """The tiny run of ``algorithm`` with ``top``; what an algorithm needs is as its own YAML has it."""
     conf = yaml.safe_load((CONF / f"{algorithm}.yaml").read_text())
     own = []
-    for key in [one.key for one in FEDERATED_ALGORITHMS[algorithm].keys]:
+    for key in FEDERATED_ALGORITHMS[algorithm].keys:
         own += _overrides(f"method.{key}", conf[key])
     words = [*ON_TOP[top], f"method.algorithm={algorithm}", *own]
     if algorithm == "fedrep":
