@@ -236,5 +236,7 @@ def test_clusters_side_by_side_are_each_as_it_is_alone():
     state, row = run_exchange(method, hp, federation, engine, 0, state, trained)
     for number, one in enumerate(alone):
         assert torch.equal(cluster_state(state, number)["weights"], one.state["weights"])
-    assert row == {"exchanged": [one.row for one in alone]}
-    assert [one.row["distil_tested"] for one in alone] == [8, 12]
+    first, second = (one.row for one in alone)
+    assert row["distil_steps"] == first["distil_steps"] + second["distil_steps"]
+    assert [first["distil_tested"], second["distil_tested"]] == [8, 12] and row["distil_tested"] == 20
+    assert row["distil_after"] == pytest.approx((8 * first["distil_after"] + 12 * second["distil_after"]) / 20)
