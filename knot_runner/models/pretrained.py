@@ -74,12 +74,13 @@ def read_encoder(spec: ModelSettings, data_root: Path | None) -> Encoder:
         folder = local_path(spec.weights, data_root)
         weight_files(folder)
         source, revision = str(folder), "main"
-    config = _load(AutoConfig, source, revision=revision).to_dict()
+    config = _load(AutoConfig, source, revision=revision)
     for key, value in FIXED_CONFIG.items():
-        if config.get(key) != value:
-            raise UserError(f"{KEY}: {source}: {key} is {config.get(key)}; only {value} is supported")
-    if config["num_attention_heads"] != spec.heads:
-        heads = config["num_attention_heads"]
+        found = getattr(config, key, None)
+        if found != value:
+            raise UserError(f"{KEY}: {source}: {key} is {found}; only {value} is supported")
+    if config.num_attention_heads != spec.heads:
+        heads = config.num_attention_heads
         raise UserError(f"{KEY}: {source}: has {heads} attention heads. Set model.heads={heads}")
     model, info = _load(
         BertModel,
