@@ -124,7 +124,7 @@ def own_data(tmp_path, monkeypatch):
 
 def run_short(line: str) -> list[str]:
     """Run a command of README with the settings for a smaller run; returns its arguments."""
-    program, *arguments = shlex.split(line)
+    program, *arguments = shlex.split(line, comments=True)
     assert program == "knot-runner"
     small = next((SHORT[word] for word in arguments if word in SHORT), [])
     given = [word for word in arguments if not word.startswith("training.rounds=")]
@@ -168,7 +168,7 @@ def test_the_python_example_runs(capsys, tmp_path, monkeypatch):
 def test_the_commands_on_sweeps_run_one_after_another(tmp_path):
     """Here without launchers of others, which tests/sweep runs: with these very overrides."""
     for line in SWEEPS:
-        program, *arguments = shlex.split(line)
+        program, *arguments = shlex.split(line, comments=True)
         assert program == "knot-runner"
         launched = [word for word in arguments if word.startswith("hydra")]
         assert not launched or any(own[: len(launched)] == launched for own in LAUNCHERS.values())

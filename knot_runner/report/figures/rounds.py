@@ -79,8 +79,10 @@ def accuracy_by_round(runs: list[Run], command: str) -> style.Drawing:
         for names, own in named.items()
     }
     tasks = list(dict.fromkeys(task for task, _ in found))
-    looks = {name: {"color": style.nth_colour(i)} for i, name in enumerate(dict.fromkeys(name for _, name in found))}
-    made, grid = style.panels(len(tasks), 4.6, 3.2, across=2)
+    looks = {}
+    for i, name in enumerate(dict.fromkeys(name for _, name in found)):
+        looks[name] = {"color": style.nth_colour(i), "ls": ("-", "--", ":", "-.")[i % 4]}  # lines may lie on each other
+    made, grid = style.panels(len(tasks), 4.6 if len(tasks) > 1 else 6.4, 3.2, across=2)
     for axes, task in zip(grid, tasks, strict=True):
         style.draw_bands(axes, {name: one for (own, name), one in found.items() if own == task}, looks)
         _label_rounds(axes)
