@@ -205,14 +205,3 @@ def test_a_model_that_does_not_fit_is_one_line(more, message, tmp_path, capsys):
     wrong = ["~model.options.width"] if "wrong_models" in more[0] else []
     refused(capsys, *run, *more, *wrong, f"paths.out={tmp_path}")
     sys.modules.pop("wrong_models", None)
-
-
-def test_ls_lists_what_the_examples_bring(capsys):
-    names = ["own_metric", "own_family", "own_figure", "own_partition", "own_reader", "own_objective", "own_term"]
-    assert main(["ls", f"plugins=[{','.join(str(EXAMPLES / f'{name}.py') for name in names)}]"]) == 0
-    shown = capsys.readouterr().out.partition("from plugins")[2].split()
-    assert "metric=balanced_accuracy" in shown
-    assert "method.terms=logits" in shown
-    assert {"method.algorithm=majority", "method.algorithm=fedntd"} <= set(shown)
-    for key in ("report.kind", "partition.kind", "local.format"):
-        assert any(word.startswith(f"{key}=") for word in shown), key

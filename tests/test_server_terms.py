@@ -128,7 +128,7 @@ def test_rates_fall_along_the_cosine_and_steps_are_drawn():
 WRONG = [
     ({"ce": {"weight": 1}}, {}, r"method\.distil\.terms\.ce: reads labels, and the transfer set has none"),
     ({"dkd": {"weight": 1}}, {}, r"method\.distil\.terms\.dkd: reads labels"),
-    ({"kdd": {"weight": 1}}, {}, r"method\.distil\.terms\.kdd: no such term \(did you mean 'kd'\?\)"),
+    ({"kdd": {"weight": 1}}, {}, r"method\.distil\.terms\.kdd: no such term \(did you mean 'dkd'\?\)"),
     ({"at": {"weight": 1}}, {}, r"method\.distil\.terms\.at\.taps: t and t have no maps"),
     ({"rkd": {"weight": 1}}, {"algorithm": "fedmd"}, r"method\.distil\.terms\.rkd: reads inner layers"),
     ({"triplet": {"weight": 1}}, {"examples": 2}, r"method\.distil\.terms\.triplet nothing to compare"),

@@ -117,7 +117,6 @@ def test_a_tracker_of_ones_own_is_told_of_the_whole_run(tmp_path, own_tracker, c
     assert [row[1] for row in rounds] == ["1", "2", "3"]
     assert lines[-2] == f"end done {rounds[-1][3]}" and lines[-1] == "closed"
     del TRACKERS["lines"], sys.modules["own_tracker"]
-    assert main(["ls", *own_tracker[1:2]]) == 0 and "tracker.name=lines" in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------------------------------------------------- TensorBoard

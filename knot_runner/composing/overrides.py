@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, Glob, IntervalSweep, Override, OverrideType, RangeSweep
+from hydra.core.override_parser.types import (
+    ChoiceSweep,
+    Glob,
+    IntervalSweep,
+    Override,
+    OverrideType,
+    QuotedString,
+    RangeSweep,
+)
 from hydra.errors import HydraException
 from omegaconf import grammar_parser
 from omegaconf.errors import GrammarParseError, OmegaConfBaseException
@@ -22,6 +30,8 @@ from knot_runner.util.errors import UserError
 
 #: Maximum number of jobs of one command; the largest preset has 720.
 MAX_JOBS = 10_000
+#: Maximum characters and opening brackets of an argument: Hydra's parser takes minutes for more.
+MAX_CHARACTERS, MAX_BRACKETS = 5_000, 60
 #: Characters that mean something in Hydra's grammar.
 RESERVED = frozenset("'\"`,=:;[](){}\\$<>#&!^")
 
@@ -34,6 +44,8 @@ def parse_overrides(arguments: Sequence[str]) -> list[Override]:
 @functools.lru_cache(maxsize=1000)  # a command parses each of its overrides several times, which is slow
 def _parsed(argument: str) -> Override:
     key, _, value = argument.partition("=")
+    if len(argument) > MAX_CHARACTERS or max(map(argument.count, "([{")) > MAX_BRACKETS:
+        raise UserError(f"{message_text(key)}: the value is too long for Hydra's parser. Write it into a YAML file")
     readable, override = argument, None
     if not value.isascii() and RESERVED.isdisjoint(value):
         readable = f"{key}='{value}'"  # Hydra's grammar has letters of ASCII alone
@@ -45,11 +57,21 @@ def _parsed(argument: str) -> Override:
         raise _unreadable(argument)
     if is_hydras(override.key_or_group):
         check_key(override.key_or_group)
-    value = override.value()
-    names = value.list if isinstance(value, ChoiceSweep) else [value]
-    if override.key_or_group in GROUPS and any(isinstance(name, list | dict) for name in names):
-        raise UserError(f"{message_text(argument)}: expected a name. Use {key}=NAME, or {key}=NAME,NAME for a job each")
+    if override.key_or_group in GROUPS:
+        _check_names(override, message_text(argument))
     return override
+
+
+def _check_names(override: Override, line: str) -> None:
+    """Raise :class:`UserError` unless ``override`` gives a group names; for others Hydra ends with a traceback."""
+    value, group = override.value(), override.key_or_group
+    if override.is_delete() and value is None:
+        return
+    if override.is_delete():
+        raise UserError(f"{line}: takes no value. Use ~{group}")
+    for name in value.list if isinstance(value, ChoiceSweep) else [value]:
+        if not isinstance(name, str | QuotedString | Glob):
+            raise UserError(f"{line}: expected a name. Use {group}=NAME, or {group}=NAME,NAME for a job each")
 
 
 def _unreadable(argument: str) -> UserError:

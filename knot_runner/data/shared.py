@@ -17,14 +17,15 @@ from knot_runner.data.load import load_task
 from knot_runner.data.tasks import ImageTask, PartyTask
 
 #: tasks that are kept: those requested last
-KEPT = 4
+KEPT_TASKS = 4
 
 
 class SharedTasks:
     """:func:`load_images`, :func:`load_unlabelled` and :func:`load_task` for jobs that are threads, which must not
     change the tasks they get.
 
-    The last ``KEPT`` tasks are kept. A file that changes meanwhile is read again only once its task has been dropped.
+    The last ``KEPT_TASKS`` tasks are kept. A file that changes meanwhile is read again only once its task has been
+    dropped.
     """
 
     def __init__(self) -> None:
@@ -49,6 +50,6 @@ class SharedTasks:
             if key not in self._tasks:
                 self._tasks[key] = load(settings, data_root)
             self._tasks.move_to_end(key)
-            if len(self._tasks) > KEPT:
+            if len(self._tasks) > KEPT_TASKS:
                 self._tasks.popitem(last=False)
             return self._tasks[key]

@@ -15,9 +15,9 @@ from knot_runner.metrics import METRICS
 Share = Annotated[float, AtMost(1.0), NOT_NEGATIVE]
 #: A distance, loss or time: finite and non-negative.
 Amount = Annotated[float, AtMost(math.inf), NOT_NEGATIVE]
-Count = Annotated[int, AtMost(math.inf), NOT_NEGATIVE]
+Count = Annotated[int, AtMost(1e30), NOT_NEGATIVE]
 #: At least one.
-Number = Annotated[int, AtMost(math.inf), AT_LEAST_ONE]
+Number = Annotated[int, AtMost(1e30), AT_LEAST_ONE]
 #: Metric -> data set (or ALL) -> value.
 Scores = dict[str, dict[str, Any]]
 

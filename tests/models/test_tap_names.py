@@ -12,28 +12,26 @@ from knot_runner.config.settings import (
 from knot_runner.models.network import Network
 from knot_runner.models.taps import check_taps, default_taps, read_taps, tap_names
 from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 from tests.models.tapped import CLASSES, NETWORKS, SHAPE, batch_of, hooks_of, made
 from tests.models.test_bert import SPEC
 
 UNKNOWN = [
-    ("resnet", "blok2", "small_resnet has no tap 'blok2' (did you mean 'block2'?)"),
-    ("resnet", "steem", "small_resnet has no tap 'steem' (did you mean 'stem'?)"),
-    ("resnet", "stages.9", "small_resnet has no tap 'stages.9' (did you mean 'stages.0'?)"),
-    ("resnet", "stages.0.conv3", "small_resnet has no tap 'stages.0.conv3' (did you mean 'stages.0.conv1'?)"),
-    ("resnet", "zz.y", "small_resnet has no tap 'zz.y' (there is: block1, block2, block3, features, head, norm, pool, "
-                       "stages, stem)"),
-    ("resnet", "", "small_resnet has no tap '' (there is: block1, block2, block3, features, head, norm, pool, "
-                   "stages, stem)"),
-    ("mlp", "block1", "small_mlp has no tap 'block1' (there is: features, flatten, head, layer1, layer2, layer3, "
-                      "layers)"),
-    ("cnn", "block4", "small_cnn has no tap 'block4' (did you mean 'block1'?)"),
-    ("bert", "layer3", "bert_tiny has no tap 'layer3' (did you mean 'layer1'?)"),
-    ("own", "bodi", "own has no tap 'bodi' (did you mean 'body'?)"),
-]  # fmt: skip
+    ("resnet", "blok2"),
+    ("resnet", "steem"),
+    ("resnet", "stages.9"),
+    ("resnet", "stages.0.conv3"),
+    ("resnet", "zz.y"),
+    ("resnet", ""),
+    ("mlp", "block1"),
+    ("cnn", "block4"),
+    ("bert", "layer3"),
+    ("own", "bodi"),
+]
 
 
-@pytest.mark.parametrize(("name", "tap", "said"), UNKNOWN, ids=[f"{name}-{tap}" for name, tap, _ in UNKNOWN])
-def test_an_unknown_tap_is_refused_by_key_and_model(name: str, tap: str, said: str) -> None:
+@pytest.mark.parametrize(("name", "tap"), UNKNOWN, ids=[f"{name}-{tap}" for name, tap, _ in UNKNOWN])
+def test_an_unknown_tap_is_refused_by_key_and_model(name: str, tap: str) -> None:
     network = NETWORKS[name]
     if name == "bert":
         network = Network(ModelSettings("bert", "bert_tiny", *list(vars(SPEC).values())[2:]), 500, CLASSES)
@@ -41,9 +39,8 @@ def test_an_unknown_tap_is_refused_by_key_and_model(name: str, tap: str, said: s
         lambda: check_taps(network, ["features", tap], "method.terms.hint.taps"),
         lambda: read_taps(made(name), network, [tap], "method.terms.hint.taps"),
     ):
-        with pytest.raises(UserError) as refused:
+        with refuses():
             attempt()
-        assert str(refused.value) == f"method.terms.hint.taps: {said}"
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from knot_runner.cli.verbs.compare import answer_of
 from knot_runner.report.compare.files import printed_rows, sheet_csv, sheet_markdown
 from knot_runner.report.compare.measures import direction, unit_of
 from knot_runner.results.base import total_costs
@@ -61,7 +60,7 @@ def test_units(key, unit):
 def test_bytes_to_target_is_a_measure(tmp_path):
     costing(tmp_path, 0.5, 100, reached=1, method__temperature=1)
     costing(tmp_path, 0.5, 100, method__temperature=2)
-    sheet = answer_of([f"--out={tmp_path}", "--measure=bytes_to_target", "--sort=bytes_to_target"])
+    sheet = ask(tmp_path, measures=("bytes_to_target",), sort="bytes_to_target")
     assert [row[2] and row[2].mean for row in sheet.rows] == [200.0, None]
     assert "1 of 2 finished runs have none (target not reached, or none set)" in text(sheet)
 

@@ -117,7 +117,7 @@ def test_plot_writes_what_its_flags_ask_for(tmp_path: Path, capsys: pytest.Captu
     [
         ("--formats=pgn", "--formats=pgn: there is no 'pgn' (did you mean 'png'?)"),
         ("--formats=gif", "--formats=gif: there is no 'gif' (there is: pdf, png, svg)"),
-        ("--formats=,", "--formats=,: needs one or more of png, pdf, svg, as in --formats=pdf,svg"),
+        ("--formats=,", "--formats=,: there is no '' (there is: pdf, png, svg)"),
         ("--formats", "--formats: expected one argument"),
         ("--width=wide", "--width=wide: is single, double or millimetres, as in --width=85"),
         ("--width=5000", "--width=5000: is not from 60 to 420 millimetres"),

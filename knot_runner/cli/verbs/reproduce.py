@@ -164,7 +164,7 @@ def _carry_out(one: Candidate, end: float) -> str:
 
     if not one.left():
         return ""
-    if problem := no_data((job.title, job.settings) for job in one.preset.jobs):
+    if problem := no_data(job.settings for job in one.preset.jobs):
         return f"skipped, {problem}"
     minutes, seconds = one.minutes_left(), end - time.monotonic()
     if seconds <= 0 or not (one.named or (minutes is not None and 60 * minutes <= seconds)):
@@ -222,9 +222,12 @@ def _cells(one: Candidate) -> tuple[str, ...]:
     planned, done = Counter(one.folders.values()), Counter(one.folders[folder] for folder in results)
     seeds = sum(done[seed] == count for seed, count in planned.items())
     verdicts = Counter(verdict.verdict for verdict in one.verdicts())
-    others = sum(verdicts.values()) - verdicts["holds"] - verdicts["does not hold"]
+    refused = verdicts["refused"]
+    others = str(sum(verdicts.values()) - verdicts["holds"] - verdicts["does not hold"] - refused)
+    if refused:
+        others += f" + {refused} refused"
     seconds = sum(result["seconds"]["total"] for result in results.values())
     return (
         one.preset.name, ", ".join(data), f"{len(results)} of {len(one.folders)}", f"{seeds} of {len(planned)}",
-        str(verdicts["holds"]), str(verdicts["does not hold"]), str(others), duration(seconds),
+        str(verdicts["holds"]), str(verdicts["does not hold"]), others, duration(seconds),
     )  # fmt: skip

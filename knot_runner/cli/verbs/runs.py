@@ -49,14 +49,14 @@ def _runs_and_keys(options: argparse.Namespace, known: tuple[str, ...]) -> tuple
 
 
 def _show_bound(run: str, keys: dict[str, str]) -> None:
-    from knot_runner.report.render.bound_view import BoundTable
+    from knot_runner.report.render.bound_view import bound_table
     from knot_runner.report.render.terminal import output
 
     folder = find_run(run, Path(keys.get("paths.out", "outputs")).expanduser())
     result = require_result(folder)
     sealed = BOUND_FILE in result["digest"]
     record = json.loads(read_record(folder, result, BOUND_FILE)) if sealed else _measured(folder, result, keys)
-    output().print(BoundTable(f"Generalisation bound (KNOT Theorem 5.2) of {folder}", record))
+    output().print(bound_table(f"Generalisation bound (KNOT Theorem 5.2) of {folder}", record))
     if not sealed:
         write_sealed(folder / BOUND_FILE, record)
     print(folder / BOUND_FILE)
