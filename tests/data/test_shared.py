@@ -81,7 +81,7 @@ def test_an_error_is_not_kept(texts, monkeypatch):
 
 def test_the_last_tasks_are_kept(texts, monkeypatch):
     monkeypatch.setattr(shared, "load_task", counted := Counted(load_task))
-    monkeypatch.setattr(shared, "KEPT", 2)
+    monkeypatch.setattr(shared, "KEPT_TASKS", 2)
     tasks = SharedTasks()
     for limit in (20, 30, 20, 40, 20, 30):
         tasks.texts(limited(texts, limit), None)

@@ -30,7 +30,7 @@ UNKNOWN = [
 ]
 
 
-@pytest.mark.parametrize(("name", "tap"), UNKNOWN, ids=[f"{name}-{tap}" for name, tap, _ in UNKNOWN])
+@pytest.mark.parametrize(("name", "tap"), UNKNOWN)
 def test_an_unknown_tap_is_refused_by_key_and_model(name: str, tap: str) -> None:
     network = NETWORKS[name]
     if name == "bert":
