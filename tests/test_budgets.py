@@ -12,20 +12,20 @@ ROOT = Path(__file__).resolve().parents[1]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 413_600,
-    "statement lines": 29_700,
-    "conditional expressions per 1,000 statement lines": 43,
-    "comprehensions per 1,000 statement lines": 80,
-    "comprehensions that hold another per 1,000 statement lines": 3.1,
-    "string subscripts": 1_370,
-    '.get("...")': 334,
-    "Any": 930,
+    "nodes": 368_500,
+    "statement lines": 26_600,
+    "conditional expressions per 1,000 statement lines": 40,
+    "comprehensions per 1,000 statement lines": 75,
+    "comprehensions that hold another per 1,000 statement lines": 2.9,
+    "string subscripts": 1_235,
+    '.get("...")': 281,
+    "Any": 850,
     "type: ignore": 2,
 }
 #: Path -> what is counted -> the most that is allowed.
 OTHERS = {
-    "scripts": {"nodes": 26_100},
-    "tests": {"lines": 45_500},
+    "scripts": {"nodes": 26_000},
+    "tests": {"lines": 44_300},
 }
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
