@@ -76,9 +76,9 @@ def test_inference_counts(preset, data_root: Path) -> None:
 def test_inference_without_the_files_that_a_smaller_copy_lacks(preset, data_root: Path) -> None:
     """Named one by one, the other files are what is read."""
     task = load_task(preset("nli", source="local", missing="skip", limit=50), data_root)
+    mismatched = "multinli/multinli_1.0_dev_mismatched.jsonl: not there"
+    for name in ("Fic", "Gov", "Slate", "Tele", "Trv"):
+        assert f"{name}: read without {mismatched}" in task.notes
     rounds = ", ".join(f"anli_v1.0/R{number}/train.jsonl" for number in (1, 2, 3))
-    assert task.notes[:2] == [
-        "Fic, Gov, Slate, Tele, Trv: read without multinli/multinli_1.0_dev_mismatched.jsonl: not there",
-        f"ANLI: read without {rounds}: not there",
-    ]
+    assert f"ANLI: read without {rounds}: not there" in task.notes
     assert [len(task.datasets["Fic"].splits[split]) for split in ("train", "valid", "test")] == [50, 50, 50]
