@@ -89,11 +89,6 @@ def signed(value: float, digits: int, plus: bool = True) -> str:
     return ("+" if plus and round(value, digits) > 0 else "") + number(value, digits)
 
 
-def signed_with_half(mean: float, half: float | None) -> str:
-    """``+12.3 ± 4.5``; without an interval, the mean alone."""
-    return signed(mean, 1) + (f" ± {number(half, 1)}" if half is not None else "")
-
-
 def value_text(cell: TableCell, group: ColumnGroup) -> str:
     """Our mean as printed; ``div.`` if runs diverged and none finished, ``-`` if there are none."""
     if cell.text:
