@@ -92,18 +92,18 @@ def require_result(folder: Path) -> dict[str, Any]:
     """:func:`read_result` of a run that has to be finished. Raises :class:`UserError`."""
     path = folder / RESULT_FILE
     if not path.is_file():  # reading a pipe would not end
-        raise UserError(f"{path}: file not found. The run in this folder is not finished")
+        raise UserError("file not found. The run in this folder is not finished", path)
     result = read_json(path)
     if not isinstance(result, dict):
-        raise UserError(f"{path}: cannot be read")
+        raise UserError("cannot be read", path)
     if problem := other_version(result):
         raise OtherVersionError(f"{path}: {problem}; run the command again to recreate it")
     digests = result["digest"] if isinstance(result.get("digest"), dict) else {}
     files = without(digests, RESULT_FILE)
     if problem := _checksum_problem([without(result, "digest"), files], digests.get(RESULT_FILE)):
-        raise UserError(f"{path}: {problem}")
+        raise UserError(f"{problem}", path)
     if result.get("run_id") != folder.name:
-        raise UserError(f"{path}: is of another run ({result.get('run_id')!r:.100})")
+        raise UserError(f"is of another run ({result.get('run_id')!r:.100})", path)
     return result
 
 
@@ -125,7 +125,7 @@ def find_run(word: str, out: Path) -> Path:
         return path
     found = sorted(out.glob(f"*/*/{word}")) if word and not set(word) & set("/*?[]") else []
     if len(found) != 1:
-        raise UserError(f"{word}: is no folder of a run, nor the id of one below {out} (paths.out=DIR names another)")
+        raise UserError(f"is no folder of a run, nor the id of one below {out} (paths.out=DIR names another)", word)
     return found[0]
 
 
@@ -148,13 +148,13 @@ def read_record(folder: Path, result: dict[str, Any], name: str) -> bytes:
     """
     path = folder / name
     if not path.is_file():  # reading a pipe would not end
-        raise UserError(f"{path}: is not there")
+        raise UserError("is not there", path)
     try:
         content = path.read_bytes()
     except OSError as problem:
-        raise UserError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+        raise UserError(f"cannot be read: {problem.strerror or problem}", path) from None
     if hashlib.sha256(content).hexdigest() != result["digest"].get(name):
-        raise UserError(f"{path}: does not match its digest in {RESULT_FILE}")
+        raise UserError(f"does not match its digest in {RESULT_FILE}", path)
     return content
 
 
@@ -177,7 +177,7 @@ def recorded_config(folder: Path) -> dict[str, Any]:
     try:
         return read_config(folder / CONFIG_FILE)
     except (ValueError, OSError) as problem:
-        raise UserError(f"{folder / CONFIG_FILE}: cannot be read: {problem}") from None
+        raise UserError(f"cannot be read: {problem}", f"{folder / CONFIG_FILE}") from None
 
 
 def lock_of(out: str, run_id: str) -> Path:

@@ -94,13 +94,13 @@ def read_manifest(content: bytes, where: str) -> Manifest:
     try:
         values = strict_json(content)
     except ValueError as problem:
-        raise UserError(f"{where}: {MANIFEST} cannot be read ({problem})") from None
+        raise UserError(f"{MANIFEST} cannot be read ({problem})", where) from None
     if isinstance(values, dict) and (problem := other_version(values)):
-        raise UserError(f"{where}: {problem}; run the command again to recreate it")
+        raise UserError(f"{problem}; run the command again to recreate it", where)
     try:
         return build(Manifest, values, "")
     except UserError as problem:
-        raise UserError(f"{where}: {MANIFEST}: {problem}") from None
+        raise UserError(f"{MANIFEST}: {problem}", where) from None
 
 
 def strict_json(content: bytes) -> Any:

@@ -53,7 +53,7 @@ def packed_run(folder: Path, weights: bool = False) -> RunContents:
             continue
         if size > MAX_FILE:
             raise UserError(
-                f"{folder / name}: has {size_text(size)}; a bundle's files have {size_text(MAX_FILE)} at most"
+                f"has {size_text(size)}; a bundle's files have {size_text(MAX_FILE)} at most", f"{folder / name}"
             )
         content = (folder / name).read_bytes() if name == RESULT_FILE else read_record(folder, result, name)
         files.append(PackedFile(name, len(content), hashlib.sha256(content).hexdigest()))
@@ -69,11 +69,11 @@ def write_bundle(runs: Sequence[RunContents], path: Path) -> None:
     for one in runs:
         members |= one.contents
     if problem := too_much(len(members), sum(map(len, members.values()))):
-        raise UserError(f"{path}: {problem}; fewer runs a bundle would fit")
+        raise UserError(f"{problem}; fewer runs a bundle would fit", path)
     try:
         content = archive_bytes(members)
     except ValueError as problem:
-        raise UserError(f"{path}: names of task and method are too long for an archive ({problem})") from None
+        raise UserError(f"names of task and method are too long for an archive ({problem})", path) from None
     write_atomic(path, content)
 
 

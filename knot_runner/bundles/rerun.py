@@ -53,15 +53,15 @@ def job_here(config: dict[str, Any], place: RerunPlace, rounds: int | None = Non
     Raises :class:`UserError` naming a key that a bundle must not set or that is invalid.
     """
     if config.get("plugins"):
-        raise UserError("plugins: names code that is not in the bundle, and verify runs nobody's; [] is right")
+        raise UserError("names code that is not in the bundle, and verify runs nobody's; [] is right", "plugins")
     for key, value in dotted_leaves(without(config, "paths")):
         if _leads_out(value):
-            raise UserError(f"{key}: {value!r:.80} lies outside paths.data; verify reads files below it alone")
+            raise UserError(f"{value!r:.80} lies outside paths.data; verify reads files below it alone", key)
         if value == HUB and key.rpartition(".")[2] in HUB_KEYS and not place.network:
-            raise UserError(f"{key}: asks for a download from the Hugging Face hub; --network allows it")
+            raise UserError("asks for a download from the Hugging Face hub; --network allows it", key)
     hardware = config.get("hardware")
     if not isinstance(hardware, dict):
-        raise UserError("hardware: is not set")
+        raise UserError("is not set", "hardware")
     own = {
         **without(config, "sweep", "report"),
         "paths": {"data": place.data, "out": str(place.out)},

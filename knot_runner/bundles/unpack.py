@@ -65,7 +65,7 @@ def read_bundle(path: Path, temporary: Path) -> list[BundledRun]:
             if members.header() is not None:
                 raise ValueError(f"it holds more files than its {MANIFEST} lists")
     except ValueError as problem:
-        raise UserError(f"{path}: is damaged, or no bundle of runs: {problem}") from None
+        raise UserError(f"is damaged, or no bundle of runs: {problem}", path) from None
     return [_bundled(path, run, temporary / run.folder) for run in manifest.runs]
 
 
@@ -78,7 +78,7 @@ def _table_of_contents(path: Path, members: Members) -> Manifest:
     manifest = read_manifest(members.content(header[1]), str(path))
     sizes = [file.size for run in manifest.runs for file in run.files]
     if problem := too_much(len(sizes), sum(sizes)):
-        raise UserError(f"{path}: {problem}")
+        raise UserError(f"{problem}", path)
     return manifest
 
 
@@ -90,7 +90,7 @@ def _unpack(path: Path, run: PackedRun, members: Members, folder: Path) -> None:
             raise ValueError(f"{run.folder}/{file.name} is not where {MANIFEST} has it, or of another size")
         content = members.content(file.size)
         if hashlib.sha256(content).hexdigest() != file.sha256:
-            raise UserError(f"{path}: run {run.folder}: {file.name} is not as its digest says")
+            raise UserError(f"run {run.folder}: {file.name} is not as its digest says", path)
         (folder / file.name).write_bytes(content)
 
 
@@ -100,12 +100,12 @@ def _bundled(path: Path, run: PackedRun, folder: Path) -> BundledRun:
     try:
         result = require_result(folder)
     except UserError as problem:
-        raise UserError(f"{where}: {str(problem).removeprefix(f'{folder}/')}") from None
+        raise UserError(f"{str(problem).removeprefix(f'{folder}/')}", where) from None
     _check_result(where, run, result)
     try:
         config = recorded_config(folder)
     except UserError:
-        raise UserError(f"{where}: {CONFIG_FILE} is no composed config of a run") from None
+        raise UserError(f"{CONFIG_FILE} is no composed config of a run", where) from None
     return BundledRun(run.folder, config, result, folder / ROUNDS_FILE)
 
 
@@ -113,16 +113,16 @@ def _check_result(where: str, run: PackedRun, result: dict[str, Any]) -> None:
     """Raises :class:`UserError` unless the result is of this run, is valid, and seals its files."""
     named = "/".join(str(result.get(key)) for key in ("task", "method", "run_id"))
     if named != run.folder:
-        raise UserError(f"{where}: {RESULT_FILE} is of another run ({named!r:.100})")
+        raise UserError(f"{RESULT_FILE} is of another run ({named!r:.100})", where)
     if family_of_result(result) is None:
-        raise UserError(f"{where}: {RESULT_FILE} is of a kind of run that this version does not know")
+        raise UserError(f"{RESULT_FILE} is of a kind of run that this version does not know", where)
     if result.get("status") not in ("done", "diverged"):
-        raise UserError(f"{where}: {RESULT_FILE} has no status done or diverged")
+        raise UserError(f"{RESULT_FILE} has no status done or diverged", where)
     if problem := _impossible(result):
-        raise UserError(f"{where}: {RESULT_FILE} cannot be believed ({problem:.200})")
+        raise UserError(f"{RESULT_FILE} cannot be believed ({problem:.200})", where)
     for file in run.files:
         if file.name != RESULT_FILE and result["digest"].get(file.name) != file.sha256:
-            raise UserError(f"{where}: {file.name} does not match its digest in {RESULT_FILE}")
+            raise UserError(f"{file.name} does not match its digest in {RESULT_FILE}", where)
 
 
 def _impossible(result: dict[str, Any]) -> str:

@@ -64,7 +64,7 @@ def _carry_out(arguments: list[str]) -> int:
     if verb in VERBS:
         return run_verb(verb, arguments[1:])
     if verb and "=" not in verb and not verb.startswith(("-", "~", "+")):
-        raise UserError(f"{verb[:60]!r}: unknown verb{nearest(verb, VERBS, 'knot-runner --help')}")
+        raise UserError(f"unknown verb{nearest(verb, VERBS, 'knot-runner --help')}", f"{verb[:60]!r}")
     options = parser_of("").parse(arguments)
     if options.version:
         print(f"knot-runner {__version__}")

@@ -190,9 +190,9 @@ def names_and_keys(words: Iterable[str], known: Sequence[str]) -> tuple[list[str
         if not equals:
             names.append(word)
         elif key not in known:
-            raise UserError(f"{key}: not an option of this verb{nearest(key, known)}")
+            raise UserError(f"not an option of this verb{nearest(key, known)}", key)
         elif not value:
-            raise UserError(f"{key}: has no value. Use {key}=DIR")
+            raise UserError(f"has no value. Use {key}=DIR", key)
         else:
             keys[key] = value
     return names, keys

@@ -151,7 +151,7 @@ def compare(filters: str | Sequence[str] = "", out: str | Path = "outputs", **fl
     given = [f"--{name}={value}" for name, value in flags.items()]
     options = parser_of("compare").parse([*_words(filters), *given, f"paths.out={out}"])
     if options.export:
-        raise UserError("export: kr.compare returns a pandas frame, which writes itself (frame.to_csv and others)")
+        raise UserError("kr.compare returns a pandas frame, which writes itself (frame.to_csv and others)", "export")
     return exact_frame(answer_of(options))
 
 

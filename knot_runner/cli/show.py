@@ -46,7 +46,7 @@ def show_figure(name: str, jobs: list[ComposedJob], command: str, keep: bool = F
     kind = spec.get("kind", "")
     requested = figure_names(spec)
     if not requested and kind not in TABLE_KINDS:
-        raise UserError(f"report.kind: there is no figure {kind!r}{nearest(kind, figures.FIGURES)}")
+        raise UserError(f"there is no figure {kind!r}{nearest(kind, figures.FIGURES)}", "report.kind")
     if not requested:
         raise UserError(f"plot {name}: is a table ('knot-runner table {name}' shows it)")
     for drawn in requested:

@@ -144,7 +144,7 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
             if value is not None and drawn.best_trial.number == trial.number:
                 best = job, trial.params, value
     if best is None:
-        raise UserError(f"{SWEEPER}: no trial has a value of {VALID}{metric}; the lines above say why")
+        raise UserError(f"no trial has a value of {VALID}{metric}; the lines above say why", SWEEPER)
     _print_best(study, metric, *best)
     return worst
 

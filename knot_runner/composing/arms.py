@@ -19,14 +19,14 @@ Arms = dict[str, list[Override]]
 def read_arms(found: Any) -> Arms:
     """The arms of a preset's ``sweep.arms``. Raises :class:`UserError`, also for an override with several values."""
     if not isinstance(found, dict) or not all(isinstance(own, dict) for own in found.values()):
-        raise UserError("sweep.arms: is not a mapping of names to overrides, as in near: {method: finetune}")
+        raise UserError("is not a mapping of names to overrides, as in near: {method: finetune}", "sweep.arms")
     arms = {}
     for name, own in found.items():
         arms[str(name)] = parse_overrides([_override(key, value) for key, value in own.items()])
         for override in arms[str(name)]:
             if override.is_sweep_override():
                 line = message_text(override.input_line)
-                raise UserError(f"sweep.arms.{name}: {line} has several values. Use one value, or several arms")
+                raise UserError(f"{line} has several values. Use one value, or several arms", f"sweep.arms.{name}")
     return arms
 
 
@@ -39,13 +39,13 @@ def arm_overrides(names: Sequence[str], arms: Arms, others: Iterable[Override]) 
     found = []
     for name in names:
         if not arms:
-            raise UserError(f"{ARM}={message_text(name)}: there are no arms. Choose a preset with sweep.arms")
+            raise UserError("there are no arms. Choose a preset with sweep.arms", f"{ARM}={message_text(name)}")
         if name not in arms:
             raise unknown(ARM, message_text(name), arms)
         for override in arms[name]:
             if _key(override) in keys:
                 line = message_text(override.input_line)
-                raise UserError(f"{_key(override)}: {ARM}={name} has {line}. Remove it, or choose other arms")
+                raise UserError(f"{ARM}={name} has {line}. Remove it, or choose other arms", f"{_key(override)}")
         found.append([f"{ARM}={name}", *(override.input_line for override in arms[name])])
     return found
 

@@ -146,7 +146,7 @@ def _check_grid(overrides: Sequence[Override], values: Sequence[list[str] | None
     """Check that the grid is not too large and sweeps none of Hydra's own keys."""
     for override, own in zip(overrides, values, strict=True):
         if own is not None and is_hydras(override.key_or_group):
-            raise UserError(f"{message_text(override.input_line)}: Hydra's own keys take one value")
+            raise UserError("Hydra's own keys take one value", f"{message_text(override.input_line)}")
     widths = [len(own) if own else 1 for own in values]
     line = overrides[widths.index(max(widths))].input_line if overrides else ""
     check_count(message_text(line), math.prod(widths))

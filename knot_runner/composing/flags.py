@@ -79,5 +79,5 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     options = Parser("[KEY=VALUE ...]", "").parse(arguments)
     folder = options.config_dir
     if folder is not None and not (folder and Path(folder).is_dir()):
-        raise UserError(f"--config-dir={folder}: folder not found")
+        raise UserError("folder not found", f"--config-dir={folder}")
     return options

@@ -36,7 +36,7 @@ def _main_config(name: str, overrides: list[str], config_dir: str | None) -> Dic
     """Compose ``NAME.yaml`` of ``config_dir`` as the main file, which Hydra looks for in the first folder only."""
     folder = Path(config_dir or config_folder()).resolve()
     if not (folder / f"{name}.yaml").is_file():
-        raise UserError(f"--config-name={message_text(name)}: file not found: {folder / message_text(name)}.yaml")
+        raise UserError(f"file not found: {folder / message_text(name)}.yaml", f"--config-name={message_text(name)}")
     outer = GlobalHydra.instance()
     before, outer.hydra = outer.hydra, None
     try:

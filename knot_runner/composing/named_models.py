@@ -50,9 +50,9 @@ def _settings(
             else:
                 model = model_of(model)
         except UserError as problem:
-            raise UserError(f"{where}: {problem}") from None
+            raise UserError(f"{problem}", where) from None
     if not isinstance(model, dict) or not isinstance(model.get("kind"), str):
-        raise UserError(f"{where}: {model!r} is not the name of a model")
+        raise UserError(f"{model!r} is not the name of a model", where)
     return model
 
 
@@ -68,14 +68,14 @@ def teacher_run(word: str, config: dict[str, Any]) -> dict[str, Any]:
     result = require_result(folder)
     family = family_of_result(result)
     if family is None or not family.ends_with_model:
-        raise UserError(f"{folder}: is a run of {result.get('method')}, which ends with no model")
+        raise UserError(f"is a run of {result.get('method')}, which ends with no model", folder)
     if result.get("status") != "done":
-        raise UserError(f"{folder}: diverged, so it has no model")
+        raise UserError("diverged, so it has no model", folder)
     for name in (MODEL_FILE, CONFIG_FILE):
         read_record(folder, result, name)
     model = recorded_config(folder).get("model")
     if not isinstance(model, dict):
-        raise UserError(f"{folder / CONFIG_FILE}: names no model")
+        raise UserError("names no model", f"{folder / CONFIG_FILE}")
     run = str(result["run_id"])
     return {
         "kind": "run",

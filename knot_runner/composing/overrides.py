@@ -45,7 +45,7 @@ def parse_overrides(arguments: Sequence[str]) -> list[Override]:
 def _parsed(argument: str) -> Override:
     key, _, value = argument.partition("=")
     if len(argument) > MAX_CHARACTERS or max(map(argument.count, "([{")) > MAX_BRACKETS:
-        raise UserError(f"{message_text(key)}: the value is too long for Hydra's parser. Write it into a YAML file")
+        raise UserError("the value is too long for Hydra's parser. Write it into a YAML file", f"{message_text(key)}")
     readable, override = argument, None
     if not value.isascii() and RESERVED.isdisjoint(value):
         readable = f"{key}='{value}'"  # Hydra's grammar has letters of ASCII alone
@@ -68,16 +68,16 @@ def _check_names(override: Override, line: str) -> None:
     if override.is_delete() and value is None:
         return
     if override.is_delete():
-        raise UserError(f"{line}: takes no value. Use ~{group}")
+        raise UserError(f"takes no value. Use ~{group}", line)
     for name in value.list if isinstance(value, ChoiceSweep) else [value]:
         if not isinstance(name, str | QuotedString | Glob):
-            raise UserError(f"{line}: expected a name. Use {group}=NAME, or {group}=NAME,NAME for a job each")
+            raise UserError(f"expected a name. Use {group}=NAME, or {group}=NAME,NAME for a job each", line)
 
 
 def _unreadable(argument: str) -> UserError:
     key, equals, value = argument.partition("=")
     if not key or not equals:
-        return UserError(f"{message_text(argument)!r}: expected key=value")
+        return UserError("expected key=value", f"{message_text(argument)!r}")
     text = f"{message_text(key)}: cannot read {message_text(value)!r}"
     return UserError(f"{text}. Quote special characters: 'key=\"a, b\"'")
 
@@ -103,10 +103,10 @@ def values_of(override: Override, config_dir: str | None) -> list[str] | None:
     if isinstance(value, Glob):
         found = value.filter(choices(override.key_or_group, config_dir))
         if not found:
-            raise UserError(f"{line}: no {override.key_or_group} has such a name. Run 'knot-runner ls' to list them")
+            raise UserError(f"no {override.key_or_group} has such a name. Run 'knot-runner ls' to list them", line)
         return found
     if isinstance(value, IntervalSweep):
-        raise UserError(f"{line}: only hydra/sweeper=optuna draws from an interval. Use range(0,5) or a list of values")
+        raise UserError("only hydra/sweeper=optuna draws from an interval. Use range(0,5) or a list of values", line)
     if not override.is_sweep_override():
         return None
     if isinstance(value, RangeSweep):
@@ -120,11 +120,11 @@ def values_of(override: Override, config_dir: str | None) -> list[str] | None:
 def _check_range(line: str, values: RangeSweep) -> None:
     start, stop, step = float(values.start), float(values.stop), float(values.step)
     if not math.isfinite(start + stop + step) or step == 0 or math.ceil((stop - start) / step) <= 0:
-        raise UserError(f"{line}: an empty or endless range. Use range(0,5) for 0,1,2,3,4")
+        raise UserError("an empty or endless range. Use range(0,5) for 0,1,2,3,4", line)
     check_count(line, math.ceil((stop - start) / step))
 
 
 def check_count(line: str, jobs: int) -> None:
     """Raises :class:`UserError` naming ``line`` if there are more than :data:`MAX_JOBS` ``jobs``."""
     if jobs > MAX_JOBS:
-        raise UserError(f"{line}: {jobs:,} jobs; one command has at most {MAX_JOBS:,}")
+        raise UserError(f"{jobs:,} jobs; one command has at most {MAX_JOBS:,}", line)

@@ -23,7 +23,7 @@ def search_path(config_dir: str | None) -> list[str]:
     Plugins.instance().register(OwnYaml)
     folder = str(Path(config_dir).resolve())
     if "${" in folder or "\\" in folder:
-        raise UserError(f"--config-dir: {message_text(folder)}: Hydra cannot read a path with ${{ or a backslash")
+        raise UserError(f"{message_text(folder)}: Hydra cannot read a path with ${{ or a backslash", "--config-dir")
     quoted = folder.replace("'", "\\'")
     return [f"hydra.searchpath=['{OwnYaml.scheme()}://{quoted}']"]
 
@@ -45,7 +45,7 @@ class OwnYaml(FileConfigSource):
             mark = getattr(problem, "problem_mark", None) or getattr(problem, "context_mark", None)
             line = f":{mark.line + 1}" if mark else ""
             text = getattr(problem, "problem", None) or str(problem) or "nested too deeply"
-            raise UserError(f"{path}{line}: {message_text(' '.join(str(text).split()), 160)}") from None
+            raise UserError(f"{message_text(' '.join(str(text).split()), 160)}", f"{path}{line}") from None
         plugins = found.config.get("plugins") if OmegaConf.is_dict(found.config) else None
         if OmegaConf.is_list(plugins):
             found.config.plugins = [found_from(path.parent, one) if isinstance(one, str) else one for one in plugins]

@@ -69,14 +69,14 @@ def checked(where: str, function: Callable[..., Any], problem: Callable[..., str
         problem: (result, *arguments of the call) -> what is wrong with the result, "" if nothing is.
     """
     if not callable(function):
-        raise UserError(f"{where}: {_described(function)} is not a function")
+        raise UserError(f"{_described(function)} is not a function", where)
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
         result = function(*arguments, **options)
         found = problem(result, *arguments)
         if found:
-            raise UserError(f"{where}: {getattr(function, '__name__', 'the function')} returned {found}")
+            raise UserError(f"{getattr(function, '__name__', 'the function')} returned {found}", where)
         return result
 
     return call
@@ -109,7 +109,7 @@ def no_exit(plugins: Sequence[str]) -> Iterator[None]:
         yield
     except SystemExit as stop:
         names = ", ".join(as_written(plugin) for plugin in plugins)
-        raise UserError(f"plugins: {names}: the code called exit({stop.code}). Raise an exception instead") from None
+        raise UserError(f"{names}: the code called exit({stop.code}). Raise an exception instead", "plugins") from None
     finally:
         os._exit = _EXIT_NOW
 
@@ -144,7 +144,7 @@ def _load(plugin: str) -> None:
     name = path.stem if plugin.endswith(".py") else plugin
     if plugin.endswith(".py") and not path.is_file():
         where = f"; it was looked for as {path}" if as_written(plugin) != str(path) else ""
-        raise UserError(f"plugins: {as_written(plugin)}: is not there{where}")
+        raise UserError(f"{as_written(plugin)}: is not there{where}", "plugins")
     if name in sys.modules:
         if plugin.endswith(".py"):
             _check_same(plugin, path, sys.modules[name])
@@ -164,7 +164,7 @@ def _load(plugin: str) -> None:
     except (ImportError, OSError, SyntaxError) as problem:
         sys.modules.pop(name, None)
         where = "" if plugin.endswith(".py") else "; modules are looked for on Python's path, and a file ends in .py"
-        raise UserError(f"plugins: {plugin}: cannot be imported ({problem}){where}") from None
+        raise UserError(f"{plugin}: cannot be imported ({problem}){where}", "plugins") from None
 
 
 def _check_same(plugin: str, path: Path, loaded: ModuleType) -> None:
@@ -172,5 +172,5 @@ def _check_same(plugin: str, path: Path, loaded: ModuleType) -> None:
     other = Path(getattr(loaded, "__file__", None) or "built-in")
     if not (other.is_file() and other.read_bytes() == path.read_bytes()):
         raise UserError(
-            f"plugins: {as_written(plugin)}: another module is named {loaded.__name__} ({other}). Rename the file"
+            f"{as_written(plugin)}: another module is named {loaded.__name__} ({other}). Rename the file", "plugins"
         )

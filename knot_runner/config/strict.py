@@ -57,22 +57,22 @@ def build(cls: type, values: Any, where: str) -> Any:
     ``where`` is the dotted key that errors name. Raises :class:`UserError`.
     """
     if not isinstance(values, dict):
-        raise UserError(f"{where}: expected keys of {cls.__name__}, got {values!r}")
+        raise UserError(f"expected keys of {cls.__name__}, got {values!r}", where)
     hints = _hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for key in values:
         if key not in fields:
-            raise UserError(f"{_join(where, key)}: there is no such setting{nearest(str(key), fields)}")
+            raise UserError(f"there is no such setting{nearest(str(key), fields)}", f"{_join(where, key)}")
     made = {}
     for name, spec in fields.items():
         if name in values:
             made[name] = _convert(hints[name], values[name], _join(where, name))
         elif spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING:
-            raise UserError(f"{_join(where, name)}: is not set")
+            raise UserError("is not set", f"{_join(where, name)}")
     try:
         return cls(**made)
     except _Rule as rule:
-        raise UserError(f"{_join(where, rule.key)}: {rule.text}") from None
+        raise UserError(f"{rule.text}", f"{_join(where, rule.key)}") from None
 
 
 def as_built(values: Any, built: Any) -> Any:
@@ -97,15 +97,15 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         return _convert_union(args, value, where)
     if origin is Literal:
         if value not in args:
-            raise UserError(f"{where}: {shorten(value)} is not one of {', '.join(map(str, args))}")
+            raise UserError(f"{shorten(value)} is not one of {', '.join(map(str, args))}", where)
         return value
     if origin is list:
         if not isinstance(value, list):
-            raise UserError(f"{where}: expected a list, got {shorten(value)}")
+            raise UserError(f"expected a list, got {shorten(value)}", where)
         return [_convert(args[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
     if origin is dict:
         if not isinstance(value, dict):
-            raise UserError(f"{where}: expected key: value pairs, got {shorten(value)}")
+            raise UserError(f"expected key: value pairs, got {shorten(value)}", where)
         return {str(key): _convert(args[1], item, f"{where}.{key}") for key, item in value.items()}
     if hint is Any:
         return value
@@ -118,7 +118,7 @@ def _convert_union(options: tuple, value: Any, where: str) -> Any:
     if value is None:
         if type(None) in options:
             return None
-        raise UserError(f"{where}: is not set")
+        raise UserError("is not set", where)
     problems = []
     for option in options:
         if option is type(None):
@@ -142,15 +142,15 @@ def _scalar(hint: type, value: Any, where: str, most: float | None = None) -> An
             value = float(value)
     right = isinstance(value, (int, float) if hint is float else hint)
     if not right or (isinstance(value, bool) and hint is not bool):
-        raise UserError(f"{where}: expected {_KINDS.get(hint, hint.__name__)}, got {shorten(value)}")
+        raise UserError(f"expected {_KINDS.get(hint, hint.__name__)}, got {shorten(value)}", where)
     if hint not in (int, float):
         return value
     if isinstance(value, float) and not math.isfinite(value):
-        raise UserError(f"{where}: expected a finite number, got {value}")
+        raise UserError(f"expected a finite number, got {value}", where)
     if most is None:
         most = MAX_COUNT if hint is int else MAX_NUMBER
     if abs(value) > most:
-        raise UserError(f"{where}: expected a magnitude of at most {most:g}, got {shorten(value)}")
+        raise UserError(f"expected a magnitude of at most {most:g}, got {shorten(value)}", where)
     return hint(value)
 
 
@@ -158,7 +158,7 @@ def _ruled(hint: type, rules: tuple[AtMost | Holds, ...], value: Any, where: str
     made = _scalar(hint, value, where, next((rule.most for rule in rules if isinstance(rule, AtMost)), None))
     for rule in rules:
         if isinstance(rule, Holds) and not rule.test(made):
-            raise OutOfRangeError(f"{where}: {made} {rule.text}")
+            raise OutOfRangeError(f"{made} {rule.text}", where)
     return made
 
 

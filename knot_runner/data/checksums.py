@@ -51,7 +51,7 @@ class DataFolder:
     def file(self, path: Path) -> Path:
         """``path``, after :meth:`check`. Raises :class:`UserError` where it is not a file."""
         if not path.is_file():
-            raise UserError(f"{path}: is not there{' (a folder is)' if path.is_dir() else ''}")
+            raise UserError(f"is not there{' (a folder is)' if path.is_dir() else ''}", path)
         self.check(path)
         return path
 
@@ -85,16 +85,16 @@ class DataFolder:
         wanted = self.checksums.get(self.short(path)) if self.checksums else None
         if wanted is not None and found.sha256 != wanted:
             raise UserError(
-                f"{path}: is cut short or changed: sha256 {found.sha256[:12]}... where {CHECKSUMS} has {wanted[:12]}..."
+                f"is cut short or changed: sha256 {found.sha256[:12]}... where {CHECKSUMS} has {wanted[:12]}...", path
             )
 
 
 def open_folder(root: Path | None) -> DataFolder:
     """Returns the folder of ``task.source=local``. Raises :class:`UserError` where it is not set or does not exist."""
     if root is None:
-        raise UserError("paths.data: is not set; task.source=local needs paths.data=DIR or the variable KNOT_DATA")
+        raise UserError("is not set; task.source=local needs paths.data=DIR or the variable KNOT_DATA", "paths.data")
     if not root.is_dir():
-        raise UserError(f"paths.data: {root} is not a folder")
+        raise UserError(f"{root} is not a folder", "paths.data")
     return DataFolder(root, _read_checksums(root / CHECKSUMS))
 
 
@@ -105,7 +105,7 @@ def _read_checksums(path: Path) -> dict[str, str]:
     for number, line in enumerate(io.StringIO(path.read_text(encoding="utf-8", errors="replace")), 1):
         digest, _, name = line.strip().partition(" ")
         if len(digest) != 64 or not name:
-            raise UserError(f"{path}: line {number}: not '<sha256>  <file>', as sha256sum writes it")
+            raise UserError(f"line {number}: not '<sha256>  <file>', as sha256sum writes it", path)
         checksums[name.strip().removeprefix("*").removeprefix("./")] = digest.lower()
     return checksums
 

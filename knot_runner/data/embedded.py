@@ -37,19 +37,21 @@ def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[s
     source = data.embedded
     where = f"task.datasets.{name}.embedded"
     if source is None:
-        raise UserError(f"{where}: is not set, so task.source=embedded cannot generate it")
+        raise UserError("is not set, so task.source=embedded cannot generate it", where)
     domains, count = VOCABULARIES[settings.kind]
     if source.domain not in domains:
-        raise UserError(f"{where}.domain: no {settings.kind} domain '{source.domain}'{nearest(source.domain, domains)}")
+        raise UserError(
+            f"no {settings.kind} domain '{source.domain}'{nearest(source.domain, domains)}", f"{where}.domain"
+        )
     for key, length in (("task.labels.names", len(settings.labels.names)), (f"{where}.shares", len(source.shares))):
         if length != count:
-            raise UserError(f"{key}: {length} of them; generated {settings.kind} texts have {count} labels")
+            raise UserError(f"{length} of them; generated {settings.kind} texts have {count} labels", key)
     splits = {}
     for split, size in split_sizes(source.rows, settings.split).items():
         if split == "test" and data.role == "transfer":
             continue
         if size < 1:
-            raise UserError(f"{where}.rows: {source.rows} rows leave none for {split}")
+            raise UserError(f"{source.rows} rows leave none for {split}", f"{where}.rows")
         splits[split] = _examples(settings, name, split, source, size)
     return splits
 

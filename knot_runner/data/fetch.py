@@ -65,7 +65,7 @@ def place_of(root: Path, file: DataFile) -> Path:
     """The path of ``file`` below ``root``. Raises :class:`UserError` where a link leads out of it."""
     path = root / file.path
     if not path.parent.resolve().is_relative_to(root.resolve()):
-        raise UserError(f"{path}: a link leads it out of paths.data, where nothing is written")
+        raise UserError("a link leads it out of paths.data, where nothing is written", path)
     return path
 
 
@@ -84,8 +84,9 @@ def fetch_file(root: Path, file: DataFile, addresses: list[str], progress: Told 
             return False
         if state == "other":
             raise FetchError(
-                f"{target}: is another file than the published one ({wrong_content(target, file)}) and is left as it "
-                "is; moving it away makes room"
+                f"is another file than the published one ({wrong_content(target, file)}) and is left as it "
+                "is; moving it away makes room",
+                target,
             )
         part = target.with_name(target.name + PART)
         try:

@@ -27,8 +27,9 @@ def load_split(where: str, source: HubSource | ImageHub, split: str, notes: list
     except Exception as problem:  # the hub's client raises its own, requests' and OS errors
         reason = " ".join(str(problem).split())[:200] or "no reason given"
         raise UserError(
-            f"{where}: {source.id} at revision {source.revision} cannot be loaded "
-            f"({type(problem).__name__}: {reason}); task.source=local reads files instead"
+            f"{source.id} at revision {source.revision} cannot be loaded "
+            f"({type(problem).__name__}: {reason}); task.source=local reads files instead",
+            where,
         ) from None
     note = f"{where}.revision={source.revision} is a branch of {source.id}, which may change. Use a commit"
     if not re.fullmatch("[0-9a-f]{40}", source.revision) and note not in notes:
@@ -67,10 +68,10 @@ def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
     """Images (uint8) and, with a ``user`` column, the writers' names. Raises :class:`UserError`."""
     source = settings.hub
     if source is None:
-        raise UserError(f"task.hub: is not set, so task.source=hub has no {settings.name}")
+        raise UserError(f"is not set, so task.source=hub has no {settings.name}", "task.hub")
     if "train" not in source.splits or not set(source.splits) <= {"train", "test"}:
         has = ", ".join(source.splits) or "nothing"
-        raise UserError(f"task.hub.splits: has {has}; right are train, or train and test")
+        raise UserError(f"has {has}; right are train, or train and test", "task.hub.splits")
     numbers: dict[str, int] = {}
     parts, notes = {}, list[str]()
     for part, split in source.splits.items():
@@ -90,9 +91,9 @@ def _images(
     columns = [column for column in (source.image, source.label, source.user) if column is not None]
     for column in columns:
         if column not in rows.column_names:
-            raise UserError(f"{where}: has no column {column!r}{nearest(column, rows.column_names)}")
+            raise UserError(f"has no column {column!r}{nearest(column, rows.column_names)}", where)
     if not len(rows):
-        raise UserError(f"{where}: there is no image")
+        raise UserError("there is no image", where)
     pixels = np.empty((len(rows), *shape), np.uint8)
     labels = np.empty(len(rows), np.int64)
     users = np.full(len(rows), NOBODY, np.int64)
@@ -103,7 +104,7 @@ def _images(
         here = f"{where}: image {at + 1}"
         label = row[source.label]
         if not isinstance(label, int) or isinstance(label, bool):
-            raise UserError(f"{here}: label {label!r:.40} is not a whole number; task.hub.label names the column")
+            raise UserError(f"label {label!r:.40} is not a whole number; task.hub.label names the column", here)
         pixels[at], labels[at] = decode(here, _file_bytes(here, row[source.image]), shape), label
         if source.user is not None:
             writer = identity(row[source.user])
@@ -120,4 +121,4 @@ def _file_bytes(where: str, image: Any) -> bytes:
         return content["bytes"]
     if content.get("path"):
         return Path(content["path"]).read_bytes()
-    raise UserError(f"{where}: is a {type(image).__name__}, not an image; task.hub.image names the column")
+    raise UserError(f"is a {type(image).__name__}, not an image; task.hub.image names the column", where)

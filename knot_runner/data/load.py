@@ -44,7 +44,7 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
             if "test" in splits_read:
                 seen.notes.extend(repeated_note(name, splits_read["train"], splits_read["test"]))
     if not any(data.role == "local" for data in datasets.values()):
-        raise UserError(f"task.datasets: no local data set of {settings.name} is left; its files are missing")
+        raise UserError(f"no local data set of {settings.name} is left; its files are missing", "task.datasets")
     files = folder.files if folder else []
     return PartyTask(settings.name, settings.labels, datasets, settings.source, seen.notes, files, seen.rows)
 
@@ -86,18 +86,18 @@ def _checked_source(settings: TaskSettings, name: str, data: DatasetSettings) ->
     where = f"task.datasets.{name}.{settings.source}"
     source = data.local if settings.source == "local" else data.hub
     if source is None:
-        raise UserError(f"{where}: is not set, so task.source={settings.source} has no {name}")
+        raise UserError(f"is not set, so task.source={settings.source} has no {name}", where)
     key, entries = ("files", source.files) if isinstance(source, LocalSource) else ("splits", source.splits)
     splits.check_layout(f"{where}.{key}", {split for split, named in entries.items() if named})
     if isinstance(source, LocalSource) and source.format not in TEXT_READERS:
-        raise UserError(f"{where}.format: no reader '{source.format}'{nearest(source.format, TEXT_READERS)}")
+        raise UserError(f"no reader '{source.format}'{nearest(source.format, TEXT_READERS)}", f"{where}.format")
     if settings.context and source.columns.dialogue is None:
-        raise UserError(f"{where}.columns.dialogue: is not set, but task.context={settings.context} needs it")
+        raise UserError(f"is not set, but task.context={settings.context} needs it", f"{where}.columns.dialogue")
     if source.columns.label is None and data.role != "transfer":
-        raise UserError(f"{where}.columns.label: is not set; only a transfer set may lack it")
+        raise UserError("is not set; only a transfer set may lack it", f"{where}.columns.label")
     if (source.columns.pair is not None) != (settings.kind == "inference"):
         wanted = "needs" if settings.kind == "inference" else "cannot use"
-        raise UserError(f"{where}.columns.pair: kind={settings.kind} {wanted} a second sentence")
+        raise UserError(f"kind={settings.kind} {wanted} a second sentence", f"{where}.columns.pair")
     return source
 
 
@@ -130,7 +130,7 @@ def _files_there(
             remedy = f"task.missing=[{name}] goes on without {name}"
         else:
             remedy = f"the {role} data set cannot be left out"
-        raise UserError(f"{absent[first][0]}: is not there (for {name}); {remedy}")
+        raise UserError(f"is not there (for {name}); {remedy}", f"{absent[first][0]}")
     for path in chain.from_iterable(absent.values()):
         folder.absent(path)
     if required:
@@ -139,7 +139,7 @@ def _files_there(
     for split, own in kept.items():
         if not own:
             gone = given[split][0].path
-            raise UserError(f"task.datasets.{name}.local.files.{split}: none of its files is there, such as {gone}")
+            raise UserError(f"none of its files is there, such as {gone}", f"task.datasets.{name}.local.files.{split}")
     return kept, list(absent)
 
 

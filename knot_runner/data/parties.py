@@ -75,7 +75,7 @@ def _cut(key: str, labels: np.ndarray, share: float, seed: int, *names: str) -> 
     try:
         return cut_splits(labels, share, int(partition_rng(seed, "/".join(names)).integers(2**32)))
     except UserError as problem:
-        raise UserError(f"{key}: {problem}") from None
+        raise UserError(f"{problem}", key) from None
 
 
 #: The party that is taught and tested.

@@ -53,13 +53,13 @@ def _check_transfer(transfer: ImageTaskSettings, root: Path | None) -> None:
 def _check_images(task: ImageTaskSettings, root: Path | None) -> None:
     if task.source == "hub":
         if task.hub is None:
-            raise UserError(f"task.hub: is not set, so task.source=hub has no {task.name}")
+            raise UserError(f"is not set, so task.source=hub has no {task.name}", "task.hub")
         return
     open_folder(root)
     if task.local is None or task.local.format not in (*IMAGE_FORMATS, UNLABELLED_FORMAT):
         return  # loading reports the error, or a plug-in reads
     if gone := missing_entries(task.local, root):
-        raise UserError(f"{root / gone[0]}: is not there (for {task.name})")
+        raise UserError(f"is not there (for {task.name})", f"{root / gone[0]}")
 
 
 def no_data(jobs: Iterable[Settings]) -> str | None:

@@ -37,17 +37,17 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
             while line := file.readline(LONGEST_LINE):
                 number += 1
                 if len(line) == LONGEST_LINE:
-                    raise UserError(f"{path}: line {number}: longer than {LONGEST_LINE} bytes, so this is no text file")
+                    raise UserError(f"line {number}: longer than {LONGEST_LINE} bytes, so this is no text file", path)
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as problem:
         byte = problem.object[problem.start]
-        raise UserError(f"{path}: line {number}: byte {byte:#04x} is not UTF-8; save the file as UTF-8") from None
+        raise UserError(f"line {number}: byte {byte:#04x} is not UTF-8; save the file as UTF-8", path) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
-        raise UserError(f"{path}: after line {number}: the gzip file is cut short or broken ({problem})") from None
+        raise UserError(f"after line {number}: the gzip file is cut short or broken ({problem})", path) from None
     except OSError as problem:
-        raise UserError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+        raise UserError(f"cannot be read: {problem.strerror or problem}", path) from None
     if number == 0:
-        raise UserError(f"{path}: is empty")
+        raise UserError("is empty", path)
 
 
 def read_csv(path: Path, delimiter: str = ",") -> Iterator[FileRecord]:
@@ -64,20 +64,19 @@ def read_csv(path: Path, delimiter: str = ",") -> Iterator[FileRecord]:
         header = next(reader)
         _check_delimiter(path, header)
         if len(set(header)) < len(header):
-            raise UserError(f"{path}: line 1: a column name is there twice: {', '.join(header)}")
+            raise UserError(f"line 1: a column name is there twice: {', '.join(header)}", path)
         for row in reader:
             if row and len(row) != len(header):
                 raise UserError(
-                    f"{path}: line {reader.line_num}: {len(row)} fields where the header has {len(header)}; "
-                    "the file is cut short or broken"
+                    f"line {reader.line_num}: {len(row)} fields where the header has {len(header)}; "
+                    "the file is cut short or broken",
+                    path,
                 )
             if row:
                 _check_ended(path, reader.line_num, last)
                 yield reader.line_num, dict(zip(header, row, strict=True))
     except csv.Error as problem:
-        raise UserError(
-            f"{path}: line {reader.line_num}: not valid csv ({problem}); the file may be cut short"
-        ) from None
+        raise UserError(f"line {reader.line_num}: not valid csv ({problem}); the file may be cut short", path) from None
 
 
 def _check_delimiter(path: Path, header: list[str]) -> None:
@@ -86,8 +85,9 @@ def _check_delimiter(path: Path, header: list[str]) -> None:
     if others:
         columns = header[0].split(others[0])
         raise UserError(
-            f"{path}: line 1: is one column, {header[0][:60]!r}; delimiter: {json.dumps(others[0])} beside format: csv "
-            f"reads it as {len(columns)} columns"
+            f"line 1: is one column, {header[0][:60]!r}; delimiter: {json.dumps(others[0])} beside format: csv "
+            f"reads it as {len(columns)} columns",
+            path,
         )
 
 
@@ -95,8 +95,9 @@ def _check_ended(path: Path, number: int, line: str) -> None:
     """Refuses a last row without line end, which may be truncated: nothing else would show it."""
     if not line.endswith("\n"):
         raise UserError(
-            f"{path}: line {number}: the last row has no line end, so it may be cut short; "
-            "end the file with a line end if it is whole"
+            f"line {number}: the last row has no line end, so it may be cut short; "
+            "end the file with a line end if it is whole",
+            path,
         )
 
 
@@ -114,9 +115,9 @@ def parse_object(where: str, text: str | bytes, **options: Any) -> dict[str, Any
         content = json.loads(text, **options)
     except (ValueError, RecursionError) as problem:
         reason = getattr(problem, "msg", type(problem).__name__)
-        raise UserError(f"{where}: not valid JSON ({reason}); the file may be cut short") from None
+        raise UserError(f"not valid JSON ({reason}); the file may be cut short", where) from None
     if not isinstance(content, dict):
-        raise UserError(f"{where}: a JSON object is expected, not a {type(content).__name__}")
+        raise UserError(f"a JSON object is expected, not a {type(content).__name__}", where)
     return content
 
 
@@ -135,19 +136,19 @@ def read_dailydialog(path: Path) -> Iterator[FileRecord]:
     for number, line in texts:
         _, labels = next(emotions, (0, None))
         if labels is None:
-            raise UserError(f"{other}: ends before line {number} of {path.name}; one of the two is cut short")
+            raise UserError(f"ends before line {number} of {path.name}; one of the two is cut short", other)
         *utterances, rest = line.strip().split(END_OF_UTTERANCE)
         if rest.strip():
-            raise UserError(f"{path}: line {number}: the last utterance has no {END_OF_UTTERANCE}; it is cut short")
+            raise UserError(f"line {number}: the last utterance has no {END_OF_UTTERANCE}; it is cut short", path)
         marks = labels.split()
         if len(marks) != len(utterances):
             raise UserError(
-                f"{path}: line {number}: {len(utterances)} utterances, but {len(marks)} emotions in {other.name}"
+                f"line {number}: {len(utterances)} utterances, but {len(marks)} emotions in {other.name}", path
             )
         for text, label in zip(utterances, marks, strict=True):
             yield number, {"text": text, "label": label, "dialogue": str(number)}
     if (extra := next(emotions, None)) is not None:
-        raise UserError(f"{path}: ends before line {extra[0]} of {other.name}; one of the two is cut short")
+        raise UserError(f"ends before line {extra[0]} of {other.name}; one of the two is cut short", path)
 
 
 def _accepted(where: str, reader: Callable[..., Iterator[FileRecord]]) -> Callable[..., Iterator[FileRecord]]:

@@ -78,12 +78,12 @@ def read_table(
         else:
             rows.append(row)
     if read == 0:
-        raise UserError(f"{source}: has no rows")
+        raise UserError("has no rows", source)
     if expected is not None and read != expected:
-        raise UserError(f"{source}: {read} rows where {expected} are expected; the file is cut short or another one")
+        raise UserError(f"{read} rows where {expected} are expected; the file is cut short or another one", source)
     if unseen:
         column = min(unseen)
-        raise UserError(f"{source}: has no column '{column}'{nearest(column, known)}")
+        raise UserError(f"has no column '{column}'{nearest(column, known)}", source)
     if not rows:
         _refuse_none(source, read, dropped, allowed, seen)
     return TextTable(source, rows, dropped, read, _name_dialogues(rows))
@@ -128,7 +128,7 @@ def _refuse_none(
     for column, values in allowed.items():
         if not dropped and not values & seen[column]:
             value = min(map(str, values))
-            raise UserError(f"{source}: no row has {column}={value}{nearest(value, map(str, seen[column]))}")
+            raise UserError(f"no row has {column}={value}{nearest(value, map(str, seen[column]))}", source)
     raise UserError(f"{source}: none of its {read} rows " + ("has a text" if dropped else "fits 'where'"))
 
 
@@ -182,7 +182,7 @@ def _text(source: str, line: int, record: dict[str, Any], column: str) -> str | 
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if not isinstance(value, str):
-        raise UserError(f"{source}: line {line}: column '{column}' holds {str(value)[:40]!r}, which is no text")
+        raise UserError(f"line {line}: column '{column}' holds {str(value)[:40]!r}, which is no text", source)
     # a lone surrogate (JSON "\ud800") is not a character: no tokenizer accepts it and no file can hold it
     return value.encode(errors="replace").decode().strip() or None
 
@@ -233,7 +233,7 @@ def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, label
             for called, client in _clients_of(row, place).items():
                 clients.setdefault(called, []).append(client)
     if not texts:
-        raise UserError(f"{tables[0].source}: every row's label is in task.datasets.{name}.drop; no row is left")
+        raise UserError(f"every row's label is in task.datasets.{name}.drop; no row is left", f"{tables[0].source}")
     has_pairs = pairs[0] is not None
     return Examples(texts, pairs if has_pairs else None, np.array(numbers, dtype=np.int64), clients)
 
@@ -250,8 +250,9 @@ def _label_number(table: TextTable, row: TextRow, name: str, data: DatasetSettin
         return UNLABELLED
     if row.label not in data.labels:
         raise UserError(
-            f"{table.source}: line {row.line}: label {row.label!r:.80} is in neither labels nor drop of "
-            f"task.datasets.{name}{nearest(row.label, data.labels)}"
+            f"line {row.line}: label {row.label!r:.80} is in neither labels nor drop of "
+            f"task.datasets.{name}{nearest(row.label, data.labels)}",
+            table.source,
         )
     return labels.names.index(data.labels[row.label])
 
@@ -261,9 +262,9 @@ def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
     where = f"task.datasets.{name}"
     for raw, label in data.labels.items():
         if label not in labels.names:
-            raise UserError(f"{where}.labels.{raw}: there is no label '{label}'{nearest(label, labels.names)}")
+            raise UserError(f"there is no label '{label}'{nearest(label, labels.names)}", f"{where}.labels.{raw}")
         if raw in data.drop:
-            raise UserError(f"{where}.drop: '{raw}' is in labels too; one of the two is right")
+            raise UserError(f"'{raw}' is in labels too; one of the two is right", f"{where}.drop")
 
 
 def table_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:

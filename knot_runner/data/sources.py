@@ -92,15 +92,15 @@ def _read(path: Path) -> DataSet:
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (ValueError, yaml.YAMLError, RecursionError) as problem:
-        raise UserError(f"{path}: cannot be read: {' '.join(str(problem).split())}") from None
+        raise UserError(f"cannot be read: {' '.join(str(problem).split())}", path) from None
     if not isinstance(values, dict):
-        raise UserError(f"{path}: has no keys; tasks, home, licence and files are needed")
+        raise UserError("has no keys; tasks, home, licence and files are needed", path)
     values = {str(key): value for key, value in values.items()}
     values["sources"] = values.pop("from", [])
     try:
         return build(DataSet, {"name": path.stem, "title": headline(path), **values}, "")
     except UserError as problem:
-        raise UserError(f"{path}: {problem}") from None
+        raise UserError(f"{problem}", path) from None
 
 
 def chosen_data_sets(known: dict[str, DataSet], names: list[str]) -> list[DataSet]:
@@ -110,7 +110,7 @@ def chosen_data_sets(known: dict[str, DataSet], names: list[str]) -> list[DataSe
     tasks = {task for one in known.values() for task in one.tasks}
     for name in names:
         if name not in known and name not in tasks:
-            raise UserError(f"{name}: there is no such task or data set{nearest(name, {*known, *tasks})}")
+            raise UserError(f"there is no such task or data set{nearest(name, {*known, *tasks})}", name)
     return [one for one in known.values() if any(_is_meant(one, name, known) for name in names)]
 
 

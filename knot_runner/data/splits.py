@@ -121,10 +121,10 @@ def check_layout(where: str, names: set[str]) -> None:
     """``names`` of the given splits must be one of :data:`LAYOUTS`, with pool or train. Raises :class:`UserError`."""
     known = set().union(*LAYOUTS)
     for name in sorted(names - known):
-        raise UserError(f"{where}.{name}: there is no such split{nearest(name, known)}")
+        raise UserError(f"there is no such split{nearest(name, known)}", f"{where}.{name}")
     if not ("pool" in names or "train" in names) or not any(names <= layout for layout in LAYOUTS):
         wrong = f"{', '.join(sorted(names))} do not go together" if names else "names no files"
-        raise UserError(f"{where}: {wrong}; right are pool, train + heldout, or train with valid and test")
+        raise UserError(f"{wrong}; right are pool, train + heldout, or train with valid and test", where)
 
 
 def complete_splits(
@@ -147,11 +147,11 @@ def complete_splits(
 
     wants_test = role != "transfer"
     if wants_test and split.test == 0 and not parts.keys() & {"test", "heldout"}:
-        raise UserError(f"task.split.test: 0 leaves {name} no rows to test on")
+        raise UserError(f"0 leaves {name} no rows to test on", "task.split.test")
     try:
         splits = _complete(parts, split, wants_test, cut)
     except UserError as problem:
-        raise UserError(f"task.datasets.{name}: {problem}") from None
+        raise UserError(f"{problem}", f"task.datasets.{name}") from None
     return {key: splits[key] for key in TEXT_SPLITS if key in splits and (key != "test" or wants_test)}
 
 
@@ -178,7 +178,7 @@ def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
     index, count = part
     first, last = len(examples) * index // count, len(examples) * (index + 1) // count
     if first == last:
-        raise UserError(f"task.datasets.{name}.chunk: {len(examples)} rows cannot be parted into {count}")
+        raise UserError(f"{len(examples)} rows cannot be parted into {count}", f"task.datasets.{name}.chunk")
     return examples.take(np.arange(first, last))
 
 
@@ -189,12 +189,12 @@ def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
         try:
             kept, taken = cut_splits(images.labels, share, seed)
         except UserError as problem:
-            raise UserError(f"task.holdout: {share}: {problem}") from None
+            raise UserError(f"{share}: {problem}", "task.holdout") from None
     else:
         is_taken = _sample_each(images.users, share, seed)
         kept, taken = np.flatnonzero(~is_taken), np.flatnonzero(is_taken)
         if not len(taken):
-            raise UserError(f"task.holdout: {share}: no writer has two images, so none can be held out")
+            raise UserError(f"{share}: no writer has two images, so none can be held out", "task.holdout")
     return images.take(kept), images.take(taken)
 
 

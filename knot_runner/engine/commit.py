@@ -148,7 +148,7 @@ class Checkpoint:
         except FileNotFoundError:
             raise DoesNotMatch(f"{self.folder / name}: is gone") from None
         except OSError as problem:
-            raise UserError(f"{self.folder / name}: cannot be read: {problem.strerror or problem}") from None
+            raise UserError(f"cannot be read: {problem.strerror or problem}", f"{self.folder / name}") from None
 
     def _cut_log(self, committed: bytes) -> None:
         """Truncate the log to its beginning ``committed``; it is never made longer."""

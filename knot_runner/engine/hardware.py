@@ -22,9 +22,11 @@ def choose_device(name: str) -> torch.device:
         return torch.device("cuda" if count else "cpu")
     device = torch.device(name)
     if device.type == "cuda" and count == 0:
-        raise UserError(f"hardware.device: {name} was asked for, but this machine has no CUDA GPU (hardware=cpu runs)")
+        raise UserError(
+            f"{name} was asked for, but this machine has no CUDA GPU (hardware=cpu runs)", "hardware.device"
+        )
     if device.type == "cuda" and (device.index or 0) >= count:
-        raise UserError(f"hardware.device: {name} was asked for, but there are {count} GPUs (cuda:0 is the first)")
+        raise UserError(f"{name} was asked for, but there are {count} GPUs (cuda:0 is the first)", "hardware.device")
     return device
 
 

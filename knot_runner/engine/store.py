@@ -53,7 +53,7 @@ class Artefact:
         path = self.folder / name
         content = path.read_bytes() if path.is_file() else b""
         if hashlib.sha256(content).hexdigest() != self.info["files"].get(name):
-            raise UserError(f"{path}: does not match its digest; the same command sets it aside and makes it anew")
+            raise UserError("does not match its digest; the same command sets it aside and makes it anew", path)
         return content
 
 
@@ -82,7 +82,7 @@ class Store:
         """The artefact; it must be finished (the stages are executed in order)."""
         artefact = self.find(stage, key)
         if artefact is None:
-            raise UserError(f"{self.folder(stage, key)}: this stage's result is gone; repeat the command to make it")
+            raise UserError("this stage's result is gone; repeat the command to make it", f"{self.folder(stage, key)}")
         return artefact
 
     def put(

@@ -204,4 +204,4 @@ class StateParts:
         except FileNotFoundError:
             raise DoesNotMatch(f"{path}: is gone") from None
         except OSError as problem:
-            raise UserError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+            raise UserError(f"cannot be read: {problem.strerror or problem}", path) from None

@@ -179,7 +179,7 @@ class Tracker:
 
 def _require(name: str) -> None:
     if name not in TRACKERS:
-        raise UserError(f"tracker.name: no tracker {name!r}{nearest(name, ['none', *TRACKERS])}")
+        raise UserError(f"no tracker {name!r}{nearest(name, ['none', *TRACKERS])}", "tracker.name")
     extra = TRACKER_EXTRAS.get(name)
     if extra:
         require_extra(f"tracker={name}", extra)

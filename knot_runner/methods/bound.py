@@ -125,7 +125,7 @@ def normalised_weights(weights: Tensor) -> Tensor:
     total = weights.double().sum(1, keepdim=True)
     if not bool((total > 0).all()):
         none = int((total <= 0).sum())
-        raise UserError(f"bound: {none} texts give all teachers weight 0, which cannot be normalised")
+        raise UserError(f"{none} texts give all teachers weight 0, which cannot be normalised", "bound")
     return weights.double() / total
 
 

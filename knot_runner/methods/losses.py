@@ -78,13 +78,13 @@ def check_loss_and_weighting(loss: dict[str, Any], weighting: str, points: list[
     """Raises :class:`UserError` for a loss or weighting (keys of ``where``) that the tables lack, or a solver that does
     not go with the label ``points`` [C, d]."""
     if weighting not in WEIGHTINGS:
-        raise UserError(f"{where}.weighting: no weighting '{weighting}'{nearest(weighting, WEIGHTINGS)}")
+        raise UserError(f"no weighting '{weighting}'{nearest(weighting, WEIGHTINGS)}", f"{where}.weighting")
     name = loss["name"]
     if name not in LOSSES:
-        raise UserError(f"{where}.loss.name: no loss '{name}'{nearest(name, LOSSES)}")
+        raise UserError(f"no loss '{name}'{nearest(name, LOSSES)}", f"{where}.loss.name")
     build(LOSSES[name].options, loss, f"{where}.loss")
     if loss.get("solver") == "line" and len(points[0]) != 1:
-        raise UserError(f"{where}.loss.solver: 'line' needs labels on a line; newton solves in any dimension")
+        raise UserError("'line' needs labels on a line; newton solves in any dimension", f"{where}.loss.solver")
     if loss.get("solver") == "tree":
         tree_edges(ground_cost(torch.tensor(points, dtype=torch.float64)))
 

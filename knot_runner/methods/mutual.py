@@ -42,7 +42,7 @@ def init(hp: MutualSettings, federation: Federation) -> MutualState:
     check_loss_and_weighting(hp.loss, "A", federation.label_points, "method")
     if len(learners(hp, federation)) < 2:
         alone = federation.clients[0].name
-        raise UserError(f"method.global_model: without the global model {alone} is the one party; true is right")
+        raise UserError(f"without the global model {alone} is the one party; true is right", "method.global_model")
     return {}
 
 

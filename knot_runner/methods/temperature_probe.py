@@ -72,10 +72,10 @@ def _shown_rows(hp: ProbeSettings, data: ImageData, network: Network) -> Tensor:
     """Rows of the training images of ``shown_class``, ascending."""
     last = network.classes - 1
     if hp.shown_class > last:
-        raise UserError(f"method.shown_class: there is no class {hp.shown_class}; 0 to {last} would be right")
+        raise UserError(f"there is no class {hp.shown_class}; 0 to {last} would be right", "method.shown_class")
     rows = (data.labels.cpu() == hp.shown_class).nonzero()[:, 0]
     if not len(rows):
-        raise UserError(f"method.shown_class: no training image has class {hp.shown_class}; choose another")
+        raise UserError(f"no training image has class {hp.shown_class}; choose another", "method.shown_class")
     return rows
 
 
@@ -135,7 +135,7 @@ def start_probe(
         watch("central training", 1, 1, "done")
         weights, buffers = trained.weights, trained.buffers
         if not (weights.isfinite().all() and buffers.isfinite().all()):
-            raise UserError(f"training.lr: central training at {recipe.lr} diverged; a smaller rate would be right")
+            raise UserError(f"central training at {recipe.lr} diverged; a smaller rate would be right", "training.lr")
     model = build_network(network)
     flat.load_flat(model, flat.layout_of(network), weights, buffers)
     return model.to(device).eval().requires_grad_(False)

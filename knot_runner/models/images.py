@@ -85,7 +85,7 @@ class Cnn(nn.Module):
             channels = conv.channels
             height, width = ((side + 2 * conv.padding - conv.kernel + 1) // 2 for side in (height, width))
             if min(height, width) < 1:
-                raise UserError(f"model.convs: {len(spec.convs)} convolutions leave nothing of {shape[1]}x{shape[2]}")
+                raise UserError(f"{len(spec.convs)} convolutions leave nothing of {shape[1]}x{shape[2]}", "model.convs")
         _add_dense(self, [channels * height * width, *spec.hidden], classes, spec.output)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -189,7 +189,7 @@ class Vgg(nn.Module):
     def __init__(self, spec: VggSettings, shape: Shape, classes: int) -> None:
         super().__init__()
         if min(shape[1:]) < 2**spec.pools:
-            raise UserError(f"model.pools: {spec.pools} times pooling leaves nothing of {shape[1]}x{shape[2]}")
+            raise UserError(f"{spec.pools} times pooling leaves nothing of {shape[1]}x{shape[2]}", "model.pools")
         self.stages, before = nn.ModuleList(), shape[0]
         for sizes in spec.stages:
             layers = []

@@ -90,17 +90,17 @@ def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.M
     try:
         function = getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError) as problem:
-        raise UserError(f"model.target: {spec.target} cannot be imported ({problem})") from None
+        raise UserError(f"{spec.target} cannot be imported ({problem})", "model.target") from None
     try:
         model = function(shape, classes, **spec.options)
     except Exception as problem:
-        raise UserError(f"model.target: {spec.target} fails ({type(problem).__name__}: {problem})") from None
+        raise UserError(f"{spec.target} fails ({type(problem).__name__}: {problem})", "model.target") from None
     if not isinstance(model, nn.Module):
-        raise UserError(f"model.target: {spec.target} returns {type(model).__name__}; a torch.nn.Module is right")
+        raise UserError(f"{spec.target} returns {type(model).__name__}; a torch.nn.Module is right", "model.target")
     parts = {parameter.rpartition(".")[0] for parameter, _ in model.named_parameters()}
     if not any(part == spec.head or part.startswith(f"{spec.head}.") for part in parts):
         raise UserError(
-            f"model.head: {spec.target} has no part '{spec.head}' with parameters{nearest(spec.head, parts)}"
+            f"{spec.target} has no part '{spec.head}' with parameters{nearest(spec.head, parts)}", "model.head"
         )
     return model
 
@@ -112,7 +112,7 @@ def check_custom_model(spec: CustomSettings, model: nn.Module, shape: Shape, cla
             found = model.eval()(torch.zeros(2, *shape))
     except Exception as problem:
         text = str(problem).splitlines()[0] if str(problem) else ""
-        raise UserError(f"model.target: {spec.target} fails on images of {list(shape)} ({text})") from None
+        raise UserError(f"{spec.target} fails on images of {list(shape)} ({text})", "model.target") from None
     if not isinstance(found, Tensor) or found.shape != (2, classes):
         what = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        raise UserError(f"model.target: {spec.target} maps two images to {what}; logits [2, {classes}] are right")
+        raise UserError(f"{spec.target} maps two images to {what}; logits [2, {classes}] are right", "model.target")

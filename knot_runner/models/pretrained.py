@@ -47,7 +47,7 @@ def weight_files(folder: Path) -> list[Path]:
     whole = folder / "model.safetensors"
     files = [whole] if whole.is_file() else sorted(folder.glob("*.safetensors"))
     if not files or not (folder / "config.json").is_file():
-        raise UserError(f"{KEY}: {folder}: a folder with config.json and model.safetensors is right")
+        raise UserError(f"{folder}: a folder with config.json and model.safetensors is right", KEY)
     return files
 
 
@@ -78,10 +78,10 @@ def read_encoder(spec: ModelSettings, data_root: Path | None) -> Encoder:
     for key, value in FIXED_CONFIG.items():
         found = getattr(config, key, None)
         if found != value:
-            raise UserError(f"{KEY}: {source}: {key} is {found}; only {value} is supported")
+            raise UserError(f"{source}: {key} is {found}; only {value} is supported", KEY)
     if config.num_attention_heads != spec.heads:
         heads = config.num_attention_heads
-        raise UserError(f"{KEY}: {source}: has {heads} attention heads. Set model.heads={heads}")
+        raise UserError(f"{source}: has {heads} attention heads. Set model.heads={heads}", KEY)
     model, info = _load(
         BertModel,
         source,
@@ -105,7 +105,7 @@ def _load(kind: Any, source: str, **options: Any) -> Any:
         with torch.random.fork_rng(devices=[]):
             return kind.from_pretrained(source, **options)
     except Exception as problem:  # transformers', safetensors' and OS errors: all mean that the files are unusable
-        raise UserError(f"{KEY}: {source}: cannot be read ({first_line(problem)})") from None
+        raise UserError(f"{source}: cannot be read ({first_line(problem)})", KEY) from None
 
 
 def check_fits(encoder: Encoder, wanted: dict[str, Tensor]) -> None:
@@ -131,7 +131,7 @@ def describe_weights(encoder: Encoder) -> str:
 
 def _refuse(source: str, verb: str, what: str, names: list[str]) -> None:
     if names:
-        raise UserError(f"{KEY}: {source}: {verb} {len(names)} tensor{'s' * (len(names) > 1)} {what}: {_some(names)}")
+        raise UserError(f"{source}: {verb} {len(names)} tensor{'s' * (len(names) > 1)} {what}: {_some(names)}", KEY)
 
 
 def _some(names: list[str]) -> str:

@@ -113,7 +113,7 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
                 what = (
                     f"gives {type(found[name]).__name__}, no tensor" if name in found else "is not called as a module"
                 )
-                raise UserError(f"{key}: '{name}' of {network.spec.name} {what}; another tap would fit")
+                raise UserError(f"'{name}' of {network.spec.name} {what}; another tap would fit", key)
         return logits, {name: found[name] for name in points}
 
     return read
@@ -144,7 +144,7 @@ def _points(model: nn.Module, network: Network, names: Sequence[str], key: str) 
             points[name] = _Point(name, "output")
         else:
             beside = [path for path in modules if path and path.count(".") == name.count(".")]
-            raise UserError(f"{key}: {network.spec.name} has no tap '{name}'{nearest(name, [*named, *beside])}")
+            raise UserError(f"{network.spec.name} has no tap '{name}'{nearest(name, [*named, *beside])}", key)
     return points
 
 

@@ -80,7 +80,7 @@ def read_tokenizer(place: str | Path, revision: str | None = None) -> Tokenizer:
     if path.name == "vocab.txt" and any((path.parent / name).is_file() for name in TOKENIZER_FILES[:2]):
         path = path.parent
     if revision is None and not path.exists():  # else its name would be looked up on the hub
-        raise UserError(f"model.vocab: {place}: file or folder not found")
+        raise UserError(f"{place}: file or folder not found", "model.vocab")
     try:
         if path.is_file():
             tokenizer = _file_tokenizer(path)
@@ -92,7 +92,7 @@ def read_tokenizer(place: str | Path, revision: str | None = None) -> Tokenizer:
     except UserError:
         raise
     except Exception as problem:  # transformers' and tokenizers' errors are of many kinds; all mean the same here
-        raise UserError(f"model.vocab: {place}: cannot be read ({first_line(problem)})") from None
+        raise UserError(f"{place}: cannot be read ({first_line(problem)})", "model.vocab") from None
     _check_words(place, tokenizer.get_vocab())
     return tokenizer
 
@@ -100,7 +100,7 @@ def read_tokenizer(place: str | Path, revision: str | None = None) -> Tokenizer:
 def _check_words(place: str | Path, words: dict[str, int]) -> None:
     missing = [token for token in SPECIAL[:4] if token not in words]
     if missing or words["[PAD]"] != 0:
-        raise UserError(f"model.vocab: {place}: is no BERT vocabulary ({', '.join(missing) or '[PAD] is not first'})")
+        raise UserError(f"{place}: is no BERT vocabulary ({', '.join(missing) or '[PAD] is not first'})", "model.vocab")
 
 
 def _file_tokenizer(file: Path) -> Tokenizer:
@@ -122,7 +122,7 @@ def _own_tokenizer(place: str | Path, revision: str | None) -> Tokenizer:
 
     tokenizer = AutoTokenizer.from_pretrained(place, revision=revision)
     if not tokenizer.is_fast:
-        raise UserError(f"model.vocab: {place}: {type(tokenizer).__name__} has no tokenizer.json. Use another folder")
+        raise UserError(f"{place}: {type(tokenizer).__name__} has no tokenizer.json. Use another folder", "model.vocab")
     backend = tokenizer.backend_tokenizer
     backend.no_padding()
     # a length of 1e30 stands for none; the direction is kept by every length that is set later
@@ -198,7 +198,7 @@ def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = Non
     ids = torch.tensor([token for e in encodings for token in e.ids], dtype=torch.int32)
     unknown = unknown_share(ids, tokenizer)
     if unknown > MAX_UNKNOWN:
-        raise UserError(f"model.vocab: {unknown:.0%} of the tokens are [UNK]; a vocabulary of these texts is right")
+        raise UserError(f"{unknown:.0%} of the tokens are [UNK]; a vocabulary of these texts is right", "model.vocab")
     offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]))
     return Encoded(ids, offsets, torch.tensor(second, dtype=torch.int64))
 

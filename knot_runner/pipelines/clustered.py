@@ -62,7 +62,8 @@ def check_clients(context: RunContext, setup: Setup) -> None:
     """Raises :class:`UserError` for settings that cannot work, whatever the distances are."""
     if isinstance(context.settings.partition, Centralised):
         raise UserError(
-            "method.clustering: partition=centralised has one client, and clusters are of several; "
-            "partition=pairs, or method.clustering=null, would fit"
+            "partition=centralised has one client, and clusters are of several; "
+            "partition=pairs, or method.clustering=null, would fit",
+            "method.clustering",
         )
     clustering.check_clustering(context.hp.clustering, len(setup.federation))

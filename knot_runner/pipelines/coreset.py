@@ -78,8 +78,8 @@ def inspect_coreset(context: RunContext) -> RunInputs:
     partition = client_partition(context, task)
     if hp.participants > len(partition.train):
         raise UserError(
-            f"method.participants: {hp.participants} are more than the {len(partition.train)} clients; "
-            f"{len(partition.train)} is the most"
+            f"{hp.participants} are more than the {len(partition.train)} clients; {len(partition.train)} is the most",
+            "method.participants",
         )
     counts = of_images(task, partition)
     return RunInputs(task, partition, counts, [*task.notes, *partition.notes, *counts.warnings()])
@@ -156,7 +156,7 @@ def pull(
 def check_points(points: np.ndarray, lr: float, where: str) -> None:
     """Raises :class:`UserError` when points are not finite or so large that their squares overflow."""
     if not np.abs(points).max() < MAX_COORDINATE:  # true for NaN, too
-        raise UserError(f"method.lr: {lr} makes the coreset diverge in {where}; a smaller one is right")
+        raise UserError(f"{lr} makes the coreset diverge in {where}; a smaller one is right", "method.lr")
 
 
 def nearest_labels(points: np.ndarray, samples: np.ndarray, labels: np.ndarray) -> np.ndarray:

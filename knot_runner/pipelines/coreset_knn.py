@@ -96,7 +96,7 @@ def split(hp: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np
     taken = round(hp.encoder_share * count)
     if taken == 0 and hp.encoder.epochs:
         raise UserError(
-            f"method.encoder_share: {hp.encoder_share} of {count} images leaves none to train on; 0.5 is right"
+            f"{hp.encoder_share} of {count} images leaves none to train on; 0.5 is right", "method.encoder_share"
         )
     order = coreset_draws(seed, "coreset_knn", "split").permutation(count)
     return np.sort(order[:taken]), np.sort(order[taken:])

@@ -87,15 +87,15 @@ def _prepared(context: RunContext) -> tuple[Setup, Method, FederatedState, list[
     Raises :class:`UserError`."""
     hp = context.hp
     if hp.algorithm not in METHODS:
-        raise UserError(f"method.algorithm: no algorithm {hp.algorithm!r}{nearest(hp.algorithm, METHODS)}")
+        raise UserError(f"no algorithm {hp.algorithm!r}{nearest(hp.algorithm, METHODS)}", "method.algorithm")
     setup = make_setup(context)
     method = METHODS[hp.algorithm]
     if isinstance(context.settings.partition, Centralised):
         method = replace(method, traffic=NOTHING_SENT)
     if hp.distil is not None and method.exchange is None:
-        raise UserError(f"method.distil: algorithm={hp.algorithm} has no server that distils; null is right")
+        raise UserError(f"algorithm={hp.algorithm} has no server that distils; null is right", "method.distil")
     if hp.models and method.one_model:
-        raise UserError(f"method.models: algorithm={hp.algorithm} has one model for all clients; [] is right")
+        raise UserError(f"algorithm={hp.algorithm} has one model for all clients; [] is right", "method.models")
     fleet = context.settings.fleet
     if fleet is not None:
         from knot_runner.methods.federated.fleet import on_fleet

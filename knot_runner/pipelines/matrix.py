@@ -82,10 +82,10 @@ def inspect_matrix(context: RunContext) -> RunInputs:
     task, partition = clients_data(context)
     if len(partition.names) < 2:
         key = "partition" if context.settings.partition is not None else "task"
-        raise UserError(f"{key}: {partition.names[0]} alone has nothing to be compared with; 2 or more are needed")
+        raise UserError(f"{partition.names[0]} alone has nothing to be compared with; 2 or more are needed", key)
     if len(partition.names) > MAX_LABELS:
         raise UserError(
-            f"partition.clients: {len(partition.names)} are too many for method=dataset_distance; {MAX_LABELS}"
+            f"{len(partition.names)} are too many for method=dataset_distance; {MAX_LABELS}", "partition.clients"
         )
     counts = of_images(task, partition, same_classes=context.settings.partition is not None)
     notes = [*task.notes, *partition.notes, *counts.warnings(), *subsample_note(context.hp.otdd, partition, task)]

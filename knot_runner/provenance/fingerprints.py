@@ -76,7 +76,7 @@ def _opened(short: str, stat: os.stat_result, digest: str | None) -> Opened:
 
 def _unreadable(path: Path, problem: OSError) -> UserError:
     """The error for an unreadable file, in one line."""
-    return UserError(f"{path}: cannot be read: {problem.strerror or problem}")
+    return UserError(f"cannot be read: {problem.strerror or problem}", path)
 
 
 def members(folder: Path, pattern: str) -> list[str]:

@@ -184,7 +184,7 @@ def set_aside(folder: Path) -> Path:
             number += 1
         return folder.rename(target)
     except OSError as problem:
-        raise UserError(f"{folder}: cannot be set aside in {home}: {problem.strerror or problem}") from None
+        raise UserError(f"cannot be set aside in {home}: {problem.strerror or problem}", folder) from None
 
 
 def staleness_line(kept: list[tuple[str, list[str]]]) -> list[str]:

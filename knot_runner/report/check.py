@@ -18,7 +18,7 @@ def check_report(spec: Mapping[str, Any]) -> None:
     kind = spec.get("kind", "methods")
     if not isinstance(kind, str) or (kind not in FIGURES and kind not in TABLE_KINDS):
         raise UserError(
-            f"report.kind: there is no table or figure {kind!r}{nearest(str(kind), [*TABLE_KINDS, *FIGURES])}"
+            f"there is no table or figure {kind!r}{nearest(str(kind), [*TABLE_KINDS, *FIGURES])}", "report.kind"
         )
     if kind in TABLE_KINDS:
         _check_table(kind, spec)
@@ -31,5 +31,5 @@ def check_report(spec: Mapping[str, Any]) -> None:
 def _check_table(kind: str, spec: Mapping[str, Any]) -> None:
     metrics = spec.get("metrics", TABLE_KINDS[kind].usual)
     if not isinstance(metrics, list | tuple):
-        raise UserError(f"report.metrics: {metrics!r} is not a list; [{metrics}] would be one")
+        raise UserError(f"{metrics!r} is not a list; [{metrics}] would be one", "report.metrics")
     printed_table(TABLE_KINDS[kind], kind, spec.get("paper"), metrics)

@@ -112,7 +112,7 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
     or holds no run.
     """
     if not out.is_dir():
-        raise UserError(f"paths.out={out}: not a folder. Use the folder of the runs")
+        raise UserError("not a folder. Use the folder of the runs", f"paths.out={out}")
     jobs, foreign, current = [], [], provenance.CurrentData(data)
     for folder in _folders(out):
         try:
@@ -120,7 +120,7 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
         except (ValueError, OSError, RecursionError) as problem:
             foreign.append(f"{folder.relative_to(out)} ({problem})")
     if not jobs:
-        raise UserError(f"{out}: holds no runs (<task>/<method>/<run id>/config.yaml){name_few(': ', foreign)}")
+        raise UserError(f"holds no runs (<task>/<method>/<run id>/config.yaml){name_few(': ', foreign)}", out)
     lines = (f"Left out: {len(foreign)} folders that are not runs{name_few(': ', foreign)}.",) if foreign else ()
     return _run_set(out, [with_files(run, [CONFIG]) for run in load_runs(jobs)], lines)
 

@@ -124,7 +124,7 @@ def preset_cases(options: Mapping[str, Any], table: dict[str, Any] | None) -> Ca
     if cases is None:
         return {name: facts["settings"] for name, facts in table["cases"].items()} if table else {}
     if not isinstance(cases, Mapping) or not all(isinstance(facts, Mapping) and facts for facts in cases.values()):
-        raise UserError("report.cases: each case needs settings that tell it, such as {task.name: femnist}")
+        raise UserError("each case needs settings that tell it, such as {task.name: femnist}", "report.cases")
     return cases
 
 

@@ -89,7 +89,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def _damaged(path: Path) -> UserError:
-    return UserError(f"{path}: is not there or damaged; the same knot-runner command again makes a new one")
+    return UserError("is not there or damaged; the same knot-runner command again makes a new one", path)
 
 
 def _to_json(value: Any) -> Any:

@@ -56,8 +56,9 @@ def tree_edges(cost: Tensor) -> tuple[Tensor, Tensor]:
         together = (cost <= near + SAME_LEVEL * float(cost.max())).double()
         if bool(((together @ together > 0) != (together > 0)).any()):
             raise UserError(
-                "method.loss.solver: tree needs labels that are leaves of a tree, such as superclasses or one-hot "
-                "labels; newton takes any points"
+                "tree needs labels that are leaves of a tree, such as superclasses or one-hot "
+                "labels; newton takes any points",
+                "method.loss.solver",
             )
         groups = together.unique(dim=0)
         below.append(groups)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 
@@ -13,7 +14,7 @@ class UserError(Exception):
 
     Args:
         problem: What is wrong; the whole message, if nothing else is given.
-        key: The setting, option or file.
+        key: The setting, option or file, which the message begins with.
         value: The value of the key that is an unknown name.
         allowed: The names that the key takes, of which a near one is suggested.
         listed_by: The command that lists these names.
@@ -25,7 +26,7 @@ class UserError(Exception):
     def __init__(
         self,
         problem: str,
-        key: str = "",
+        key: str | Path = "",
         value: str = "",
         allowed: Iterable[str] = (),
         listed_by: str = "",

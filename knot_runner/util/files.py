@@ -25,7 +25,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def refused(path: Path, problem: OSError, needed: int = 0) -> UserError:
     """The error, in one line, for ``needed`` bytes that could not be written to ``path``."""
     if problem.errno in FULL:
-        return DiskFullError(f"{path}: disk full: needs {size_text(needed)} ({problem.strerror})")
+        return DiskFullError(f"disk full: needs {size_text(needed)} ({problem.strerror})", path)
     kind = ReadOnlyError if problem.errno in READ_ONLY else UserError
     return kind(f"{path}: cannot be written ({needed} bytes): {problem.strerror or problem}")
 
@@ -41,7 +41,7 @@ def require_writable(folder: Path, key: str) -> None:
             pass
     except OSError as problem:
         if isinstance(problem, FileExistsError | NotADirectoryError):
-            raise UserError(f"{key}: {folder}: is not a folder, nor can one be made there") from None
+            raise UserError(f"{folder}: is not a folder, nor can one be made there", key) from None
         kind = type(refused(folder, problem))
         raise kind(f"{key}: {folder}: cannot be written: {problem.strerror or problem}") from None
 

@@ -25,7 +25,7 @@ def connected(key: str, address: str | None = None) -> ModuleType:
     try:
         ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     except Exception as problem:  # of whatever kind: no cluster, another version of Ray or of Python there
-        raise UserError(f"{key}: Ray has no cluster at {address or 'hand'}: {first_line(problem)}") from None
+        raise UserError(f"Ray has no cluster at {address or 'hand'}: {first_line(problem)}", key) from None
     finally:
         if threading.current_thread() is threading.main_thread():  # Ray sets a handler of its own
             signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)

@@ -119,7 +119,7 @@ def _fetched(chosen: list[DataSet], root: Path | None) -> int:
     from knot_runner.cli.progress import Live
 
     if root is None:
-        raise UserError(f"{_KEY}: is not set; --fetch needs paths.data=DIR or the variable KNOT_DATA")
+        raise UserError("is not set; --fetch needs paths.data=DIR or the variable KNOT_DATA", _KEY)
     failed = 0
     with Live(Console(stderr=True)) as live:
         for one in chosen:

@@ -96,7 +96,7 @@ def check_fleet(fleet: FleetSettings | None, method: Any) -> None:
     if not isinstance(method, FederatedSettings):
         if fleet is not None:
             raise UserError(
-                f"fleet={fleet.name}: is of federated methods, and method={method.name} is none; fleet=none"
+                f"is of federated methods, and method={method.name} is none; fleet=none", f"fleet={fleet.name}"
             )
         return
     if fleet is None:
@@ -112,6 +112,8 @@ def _check_async(method: FederatedSettings) -> None:
     why = federated_algorithm(method.algorithm).needs_rounds
     if why:
         fits = ", ".join(algorithms_where(lambda algorithm: not algorithm.needs_rounds))
-        raise UserError(f"fleet.mode: async does not go with method={method.name}, which {why}; {fits} do, or sync")
+        raise UserError(f"async does not go with method={method.name}, which {why}; {fits} do, or sync", "fleet.mode")
     if method.final_head_epochs:
-        raise UserError("method.final_head_epochs: is a last round of all, which fleet.mode=async has not; 0 is right")
+        raise UserError(
+            "is a last round of all, which fleet.mode=async has not; 0 is right", "method.final_head_epochs"
+        )

@@ -59,29 +59,32 @@ class UserPrivacySettings:
 def check_privacy(settings: Settings, method: Any) -> None:
     """Raises :class:`UserError` unless everything that a run's clients send is clipped and noised."""
     if not isinstance(method, FederatedSettings):
-        raise UserError(f"privacy: method={method.name} has no clients that train in rounds; null is right")
+        raise UserError(f"method={method.name} has no clients that train in rounds; null is right", "privacy")
     _check_sent(method)
     if method.clustering is not None:
         raise UserError(
-            "method.clustering: the distances between the clients' data are not private; with privacy null is right"
+            "the distances between the clients' data are not private; with privacy null is right", "method.clustering"
         )
     if settings.fleet is not None:
         raise UserError(
-            "fleet: who is available, and who is late, decides who takes part, which the accountant does not know; "
-            "with privacy null is right"
+            "who is available, and who is late, decides who takes part, which the accountant does not know; "
+            "with privacy null is right",
+            "fleet",
         )
     if shares_models(method.personalisation):
         raise UserError(
-            "method.personalisation: its clients see each other's own models, which are not clipped; with privacy "
-            "finetune or soup would fit"
+            "its clients see each other's own models, which are not clipped; with privacy finetune or soup would fit",
+            "method.personalisation",
         )
     if method.aggregation != "uniform":
         raise UserError(
-            f"method.aggregation: what one client can change of a {method.aggregation} mean is not bounded; with "
-            "privacy uniform is right"
+            f"what one client can change of a {method.aggregation} mean is not bounded; with privacy uniform is right",
+            "method.aggregation",
         )
     if isinstance(settings.partition, Centralised):
-        raise UserError("privacy: partition=centralised has one client, and noise hides one among many; null is right")
+        raise UserError(
+            "partition=centralised has one client, and noise hides one among many; null is right", "privacy"
+        )
 
 
 def _check_sent(method: FederatedSettings) -> None:
@@ -90,17 +93,19 @@ def _check_sent(method: FederatedSettings) -> None:
     if algorithm.not_private:
         fits = ", ".join(algorithms_where(lambda other: not other.not_private))
         raise UserError(
-            f"privacy: clients of algorithm={method.algorithm} {algorithm.not_private}; one of {fits} would fit"
+            f"clients of algorithm={method.algorithm} {algorithm.not_private}; one of {fits} would fit", "privacy"
         )
     if method.distil is None:
         return
     if method.distil.ensemble != "logits":
         raise UserError(
-            f"method.distil.ensemble: {method.distil.ensemble} reads every client's logits by themselves, and only "
-            "their sum is private; with privacy logits is right"
+            f"{method.distil.ensemble} reads every client's logits by themselves, and only "
+            "their sum is private; with privacy logits is right",
+            "method.distil.ensemble",
         )
     if method.distil.weighting != "A":
         raise UserError(
-            f"method.distil.weighting: {method.distil.weighting} weighs clients by their own data or logits, which are "
-            "not clipped; with privacy A is right"
+            f"{method.distil.weighting} weighs clients by their own data or logits, which are "
+            "not clipped; with privacy A is right",
+            "method.distil.weighting",
         )

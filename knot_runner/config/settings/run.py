@@ -106,17 +106,17 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
     for group in ("task", "method"):  # these names are folders below paths.out
         name = config[group].get("name")
         if not re.fullmatch(r"\w[\w .+-]*", str(name)):
-            raise UserError(f"{group}.name: {name!r} is not a plain name of letters, digits, . + - _")
+            raise UserError(f"{name!r} is not a plain name of letters, digits, . + - _", f"{group}.name")
     groups = {**config, "fleet": fleet_group(config), "transfer": None}
     settings = build(Settings, groups | _parts(config, task_kind), "")
     method = build(kind, settings.method, "method")
     tracker = settings.tracker.name
     if tracker not in TRACKER_EXTRAS and not _load_plugins(config):
-        raise UserError(f"tracker.name: no tracker {tracker!r}{nearest(tracker, TRACKER_EXTRAS)}")
+        raise UserError(f"no tracker {tracker!r}{nearest(tracker, TRACKER_EXTRAS)}", "tracker.name")
     check_fleet(settings.fleet, method)
     plugins = OfPlugins(partial(_load_plugins, config), partial(_check_target, config))
     if settings.evaluate.matrix is not None and not isinstance(method, FederatedSettings):
-        raise UserError(f"evaluate.matrix: method={method.name} has no clients that train in rounds; null is right")
+        raise UserError(f"method={method.name} has no clients that train in rounds; null is right", "evaluate.matrix")
     if check := family_of(kind).check:
         call(check, settings, method, plugins)
     if settings.privacy is not None:
@@ -136,7 +136,7 @@ def _method_settings(config: dict[str, Any], task_kind: str) -> type:
         federated = task_kind in family_of(FederatedSettings).tasks
         if _load_plugins(config) and (algorithm in METHOD_SETTINGS or federated):  # a plug-in's family or method
             return METHOD_SETTINGS.get(algorithm, FederatedSettings)
-    raise UserError(f"method.algorithm: no algorithm {algorithm!r}{nearest(str(algorithm), METHOD_SETTINGS)}")
+    raise UserError(f"no algorithm {algorithm!r}{nearest(str(algorithm), METHOD_SETTINGS)}", "method.algorithm")
 
 
 def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def _check_target(config: dict[str, Any], model: CustomSettings) -> None:
     module = model.target.partition(":")[0]
     if module not in named:
         raise UserError(
-            f"model.target: module {module} is not one of plugins, which alone run code; name it there, too"
+            f"module {module} is not one of plugins, which alone run code; name it there, too", "model.target"
         )
     _load_plugins(config)
 
@@ -184,7 +184,7 @@ def _partition(config: dict[str, Any]) -> Any:
     if isinstance(kind, str) and kind not in PARTITION_SETTINGS:
         _load_plugins(config)  # a plug-in's partition brings its settings
     if not isinstance(kind, str) or kind not in PARTITION_SETTINGS:
-        raise UserError(f"partition.kind: no partition {kind!r}{nearest(str(kind), PARTITION_SETTINGS)}")
+        raise UserError(f"no partition {kind!r}{nearest(str(kind), PARTITION_SETTINGS)}", "partition.kind")
     return build(PARTITION_SETTINGS[kind], without(config["partition"], *SHARE_KEYS), "partition")
 
 
@@ -194,7 +194,7 @@ def _check_formats(config: dict[str, Any], group: dict[str, Any], known: tuple[s
         if not isinstance(value, dict):
             continue
         if key == "local" and value.get("format", known[0]) not in known and not _load_plugins(config):
-            raise UserError(f"{where}.local.format: {shorten(value['format'])} is not one of {', '.join(known)}")
+            raise UserError(f"{shorten(value['format'])} is not one of {', '.join(known)}", f"{where}.local.format")
         _check_formats(config, value, known, f"{where}.{key}")
 
 
@@ -212,18 +212,18 @@ def _check_stages(training: TrainingSettings) -> None:
         length = getattr(training, name).max_length
         if length is not None:
             raise UserError(
-                f"training.{name}.max_length: {length} tokens are of texts, and images have none; null is right"
+                f"{length} tokens are of texts, and images have none; null is right", f"training.{name}.max_length"
             )
 
 
 def _check_parties(settings: Settings) -> None:
     if settings.model.per_party and isinstance(settings.training, FederatedTraining):
-        raise UserError("model.per_party: averaging needs one model for all clients; {} is right")
+        raise UserError("averaging needs one model for all clients; {} is right", "model.per_party")
     common = {**dataclasses.asdict(settings.model), "per_party": {}}
     for party, changes in settings.model.per_party.items():
         if party not in settings.task.datasets:
             raise UserError(
-                f"model.per_party.{party}: task {settings.task.name} has no such data set"
-                f"{nearest(party, settings.task.datasets)}"
+                f"task {settings.task.name} has no such data set{nearest(party, settings.task.datasets)}",
+                f"model.per_party.{party}",
             )
         build(ModelSettings, {**common, **changes}, f"model.per_party.{party}")

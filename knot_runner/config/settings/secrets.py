@@ -24,6 +24,7 @@ def refuse_secrets(config: dict[str, Any]) -> None:
         for key, text in dotted_leaves(config):
             if isinstance(text, str) and value in text:
                 raise UserError(
-                    f"{key}: holds the value of the environment variable {name}, which records and trackers would "
-                    "keep; what needs it reads the environment by itself"
+                    f"holds the value of the environment variable {name}, which records and trackers would "
+                    "keep; what needs it reads the environment by itself",
+                    key,
                 )

@@ -40,7 +40,7 @@ def by_part(read: PartReader) -> ImageReader:
 def check_shape(where: object, found: tuple[int, ...], shape: list[int]) -> None:
     """``found`` (channels, height, width) of the images in ``where`` must be ``task.shape``."""
     if tuple(found) != tuple(shape):
-        raise UserError(f"{where}: its images are {_sides(found)}, but task.shape is {_sides(shape)}")
+        raise UserError(f"its images are {_sides(found)}, but task.shape is {_sides(shape)}", where)
 
 
 def check_image_labels(where: object, labels: np.ndarray, classes: int) -> None:
@@ -49,7 +49,7 @@ def check_image_labels(where: object, labels: np.ndarray, classes: int) -> None:
     if len(wrong):
         first = int(wrong[0])
         raise UserError(
-            f"{where}: image {first + 1} has label {labels[first]}; task.classes has {classes}: 0 to {classes - 1}"
+            f"image {first + 1} has label {labels[first]}; task.classes has {classes}: 0 to {classes - 1}", where
         )
 
 
@@ -77,7 +77,7 @@ def images_problem(images: object, settings: ImageTaskSettings) -> str:
 def concatenate_images(where: object, files: list[Images]) -> Images:
     """The images of several files (without writers), of at least one image."""
     if not sum(map(len, files)):
-        raise UserError(f"{where}: there is no image")
+        raise UserError("there is no image", where)
     return Images(np.concatenate([file.pixels for file in files]), np.concatenate([file.labels for file in files]))
 
 
@@ -117,7 +117,7 @@ class _Capped:
         block = self.file.read(size)
         self.left -= len(block)
         if self.left < 0:
-            raise UserError(f"{self.path}: unfolds to more than {self.most} bytes")
+            raise UserError(f"unfolds to more than {self.most} bytes", self.path)
         return block
 
 
@@ -134,7 +134,7 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
             with tarfile.open(fileobj=capped, mode="r|", tarinfo=_Info) as tar:
                 for count, info in enumerate(tar):
                     if count >= _MAX_MEMBERS:
-                        raise UserError(f"{path}: has more than {_MAX_MEMBERS} members")
+                        raise UserError(f"has more than {_MAX_MEMBERS} members", path)
                     check_member(path, info.name, (info.isreg() and not info.issparse()) or info.isdir())
                     if info.name in wanted and not info.isdir():
                         _check_new(path, info, contents, most)
@@ -142,21 +142,21 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
     except UserError:
         raise
     except Exception as problem:  # tarfile raises its own, struct's, zlib's and OS errors
-        raise UserError(f"{path}: is no tar archive, or cut short or broken ({problem})") from None
+        raise UserError(f"is no tar archive, or cut short or broken ({problem})", path) from None
     return contents
 
 
 def _check_new(path: Path, info: tarfile.TarInfo, contents: dict[str, bytes], most: int) -> None:
     if info.name in contents:
-        raise UserError(f"{path}: has two members {info.name}")
+        raise UserError(f"has two members {info.name}", path)
     if info.size > most:
-        raise UserError(f"{path}: member {info.name} has {info.size} bytes, more than {most}")
+        raise UserError(f"member {info.name} has {info.size} bytes, more than {most}", path)
 
 
 def check_member(archive: Path, name: str, is_plain: bool) -> None:
     """Raise :class:`UserError` for a member of an archive that leads out of it, or is no plain file or folder."""
     parts = name.replace("\\", "/").split("/")
     if not is_plain:
-        raise UserError(f"{archive}: member {name!r:.100} is a link or device; an archive of images holds files only")
+        raise UserError(f"member {name!r:.100} is a link or device; an archive of images holds files only", archive)
     if ".." in parts or parts[0] == "" or parts[0].endswith(":"):
-        raise UserError(f"{archive}: member {name!r:.100} leads out of the archive")
+        raise UserError(f"member {name!r:.100} leads out of the archive", archive)

@@ -80,7 +80,7 @@ def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, b
         for name in layout.files[part]:
             file = folder.file(path / name)
             if file.stat().st_size > MAX_BYTES:
-                raise UserError(f"{file}: has {file.stat().st_size} bytes, more than {MAX_BYTES}")
+                raise UserError(f"has {file.stat().st_size} bytes, more than {MAX_BYTES}", file)
             yield str(file), file.read_bytes(), layout
         return
     wanted = {f"{layout.folder}/{name}" for layout in CIFAR_LAYOUTS for name in layout.files[part]}
@@ -89,7 +89,7 @@ def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, b
     for name in layout.files[part]:
         member = f"{layout.folder}/{name}"
         if member not in members:
-            raise UserError(f"{path}: has no member {member}")
+            raise UserError(f"has no member {member}", path)
         yield f"{path}/{member}", members[member], layout
 
 
@@ -99,13 +99,13 @@ def _layout(path: Path, part: str, names: set[str]) -> CifarLayout:
         if names & set(layout.files[part]):
             return layout
     looked = ", ".join(layout.files[part][0] for layout in CIFAR_LAYOUTS)
-    raise UserError(f"{path}: holds no {part} batches of CIFAR; looked for {looked}")
+    raise UserError(f"holds no {part} batches of CIFAR; looked for {looked}", path)
 
 
 def _binary(name: str, content: bytes, layout: CifarLayout) -> Images:
     size = layout.label_bytes + PIXELS
     if not content or len(content) % size:
-        raise UserError(f"{name}: has {len(content)} bytes, not a multiple of {size}; the file is cut short or broken")
+        raise UserError(f"has {len(content)} bytes, not a multiple of {size}; the file is cut short or broken", name)
     records = np.frombuffer(content, np.uint8).reshape(-1, size)
     labels = records[:, layout.label_bytes - 1].astype(np.int64)
     return Images(records[:, layout.label_bytes :].reshape(-1, *SHAPE), labels)
@@ -115,16 +115,16 @@ def _python(name: str, content: bytes, layout: CifarLayout) -> Images:
     try:
         batch = read_literals(content)
     except Refused as problem:
-        raise UserError(f"{name}: {problem}; the official batches are plain data") from None
+        raise UserError(f"{problem}; the official batches are plain data", name) from None
     if not isinstance(batch, dict):
-        raise UserError(f"{name}: holds a {type(batch).__name__}, not the dict of a CIFAR batch")
+        raise UserError(f"holds a {type(batch).__name__}, not the dict of a CIFAR batch", name)
     batch = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in batch.items()}
     key = "labels" if layout.label_bytes == 1 else "fine_labels"
     data = batch.get("data")
     if not isinstance(data, np.ndarray) or data.ndim != 2 or data.shape[1] != PIXELS:
-        raise UserError(f"{name}: its data are no [N, {PIXELS}] array of unsigned bytes")
+        raise UserError(f"its data are no [N, {PIXELS}] array of unsigned bytes", name)
     labels = batch.get(key)
     whole = isinstance(labels, list) and all(type(label) is int and abs(label) < 2**31 for label in labels)
     if not whole or len(labels) != len(data):
-        raise UserError(f"{name}: its {key} are no list of {len(data)} whole numbers")
+        raise UserError(f"its {key} are no list of {len(data)} whole numbers", name)
     return Images(data.reshape(-1, *SHAPE), np.array(labels, dtype=np.int64))

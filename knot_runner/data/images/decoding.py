@@ -41,10 +41,10 @@ def _flat(where: str, image: Image.Image, shape: list[int]) -> Image.Image:
     """
     mode = MODES.get(shape[0])
     if mode is None:
-        raise UserError(f"task.shape: {shape[0]} channels; images in files have 1 (grey) or 3 (colour)")
+        raise UserError(f"{shape[0]} channels; images in files have 1 (grey) or 3 (colour)", "task.shape")
     if image.mode not in READABLE:
         raise UserError(
-            f"{where}: image mode {image.mode} is not supported. Save it with 8 bits per channel, as grayscale or RGB"
+            f"image mode {image.mode} is not supported. Save it with 8 bits per channel, as grayscale or RGB", where
         )
     try:
         image.load()
@@ -59,8 +59,9 @@ def _flat(where: str, image: Image.Image, shape: list[int]) -> Image.Image:
     page.alpha_composite(layered)
     if _is_uniform(page) and not _is_uniform(layered):
         raise UserError(
-            f"{where}: nothing is visible on a white page, where its transparent pixels show white. Save it with an "
-            "opaque background"
+            "nothing is visible on a white page, where its transparent pixels show white. Save it with an "
+            "opaque background",
+            where,
         )
     return page.convert(mode)
 
@@ -72,4 +73,4 @@ def _is_uniform(image: Image.Image) -> bool:
 
 def _broken(where: str, problem: Exception) -> UserError:
     """Pillow's decoders raise OSError, SyntaxError, struct.error and more for a broken file, so all are caught."""
-    return UserError(f"{where}: is no readable PNG or JPEG image ({type(problem).__name__})")
+    return UserError(f"is no readable PNG or JPEG image ({type(problem).__name__})", where)

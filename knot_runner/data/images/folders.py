@@ -36,7 +36,7 @@ def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) 
     if archive is None:
         path = folder.path(entry)
         if not path.is_dir():
-            raise UserError(f"{path}: is not there, or no folder of class folders")
+            raise UserError("is not there, or no folder of class folders", path)
         files = _tree(folder, path)
     else:
         folder.check(archive)
@@ -44,11 +44,13 @@ def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) 
     of_class: dict[str, list[tuple[str, np.ndarray]]] = {}
     for label, name, data in files:
         if label not in classes:
-            raise UserError(f"{name}: folder {label!r} is not one of task.classes{nearest(label, classes)}")
+            raise UserError(f"folder {label!r} is not one of task.classes{nearest(label, classes)}", name)
         of_class.setdefault(label, []).append((name, decode(name, data, shape)))
     absent = [label for label in classes if label not in of_class]
     if absent:
-        raise UserError(f"{folder.path(entry)}: has no images of {len(absent)} of task.classes, such as {absent[0]!r}")
+        raise UserError(
+            f"has no images of {len(absent)} of task.classes, such as {absent[0]!r}", f"{folder.path(entry)}"
+        )
     rows = [pixels for label in classes for _, pixels in sorted(of_class[label], key=lambda row: row[0])]
     return Images(np.stack(rows), np.repeat(np.arange(len(classes)), [len(of_class[label]) for label in classes]))
 
@@ -76,9 +78,9 @@ def check_image_file(file: Path) -> None:
 
 def _check_file(where: str, name: str, size: int) -> None:
     if not name.lower().endswith(SUFFIXES):
-        raise UserError(f"{where}: is no {', '.join(SUFFIXES)} file; a class folder holds nothing else")
+        raise UserError(f"is no {', '.join(SUFFIXES)} file; a class folder holds nothing else", where)
     if size > _MAX_BYTES:
-        raise UserError(f"{where}: has {size} bytes, more than {_MAX_BYTES}")
+        raise UserError(f"has {size} bytes, more than {_MAX_BYTES}", where)
 
 
 def _zipped(archive: Path, inside: str) -> Iterator[tuple[str, str, bytes]]:
@@ -90,7 +92,7 @@ def _zipped(archive: Path, inside: str) -> Iterator[tuple[str, str, bytes]]:
     except UserError:
         raise
     except Exception as problem:  # zipfile raises its own, zlib's and OS errors, and RuntimeError
-        raise UserError(f"{archive}: the zip file is cut short or broken ({problem})") from None
+        raise UserError(f"the zip file is cut short or broken ({problem})", archive) from None
 
 
 def _check_list(archive: Path) -> None:
@@ -101,16 +103,16 @@ def _check_list(archive: Path) -> None:
     record = tail[tail.rfind(b"PK\x05\x06") :]
     size = int.from_bytes(record[12:16], "little")
     if len(record) >= 22 and size > MAX_LIST:
-        raise UserError(f"{archive}: its list of members has {size} bytes, more than {MAX_LIST}")
+        raise UserError(f"its list of members has {size} bytes, more than {MAX_LIST}", archive)
 
 
 def _members(archive: Path, file: zipfile.ZipFile, inside: str) -> list[zipfile.ZipInfo]:
     """The image files in folder ``inside``, after the whole archive's names and these files' sizes are checked."""
     members = file.infolist()
     if len(members) > MAX_MEMBERS:
-        raise UserError(f"{archive}: has {len(members)} members, more than {MAX_MEMBERS}")
+        raise UserError(f"has {len(members)} members, more than {MAX_MEMBERS}", archive)
     if len({info.filename for info in members}) < len(members):
-        raise UserError(f"{archive}: has two members of one name")
+        raise UserError("has two members of one name", archive)
     depth = len(PurePosixPath(inside).parts) + 2
     chosen = []
     for info in members:
@@ -121,6 +123,6 @@ def _members(archive: Path, file: zipfile.ZipFile, inside: str) -> list[zipfile.
         where = f"{archive}/{info.filename}"
         _check_file(where, path.name, info.file_size)
         if info.file_size > MAX_RATIO * max(info.compress_size, 1):
-            raise UserError(f"{where}: unfolds to more than {MAX_RATIO} times its size in the zip")
+            raise UserError(f"unfolds to more than {MAX_RATIO} times its size in the zip", where)
         chosen.append(info)
     return chosen

@@ -31,7 +31,7 @@ def unseen_clients(clients: int, share: float, seed: int) -> tuple[int, ...]:
     seed, ascending. Raises :class:`UserError` where fewer than one would be left to train."""
     wanted = max(round(share * clients), 1)
     if wanted >= clients:
-        raise UserError(f"partition.unseen: {share:g} of {clients} clients leaves none to train; null is right")
+        raise UserError(f"{share:g} of {clients} clients leaves none to train; null is right", "partition.unseen")
     order = partition_rng(seed, "unseen").permutation(clients)
     return tuple(sorted(int(client) for client in order[:wanted]))
 
@@ -60,7 +60,7 @@ def alter_clients(task: ImageTask, partition: Partition, kind: str, seed: int) -
     as group 1. Raises :class:`UserError` where another client has one of these examples, too."""
     chosen = altered_clients(len(partition.names), kind, seed)
     if not chosen:
-        raise UserError(f"partition.alter: {kind} needs two clients at the least; null is right")
+        raise UserError(f"{kind} needs two clients at the least; null is right", "partition.alter")
     held = partition.valid or [rows[:0] for rows in partition.train]
     own = [np.concatenate(pair) for pair in zip(partition.train, held, strict=True)]
     _check_shared(own, "training")
@@ -96,6 +96,7 @@ def _check_shared(rows: Sequence[np.ndarray], split: str) -> None:
     shared = int((np.bincount(np.concatenate(rows)) > 1).sum())
     if shared:
         raise UserError(
-            f"partition.alter: {shared} {split} examples are at several clients, which are not altered alike; "
-            "partition=natural, iid or dirichlet, which give each to one, would fit"
+            f"{shared} {split} examples are at several clients, which are not altered alike; "
+            "partition=natural, iid or dirichlet, which give each to one, would fit",
+            "partition.alter",
         )

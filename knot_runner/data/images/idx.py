@@ -35,7 +35,7 @@ def read_idx(folder: DataFolder, entries: list[str], part: str, shape: list[int]
     Raises :class:`UserError` for a wrong magic number, a file cut short or too long, and counts that do not agree.
     """
     if len(entries) % 2:
-        raise UserError(f"task.local.{part}: has {len(entries)} files; idx needs pairs, [images, labels]")
+        raise UserError(f"has {len(entries)} files; idx needs pairs, [images, labels]", f"task.local.{part}")
     paths = [folder.file(folder.path(entry)) for entry in entries]
     pairs = zip(paths[::2], paths[1::2], strict=True)
     files = [_read_pair(images, labels, shape, len(classes)) for images, labels in pairs]
@@ -45,7 +45,7 @@ def read_idx(folder: DataFolder, entries: list[str], part: str, shape: list[int]
 def _read_pair(images: Path, labels: Path, shape: list[int], classes: int) -> Images:
     pixels, numbers = _read_array(images, "images"), _read_array(labels, "labels").astype(np.int64)
     if len(pixels) != len(numbers):
-        raise UserError(f"{labels}: has {len(numbers)} labels, but {images.name} has {len(pixels)} images")
+        raise UserError(f"has {len(numbers)} labels, but {images.name} has {len(pixels)} images", labels)
     check_shape(images, (1, *pixels.shape[1:]), shape)
     check_image_labels(labels, numbers, classes)
     return Images(pixels[:, None], numbers)
@@ -57,26 +57,26 @@ def _read_array(path: Path, kind: str) -> np.ndarray:
         with open_unpacked(path) as file:
             return _array(path, file, kind)
     except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
-        raise UserError(f"{path}: the gzip file is cut short or broken ({problem})") from None
+        raise UserError(f"the gzip file is cut short or broken ({problem})", path) from None
     except OSError as problem:
-        raise UserError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+        raise UserError(f"cannot be read: {problem.strerror or problem}", path) from None
 
 
 def _array(path: Path, file: BinaryIO, kind: str) -> np.ndarray:
     sizes = 3 if kind == "images" else 1
     head = file.read(4 * (1 + sizes))
     if len(head) >= 4 and (magic := int.from_bytes(head[:4], "big")) != MAGIC[kind]:
-        raise UserError(f"{path}: begins with {magic:#010x}; a file of {kind} begins with {MAGIC[kind]:#010x}")
+        raise UserError(f"begins with {magic:#010x}; a file of {kind} begins with {MAGIC[kind]:#010x}", path)
     if len(head) < 4 * (1 + sizes):
-        raise UserError(f"{path}: ends inside its first {4 * (1 + sizes)} bytes")
+        raise UserError(f"ends inside its first {4 * (1 + sizes)} bytes", path)
     shape = struct.unpack(f">{sizes}I", head[4:])
     wanted = math.prod(shape)
     if wanted > MOST:
-        raise UserError(f"{path}: claims {'x'.join(map(str, shape))} values, more than {MOST} bytes")
+        raise UserError(f"claims {'x'.join(map(str, shape))} values, more than {MOST} bytes", path)
     body = file.read(wanted + 1)
     if len(body) != wanted:
         size = f"{len(body)}" if len(body) < wanted else "more"
-        raise UserError(f"{path}: claims {'x'.join(map(str, shape))} = {wanted} bytes of values, but has {size}")
+        raise UserError(f"claims {'x'.join(map(str, shape))} = {wanted} bytes of values, but has {size}", path)
     return np.frombuffer(body, np.uint8).reshape(shape)
 
 
@@ -92,7 +92,7 @@ def _read_digits(path: Path, classes: int) -> Images:
     rows = []
     for number, line in read_lines(path):
         if not line.endswith("\n"):
-            raise UserError(f"{path}: line {number}: has no line end; the file is cut short")
+            raise UserError(f"line {number}: has no line end; the file is cut short", path)
         rows.append(_digit(path, number, line.split()))
     table = np.array(rows, dtype=np.float32)
     labels = table[:, 0].astype(np.int64)
@@ -104,13 +104,13 @@ def _digit(path: Path, number: int, values: list[str]) -> np.ndarray:
     """float64 [257]: the label and the grey levels of one line."""
     levels = USPS_SIDE * USPS_SIDE
     if len(values) != 1 + levels:
-        raise UserError(f"{path}: line {number}: {len(values)} values instead of a label and {levels} grey levels")
+        raise UserError(f"line {number}: {len(values)} values instead of a label and {levels} grey levels", path)
     try:
         row = np.array(values, dtype=np.float64)
     except ValueError as problem:
-        raise UserError(f"{path}: line {number}: {problem}") from None
+        raise UserError(f"line {number}: {problem}", path) from None
     if not (row[0].is_integer() and abs(row[0]) < 1e6):
-        raise UserError(f"{path}: line {number}: label {values[0][:20]} is no class number")
+        raise UserError(f"line {number}: label {values[0][:20]} is no class number", path)
     if not (np.abs(row[1:]) <= 1).all():  # so written that NaN is refused
-        raise UserError(f"{path}: line {number}: a grey level is not in [-1, 1]")
+        raise UserError(f"line {number}: a grey level is not in [-1, 1]", path)
     return row

@@ -34,17 +34,17 @@ def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     for number, path in enumerate(paths):
         for writer, rows in _writers(path, side, classes).items():
             if writer in home:
-                raise UserError(f"{names[number]}: writer {writer!r} is in {names[home[writer]]} too")
+                raise UserError(f"writer {writer!r} is in {names[home[writer]]} too", f"{names[number]}")
             home[writer], train[writer] = number, rows
     test: dict[str, Writer] = {}
     for path in _files(folder, settings.local.test):
         for writer, rows in _writers(path, side, classes).items():
             if writer not in home:
                 raise UserError(
-                    f"{path}: writer {writer!r} is in no train file; task.local.train and test do not go together"
+                    f"writer {writer!r} is in no train file; task.local.train and test do not go together", path
                 )
             if writer in test:
-                raise UserError(f"{path}: writer {writer!r} is in an earlier test file too")
+                raise UserError(f"writer {writer!r} is in an earlier test file too", path)
             test[writer] = rows
     exact = all(pixels.dtype == np.uint8 for pixels, _ in [*train.values(), *test.values()])
     images = [_images(part, home, settings.shape, exact) for part in (train, test)]
@@ -57,7 +57,7 @@ def _files(folder: DataFolder, entries: list[str]) -> list[Path]:
         path = folder.path(entry)
         files = folder.members(path, "*.json") if path.is_dir() else [folder.file(path)]
         if not files:
-            raise UserError(f"{path}: this folder has no .json file")
+            raise UserError("this folder has no .json file", path)
         paths.extend(files)
     return paths
 
@@ -81,14 +81,14 @@ def _writers(path: Path, side: int, classes: int) -> dict[str, Writer]:
     content = _parse(path)
     users, counts, data = (content.get(key) for key in ("users", "num_samples", "user_data"))
     if not (isinstance(users, list) and isinstance(counts, list) and isinstance(data, dict)):
-        raise UserError(f"{path}: is not LEAF json; it needs the lists users, num_samples and the object user_data")
+        raise UserError("is not LEAF json; it needs the lists users, num_samples and the object user_data", path)
     foreign = [name for name in users if not isinstance(name, str)]
     if foreign:
-        raise UserError(f"{path}: users has {foreign[0]!r:.40}, which is no text; the names of writers are texts")
+        raise UserError(f"users has {foreign[0]!r:.40}, which is no text; the names of writers are texts", path)
     if len(set(users)) < len(users) or set(users) != data.keys():
-        raise UserError(f"{path}: users has {len(users)} names that are not those of its {len(data)} user_data")
+        raise UserError(f"users has {len(users)} names that are not those of its {len(data)} user_data", path)
     if len(counts) != len(users):
-        raise UserError(f"{path}: has {len(users)} users, but {len(counts)} num_samples")
+        raise UserError(f"has {len(users)} users, but {len(counts)} num_samples", path)
     return {
         name: _writer(f"{path}: writer {name!r}", data.pop(name), count, side, classes)
         for name, count in zip(users, counts, strict=True)
@@ -97,30 +97,30 @@ def _writers(path: Path, side: int, classes: int) -> dict[str, Writer]:
 
 def _parse(path: Path) -> dict[str, Any]:
     def refuse(word: str) -> NoReturn:
-        raise UserError(f"{path}: holds {word}, which is no pixel value")
+        raise UserError(f"holds {word}, which is no pixel value", path)
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         content = dict(pairs)
         if len(content) < len(pairs):
-            raise UserError(f"{path}: a key is there twice in one object: {', '.join(k for k, _ in pairs)[:100]}")
+            raise UserError(f"a key is there twice in one object: {', '.join(k for k, _ in pairs)[:100]}", path)
         return content
 
     try:
         text = path.read_bytes()
     except OSError as problem:
-        raise UserError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+        raise UserError(f"cannot be read: {problem.strerror or problem}", path) from None
     return parse_object(str(path), text, parse_constant=refuse, object_pairs_hook=once)
 
 
 def _writer(where: str, rows: Any, count: Any, side: int, classes: int) -> Writer:
     x, y = (rows.get("x"), rows.get("y")) if isinstance(rows, dict) else (None, None)
     if not (isinstance(x, list) and isinstance(y, list)):
-        raise UserError(f"{where}: needs the lists x and y")
+        raise UserError("needs the lists x and y", where)
     if not len(x) == len(y) == count:
-        raise UserError(f"{where}: has {len(x)} x and {len(y)} y, and num_samples says {count}")
+        raise UserError(f"has {len(x)} x and {len(y)} y, and num_samples says {count}", where)
     wrong = [label for label in y if type(label) is not int or not 0 <= label < classes]
     if wrong:
-        raise UserError(f"{where}: label {wrong[0]!r:.40} is not one of task.classes, 0 to {classes - 1}")
+        raise UserError(f"label {wrong[0]!r:.40} is not one of task.classes, 0 to {classes - 1}", where)
     return _pixels(where, x, side), np.array(y, dtype=np.int64)
 
 
@@ -129,14 +129,14 @@ def _pixels(where: str, x: list[Any], side: int) -> np.ndarray:
     if not x:
         return np.zeros((0, side), np.uint8)
     if any(not isinstance(row, list) or len(row) != side for row in x):
-        raise UserError(f"{where}: an x is not {side} numbers, as task.shape has it")
+        raise UserError(f"an x is not {side} numbers, as task.shape has it", where)
     try:
         values = np.array(x)
     except ValueError:  # lists in lists of unlike lengths
         values = np.array([])
     if values.ndim != 2 or values.dtype.kind not in "iuf":
-        raise UserError(f"{where}: an x holds something that is not a number")
+        raise UserError("an x holds something that is not a number", where)
     if values.min() < 0 or values.max() > 1:
-        raise UserError(f"{where}: its pixels lie in {values.min()} to {values.max()}; LEAF's are 0 to 1")
+        raise UserError(f"its pixels lie in {values.min()} to {values.max()}; LEAF's are 0 to 1", where)
     steps = np.rint(values * 255)
     return steps.astype(np.uint8) if np.abs(values - steps / 255).max() <= ROUNDED else values.astype(np.float32)

@@ -128,15 +128,15 @@ def open_source(
     formats = IMAGE_READERS if formats is None else formats
     source = settings.local
     if source is None:
-        raise UserError(f"task.local: is not set, so task.source=local has no {settings.name}")
+        raise UserError(f"is not set, so task.source=local has no {settings.name}", "task.local")
     if not source.train:
-        raise UserError("task.local.train: names no file")
+        raise UserError("names no file", "task.local.train")
     if source.format not in formats:
-        raise UserError(f"task.local.format: no reader '{source.format}'{nearest(source.format, IMAGE_READERS)}")
+        raise UserError(f"no reader '{source.format}'{nearest(source.format, IMAGE_READERS)}", "task.local.format")
     folder = open_folder(data_root)
     twice = set(source.train) & set(source.test)
     if twice and source.format != "cifar":  # one cifar archive holds both
-        raise UserError(f"task.local.test: {min(twice)} is in task.local.train too")
+        raise UserError(f"{min(twice)} is in task.local.train too", "task.local.test")
     return folder
 
 
@@ -145,7 +145,7 @@ def _split(settings: ImageTaskSettings, parts: ImageParts) -> tuple[Images, Imag
     train, test, notes = parts.train, parts.test, list(parts.notes)
     for part, images in (("train", train), ("test", test)):
         if images is not None and not len(images):
-            raise UserError(f"task.{settings.source}: {settings.name} has no {part} images")
+            raise UserError(f"{settings.name} has no {part} images", f"task.{settings.source}")
     if test is None:
         train, test = hold_out(train, settings.holdout, settings.cut_seed)
         of = "the images" if test.users is None else "each writer's images"

@@ -82,14 +82,15 @@ def natural(
     """
     if settings.by not in task.called:
         known = nearest(settings.by, task.called)
-        raise UserError(f"partition.by: {task.name} ({task.source}) has no {settings.by!r}{known}")
+        raise UserError(f"{task.name} ({task.source}) has no {settings.by!r}{known}", "partition.by")
     many = task.called[settings.by][1]
     if _numbers(settings, task.train) is not None:
         return _select(settings, _by_source(settings, task, rng), many, rng)
     if task.source != "embedded":
         raise UserError(
-            f"partition.by={settings.by}: {task.name} ({task.source}) names no {many}, which partition=natural needs. "
-            "Choose partition=iid, partition=dirichlet or partition=shards"
+            f"{task.name} ({task.source}) names no {many}, which partition=natural needs. "
+            "Choose partition=iid, partition=dirichlet or partition=shards",
+            f"partition.by={settings.by}",
         )
     other = otherwise()
     note = (
@@ -136,8 +137,8 @@ def _select(settings: Natural, whole: Partition, many: str, rng: np.random.Gener
     notes = list(whole.notes)
     if len(kept) == 0:
         raise UserError(
-            f"partition.least: none of {len(sizes)} {many} has {settings.least} training examples; "
-            f"the largest has {sizes.max()}"
+            f"none of {len(sizes)} {many} has {settings.least} training examples; the largest has {sizes.max()}",
+            "partition.least",
         )
     if len(kept) < len(sizes):
         notes.append(
@@ -146,7 +147,7 @@ def _select(settings: Natural, whole: Partition, many: str, rng: np.random.Gener
         )
     if settings.clients is not None:
         if settings.clients > len(kept):
-            raise UserError(f"partition.clients: {settings.clients} is more than the {len(kept)} {many} there are")
+            raise UserError(f"{settings.clients} is more than the {len(kept)} {many} there are", "partition.clients")
         kept = np.sort(rng.choice(kept, settings.clients, replace=False))
     names, train, test = ([part[k] for k in kept] for part in (whole.names, whole.train, whole.test))
     return Partition(names, train, test, notes)
@@ -171,8 +172,9 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
     present, clients, size = np.unique(task.train.labels), settings.clients, len(task.train)
     if settings.classes_per_client > len(present):
         raise UserError(
-            f"partition.classes_per_client: {settings.classes_per_client} is more than the {len(present)} classes "
-            f"with training examples in {task.name}"
+            f"{settings.classes_per_client} is more than the {len(present)} classes "
+            f"with training examples in {task.name}",
+            "partition.classes_per_client",
         )
     sizes = rng.lognormal(settings.mu, settings.sigma, clients) + settings.offset
     sizes *= size / sizes.sum()

@@ -39,20 +39,20 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
     """
     kind, images = settings.kind, len(task.train)
     if kind not in PARTITIONS:
-        raise UserError(f"partition.kind: no partition {kind!r}{nearest(kind, PARTITIONS)}")
+        raise UserError(f"no partition {kind!r}{nearest(kind, PARTITIONS)}", "partition.kind")
     # checked before tables of clients are made; natural takes existing clients, and manual repeats images
     clients = 1 if isinstance(settings, Natural | Manual) else getattr(settings, "clients", 1)
     if clients > images:
         raise UserError(
-            f"partition.clients: {clients} are more than the {images} training examples; fewer clients would help"
+            f"{clients} are more than the {images} training examples; fewer clients would help", "partition.clients"
         )
     partition = PARTITIONS[kind](settings, task, partition_rng(seed, kind))
     sizes = [len(rows) for rows in partition.train]
     if 0 in sizes:
         remedy = REMEDIES.get(kind, "fewer clients would help")
         raise UserError(
-            f"partition.clients: client {sizes.index(0)} of {len(sizes)} would have no training examples "
-            f"(there are {images}); {remedy}"
+            f"client {sizes.index(0)} of {len(sizes)} would have no training examples (there are {images}); {remedy}",
+            "partition.clients",
         )
     return partition
 
@@ -107,8 +107,9 @@ def _check_floor(settings: Dirichlet, sizes: np.ndarray, classes: list[str]) -> 
     size, taken = int(sizes[smallest]), settings.floor * settings.clients
     if taken > size:
         raise UserError(
-            f"partition.floor: {settings.floor} examples for each of {settings.clients} clients are {taken}, but class "
-            f"{classes[smallest]} has {size}; partition.floor={size // settings.clients} would fit"
+            f"{settings.floor} examples for each of {settings.clients} clients are {taken}, but class "
+            f"{classes[smallest]} has {size}; partition.floor={size // settings.clients} would fit",
+            "partition.floor",
         )
 
 
@@ -143,8 +144,9 @@ def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Part
     count, labels = settings.clients * settings.shards_per_client, task.train.labels
     if count > len(labels):
         raise UserError(
-            f"partition.shards_per_client: {settings.clients} clients x {settings.shards_per_client} are {count} "
-            f"shards, more than the {len(labels)} training examples; fewer clients or shards would fit"
+            f"{settings.clients} clients x {settings.shards_per_client} are {count} "
+            f"shards, more than the {len(labels)} training examples; fewer clients or shards would fit",
+            "partition.shards_per_client",
         )
     shuffled = rng.permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
@@ -160,7 +162,7 @@ def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partit
     classes = len(task.classes)
     outside = [label for group in settings.groups for label in group if not 0 <= label < classes]
     if outside:
-        raise UserError(f"partition.groups: there is no class {outside[0]}; {task.name} has 0 to {classes - 1}")
+        raise UserError(f"there is no class {outside[0]}; {task.name} has 0 to {classes - 1}", "partition.groups")
     count = len(settings.groups)
     extra = rng.integers(count, size=settings.clients - 2 * count)
     groups = np.sort(np.concatenate([np.repeat(np.arange(count), 2), extra]))

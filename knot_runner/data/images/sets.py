@@ -42,7 +42,7 @@ def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tupl
     embedded = settings.source == "embedded"
     sets = list(_stand_ins(settings, notes) if embedded else _read(settings, data_root, notes, files))
     if len(sets) < 2:
-        raise UserError(f"task.sets: {len(sets)} of the {len(settings.sets)} data sets are left; two are the least")
+        raise UserError(f"{len(sets)} of the {len(settings.sets)} data sets are left; two are the least", "task.sets")
     images, classes, rows = _concatenate(sets)
     nothing = np.empty(0, np.int64)
     statistics, test = (settings.mean, settings.std), images.take(nothing)
@@ -103,10 +103,10 @@ def _missing(settings: ImageSetsSettings, name: str, root: Path | None) -> list[
     gone = missing_entries(one.local, root)
     if gone and len(gone) < len({*one.local.train, *one.local.test}):
         raise UserError(
-            f"{gone[0]}: is not there (for {name}), though other files of {name} are. A set is left out whole"
+            f"is not there (for {name}), though other files of {name} are. A set is left out whole", f"{gone[0]}"
         )
     if gone and name not in settings.may_be_missing:
-        raise UserError(f"{gone[0]}: is not there (for {name}); task.missing=[{name}] goes on without {name}")
+        raise UserError(f"is not there (for {name}); task.missing=[{name}] goes on without {name}", f"{gone[0]}")
     return gone
 
 

@@ -48,8 +48,9 @@ def load_unlabelled(settings: ImageTaskSettings, data_root: Path | None) -> Unla
     count = len(pixels)
     if settings.limit is not None and settings.limit > count:
         raise UserError(
-            f"transfer.limit: {settings.limit} images are asked for, but {settings.name} has {count}; at most {count}, "
-            "or null for all, is right"
+            f"{settings.limit} images are asked for, but {settings.name} has {count}; at most {count}, "
+            "or null for all, is right",
+            "transfer.limit",
         )
     if settings.limit is not None:
         chosen = np.random.default_rng(settings.cut_seed).permutation(count)[: settings.limit]
@@ -77,7 +78,8 @@ def fit_images(images: Images, like: np.ndarray) -> Images:
     channels, wanted = images.pixels.shape[1], like.shape[1]
     if channels != wanted and {channels, wanted} != {1, 3}:
         raise UserError(
-            f"transfer.shape: images of {channels} channels, where task.shape has {wanted}; equal, or 1 and 3, is right"
+            f"images of {channels} channels, where task.shape has {wanted}; equal, or 1 and 3, is right",
+            "transfer.shape",
         )
     if images.pixels.shape[1:] == like.shape[1:] and images.pixels.dtype == like.dtype:
         return images
@@ -127,11 +129,11 @@ def _image_files(folder: DataFolder, entry: str) -> Iterator[tuple[Path, bytes]]
     """Path and bytes of each PNG or JPEG file in the folder ``entry``, or, where it has none, in its folders."""
     path = folder.path(entry)
     if not path.is_dir():
-        raise UserError(f"{path}: is not there, or no folder of images")
+        raise UserError("is not there, or no folder of images", path)
     flat = any(file.is_file() and not file.name.startswith(".") for file in path.iterdir())
     count = 0
     for found in folder.contents(path, "*" if flat else "*/*", check_image_file):
         count += 1
         yield found
     if not count:
-        raise UserError(f"{path}: there is no image")
+        raise UserError("there is no image", path)

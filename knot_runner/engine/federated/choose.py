@@ -83,7 +83,7 @@ def make_stacked(inputs: EngineInputs) -> Engine:
     for network in inputs.networks:
         if not network.is_ours:
             what = "a text model" if network.reads_texts else "a model of one's own"
-            raise UserError(f"hardware.engine: stacked does not train {what}; lean (CPU) or loop would fit")
+            raise UserError(f"stacked does not train {what}; lean (CPU) or loop would fit", "hardware.engine")
     if device.type != "cuda":
         _check_precision(hardware.precision)
     data, test = inputs.data.to(device), inputs.test.to(device)  # once for all networks
@@ -101,7 +101,9 @@ def make_ray(inputs: EngineInputs) -> Engine:
 
     hardware, (network, *others) = inputs.hardware, inputs.networks
     if inputs.device.type != "cpu":
-        raise UserError("hardware.engine: ray trains on the CPUs of a cluster; hydra/launcher=ray gives each job a GPU")
+        raise UserError(
+            "ray trains on the CPUs of a cluster; hydra/launcher=ray gives each job a GPU", "hardware.engine"
+        )
     _check_precision(hardware.precision)
     places = hardware.workers, hardware.threads
     return RayEngine(
@@ -129,13 +131,13 @@ def lean_engine(kind: type[Lean], inputs: EngineInputs, **options: Any) -> Lean:
 def require_cpu(inputs: EngineInputs, name: str) -> None:
     """Raises :class:`UserError` unless the device is the CPU."""
     if inputs.device.type != "cpu":
-        raise UserError(f"hardware.engine: {name} is for the CPU; stacked is for a GPU, loop runs on both")
+        raise UserError(f"{name} is for the CPU; stacked is for a GPU, loop runs on both", "hardware.engine")
 
 
 def _check_precision(precision: str) -> None:
     """Raises :class:`UserError` for a precision that only some engines have."""
     if precision in ("tf32", "bf16"):
-        raise UserError(f"hardware.precision: {precision} is for engine=stacked on CUDA; float32 runs anywhere")
+        raise UserError(f"{precision} is for engine=stacked on CUDA; float32 runs anywhere", "hardware.precision")
 
 
 def _per_network(engines: Sequence[Engine]) -> Engine:

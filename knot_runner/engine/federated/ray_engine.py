@@ -147,8 +147,9 @@ def _number(ray: Any, workers: int, threads: int) -> int:
     count = workers or cores // threads
     if not 1 <= count <= cores // threads:
         raise UserError(
-            f"hardware.workers: Ray's cluster has {cores} cores, too few for {count or 1} actors with "
-            f"hardware.threads={threads}; 0 = as many as it has room for"
+            f"Ray's cluster has {cores} cores, too few for {count or 1} actors with "
+            f"hardware.threads={threads}; 0 = as many as it has room for",
+            "hardware.workers",
         )
     return count
 

@@ -67,7 +67,7 @@ def make_native(inputs: EngineInputs) -> Native:
     require_cpu(inputs, "native")
     if inputs.hardware.precision not in ("float32", "float64"):
         raise UserError(
-            f"hardware.precision: {inputs.hardware.precision} is not supported by engine=native. Use float32"
+            f"{inputs.hardware.precision} is not supported by engine=native. Use float32", "hardware.precision"
         )
     if not any(map(has_passes, inputs.networks)):
         kinds = "mlp, cnn, resnet, wrn and vgg"

@@ -52,7 +52,7 @@ def find_compiler() -> str:
         if found is not None:
             return found
     what = f"CXX={named} is not there" if named else "c++, g++ and clang++ are not there"
-    raise UserError(f"hardware.engine: native needs a C++ compiler, and {what}; lean needs none")
+    raise UserError(f"native needs a C++ compiler, and {what}; lean needs none", "hardware.engine")
 
 
 def _cache_folder() -> Path:
@@ -91,13 +91,14 @@ def _compile(command: list[str], path: Path) -> None:
             if done.returncode:
                 first = next((line for line in done.stderr.splitlines() if "error" in line), "it gave no reason")
                 raise UserError(
-                    f"hardware.engine: native was not compiled by {command[0]}: {first}; lean needs no compiler"
+                    f"native was not compiled by {command[0]}: {first}; lean needs no compiler", "hardware.engine"
                 )
             made.replace(path)
     except OSError as problem:
         raise UserError(
-            f"hardware.engine: native keeps what it compiles in {path.parent}: {problem.strerror}; "
-            "XDG_CACHE_HOME names another folder, and lean compiles nothing"
+            f"native keeps what it compiles in {path.parent}: {problem.strerror}; "
+            "XDG_CACHE_HOME names another folder, and lean compiles nothing",
+            "hardware.engine",
         ) from None
 
 

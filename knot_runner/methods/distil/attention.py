@@ -75,7 +75,7 @@ def _make_at(options: AttentionTermSettings, inputs: TermInputs) -> TermLoss:
 
 def _check_map(whose: str, tap: str, features: Tensor) -> None:
     if features.dim() != 4:
-        raise UserError(f"method.terms.at.taps: {whose} '{tap}' is a vector and has no map")
+        raise UserError(f"{whose} '{tap}' is a vector and has no map", "method.terms.at.taps")
 
 
 TERMS["at"] = Term(AttentionTermSettings, _make_at, taps="maps")

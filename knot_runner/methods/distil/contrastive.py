@@ -108,7 +108,9 @@ class ContrastLoss(nn.Module):
 
 def _make_crd(options: CrdTermSettings, inputs: TermInputs) -> ContrastLoss:
     if inputs.examples < 2:
-        raise UserError("method.terms.crd.negatives: the student trains on one example, there is none to tell it from")
+        raise UserError(
+            "the student trains on one example, there is none to tell it from", "method.terms.crd.negatives"
+        )
     return ContrastLoss(options, inputs)
 
 

@@ -55,7 +55,7 @@ def init(hp: DistilSettings, federation: Federation) -> DistilState:
     if hp.synthesis is not None:
         check_synthesis(hp, teachers[0])
     if hp.schedule["kind"] == "generations" and all(spec.needs_teacher for spec in specs):
-        raise UserError("method.terms: the first of schedule.kind=generations has no teacher and needs ce")
+        raise UserError("the first of schedule.kind=generations has no teacher and needs ce", "method.terms")
     trained = [teacher for teacher in federation.clients if teacher.trained is not None]
     return {f"weights/{teacher.name}": "/".join(teacher.trained) for teacher in trained}
 
@@ -116,8 +116,8 @@ def check_synthesis(hp: DistilSettings, teacher: Network) -> None:
         model = build_network(teacher)
     if hp.synthesis["kind"] == "statistics" and not batch_norms(model):
         raise UserError(
-            f"method.synthesis.kind=statistics: are of batch normalisation, and {teacher.spec.name} has none; resnet8, "
-            "wrn_16_1 and vgg8 have"
+            f"are of batch normalisation, and {teacher.spec.name} has none; resnet8, wrn_16_1 and vgg8 have",
+            "method.synthesis.kind=statistics",
         )
 
 

@@ -37,8 +37,9 @@ def make_adapter(own: torch.Size, other: torch.Size, always: bool) -> nn.Module:
     if len(own) != len(other) or not (shrinks or grows):
         shapes = ["x".join(map(str, shape[1:])) for shape in (own, other)]
         raise UserError(
-            f"method.terms.hint.taps: no adapter from features of the student ({shapes[0]}) to the teacher's "
-            f"({shapes[1]}); name taps of similar shapes"
+            f"no adapter from features of the student ({shapes[0]}) to the teacher's "
+            f"({shapes[1]}); name taps of similar shapes",
+            "method.terms.hint.taps",
         )
     return _resizing(own[1], other[1], sides, shrinks)
 

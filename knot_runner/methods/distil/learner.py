@@ -51,11 +51,11 @@ def read_terms(
     found = []
     for name, settings in terms.items():
         if name not in TERMS:
-            raise UserError(f"{key}.{name}: no such term{nearest(name, TERMS)}")
+            raise UserError(f"no such term{nearest(name, TERMS)}", f"{key}.{name}")
         term, where = TERMS[name], f"{key}.{name}"
         options = build(term.options, settings, where)
         if term.needs_teacher and not teachers:
-            raise UserError(f"{where}: needs a teacher; method.teachers names none")
+            raise UserError("needs a teacher; method.teachers names none", where)
         pairs = []
         for teacher in teachers if term.taps != "none" else []:
             typed = getattr(options, "taps", None)
@@ -64,8 +64,9 @@ def read_terms(
             check_taps(teacher, [b for _, b in own], f"{where}.taps")
             if not own:
                 raise UserError(
-                    f"{where}.taps: {student.spec.name} and {teacher.spec.name} have no maps to be compared; "
-                    "kd and rkd read what any network has"
+                    f"{student.spec.name} and {teacher.spec.name} have no maps to be compared; "
+                    "kd and rkd read what any network has",
+                    f"{where}.taps",
                 )
             pairs.append(own)
         found.append(TermSpec(name, options, pairs))
@@ -118,7 +119,7 @@ class WeightedTerms(nn.Module):
                 value = self.losses[spec.name](student, teachers, batch)
                 if not isinstance(value, Tensor) or value.shape not in ((), batch.labels.shape):
                     found = f"{list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-                    raise UserError(f"TERMS[{spec.name!r}]: the loss is {found} instead of [] or [batch]")
+                    raise UserError(f"the loss is {found} instead of [] or [batch]", f"TERMS[{spec.name!r}]")
                 total = total + factor * self.weights[spec.name] * value.mean()
         return total
 
@@ -148,8 +149,8 @@ class WeightedTerms(nn.Module):
             if self.weights[name] == "auto":
                 if not total > ROUNDING_SHARE * reference:
                     raise UserError(
-                        f"method.terms.{name}.weight: auto weighs a term by its first values, which are 0 here; a "
-                        "number is right"
+                        "auto weighs a term by its first values, which are 0 here; a number is right",
+                        f"method.terms.{name}.weight",
                     )
                 self.weights[name] = auto_ratio * reference / total
             found[name] = {"weight": float(self.weights[name]), "ratio": self.weights[name] * total / reference}

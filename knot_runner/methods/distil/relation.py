@@ -222,7 +222,7 @@ def voted_triples(
 def _make_triplet(options: TripletTermSettings, inputs: TermInputs) -> TermLoss:
     own = [[student for student, _ in named] for named in inputs.pairs]
     if any(taps != own[0] for taps in own):
-        raise UserError("method.terms.triplet.taps: teachers vote on the same taps of the student, these differ")
+        raise UserError("teachers vote on the same taps of the student, these differ", "method.terms.triplet.taps")
     return partial(voted_triples, options, inputs.pairs)
 
 

@@ -71,8 +71,9 @@ def noise_for(privacy: UserPrivacy, rounds: int, epsilon: float, delta: float) -
     most = epsilon_after(dataclasses.replace(privacy, noise_multiplier=BRACKET[0]), delta)(rounds)
     if most is not None and most <= epsilon:
         raise UserError(
-            f"privacy.epsilon: {epsilon:g} is more than the {most:,.0f} of noise multiplier {BRACKET[0]:g} after "
-            f"{rounds} rounds; less is right"
+            f"{epsilon:g} is more than the {most:,.0f} of noise multiplier {BRACKET[0]:g} after "
+            f"{rounds} rounds; less is right",
+            "privacy.epsilon",
         )
     found = [_calibrated(privacy, bound, rounds, epsilon, delta) for bound in range(len(_events(privacy, 1.0)))]
     return math.ceil(min(found) * 10**DIGITS) / 10**DIGITS
@@ -96,7 +97,7 @@ def _calibrated(privacy: UserPrivacy, bound: int, rounds: int, epsilon: float, d
         )
     except library.mechanism_calibration.NoBracketIntervalFoundError as problem:
         raise UserError(
-            f"privacy.epsilon: no noise gives {epsilon:g} after {rounds} rounds; more is right"
+            f"no noise gives {epsilon:g} after {rounds} rounds; more is right", "privacy.epsilon"
         ) from problem
 
 
@@ -126,7 +127,7 @@ def _library() -> ModuleType:
         import dp_accounting.rdp
     except ImportError:
         raise UserError(
-            "privacy: its accountant is not installed; pip install 'knot_runner[privacy]' adds it"
+            "its accountant is not installed; pip install 'knot_runner[privacy]' adds it", "privacy"
         ) from None
     # orders whose series do not converge are left out, which can only make epsilon larger; it warns of each
     logging.getLogger("absl").setLevel(logging.ERROR)

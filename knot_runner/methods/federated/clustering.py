@@ -60,13 +60,14 @@ def check_clustering(settings: ClusteringSettings, clients: int) -> None:
         return
     if settings.clusters != "eigengap" and settings.clusters > clients:
         raise UserError(
-            f"method.clustering.clusters: {settings.clusters} are more than the {clients} clients; "
-            f"at most {clients} is right"
+            f"{settings.clusters} are more than the {clients} clients; at most {clients} is right",
+            "method.clustering.clusters",
         )
     if settings.neighbours is not None and settings.neighbours >= clients:
         raise UserError(
-            f"method.clustering.graph: {settings.graph} needs more than {settings.neighbours} clients, and there are "
-            f"{clients}; affinity, or at most sparse{clients - 1}, is right"
+            f"{settings.graph} needs more than {settings.neighbours} clients, and there are "
+            f"{clients}; affinity, or at most sparse{clients - 1}, is right",
+            "method.clustering.graph",
         )
 
 
@@ -77,7 +78,7 @@ def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
     K - 1 nearest others (public code: the client itself counts), an edge of one direction alone weighing 1/2.
     """
     if not np.isfinite(matrix).all() or matrix.min() < 0:
-        raise UserError("method.clustering: the clients' distances are not all finite and at least 0")
+        raise UserError("the clients' distances are not all finite and at least 0", "method.clustering")
     if settings.neighbours is not None:
         nearest = NearestNeighbors(n_neighbors=settings.neighbours, metric="precomputed").fit(matrix)
         edges = nearest.kneighbors_graph(matrix).toarray()
@@ -86,8 +87,8 @@ def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
     scale = largest if settings.scale == "largest" else settings.scale
     if scale < largest:
         raise UserError(
-            f"method.clustering.scale: {scale:g} is exceeded by the largest distance {largest:.1f}; "
-            "at least that, or largest, is right"
+            f"{scale:g} is exceeded by the largest distance {largest:.1f}; at least that, or largest, is right",
+            "method.clustering.scale",
         )
     return (scale - matrix) / scale if scale > 0 else np.ones_like(matrix)
 

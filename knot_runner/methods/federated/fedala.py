@@ -42,8 +42,8 @@ def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
     there = len(layer_starts(federation.layout))
     if hp.fedala.layers > there:
         raise UserError(
-            f"method.fedala.layers: {hp.fedala.layers} are more than the {there} layers of the model; "
-            f"at most {there} is right"
+            f"{hp.fedala.layers} are more than the {there} layers of the model; at most {there} is right",
+            "method.fedala.layers",
         )
     return averaging.init(hp, federation)
 

@@ -141,8 +141,9 @@ def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
     }
     if set(found) != {"weight", "bias"} or len(found["weight"].shape) != 2:
         raise UserError(
-            f"model.head: {layout.head.removesuffix('.')} has {', '.join(found)}; of fedgen it is one linear layer "
-            "with weight and bias"
+            f"{layout.head.removesuffix('.')} has {', '.join(found)}; of fedgen it is one linear layer "
+            "with weight and bias",
+            "model.head",
         )
     return found["weight"], found["bias"]
 

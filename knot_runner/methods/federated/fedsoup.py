@@ -46,8 +46,9 @@ def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
     without = [client.name for client in clients if not len(client.valid)]
     if without:
         raise UserError(
-            f"partition.valid: {without[0]} holds out no examples, which its soup is chosen on "
-            f"({len(without)} such clients); 0.2 and partitions of more examples a client are right"
+            f"{without[0]} holds out no examples, which its soup is chosen on "
+            f"({len(without)} such clients); 0.2 and partitions of more examples a client are right",
+            "partition.valid",
         )
     return averaging.init(hp, federation)
 

@@ -28,12 +28,12 @@ from knot_runner.util.errors import UserError
 def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
     """The first global model. Raises :class:`UserError` when there is no body, or it gets no epoch."""
     if not federation.layout.mask("body").any():
-        raise UserError(f"model.hidden: {hp.algorithm} shares all but the head; at least one hidden layer is right")
+        raise UserError(f"{hp.algorithm} shares all but the head; at least one hidden layer is right", "model.hidden")
     epochs = federation.training.epochs
     if hp.algorithm == "fedrep" and hp.head_epochs >= epochs:
         raise UserError(
-            f"method.head_epochs: {hp.head_epochs} of training.epochs={epochs} leaves none for the body; "
-            f"at most {epochs - 1} is right"
+            f"{hp.head_epochs} of training.epochs={epochs} leaves none for the body; at most {epochs - 1} is right",
+            "method.head_epochs",
         )
     return averaging.init(hp, federation)
 

@@ -35,11 +35,12 @@ from knot_runner.util.errors import UserError
 def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
     """The first global model; all controls are 0. Raises :class:`UserError` for anything but plain SGD."""
     if federation.training.optimiser != "sgd":
-        raise UserError("training.optimiser: scaffold's control variates are defined for plain SGD; sgd is right")
+        raise UserError("scaffold's control variates are defined for plain SGD; sgd is right", "training.optimiser")
     if federation.training.momentum:
         raise UserError(
-            f"training.momentum: {federation.training.momentum:g} does not go with scaffold, whose control variates "
-            "are defined for plain SGD; 0 is right"
+            f"{federation.training.momentum:g} does not go with scaffold, whose control variates "
+            "are defined for plain SGD; 0 is right",
+            "training.momentum",
         )
     return averaging.init(hp, federation)
 

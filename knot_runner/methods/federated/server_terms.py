@@ -52,16 +52,16 @@ def check_server_terms(
         for found in read_terms(hp.distil.terms, network, [network], _KEY):
             where = f"{_KEY}.{found.name}"
             if TERMS[found.name].reads_labels:
-                raise UserError(f"{where}: reads labels, and the transfer set has none; kd would fit")
+                raise UserError("reads labels, and the transfer set has none; kd would fit", where)
             if found.pairs and not sends_models:
                 raise UserError(
-                    f"{where}: reads inner layers, and clients of {hp.algorithm} send logits alone; kd or sinkhorn "
-                    "would fit"
+                    f"reads inner layers, and clients of {hp.algorithm} send logits alone; kd or sinkhorn would fit",
+                    where,
                 )
             if found.pairs and private:
                 raise UserError(
-                    f"{where}: reads inner layers of every client's model, and only sums are private; kd or sinkhorn "
-                    "would fit"
+                    "reads inner layers of every client's model, and only sums are private; kd or sinkhorn would fit",
+                    where,
                 )
             require_batch(found.name, min(hp.distil.batch, examples), "the transfer set's batch", _KEY)
 

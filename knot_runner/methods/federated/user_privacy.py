@@ -103,9 +103,10 @@ def check_sums(privacy: UserPrivacy, algorithm: str) -> None:
     clipped, sent = len(privacy.sums), privacy.messages
     if clipped != sent:
         raise UserError(
-            f"privacy: method.algorithm={algorithm} clipped {clipped} of {counted(sent, 'message')} of a client in a "
+            f"method.algorithm={algorithm} clipped {clipped} of {counted(sent, 'message')} of a client in a "
             "round, so epsilon would be wrong. Take the mean of its clients' updates by user_privacy.private_mean, or "
-            "remove privacy"
+            "remove privacy",
+            "privacy",
         )
 
 

@@ -90,9 +90,11 @@ def _check(hp: TransferMatrixSettings, federation: Federation) -> list[str]:
     having = sum(len(rows) > 0 for rows in federation.rows("valid"))
     without = len(federation.clients) - having
     if not having:
-        raise UserError("partition.valid: no client holds out examples, which lambda is learnt on; 0.2 would be right")
+        raise UserError(
+            "no client holds out examples, which lambda is learnt on; 0.2 would be right", "partition.valid"
+        )
     if hp.early_stop and not any(len(rows) > 1 for rows in federation.rows("valid")):
-        raise UserError("method.personalisation.early_stop: no client holds out two examples; false is right")
+        raise UserError("no client holds out two examples; false is right", "method.personalisation.early_stop")
     notes = ["method.personalisation: every client's update leaves it, and at every step a gradient on its examples"]
     if without:
         notes.append(

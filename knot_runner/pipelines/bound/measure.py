@@ -47,13 +47,13 @@ def bound_of_run(context: RunContext, result: dict[str, Any]) -> dict[str, Any]:
     """
     hp, settings = context.hp, context.settings
     if not isinstance(hp, KnotSettings):
-        raise UserError(f"{context.folder}: is a run of {settings.method['name']}; the bound is of KNOT's students")
+        raise UserError(f"is a run of {settings.method['name']}; the bound is of KNOT's students", context.folder)
     if result["status"] != "done":
-        raise UserError(f"{context.folder}: diverged, so it has no student to bound")
+        raise UserError("diverged, so it has no student to bound", context.folder)
     load_plugins(settings.plugins)
     task = context.services.parties(context)
     if result["data"] != task.source_digest:
-        raise UserError(f"{context.folder}: was made from other data than are read now; paths.data=DIR names its own")
+        raise UserError("was made from other data than are read now; paths.data=DIR names its own", context.folder)
     store = context.store
     federation = make_federation(context, task, store, hp.bias if needs_bias(hp.weighting) else None)
     *_, last = finished_rounds(context, federation, store)
@@ -85,7 +85,7 @@ def measure_bound(
     valid = read_part((student, before), request, request.valid, fresh, executor)
     least = min(len(train.p), len(valid.p))
     if least < LEAST_TEXTS:
-        raise UserError(f"bound: {least} texts are left without duplicates; {LEAST_TEXTS} are the least")
+        raise UserError(f"{least} texts are left without duplicates; {LEAST_TEXTS} are the least", "bound")
     points = torch.tensor(request.objective.settings["points"], dtype=torch.float64)
     losses = {"train": _losses(train.p, train, points), "valid": _losses(valid.p, valid, points)}
     means = {name: float(values.mean()) for name, values in losses.items()}

@@ -217,24 +217,27 @@ def check_sizes(federation: Federation) -> list[str]:
     training, clients = federation.training, federation.clients
     if federation.participants > len(federation):
         raise UserError(
-            f"training.participants: {federation.participants} are more than the {len(federation)} clients; "
-            f"at most {len(federation)} is right"
+            f"{federation.participants} are more than the {len(federation)} clients; "
+            f"at most {len(federation)} is right",
+            "training.participants",
         )
     empty = [client.name for client in clients if not client.size]
     if empty:
-        raise UserError(f"partition: {empty[0]} has no training examples ({len(empty)} such clients)")
+        raise UserError(f"{empty[0]} has no training examples ({len(empty)} such clients)", "partition")
     small = [(client.size, client.name) for client in clients if client.size < training.batch]
     if not small:
         return []
     size, name = min(small)
     if training.drop_last:
         raise UserError(
-            f"training.batch: {training.batch} is more than the {size} examples of {name}, which would never "
-            f"train with training.drop_last=true ({len(small)} such clients); at most {size} is right"
+            f"{training.batch} is more than the {size} examples of {name}, which would never "
+            f"train with training.drop_last=true ({len(small)} such clients); at most {size} is right",
+            "training.batch",
         )
     if training.small_clients == "stop":
         raise UserError(
-            f"training.batch: {training.batch} is more than the {size} examples of {name} ({len(small)} such "
-            "clients); training.small_clients=allow trains them on one smaller batch"
+            f"{training.batch} is more than the {size} examples of {name} ({len(small)} such "
+            "clients); training.small_clients=allow trains them on one smaller batch",
+            "training.batch",
         )
     return [f"{len(small)} clients are smaller than a batch of {training.batch} and train on one smaller batch"]

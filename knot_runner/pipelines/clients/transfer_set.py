@@ -60,7 +60,7 @@ def server_examples(
         transfer = len(data.labels) + torch.arange(len(own.labels))
     if spec.valid and int(spec.valid * len(transfer)) == 0:
         raise UserError(
-            f"method.distil.valid: {spec.valid:g} of {len(transfer)} transfer examples is none; 0, or more, is right"
+            f"{spec.valid:g} of {len(transfer)} transfer examples is none; 0, or more, is right", "method.distil.valid"
         )
     shown = torch.arange(total - (len(random.labels) if random is not None else 0), total)
     return _joined(parts, transfer), {"transfer": transfer, "random": shown}

@@ -133,7 +133,7 @@ def space(
     """
     if len(task.train) > 1 and (task.train.pixels == task.train.pixels[:1]).all():
         raise UserError(
-            f"{task.name}: all {len(task.train)} training images are the same, so no distance between them can be told"
+            f"all {len(task.train)} training images are the same, so no distance between them can be told", task.name
         )
     plain = Space(task.shape, task.mean, task.std)
     if spec is None:
@@ -186,6 +186,6 @@ def _train(context: RunContext, spec: EncoderSettings, model: Autoencoder, pixel
             total += loss.item() * len(rows)
         losses.append(total / len(pixels))
         if not math.isfinite(losses[-1]):
-            raise UserError(f"encoder.lr: {spec.lr} makes training diverge in epoch {epoch}; a smaller one is right")
+            raise UserError(f"{spec.lr} makes training diverge in epoch {epoch}; a smaller one is right", "encoder.lr")
         context.progress("encoder", epoch + 1, spec.epochs, f"error {losses[-1]:.4f}")
     return losses

@@ -58,7 +58,7 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
     Raises :class:`UserError` naming the setting of ``spec`` that does not fit these texts.
     """
     if spec is None:
-        raise UserError("features: is not set, and texts are compared by nothing else; /base/features has all keys")
+        raise UserError("is not set, and texts are compared by nothing else; /base/features has all keys", "features")
     fitted, called = _fitted(spec, pool)
     if spec.kind == "tfidf":
         features = _tfidf(spec, fitted, called, keyed(context.settings.seed, "features"))
@@ -69,7 +69,7 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
     scale = float(np.sqrt(np.mean((found - centre) ** 2)))
     if not scale > ROUNDING * np.sqrt(np.mean(found**2)):  # true for NaN, too
         raise UserError(
-            f"features: all {len(fitted)} train texts of {called} have the same features, so no distance can be told"
+            f"all {len(fitted)} train texts of {called} have the same features, so no distance can be told", "features"
         )
     return TextSpace(features, centre, scale)
 
@@ -111,15 +111,17 @@ def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Feat
         counted = counter.fit_transform(plain_texts(fitted))
     except ValueError:  # "empty vocabulary"
         raise UserError(
-            f"features: none of the {len(fitted)} train texts of {called} has a word of two letters or more; "
-            "features.kind=cls would fit"
+            f"none of the {len(fitted)} train texts of {called} has a word of two letters or more; "
+            "features.kind=cls would fit",
+            "features",
         ) from None
     most = min(counted.shape)
     if spec.components > most:
         texts, words = counted.shape
         raise UserError(
-            f"features.components: {spec.components} are more than {called} allows, with {texts} train texts of "
-            f"{words} words; {most} is the most"
+            f"{spec.components} are more than {called} allows, with {texts} train texts of "
+            f"{words} words; {most} is the most",
+            "features.components",
         )
     svd = TruncatedSVD(spec.components, random_state=seed % 2**32)
     with threadpool_limits(1, "blas"), np.errstate(divide="ignore", invalid="ignore"):

@@ -58,7 +58,7 @@ def text_federation(
         for split in dataset.splits:
             examples = used_examples(dataset, split, settings)
             if len(examples.texts) < MIN_ROWS and split != "test":
-                raise UserError(f"task.datasets.{dataset.name}: {split} has {len(examples.texts)} usable texts")
+                raise UserError(f"{split} has {len(examples.texts)} usable texts", f"task.datasets.{dataset.name}")
             length = settings.task.max_length if split == "test" else lengths[dataset.role]
             tokens[dataset.name, split] = _encoded(examples, tokenizer, length, store)
     networks = _networks(settings.model, task, vocabulary_size(tokenizer))

@@ -39,12 +39,12 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
         key, folder = f"method.teachers[{number}]", Path(teacher.folder)
         result = read_result(folder)
         if result is None or result["digest"][MODEL_FILE] != teacher.weights:
-            raise UserError(f"{key}: {folder}: is no more the finished run that was asked for")
+            raise UserError(f"{folder}: is no more the finished run that was asked for", key)
         settings, method = build_run(recorded_config(folder))
         _check_task(f"{key}: run {teacher.run}", settings.task, context.settings.task)
         if changes := data_changes(result, context.settings.paths.data):
             change = changes[0].removeprefix(DATA_CHANGE)
-            raise UserError(f"{key}: run {teacher.run} was made from other data than those in paths.data: {change}")
+            raise UserError(f"run {teacher.run} was made from other data than those in paths.data: {change}", key)
         if context.settings.on_images:
             continue
         paths = dataclasses.replace(settings.paths, data=context.settings.paths.data)
@@ -52,8 +52,9 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
         theirs = load_tokenizer(settings.model, own.services.parties(own), own.data_root)
         if theirs.to_str() != load_tokenizer(context.settings.model, task, context.data_root).to_str():
             raise UserError(
-                f"{key}: run {teacher.run} has another vocabulary than the student; model.vocab=FILE, or the same "
-                "texts and model.vocab_size, make it one"
+                f"run {teacher.run} has another vocabulary than the student; model.vocab=FILE, or the same "
+                "texts and model.vocab_size, make it one",
+                key,
             )
 
 
@@ -85,13 +86,14 @@ def _model_of(key: str, teacher: RunTeacher, network: Network) -> nn.Module:
     try:
         found = load_bytes(read_record(folder, read_result(folder) or {}, MODEL_FILE))
     except SafetensorError:
-        raise UserError(f"{key}: {folder / MODEL_FILE}: holds no tensors in safetensors form") from None
+        raise UserError(f"{folder / MODEL_FILE}: holds no tensors in safetensors form", key) from None
     wanted = {name: tensor.shape for name, tensor in model.state_dict().items()}
     needed = {name for name in wanted if not name.endswith("num_batches_tracked")}  # no engine reads these
     if not needed <= set(found) <= set(wanted) or any(found[name].shape != wanted[name] for name in found):
         raise UserError(
-            f"{key}: {folder / MODEL_FILE}: is not the weights of one {network.spec.kind} with {network.classes} "
-            "classes, as of methods with one global model or one student"
+            f"{folder / MODEL_FILE}: is not the weights of one {network.spec.kind} with {network.classes} "
+            "classes, as of methods with one global model or one student",
+            key,
         )
     model.load_state_dict(found, strict=False)
     return model

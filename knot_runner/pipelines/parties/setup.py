@@ -70,7 +70,7 @@ def with_teachers(federation: Federation, hp: DistilSettings, store: Store) -> F
         network = dataclasses.replace(party.network, spec=spec)
         if network.is_pretrained:
             raise UserError(
-                f"method.teachers: {spec.name} has weights={spec.weights}; a teacher is trained from scratch"
+                f"{spec.name} has weights={spec.weights}; a teacher is trained from scratch", "method.teachers"
             )
         check_network(network, federation.seed)
         teachers.append(dataclasses.replace(party, network=network))

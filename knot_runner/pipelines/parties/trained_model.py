@@ -89,8 +89,8 @@ def finished_rounds(context: RunContext, federation: Federation, store: Store) -
             found = store.find(*key_of(request))
             if found is None:
                 raise UserError(
-                    f"{store.folder(*key_of(request))}: the run's {request_title(request)} is gone; another "
-                    "paths.out=DIR makes the run, and it, anew"
+                    f"the run's {request_title(request)} is gone; another paths.out=DIR makes the run, and it, anew",
+                    f"{store.folder(*key_of(request))}",
                 )
             artefacts.append(found)
         state, _ = method.fold(hp, state, federation, round, requests, artefacts)

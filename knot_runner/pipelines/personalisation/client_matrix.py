@@ -169,14 +169,14 @@ def check_own_models(spec: Any, federation: Federation) -> None:
     settings of personalisation, if any."""
     key, clients = "evaluate.matrix" if spec is None else "method.personalisation", len(federation.clients)
     if len(federation) < 2:
-        raise UserError(f"{key}: one client has no others to be measured on; null is right")
+        raise UserError("one client has no others to be measured on; null is right", key)
     having = [client for client in federation.numbers if len(federation.clients[client].test)]
     if len(having) < 2:
-        raise UserError(f"{key}: {len(having)} of {len(federation)} clients have test examples; at least 2 are needed")
+        raise UserError(f"{len(having)} of {len(federation)} clients have test examples; at least 2 are needed", key)
     outside = [client for client in getattr(spec, "clients", None) or [] if client >= clients]
     if outside:
         raise UserError(
-            f"method.personalisation.clients: there is no client {outside[0]}; the {clients} are 0 to {clients - 1}"
+            f"there is no client {outside[0]}; the {clients} are 0 to {clients - 1}", "method.personalisation.clients"
         )
 
 

@@ -43,7 +43,7 @@ def client_rounds(
     def execute(round: int, requests: list[LocalTraining]) -> list[Trained]:
         wrong = next((request for request in requests if not isinstance(request, LocalTraining)), None)
         if wrong is not None:
-            raise UserError(f"METHODS: plan returned a list with {type(wrong).__name__} instead of LocalTraining")
+            raise UserError(f"plan returned a list with {type(wrong).__name__} instead of LocalTraining", "METHODS")
         trained = engine.train(requests) if requests else []
         check_outcomes(round, trained, federation)
         if private is not None:

@@ -22,11 +22,12 @@ def with_privacy(federation: Federation, settings: Settings) -> Federation:
     spec = settings.privacy
     if settings.method["batchnorm"] == "averaged" and len(federation.model.buffers):
         raise UserError(
-            f"method.batchnorm: model={settings.model.name} has running statistics, which averaged sends without "
-            "clipping; with privacy local or frozen is right"
+            f"model={settings.model.name} has running statistics, which averaged sends without "
+            "clipping; with privacy local or frozen is right",
+            "method.batchnorm",
         )
     if spec.delta is None and len(federation) < 2:
-        raise UserError("privacy.delta: 1 / K^1.1 of one client is 1, which hides nothing; more clients would fit")
+        raise UserError("1 / K^1.1 of one client is 1, which hides nothing; more clients would fit", "privacy.delta")
     known = _mechanism(federation, settings)
     if spec.epsilon is not None:
         found = noise_for(known, federation.training.rounds, spec.epsilon, _delta(spec, known.clients))
@@ -43,9 +44,10 @@ def _mechanism(federation: Federation, settings: Settings) -> UserPrivacy:
     clients, participants = len(federation), federation.participants
     if spec.sampling == "fixed" and participants < clients and federated_algorithm(algorithm).remembers:
         raise UserError(
-            f"privacy.sampling: with fixed, who was drawn before shows in what clients of algorithm={algorithm} send, "
+            f"with fixed, who was drawn before shows in what clients of algorithm={algorithm} send, "
             "by what they have kept since, which the accountant does not cover; poisson, or all "
-            f"{clients} clients in every round, would fit"
+            f"{clients} clients in every round, would fit",
+            "privacy.sampling",
         )
     known = federated_algorithm(algorithm)
     return UserPrivacy(

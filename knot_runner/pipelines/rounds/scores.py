@@ -73,8 +73,9 @@ def _check_same(model: ClientModel, other: ClientModel, hp: Any) -> None:
     """Raises :class:`UserError` for two models of a method that declares one: which accuracy it is would be wrong."""
     if model.weights is not other.weights and not torch.equal(model.weights, other.weights):
         raise UserError(
-            f"method.algorithm={hp.algorithm}: its clients use different models, but it is registered with "
-            "one_model=True. Register it with one_model=False"
+            "its clients use different models, but it is registered with "
+            "one_model=True. Register it with one_model=False",
+            f"method.algorithm={hp.algorithm}",
         )
 
 

@@ -143,12 +143,12 @@ def load_model(folder: Path, name: str | None = None) -> LoadedModel:
     """
     result = require_result(folder)
     if DESCRIPTION_FILE not in result["digest"]:
-        raise UserError(f"{folder}: the run keeps no models: its method trains none, or it diverged")
+        raise UserError("the run keeps no models: its method trains none, or it diverged", folder)
     described = json.loads(read_record(folder, result, DESCRIPTION_FILE))
     models = described["models"]
     chosen = models.get(next(iter(models)) if name is None and len(models) == 1 else name or "global")
     if chosen is None:
-        raise UserError(f"{folder}: the run has no model {name or 'global'!r}{nearest(name or 'global', models)}")
+        raise UserError(f"the run has no model {name or 'global'!r}{nearest(name or 'global', models)}", folder)
     plain = described["networks"][chosen["network"]]
     kind = plain["spec"]["kind"]
     spec = build(NETWORK_SETTINGS.get(kind, ModelSettings), plain["spec"], "model")

@@ -48,7 +48,7 @@ def claim_measures() -> dict[str, ClaimMeasure]:
     clash = METRICS.keys() & {"plain_loss", *CLAIM_MEASURES}
     if clash:
         raise UserError(
-            f"plugins: METRICS[{min(clash)!r}] has the name of another measure of claims. Rename the metric"
+            f"METRICS[{min(clash)!r}] has the name of another measure of claims. Rename the metric", "plugins"
         )
     metrics = {name: _of_metric(name) for name in METRICS}
     return metrics | {"loss": _of_metric("tempered_loss"), "plain_loss": _of_metric("loss"), **CLAIM_MEASURES}

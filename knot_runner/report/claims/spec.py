@@ -82,7 +82,7 @@ def read_claims(options: Mapping[str, Any]) -> tuple[Claim, ...]:
     """The preset's ``report.claims``. Raises :class:`UserError` naming the key."""
     listed = options.get("claims") or []
     if not isinstance(listed, list):
-        raise UserError("report.claims: expected a list of claims")
+        raise UserError("expected a list of claims", "report.claims")
     return tuple(build(Claim, one, f"report.claims[{i}]") for i, one in enumerate(listed))
 
 
@@ -91,7 +91,7 @@ def unlike_reason(options: Mapping[str, Any]) -> str | None:
     :class:`UserError`."""
     reason = options.get("unlike")
     if reason is not None and (not isinstance(reason, str) or not reason.strip()):
-        raise UserError(f"report.unlike: {reason!r} is no reason; a sentence says why, null is none")
+        raise UserError(f"{reason!r} is no reason; a sentence says why, null is none", "report.unlike")
     return reason
 
 
@@ -99,7 +99,7 @@ def planned_seeds(options: Mapping[str, Any]) -> int:
     """The preset's ``report.seeds``: how many seeds its claims are planned on. Raises :class:`UserError`."""
     seeds = options.get("seeds", SEEDS)
     if isinstance(seeds, bool) or not isinstance(seeds, int) or not 2 <= seeds <= MAX_PLANNED:
-        raise UserError(f"report.seeds: {seeds!r} is no number of seeds to plan; 2 to {MAX_PLANNED} would be")
+        raise UserError(f"{seeds!r} is no number of seeds to plan; 2 to {MAX_PLANNED} would be", "report.seeds")
     return seeds
 
 
@@ -111,7 +111,7 @@ def check_settings(claims: Sequence[Claim], jobs: Sequence[Job]) -> None:
     for i, claim in enumerate(claims):
         for key in sorted(claim.touched | set(claim.where)):
             if key not in known and all(lookup(job.config, key) is None for job in jobs):
-                raise UserError(f"report.claims[{i}]: there is no setting {key}{nearest(key, known)}")
+                raise UserError(f"there is no setting {key}{nearest(key, known)}", f"report.claims[{i}]")
 
 
 def config_leaves(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -183,4 +183,4 @@ def _sorted(sheet: Sheet, by: str) -> Sheet:
                 if direction(column.name) != "lower":
                     places = -places
             return replace(sheet, cells=sheet.cells.loc[places.sort_values(kind="stable").index])
-    raise UserError(f"--sort={by}: is not shown{nearest(by, [column.head for column in sheet.columns])}")
+    raise UserError(f"is not shown{nearest(by, [column.head for column in sheet.columns])}", f"--sort={by}")

@@ -47,11 +47,11 @@ def selection_rule(text: str, over: Keys, measures: Sequence[str]) -> Rule:
     if not colon:
         sense, name = "", text
     elif sense not in ("min", "max"):
-        raise UserError(f"--best={text}: min:KEY or max:KEY would be right")
+        raise UserError("min:KEY or max:KEY would be right", f"--best={text}")
     key = resolve_measure(name, measures, "--best")
     better = {"min": "lower", "max": "higher"}.get(sense) or direction(key)
     if better is None:
-        raise UserError(f"--best={text}: which is better? --best=max:{name} or --best=min:{name}")
+        raise UserError(f"which is better? --best=max:{name} or --best=min:{name}", f"--best={text}")
     return Rule(key, better, over)
 
 
@@ -65,9 +65,9 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
     differing = runs.differing()
     if by is None and not over:
         differences = ", ".join(identifying_keys(differing)) or "nothing but the seed"
-        raise UserError(f"--best: --over=KEY says what was searched; the runs differ in {differences}")
+        raise UserError(f"--over=KEY says what was searched; the runs differ in {differences}", "--best")
     if SEED in over:
-        raise UserError("--over=seed: means are over seeds; --over=KEY, another setting, would be right")
+        raise UserError("means are over seeds; --over=KEY, another setting, would be right", "--over=seed")
     if over:
         inside = [key for key in differing if key not in over and _is_inside(key, over)]
         over = tuple(dict.fromkeys((*over, *telling(differing, [*over, *inside], kept=over))))
@@ -76,7 +76,7 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
     rows = identifying_keys(differing, over) if by is None else by
     candidates = row_numbers(runs.settings, tuple(dict.fromkeys((*rows, *over)))).nunique()
     if set(over) & set(rows) or candidates == row_numbers(runs.settings, rows).nunique():
-        raise UserError("--over: in no row is there more than one value of it to select from")
+        raise UserError("in no row is there more than one value of it to select from", "--over")
     return rows, over
 
 
@@ -121,7 +121,7 @@ def _check_one_kind(runs: RunSet, row: pd.Series, rule: Rule) -> None:
         if len(own) > 1:
             measure, apart = measure_title(rule.measure), "; ".join(own)
             raise UserError(
-                f"--best={measure}: a row has several kinds of it ({apart}). Filter the runs, as in method.name=NAME"
+                f"a row has several kinds of it ({apart}). Filter the runs, as in method.name=NAME", f"--best={measure}"
             )
 
 

@@ -52,12 +52,12 @@ def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> 
     short = [measure_title(key) for key in keys]
     below = [key for key in short if key.startswith(f"{name}.")]
     if below:
-        raise UserError(f"{flag}={name}: which one? There is {', '.join(below[:8])}")
+        raise UserError(f"which one? There is {', '.join(below[:8])}", f"{flag}={name}")
     if not keys:
-        raise UserError(f"{flag}={name}: none of the runs has finished, so there is nothing to measure")
+        raise UserError("none of the runs has finished, so there is nothing to measure", f"{flag}={name}")
     hint = nearest(name, short)
     usual = ", ".join(map(measure_title, _preferred(there)))
-    raise UserError(f"{flag}={name}: no result has it{hint if 'did you mean' in hint else f' (there is: {usual})'}")
+    raise UserError(f"no result has it{hint if 'did you mean' in hint else f' (there is: {usual})'}", f"{flag}={name}")
 
 
 def _preferred(keys: Container[str]) -> list[str]:

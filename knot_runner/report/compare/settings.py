@@ -121,11 +121,9 @@ def resolve_key(key: str, known: Iterable[str]) -> str:
             return full
     ends = sorted((full for full in keys if full.endswith(f".{key}")), key=lambda full: (full.count("."), full))[:4]
     if ends:
-        raise UserError(f"{key}: no run has this setting (did you mean {' or '.join(map(repr, ends))}?)")
+        raise UserError(f"no run has this setting (did you mean {' or '.join(map(repr, ends))}?)", key)
     hint = nearest(key, keys | {full.removesuffix(".name") for full in keys})
-    raise UserError(
-        f"{key}: no run has this setting{hint if 'did you mean' in hint else '; keys are as in config.yaml'}"
-    )
+    raise UserError(f"no run has this setting{hint if 'did you mean' in hint else '; keys are as in config.yaml'}", key)
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
@@ -204,13 +202,13 @@ def parse_filter(text: str) -> Filter:
     """One filter of the command line. Raises :class:`UserError`."""
     form = _FILTER.fullmatch(text)
     if not form:
-        raise UserError(f"{text}: is neither a filter (key=value, key!=value, key>=number) nor a flag (--name=value)")
+        raise UserError("is neither a filter (key=value, key!=value, key>=number) nor a flag (--name=value)", text)
     key, sign, rest = form.groups()
     wanted = tuple(typed(part) for part in split_commas(rest))
     if not all(wanted):
-        raise UserError(f"{text}: has no value; {key}=a,b keeps the runs with either")
+        raise UserError(f"has no value; {key}=a,b keeps the runs with either", text)
     if sign in _COMPARED and (len(wanted) > 1 or as_number(wanted[0]) is None):
-        raise UserError(f"{text}: {sign} compares with one number")
+        raise UserError(f"{sign} compares with one number", text)
     return Filter(text, key.strip(), sign, wanted)
 
 
@@ -238,7 +236,7 @@ def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[s
         passing, there = condition.holds(values), values.unique()
         shown = f"{key} is {first_few(sorted_texts(there), MAX_VALUES)}"
         if not any(passing):
-            raise UserError(f"{condition.text}: none of {len(values)} runs is so; {shown}")
+            raise UserError(f"none of {len(values)} runs is so; {shown}", condition.text)
         runs = runs.only(passing)
         absent = [value for value in condition.wanted if value not in there] if condition.sign in ("=", "!=") else []
         lines += [f"{condition.text}: no run has {', '.join(absent)}; {shown}."] if absent else []

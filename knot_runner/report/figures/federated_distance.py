@@ -152,7 +152,7 @@ def distance_runtime(runs: list[Run], command: str) -> style.Drawing:
     distributions are one, so that no error is relative.
     """
     if any(run.result["closed_form"] == 0 for run in runs):
-        raise UserError("task.offset: 0 leaves no relative error; above 0 would be right")
+        raise UserError("0 leaves no relative error; above 0 would be right", "task.offset")
     cases: dict[str, list[Run]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: (run.result["dimension"], run.result["ratio"])):
         cases[f"d={run.result['dimension']}, ratio 1:{run.result['ratio']}"].append(run)

@@ -63,7 +63,7 @@ def parse_formats(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(text.split(",")))
     for name in names:
         if name not in FORMATS:
-            raise UserError(f"--formats={text}: there is no {name!r}{nearest(name, FORMATS)}")
+            raise UserError(f"there is no {name!r}{nearest(name, FORMATS)}", f"--formats={text}")
     return names
 
 
@@ -74,9 +74,9 @@ def parse_width(text: str) -> float:
     try:
         millimetres = float(text)
     except ValueError:
-        raise UserError(f"--width={text}: is single, double or millimetres, as in --width=85") from None
+        raise UserError("is single, double or millimetres, as in --width=85", f"--width={text}") from None
     if not NARROWEST_MM <= millimetres <= WIDEST_MM:
-        raise UserError(f"--width={text}: is not from {NARROWEST_MM} to {WIDEST_MM} millimetres")
+        raise UserError(f"is not from {NARROWEST_MM} to {WIDEST_MM} millimetres", f"--width={text}")
     return millimetres / MM_PER_INCH
 
 

@@ -86,7 +86,7 @@ def boundary_figure(runs: list[Run], command: str) -> style.Drawing:
     """
     probes, colours = _probes(runs, command)
     if not any(len(probe.before) for probe in probes.values()):
-        raise UserError("method.boundary_images: every image is right, so none is moved; more images would be right")
+        raise UserError("every image is right, so none is moved; more images would be right", "method.boundary_images")
     width, height = 6.8 if len(probes) == 1 else 5.2, 2.0 + 0.42 * len(colours)
     made, grid = style.panels(len(probes), width, height, across=2)
     rows, lines = [], []

@@ -91,7 +91,7 @@ def build_table(
 def table_kind(name: str) -> TableKind:
     """The kind of table ``name``. Raises :class:`UserError` if it is unknown."""
     if name not in TABLE_KINDS:
-        raise UserError(f"report.kind: there is no table of kind {name!r}{nearest(name, TABLE_KINDS)}")
+        raise UserError(f"there is no table of kind {name!r}{nearest(name, TABLE_KINDS)}", "report.kind")
     return TABLE_KINDS[name]
 
 
@@ -100,7 +100,7 @@ def printed_table(made_by: TableKind, kind: str, paper: str | None, metrics: Seq
     known = made_by.metrics() if made_by.metrics else metrics
     for metric in metrics:
         if metric not in known:
-            raise UserError(f"report.metrics: there is no metric {metric!r}{nearest(metric, known)}")
+            raise UserError(f"there is no metric {metric!r}{nearest(metric, known)}", "report.metrics")
     table = paper_tables.read_printed(paper) if paper else None
     if table and table["kind"] != made_by.printed:
         raise UserError(f"{paper} cannot stand beside a table of kind {kind}")

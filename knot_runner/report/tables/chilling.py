@@ -166,4 +166,4 @@ def check_target(value: Any) -> float | Literal["best_of_T4"]:
         return "best_of_T4"
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
         return float(value)
-    raise UserError(f"report.target: {value!r} is neither best_of_T4 nor an accuracy above 0, at most 1")
+    raise UserError(f"{value!r} is neither best_of_T4 nor an accuracy above 0, at most 1", "report.target")

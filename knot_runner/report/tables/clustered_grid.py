@@ -162,7 +162,7 @@ def _line(job: Job, cases: Cases, algorithms: Mapping[str, str], other: str) -> 
         raise UserError(f"{job.task} {job.method}: is not federated, so it has no row in a table of clustered runs")
     if not isinstance(clients, int):
         kind = lookup(job.config, "partition.kind")
-        raise UserError(f"partition={kind}: has no partition.clients to name a row; pairs and shards have")
+        raise UserError("has no partition.clients to name a row; pairs and shards have", f"partition={kind}")
     return GridRow(case_of(job, cases), algorithms.get(job.method, job.method), clients, other)
 
 

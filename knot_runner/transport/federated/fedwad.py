@@ -129,6 +129,6 @@ def distance_between(
     """
     dimensions = mu.points.shape[1], nu.points.shape[1]
     if dimensions[0] != dimensions[1]:
-        raise UserError(f"samples: {dimensions[0]} features on one side and {dimensions[1]} on the other")
+        raise UserError(f"{dimensions[0]} features on one side and {dimensions[1]} on the other", "samples")
     parties = Client(mu, options, "mu", draws), Client(nu, options, "nu", draws)
     return federated_distance(*parties, options, dimensions[0], draws, trace)

@@ -32,10 +32,10 @@ class Measure:
     def __post_init__(self) -> None:
         points = np.asarray(self.points, dtype=np.float64)
         if points.ndim != 2 or 0 in points.shape:
-            raise UserError(f"samples: shape {points.shape}; [n, d] with at least one point and one feature is right")
+            raise UserError(f"shape {points.shape}; [n, d] with at least one point and one feature is right", "samples")
         bad = int((~np.isfinite(points).all(1)).sum())
         if bad:
-            raise UserError(f"samples: {bad} of {len(points)} points have values that are not finite")
+            raise UserError(f"{bad} of {len(points)} points have values that are not finite", "samples")
         object.__setattr__(self, "points", points)
         if self.weights is not None:
             object.__setattr__(self, "weights", _checked(np.asarray(self.weights), len(points)))
@@ -67,9 +67,9 @@ def _checked(weights: np.ndarray, size: int) -> np.ndarray:
     """int64 or float64 [size]."""
     weights = weights.astype(np.int64 if np.issubdtype(weights.dtype, np.integer) else np.float64)
     if weights.shape != (size,):
-        raise UserError(f"weights: shape {weights.shape} for {size} points; one number for each point is right")
+        raise UserError(f"shape {weights.shape} for {size} points; one number for each point is right", "weights")
     if not (np.isfinite(weights).all() and (weights > 0).all()):
-        raise UserError("weights: not all are finite and above 0")
+        raise UserError("not all are finite and above 0", "weights")
     return weights
 
 
@@ -88,7 +88,7 @@ def common_masses(first: Measure, second: Measure) -> tuple[np.ndarray, np.ndarr
     totals = int(a.sum()), int(b.sum())
     unit = math.lcm(*totals)
     if unit > MAX_UNITS:
-        raise UserError(f"samples: masses of {totals[0]} and {totals[1]} parts have no common unit within 2^53 parts")
+        raise UserError(f"masses of {totals[0]} and {totals[1]} parts have no common unit within 2^53 parts", "samples")
     # multiplied in whole numbers: every product is at most ``unit``
     return (a * (unit // totals[0])).astype(float), (b * (unit // totals[1])).astype(float), float(unit)
 

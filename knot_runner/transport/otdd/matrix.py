@@ -113,7 +113,7 @@ def distance_matrix(
     """
     features = {samples.points.shape[1] for samples in sets}
     if len(features) > 1:
-        raise UserError(f"samples: sets of {sorted(features)} features; the same number in all is right")
+        raise UserError(f"sets of {sorted(features)} features; the same number in all is right", "samples")
     known = dict(done or {})
     tiles = cut_tiles(len(sets), options.fedwad.support, *np.max([samples.points.shape[::-1] for samples in sets], 0))
     left = [pairs for pairs in tiles if any(pair not in known for pair in _listed(pairs))]
@@ -223,7 +223,7 @@ def _exact(tile: _ExactTile, rows: list[np.ndarray]) -> np.ndarray:
 
 def _check_finite(values: np.ndarray) -> None:
     if not np.isfinite(values).all():
-        raise UserError("samples: distances between them are not finite; values are too large")
+        raise UserError("distances between them are not finite; values are too large", "samples")
 
 
 def _listed(pairs: np.ndarray) -> list[SetPair]:

@@ -35,7 +35,7 @@ class LabelledSamples:
     def __post_init__(self) -> None:
         bad = int((~np.isfinite(self.points).all(1)).sum())
         if bad:
-            raise UserError(f"samples: {bad} of {self.size} samples have features that are not finite")
+            raise UserError(f"{bad} of {self.size} samples have features that are not finite", "samples")
 
     @property
     def size(self) -> int:

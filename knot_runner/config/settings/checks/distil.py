@@ -40,29 +40,29 @@ def _check_view(method: DistilSettings, task: Any) -> None:
     channels, *sides = task.shape
     if task.augment != "none":
         raise UserError(
-            f"task.augment={task.augment}: with {view} teacher and student would see different crops; none is right"
+            f"with {view} teacher and student would see different crops; none is right", f"task.augment={task.augment}"
         )
     if method.view == "grey" and channels != 3:
         raise Misfit(f"{view}: makes one channel of three, and task={task.name} has {channels}; edges or half fits")
     if method.view == "edges" and channels not in (1, 3):
         raise Misfit(f"{view}: is of images with 1 or 3 channels, and task={task.name} has {channels}")
     if method.view == "half" and any(side % 2 for side in sides):
-        raise UserError(f"{view}: needs even sides, and task={task.name} has {sides[0]}x{sides[1]}")
+        raise UserError(f"needs even sides, and task={task.name} has {sides[0]}x{sides[1]}", view)
 
 
 def _check_synthesis(method: DistilSettings, task: Any) -> None:
     kind = method.synthesis.get("kind")
     if not isinstance(kind, str) or kind not in SYNTHESIS_SETTINGS:
-        raise UserError(f"method.synthesis.kind: no synthesis {kind!r}{nearest(str(kind), SYNTHESIS_SETTINGS)}")
+        raise UserError(f"no synthesis {kind!r}{nearest(str(kind), SYNTHESIS_SETTINGS)}", "method.synthesis.kind")
     build(SYNTHESIS_SETTINGS[kind], method.synthesis, "method.synthesis")
     if not isinstance(task, ImageTaskSettings):
         raise Misfit(f"method.synthesis: makes images, and task={task.name} has texts; null is right")
     if len(method.teachers) != 1:
         raise UserError(
-            f"method.synthesis: images are made from one teacher, and method.teachers names {len(method.teachers)}"
+            f"images are made from one teacher, and method.teachers names {len(method.teachers)}", "method.synthesis"
         )
     if method.view != "none":
-        raise UserError(f"method.view={method.view}: method.synthesis makes what the teacher reads; none is right")
+        raise UserError("method.synthesis makes what the teacher reads; none is right", f"method.view={method.view}")
 
 
 def check_distil_method(settings: Settings, method: DistilSettings, plugins: OfPlugins) -> None:
@@ -71,11 +71,11 @@ def check_distil_method(settings: Settings, method: DistilSettings, plugins: OfP
     :class:`UserError`."""
     kind = method.schedule.get("kind")
     if not isinstance(kind, str) or kind not in SCHEDULE_SETTINGS:
-        raise UserError(f"method.schedule.kind: no schedule {kind!r}{nearest(str(kind), SCHEDULE_SETTINGS)}")
+        raise UserError(f"no schedule {kind!r}{nearest(str(kind), SCHEDULE_SETTINGS)}", "method.schedule.kind")
     schedule = build(SCHEDULE_SETTINGS[kind], method.schedule, "method.schedule")
     if kind != "offline" and method.teachers:
         raise UserError(
-            f"method.teachers: are of schedule.kind=offline; schedule.kind={kind} makes its own, and [] is right"
+            f"are of schedule.kind=offline; schedule.kind={kind} makes its own, and [] is right", "method.teachers"
         )
     batch = settings.training.distil.batch
     check_terms(method.terms, "method.terms", batch, plugins)
@@ -108,4 +108,4 @@ def check_terms(
             build(TERM_SETTINGS[name], options, f"{where}.{name}")
             require_batch(name, batch, key, where)
         elif not plugins.load():
-            raise UserError(f"{where}.{name}: no such term{nearest(str(name), TERM_SETTINGS)}")
+            raise UserError(f"no such term{nearest(str(name), TERM_SETTINGS)}", f"{where}.{name}")

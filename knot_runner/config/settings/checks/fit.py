@@ -40,7 +40,7 @@ class Misfit(UserError):
 def require_group(config: dict[str, Any], group: str) -> None:
     """Raises :class:`UserError` unless ``config`` has ``group``."""
     if not isinstance(config.get(group), dict):
-        raise UserError(f"{group}: is not set; {group}=NAME chooses one ('knot-runner ls' shows them)")
+        raise UserError(f"is not set; {group}=NAME chooses one ('knot-runner ls' shows them)", group)
 
 
 def check_fit(config: dict[str, Any], method: type, task_kind: str) -> None:

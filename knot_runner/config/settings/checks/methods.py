@@ -38,11 +38,11 @@ def check_parties_method(
         for role in ("global", "transfer"):
             found = roles.count(role)
             if found != 1:
-                raise UserError(f"task.datasets: {found} have role={role}, but this method needs exactly one")
+                raise UserError(f"{found} have role={role}, but this method needs exactly one", "task.datasets")
     if isinstance(method, TeachersSettings):
         return
     if "name" not in method.loss:
-        raise UserError("method.loss.name: is not set")
+        raise UserError("is not set", "method.loss.name")
     _check_loss(method.loss, "method.loss")
 
 
@@ -74,32 +74,33 @@ def _check_architectures(method: FederatedSettings, model: ModelSettings | Image
     for number, spec in enumerate(method.models):
         where = f"method.models[{number}]"
         if spec.name in names[:number]:
-            raise UserError(f"{where}: {spec.name} is there twice; every model once is right")
+            raise UserError(f"{spec.name} is there twice; every model once is right", where)
         if isinstance(spec, ModelSettings) and spec.weights != "scratch":
-            raise UserError(f"{where}: {spec.name} has weights={spec.weights}; scratch is right")
+            raise UserError(f"{spec.name} has weights={spec.weights}; scratch is right", where)
         if isinstance(spec, ModelSettings) and spec.per_party:
-            raise UserError(f"{where}.per_party: clients have one of method.models each; {{}} is right")
+            raise UserError("clients have one of method.models each; {} is right", f"{where}.per_party")
     if method.generator is not None and getattr(model, "output", "logits") == "softmax":
-        raise UserError("model.output: softmax leaves no logits to a head that reads features; logits is right")
+        raise UserError("softmax leaves no logits to a head that reads features; logits is right", "model.output")
 
 
 def _check_personal(settings: Settings, method: FederatedSettings) -> None:
     """Builds the settings of personalisation, and checks those of the rounds before it. Raises :class:`UserError`."""
     unseen = settings.held_out is not None and settings.held_out.unseen is not None
     if unseen and method.clustering is not None:
-        raise UserError("partition.unseen: clusters are of all clients, none of which is unseen; null is right")
+        raise UserError("clusters are of all clients, none of which is unseen; null is right", "partition.unseen")
     if method.personalisation is None:
         return
     method.personalisation = build_personalisation(method.personalisation)
     if settings.training.stop_at_target:
         raise UserError(
-            "training.stop_at_target: personalisation begins with the model of the last round, which all its variants "
-            "share; false is right"
+            "personalisation begins with the model of the last round, which all its variants share; false is right",
+            "training.stop_at_target",
         )
     if shares_models(method.personalisation) and method.models:
         raise UserError(
-            f"method.personalisation.kind: {method.personalisation.kind} adds up clients' models, and method.models "
-            "are of different architectures; finetune or soup would fit"
+            f"{method.personalisation.kind} adds up clients' models, and method.models "
+            "are of different architectures; finetune or soup would fit",
+            "method.personalisation.kind",
         )
 
 

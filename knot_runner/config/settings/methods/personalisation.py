@@ -185,7 +185,7 @@ def build_personalisation(values: Any) -> Any:
     where = "method.personalisation"
     kind = values.get("kind") if isinstance(values, dict) else values
     if not isinstance(kind, str) or kind not in PERSONALISATION_SETTINGS:
-        raise UserError(f"{where}.kind: no personalisation {kind!r}{nearest(str(kind), PERSONALISATION_SETTINGS)}")
+        raise UserError(f"no personalisation {kind!r}{nearest(str(kind), PERSONALISATION_SETTINGS)}", f"{where}.kind")
     return build(PERSONALISATION_SETTINGS[kind], values, where)
 
 

@@ -220,4 +220,4 @@ def require_batch(name: str, batch: int, key: str = "training.distil.batch", ter
     ``terms`` nothing to compare."""
     least = LEAST_BATCH.get(name, 0)
     if batch < least:
-        raise UserError(f"{key}: {batch} leaves {terms}.{name} nothing to compare; relations need at least {least}")
+        raise UserError(f"{batch} leaves {terms}.{name} nothing to compare; relations need at least {least}", key)

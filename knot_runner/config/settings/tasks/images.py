@@ -136,6 +136,7 @@ def check_not_own(images: ImageTaskSettings, task: ImageTaskSettings) -> None:
     same_hub = images.hub is not None and task.hub is not None and images.hub.id == task.hub.id
     if theirs & ours or same_hub:
         raise UserError(
-            f"transfer={images.name}: is the data set of task={task.name}; partition.transfer=SHARE makes some of its "
-            "training images the transfer set"
+            f"is the data set of task={task.name}; partition.transfer=SHARE makes some of its "
+            "training images the transfer set",
+            f"transfer={images.name}",
         )

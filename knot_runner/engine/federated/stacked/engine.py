@@ -49,7 +49,7 @@ class Stacked:
         stack: int, autocast: Literal["none", "bf16"], tf32: bool, note: Callable[[str], None] = silent,
     ) -> None:  # fmt: skip
         if tf32 and device.type != "cuda":
-            raise UserError(f"hardware.precision: tf32 is a mode of CUDA GPUs, not of {device}; float32 runs there")
+            raise UserError(f"tf32 is a mode of CUDA GPUs, not of {device}; float32 runs there", "hardware.precision")
         self.network, self.device, self.dtype, self.stack, self.tf32 = network, device, dtype, stack, tf32
         self.autocast = autocast == "bf16"
         self.measuring = Loop(network, data, test, device, dtype)
@@ -96,7 +96,7 @@ class Stacked:
         """After memory ran out with ``room`` clients: free it; if no other structure held any, halve the stack."""
         if room == 1:
             raise UserError(
-                "hardware.stack: out of GPU memory with one client at a time; a smaller training.batch takes less"
+                "out of GPU memory with one client at a time; a smaller training.batch takes less", "hardware.stack"
             )
         others = self.programs.keys() - {structure}
         self.programs.clear()

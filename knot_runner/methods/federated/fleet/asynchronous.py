@@ -56,8 +56,9 @@ def init(method: Method, fleet: FleetSettings, hp: Any, federation: Federation) 
     at_once = federation.participants
     if fleet.buffer > at_once:
         raise UserError(
-            f"fleet.buffer: {fleet.buffer} is more than the {at_once} clients that train at any time "
-            f"(training.participants); at most {at_once} is right"
+            f"{fleet.buffer} is more than the {at_once} clients that train at any time "
+            f"(training.participants); at most {at_once} is right",
+            "fleet.buffer",
         )
     return {**method.init(hp, federation), **_in_flight([], 0.0)}
 

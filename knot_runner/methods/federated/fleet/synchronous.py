@@ -43,8 +43,9 @@ def init(method: Method, fleet: FleetSettings, hp: Any, federation: Federation) 
         if least and min(least) > fleet.deadline:
             what = "all of its epochs" if fleet.late == "drop" else "one epoch"
             raise UserError(
-                f"fleet.deadline: {fleet.deadline:g} s are less than the {min(least):.3g} s that the fastest client "
-                f"takes for {what}; more than that is right"
+                f"{fleet.deadline:g} s are less than the {min(least):.3g} s that the fastest client "
+                f"takes for {what}; more than that is right",
+                "fleet.deadline",
             )
     return state
 
