@@ -86,6 +86,7 @@ def test_the_noise_for_an_epsilon_is_the_least():
     assert epsilon_after(mechanism(found - 0.0003, 60, 60), 0.01)(40) > 8.0
 
 
+@pytest.mark.thorough
 @accounted
 def test_fixed_sampling_is_no_worse_than_without_sampling():
     """3 of 5 clients at z = 0.5 for 4 rounds: the bound of sampling is 63.1; that of the Gaussian mechanism, whose

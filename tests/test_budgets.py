@@ -13,7 +13,7 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
     "nodes": 368_500,
-    "statement lines": 26_600,
+    "statement lines": 26_650,
     "conditional expressions per 1,000 statement lines": 40,
     "comprehensions per 1,000 statement lines": 75,
     "comprehensions that hold another per 1,000 statement lines": 2.9,

@@ -151,6 +151,11 @@ def test_it_does_not_import_torch(tmp_path):
     assert done.stdout.strip().endswith("False") and "notes" in done.stdout
 
 
+def of_each_kind(commands, count):
+    """The first ``count`` commands; the others are thorough tests."""
+    return [*commands[:count], *(pytest.param(one, marks=pytest.mark.thorough) for one in commands[count:])]
+
+
 #: What only the run's own preparation can refuse: the clients, their examples, the model, the method's first state.
 REFUSED = [
     ["method=clustered_fedavg", "method.clustering.clusters=50"],
@@ -162,7 +167,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("overrides", REFUSED, ids=" ".join)
+@pytest.mark.parametrize("overrides", of_each_kind(REFUSED, 2), ids=" ".join)
 def test_check_refuses_what_the_run_refuses(overrides, tmp_path, capsys):
     chosen = {word.partition("=")[0] for word in overrides}
     small = [
@@ -189,7 +194,7 @@ REFUSED_IN_STAGES = [
 ]
 
 
-@pytest.mark.parametrize("overrides", REFUSED_IN_STAGES, ids=" ".join)
+@pytest.mark.parametrize("overrides", of_each_kind(REFUSED_IN_STAGES, 1), ids=" ".join)
 def test_check_refuses_what_a_distillation_refuses(overrides, tmp_path, capsys):
     small = TINY_PARTIES if overrides[0] == "method=sinkhorn_e" else TINY_TAUGHT
     run = [*replaced(small, *overrides), f"paths.out={tmp_path}"]

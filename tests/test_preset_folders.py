@@ -49,7 +49,9 @@ def test_presets_of_a_folder_are_chosen_by_glob(own: Path) -> None:
         compose_all(["experiment=glob(mine/*)"])
 
 
-@pytest.mark.parametrize("name", ["flat", "mine/tiny", "mine/deep/tiny"])
+@pytest.mark.parametrize(
+    "name", ["mine/tiny", *(pytest.param(one, marks=pytest.mark.thorough) for one in ("flat", "mine/deep/tiny"))]
+)
 def test_an_own_preset_writes_below_its_folder(name: str, own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = own.parent / "out"
     words = [f"--config-dir={own}", f"paths.out={out}"]

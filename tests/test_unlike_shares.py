@@ -48,7 +48,9 @@ def shown(capsys):
 
 
 @pytest.mark.parametrize(
-    ("other", "key"), [("never", "partition.transfer"), ("soup", "partition.valid")], ids=["transfer", "valid"]
+    ("other", "key"),
+    [("never", "partition.transfer"), pytest.param("soup", "partition.valid", marks=pytest.mark.thorough)],
+    ids=["transfer", "valid"],
 )
 def test_shares_that_a_method_fills_in_are_not_alike(other, key, tmp_path, capsys):
     own = preset(tmp_path, other)
