@@ -249,11 +249,11 @@ def _label_number(table: TextTable, row: TextRow, name: str, data: DatasetSettin
     if row.label is None:
         return UNLABELLED
     if row.label not in data.labels:
-        raise UserError(
-            f"line {row.line}: label {row.label!r:.80} is in neither labels nor drop of "
-            f"task.datasets.{name}{nearest(row.label, data.labels)}",
-            table.source,
-        )
+        keys = f"neither labels nor drop of task.datasets.{name}"
+        if set(data.labels) == set(labels.names):
+            keys = f"neither task.labels.names nor task.datasets.{name}.drop"
+        text = f"line {row.line}: label {row.label!r:.80} is in {keys}{nearest(row.label, data.labels)}"
+        raise UserError(text, table.source)
     return labels.names.index(data.labels[row.label])
 
 
