@@ -167,7 +167,7 @@ def test_a_data_set_without_any_of_its_files_is_left_out_whole(folder: Path, tas
 
 
 @pytest.mark.parametrize("file", ["g.csv", "t.csv"])
-def test_global_and_transfer_cannot_be_left_out(folder: Path, task_dict, make, file: str) -> None:
+def test_missing_global_or_transfer_file(folder: Path, task_dict, make, file: str) -> None:
     (folder / file).unlink()
     task_dict |= {"missing": "skip", "optional": [file[0].upper()]}
     with refuses():

@@ -118,7 +118,7 @@ def test_dailydialog(tmp_path: Path) -> None:
     ("a __eou__ b __eou__\n", "0\n"), ("a __eou__\n", "0 1\n"), ("a __eou__ b\n", "0 0\n"),
     ("a __eou__\nb __eou__\n", "0\n"), ("a __eou__\n", "0\n0\n"),
 ])  # fmt: skip
-def test_dailydialog_files_that_do_not_match(tmp_path: Path, texts: str, emotions: str) -> None:
+def test_dailydialog_unequal_files(tmp_path: Path, texts: str, emotions: str) -> None:
     with refuses():
         list(read_dailydialog(dialogues(tmp_path, texts, emotions)))
 

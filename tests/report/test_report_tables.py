@@ -97,7 +97,7 @@ def test_without_a_paper_columns_are_those_measured(factory: Any) -> None:
 @pytest.mark.parametrize(("paper", "metrics"), [
     ("knot/table2", ["f1"]), ("knot_table9", ["f1"]), ("knot/bias", ["f1"]), ("knot/table3", ["f2"]),
 ])  # fmt: skip
-def test_wrong_requests_say_what_is_right(factory: Any, paper: str, metrics: list[str]) -> None:
+def test_table_wrong_requests(factory: Any, paper: str, metrics: list[str]) -> None:
     with refuses():
         build_table([factory.made()], paper, metrics)
 
