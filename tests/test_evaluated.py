@@ -68,7 +68,7 @@ def test_a_federated_result_names_the_models_that_were_measured(tmp_path, capsys
     result = run(tmp_path, capsys, *command)
     assert result["evaluated"] == expected
     said = " ".join(capsys.readouterr().out.split())
-    words_of = {ONE: "one model for all, on all test examples", OWN: "own models, each on its own test examples"}
+    words_of = {ONE: "one global model, on all test examples", OWN: "own models, each on its own test examples"}
     assert words_of.get(expected, "cluster models, each on its clients' test examples") in said
     of = {ONE: "one model", OWN: "own models", CLUSTERS: "cluster models"}[expected]
     assert f"target 0.010 (accuracy of {of})" in said
@@ -109,7 +109,7 @@ def test_no_table_column_mixes_models(tmp_path):
     assert heads == ["accuracy (one model)", "accuracy (own models)", "macro F1 (one model)", "macro F1 (own models)"]
     means = [[row.cells[group.key][0].mean for group in table.groups[:2]] for row in table.rows]
     assert means == [[pytest.approx(0.3), None], [None, pytest.approx(0.4)]]
-    line = "Measured: one model for all, on all test examples; own models, each on its own test examples."
+    line = "Measured: one global model, on all test examples; own models, each on its own test examples."
     assert line in table.lines
     (alone,) = build_table(jobs[2:], None, ["accuracy"], kind="grid").groups
     assert alone.heading(0) == "accuracy"

@@ -26,7 +26,7 @@ Scores = dict[str, dict[str, Any]]
 Evaluated = Literal["global", "clusters", "personalized"]
 #: These, in words.
 EVALUATED: dict[str, str] = {
-    "global": "one model for all, on all test examples",
+    "global": "one global model, on all test examples",
     "clusters": "cluster models, each on its clients' test examples",
     "personalized": "own models, each on its own test examples",
 }
