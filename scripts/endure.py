@@ -25,9 +25,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests import test_failing_disk as failing
+from tests.cli import test_failing_disk as failing
+from tests.cli.sweep.grids import LAUNCHERS, begun, command, results
 from tests.disk import WAYS, Disk
-from tests.sweep.grids import LAUNCHERS, begun, command, results
 
 #: Rounds of a job, so that kills fall into jobs and not only between them.
 LENGTH = ["training.rounds=20", "training.epochs=5"]

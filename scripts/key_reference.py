@@ -3,7 +3,7 @@
     python scripts/key_reference.py
 
 What a key means is the ``#:`` comment above its field, so it is written there and nowhere else; its usual values are
-those of the YAML files. ``tests/test_key_reference.py`` keeps the file and its sources in step.
+those of the YAML files. ``tests/cli/test_key_reference.py`` keeps the file and its sources in step.
 """
 
 from __future__ import annotations

@@ -13,12 +13,18 @@ import socket
 from collections.abc import Callable, Iterator
 from multiprocessing import forkserver
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hydra._internal.config_repository import CachingConfigRepository
 from hydra.plugins.config_source import ConfigResult
 from hypothesis import HealthCheck, settings
 from omegaconf import DictConfig
+
+from tests.tiny import TINY, TINY_IMAGES, TINY_TAUGHT
+
+if TYPE_CHECKING:
+    from tests.runs import RunRecord
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a look-up would retry for half a minute where there is no network
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -168,6 +174,40 @@ def files_parsed_once() -> Iterator[None]:
 
 #: What Hydra has read, by the name of the file in its search path.
 PARSED: dict[str, bytes] = {}
+
+
+@pytest.fixture(scope="session")
+def fedavg_run(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
+    """The smallest FedAvg run, to be read only."""
+    from tests.runs import run
+
+    return run(tmp_path_factory.mktemp("fedavg"), *TINY_IMAGES, "method=fedavg", "training.lr=0.1")
+
+
+@pytest.fixture(scope="session")
+def knot_run(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
+    """The smallest KNOT run on texts, to be read only."""
+    from tests.runs import run
+
+    return run(tmp_path_factory.mktemp("knot"), *TINY)
+
+
+@pytest.fixture(scope="session")
+def kd_run(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
+    """The smallest distillation of a teacher, to be read only."""
+    from tests.runs import run
+
+    return run(tmp_path_factory.mktemp("kd"), *TINY_TAUGHT)
+
+
+@pytest.fixture(scope="session")
+def sweep_runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunRecord]:
+    """FedAvg and FedProx with two seeds each, in one folder (``[0].folder.parents[2]``), to be read only."""
+    import knot_runner as kr
+    from tests.runs import RunRecord
+
+    words = [*TINY_IMAGES, "method=fedavg,fedprox", "seed=0,1", "training.lr=0.1"]
+    return [RunRecord(one.folder) for one in kr.sweep([*words, f"paths.out={tmp_path_factory.mktemp('sweep')}"])]
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@
     python tests/mutants.py knot claims            those files only
     python tests/mutants.py knot --only=fold       those whose line holds that text
     python tests/mutants.py --every=3              each third
+    python tests/mutants.py --tests=unit/report    those that tests of a folder or file are to kill
     python tests/mutants.py --workers=2 --all      whole test folders instead of the nearest tests
 
 A mutant is a file, a piece of text that stands in it once (``from``), what replaces it (``to``), and the tests that
@@ -166,6 +167,7 @@ def main(arguments: list[str]) -> int:
     areas = [a for a in arguments if not a.startswith("--")] or [p.stem for p in (ROOT / "tests/mutations").glob("*")]
     mutants = [m for area in sorted(areas) for m in read(ROOT / f"tests/mutations/{area}.yaml")]
     mutants = [m for m in mutants if flags.get("only", "") in str(m)]
+    mutants = [m for m in mutants if flags.get("tests", "") in " ".join(m.tests)]
     mutants = mutants[:: int(flags.get("every", 1))]
     if "all" in flags:
         mutants = [Mutant(m.area, m.file, m.old, m.new, ("tests",)) for m in mutants]

@@ -1,0 +1,92 @@
+"""What a person sees of a sweep: plain lines when piped, a live view on a terminal."""
+
+import io
+import json
+import time
+from dataclasses import asdict
+
+from rich.console import Console
+
+from knot_runner.records import write_result
+from knot_runner.sweeps import board
+from knot_runner.sweeps.board import sweep_summary
+from knot_runner.sweeps.state import JobProgress, write_failure
+from tests.cli.sweep.planned import pretended
+
+
+def jobs(folder, count=3):
+    return pretended(folder, count, "femnist fedavg seed {}")
+
+
+def at_work(job, done, text):
+    job.folder.mkdir(exist_ok=True)
+    progress = JobProgress("rounds", done, 10, text, time.time(), "host", 1)
+    (job.folder / "progress.json").write_text(json.dumps(asdict(progress)))
+
+
+def finish(job, status="done"):
+    job.folder.mkdir(exist_ok=True)
+    write_result(job.folder, {"status": status, "metrics": {"accuracy": {"ALL": 0.5}}, "seconds": {"total": 75}})
+
+
+def test_lines_when_piped(tmp_path, monkeypatch):
+    monkeypatch.setattr(board, "REFRESH_SECONDS", 0.02)
+    all_jobs, out = jobs(tmp_path), io.StringIO()
+    with board.Board(all_jobs, 2, Console(file=out, width=60)) as shown:
+        at_work(all_jobs[0], 3, "accuracy 0.1")
+        shown._look()
+        finish(all_jobs[0])
+        finish(all_jobs[1], "diverged")
+        shown._look()
+        all_jobs[2].folder.mkdir()
+        write_failure(all_jobs[2].folder, "killed", "ended by [bold]SIGKILL")
+    lines = out.getvalue().splitlines()
+    assert lines[0] == f"[2/5] femnist fedavg seed 0: begins  ->  {all_jobs[0].folder}"
+    assert "[3/5] femnist fedavg seed 0: done, accuracy 0.500, 1 min 15 s" in lines
+    assert "[4/5] femnist fedavg seed 1: diverged" in lines
+    assert "femnist fedavg seed 2: failed: ended by [bold]SIGKILL" in lines[-1]
+
+
+def test_a_cause_is_told_once_and_failures_are_counted(tmp_path):
+    all_jobs, out = jobs(tmp_path), io.StringIO()
+    shown = board.Board(all_jobs, 0, Console(file=out, width=90))
+    for job, cause in zip(all_jobs, ("the disk is full", "out of memory", "the disk is full"), strict=False):
+        job.folder.mkdir()
+        write_failure(job.folder, "disk", cause)
+        shown._look()
+    told = [line.rpartition(": ")[2] for line in out.getvalue().splitlines()]
+    assert told == ["the disk is full", "out of memory", "failed likewise"]
+    console = Console(width=90)
+    with console.capture() as capture:
+        console.print(shown.view())
+    assert "3 failed" in capture.get()
+
+
+def test_a_failure_from_before_the_sweep_is_not_told_again(tmp_path):
+    job = jobs(tmp_path, 1)[0]
+    job.folder.mkdir()
+    write_failure(job.folder, "error", "of yesterday")
+    time.sleep(0.01)
+    shown = board.Board([job], 0, Console(file=io.StringIO()))
+    shown._look()
+    assert shown._waiting
+
+
+def test_the_summary_says_a_cause_once_and_the_exit_code(tmp_path):
+    all_jobs = jobs(tmp_path, 4)
+    finish(all_jobs[0])
+    for job in all_jobs[1:3]:
+        job.folder.mkdir()
+        write_failure(job.folder, "user", "training.batch: 99 is more than the 12 images")
+    outcomes = [{"run_id": str(i), "state": "done", "resumed": i == 0} for i in range(3)]
+    lines, code = sweep_summary(all_jobs[:3], 5, outcomes)
+    assert lines == [
+        "6 done, 2 failed (5 were there, 1 went on from a commit)",
+        "  femnist fedavg seed 1 and 1 more: training.batch: 99 is more than the 12 images",
+    ]
+    assert code == 2
+    assert "could not be made" in sweep_summary(all_jobs, 0, outcomes)[0][-1]
+    all_jobs[3].folder.mkdir()
+    lines, code = sweep_summary(all_jobs, 0, outcomes)
+    assert "ended without a result or a word" in lines[-1] and code == 1
+    assert sweep_summary(all_jobs[:1], 0, [])[1] == 0

@@ -1,0 +1,121 @@
+"""A job that raises, exits, is killed, crashes or runs out of memory stops no other, under no launcher."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from knot_runner.composing.commands import compose_all
+from tests.cli.sweep.grids import LAUNCHERS, begun, faulty, results, small, sweep, sweep_apart
+from tests.forked import Forked
+from tests.tiny import TINY_IMAGES
+
+#: What happens -> what failed.json calls it, and words of its cause.
+CASES = {
+    "raise": ("error", "RuntimeError: a planted bug"),
+    "exit": ("exit", "SystemExit(3)"),
+    "kill": ("killed", "SIGKILL"),
+    "crash": ("killed", "SIGSEGV"),
+    "memory": ("memory", "a planted lack of memory"),
+    "cuda": ("memory", "CUDA out of memory"),
+    "leave": ("exit", "exit code 9"),
+}
+#: What happens in one job of launchers that are not ours.
+OF_OTHERS = {"joblib": "raise", "submitit_local": "kill"}
+
+
+def failures(out):
+    """Seed -> its failed.json and its folder."""
+    found = {}
+    for path in Path(out).glob("*/*/*/failed.json"):
+        config = yaml.safe_load((path.parent / "config.yaml").read_text())
+        found[config["seed"]] = json.loads(path.read_text()), path.parent
+    return found
+
+
+@pytest.mark.parametrize(
+    "launcher", ["basic", *(pytest.param(one, marks=pytest.mark.thorough) for one in LAUNCHERS if one != "basic")]
+)
+def test_what_ends_one_job_ends_no_other_and_the_same_command_goes_on(launcher, tmp_path):
+    """All cases where jobs are begun by this project's code; one under launchers that run its task as it is."""
+    own = launcher == "basic"
+    cases = {name: CASES[name] for name in CASES if own or name == OF_OTHERS[launcher]}
+    grid, out = [*faulty("none", *cases, *(["none"] * own)), *LAUNCHERS[launcher]], tmp_path
+    code, said = (sweep if own else sweep_apart)(out, *grid)
+    assert code == 1, said
+    assert f"{1 + own} done, {len(cases)} failed" in said and "Traceback" not in said, said
+    found = failures(out)
+    for seed, (kind, words) in enumerate(cases.values(), 1):
+        failure, folder = found[seed]
+        assert (failure["kind"], failure["attempts"]) == (kind, 1) and words in failure["cause"]
+        assert words in said and str(folder) in said
+        log = (folder / "log.txt").read_text()
+        assert kind in ("killed", "exit") or "Traceback" in log
+        assert "SIGSEGV" not in words or "Segmentation fault" in log
+    if not own:
+        return  # they go on by the same plan
+    code, said = sweep(out, *grid, NO_FAULTS="1")
+    assert code == 0 and f"{len(cases) + 2} done, 0 failed (2 were there" in said, said
+    assert not failures(out) and len(results(out)) == len(cases) + 2
+
+
+def test_fail_fast_begins_no_more_jobs(tmp_path):
+    code, said = sweep(tmp_path, *faulty("raise", "none", "none"), "fail_fast=true")
+    assert code == 1 and "0 done, 1 failed, 2 not begun (fail_fast=true)" in said
+    assert len(begun(tmp_path)) == 1
+
+
+def test_a_run_that_diverges_is_no_failure_of_the_others(tmp_path):
+    grid = faulty("none", "diverge")
+    code, said = sweep(tmp_path, *grid)
+    assert code == 1 and "1 done, 0 failed, 1 diverged" in said and "seed 1: diverged in round 1 at client" in said
+    code, said = sweep(tmp_path, *grid)
+    assert code == 1 and "1 done, 0 failed, 1 diverged (1 were there)" in said
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_sweep_takes_its_jobs_along(number, code, tmp_path):
+    sweeping = Forked(*small(tmp_path, *faulty("wait", "none")))
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("*/*/*/progress.json")):
+        assert time.monotonic() < deadline and not sweeping.ended, sweeping.said
+        time.sleep(0.05)
+    time.sleep(0.3)
+    assert len(sweeping.processes) == 2  # and the job, which waits in its second round
+    sweeping.send(number)
+    assert sweeping.wait(30) == code, sweeping.said
+    assert "interrupted; the same command goes on" in sweeping.said
+    assert not sweeping.processes and not _alive(tmp_path)
+
+
+def _alive(out):
+    """Processes that still belong to the sweep, by what their command or open files name."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if str(out) in str(entry.readlink()) and entry.parts[2] != str(os.getpid()):
+                found.append(entry.parts[2])
+        except OSError:
+            continue
+    return found
+
+
+def test_a_job_whose_folder_cannot_be_made_ends_no_other(tmp_path):
+    folders = [job.folder for job in compose_all([*TINY_IMAGES, "seed=0,1", f"paths.out={tmp_path}"])[0]]
+    folders[0].parent.mkdir(parents=True)
+    folders[0].write_text("a file stands where the folder of a run should")
+    code, said = sweep(tmp_path, "seed=0,1")
+    assert code == 1 and "1 done, 1 failed" in said and "Traceback" not in said, said
+    assert f"seed 0: {folders[0]}: this folder could not be made" in said
+
+
+def test_what_sets_jobs_apart_is_said_and_each_cause_is_kept(tmp_path):
+    code, said = sweep(tmp_path, "seed=0", "training.lr=1e30,0.01", "training.batch=8,99999")
+    assert code == 1 and "1 done, 2 failed, 1 diverged" in said, said
+    assert "femnist fedavg seed 0 training.lr=0.01 training.batch=8: done" in said
+    assert "femnist fedavg seed 0 training.lr=1e+30 training.batch=8: diverged in round 1" in said
+    assert said.count("training.batch: 99999 is more than") == 2  # as it happened, and in the summary

@@ -1,0 +1,73 @@
+"""A sweep killed at random moments and relaunched gives the results of one left alone, under every launcher."""
+
+import contextlib
+import importlib.util
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.sweep.grids import LAUNCHERS, begun, command, faulty, results, small, sweep
+from tests.forked import Forked
+
+GRID = ["seed=0,1,2", "training.rounds=40", "training.epochs=4"]
+
+
+def _endure():
+    path = Path(__file__).resolve().parents[3] / "scripts" / "endure.py"
+    spec = importlib.util.spec_from_file_location("endure", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def forked(out, *grid):
+    """The sweep in a process of its own, with jobs of the server of all tests."""
+    return Forked(*small(out, *grid))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    out = tmp_path_factory.mktemp("undisturbed")
+    code, said = sweep(out, *GRID)
+    assert code == 0, said
+    return results(out)
+
+
+@pytest.mark.parametrize("launcher", ["basic", pytest.param("joblib", marks=pytest.mark.thorough)])
+def test_killed_and_relaunched(launcher, undisturbed, tmp_path):
+    """Once here; ``scripts/endure.py`` does it five times each to sweeps of 24 jobs, and under submitit_local, too."""
+    endure = _endure()
+    begin = endure.Session if launcher == "joblib" else forked  # joblib has processes of its own
+    assert endure.killed_sweep([*GRID, *LAUNCHERS[launcher]], tmp_path, 1, 1, random.Random(launcher), begin) == 1
+    assert results(tmp_path) == undisturbed
+    assert not endure.leftovers(tmp_path)
+
+
+def test_two_sweeps_at_once_do_each_job_once(undisturbed, tmp_path):
+    both = [forked(tmp_path, *GRID) for _ in range(2)]
+    assert [sweeping.wait() for sweeping in both] == [0, 0], [sweeping.said for sweeping in both]
+    assert results(tmp_path) == undisturbed
+    assert list(begun(tmp_path).values()) == [1, 1, 1]
+
+
+@pytest.mark.thorough
+def test_a_preempted_submitit_job_goes_on_from_its_commit(tmp_path):
+    """SIGUSR2 is what SLURM sends before it takes a machine away; submitit then hands the job in again."""
+    grid = [*faulty("pause"), *LAUNCHERS["submitit_local"]]
+    process = subprocess.Popen(command(tmp_path, *grid), stderr=subprocess.PIPE, text=True)
+    while not list(tmp_path.glob("*/*/*/commit.json")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    for job in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = job.read_bytes().decode().split("\0")
+            if "submitit.core._submit" in words and any(str(tmp_path) in word for word in words):
+                os.kill(int(job.parent.name), signal.SIGUSR2)
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 0 and "1 done, 0 failed (1 went on from a commit)" in said
+    assert list(begun(tmp_path).values()) == [2]

@@ -1,0 +1,139 @@
+"""What launches the jobs of a sweep, part by part: what is waited for, what is stopped, what is said at the end."""
+
+import multiprocessing
+from types import SimpleNamespace
+
+import pytest
+
+from knot_runner.sweeps import job, launchers, task
+from knot_runner.sweeps.board import sweep_summary
+from knot_runner.sweeps.plan import STOP
+from knot_runner.sweeps.state import read_failure, write_failure
+from tests.cli.sweep.planned import composed, planned, pretended
+
+# ------------------------------------------------------------------------------------------------- Hydra's launchers
+
+
+class Launched:
+    """A launcher whose jobs end as they are told to, one list of states a call."""
+
+    def __init__(self, *states):
+        self.states, self.calls = list(states), []
+
+    def launch(self, job_overrides, initial_job_idx):
+        self.calls.append(([name for (name,) in job_overrides], initial_job_idx))
+        states = self.states.pop(0) if self.states else ["done"] * len(job_overrides)
+        pairs = zip(job_overrides, states, strict=True)
+        return [SimpleNamespace(return_value=task.outcome(name, state, False, 0.0)) for (name,), state in pairs]
+
+
+@pytest.fixture
+def hydra():
+    return SimpleNamespace(sweeper=SimpleNamespace(max_batch_size=None))
+
+
+def test_jobs_that_another_process_is_at_are_waited_for_at_the_end(tmp_path, monkeypatch, hydra):
+    jobs = composed(tmp_path, "seed=0,1,2")
+    plan, names = planned(tmp_path, jobs), [job.run_id for job in jobs]
+    launched = Launched(["busy", "done", "busy"], ["done", "failed"])
+    monkeypatch.setattr(launchers, "_launcher", lambda *_: launched)
+    seen = []
+    launch = launched.launch
+    launched.launch = lambda jobs, initial_job_idx: seen.append(plan.patient) or launch(jobs, initial_job_idx)
+    outcomes = launchers.launch(plan, jobs, hydra)
+    assert launched.calls == [(names, 0), ([names[0], names[2]], 3)] and seen == [False, True]
+    assert [(one["run_id"], one["state"]) for one in outcomes] == [
+        (names[1], "done"), (names[0], "done"), (names[2], "failed")
+    ]  # fmt: skip
+
+
+def test_batches_are_of_the_size_asked_for_and_numbered_on(tmp_path, monkeypatch, hydra):
+    jobs, launched = composed(tmp_path, "seed=range(0,5)"), Launched()
+    monkeypatch.setattr(launchers, "_launcher", lambda *_: launched)
+    hydra.sweeper.max_batch_size = 2
+    assert len(launchers.launch(planned(tmp_path, jobs), jobs, hydra)) == 5
+    assert [(len(names), first) for names, first in launched.calls] == [(2, 0), (2, 2), (1, 4)]
+
+
+def test_what_kept_a_job_from_returning_is_raised(tmp_path, monkeypatch, hydra):
+    class Broken:
+        @property
+        def return_value(self):
+            raise RuntimeError("the queue is gone")
+
+    launched = SimpleNamespace(launch=lambda jobs, initial_job_idx: [Broken() for _ in jobs])
+    monkeypatch.setattr(launchers, "_launcher", lambda *_: launched)
+    jobs = composed(tmp_path, "seed=0")
+    with pytest.raises(RuntimeError, match="the queue is gone"):
+        launchers.launch(planned(tmp_path, jobs), jobs, hydra)
+
+
+# ---------------------------------------------------------------------------------------------------- one job of many
+
+
+def told(monkeypatch, *messages, exitcode):
+    """A process that sends ``messages`` and ends."""
+    pipe, theirs = multiprocessing.Pipe()
+    for message in messages:
+        theirs.send(message)
+    theirs.close()
+    process = SimpleNamespace(join=lambda: None, exitcode=exitcode)
+    monkeypatch.setattr(task, "start_process", lambda *_: (process, pipe))
+
+
+def test_nothing_begins_once_a_sweep_that_fails_fast_has_failed(tmp_path, monkeypatch):
+    (one,) = composed(tmp_path)
+    monkeypatch.setattr(task, "start_process", lambda *_: pytest.fail("a process was started"))
+    plan = planned(tmp_path, [one], fail_fast=True)
+    plan.mark(STOP)
+    assert task.run_in_process(one, plan)["state"] == "skipped"
+    assert job.attempt(one, plan) == "skipped"
+
+
+@pytest.mark.parametrize("fail_fast", [True, False])
+def test_only_a_sweep_that_fails_fast_stops_at_a_failure(tmp_path, monkeypatch, fail_fast):
+    (one,) = composed(tmp_path)
+    plan = planned(tmp_path, [one], fail_fast)
+    told(monkeypatch, exitcode=9)
+    found = task.run_in_process(one, plan)
+    assert found["state"] == "failed" and plan.stopped == fail_fast
+    failure = read_failure(one.folder)
+    assert (failure.kind, failure.attempts) == ("exit", 1) and "exit code 9" in failure.cause
+
+
+@pytest.mark.parametrize("state", ["failed", "busy", "skipped"])
+def test_a_job_that_says_how_it_ended_is_believed(tmp_path, monkeypatch, state):
+    """And what it put on record itself is not counted twice."""
+    (one,) = composed(tmp_path)
+    told(monkeypatch, False, state, exitcode=9)
+    write_failure(one.folder, "error", "its own")
+    assert task.run_in_process(one, planned(tmp_path, [one]))["state"] == state
+    assert read_failure(one.folder).attempts == 1
+
+
+def test_a_process_that_cannot_be_had_is_a_failure_of_its_job(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError("no more processes")
+
+    (one,) = composed(tmp_path)
+    monkeypatch.setattr(task, "start_process", refuse)
+    assert task.run_in_process(one, planned(tmp_path, [one]))["state"] == "failed"
+    assert "could not be started: no more processes" in read_failure(one.folder).cause
+
+
+# ------------------------------------------------------------------------------------------------------------- the end
+
+
+def ended(run_id, state, resumed=False):
+    return {"run_id": run_id, "state": state, "resumed": resumed, "seconds": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "code"), [((), 0), (("user",), 2), (("user", "user"), 2), (("user", "error"), 1), (("killed",), 1)]
+)
+def test_only_mistakes_of_the_user_end_a_sweep_with_2(tmp_path, kinds, code):
+    jobs = pretended(tmp_path, len(kinds))
+    for one, kind in zip(jobs, kinds, strict=True):
+        write_failure(one.folder, kind, f"{kind}: why")
+    lines, found = sweep_summary(jobs, 3, [ended(one.run_id, "failed") for one in jobs])
+    assert found == code and lines[0] == f"3 done, {len(kinds)} failed (3 were there)"

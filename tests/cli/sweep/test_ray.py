@@ -1,0 +1,126 @@
+"""``hydra/launcher=ray``: the jobs of a sweep as tasks of Ray; here a fake of its transport, or Ray itself."""
+
+import importlib.util
+import logging
+from pathlib import Path
+
+import pytest
+
+from knot_runner.composing.commands import compose_all
+from knot_runner.sweeps import launchers
+from knot_runner.sweeps.plan import STOP
+from knot_runner.sweeps.state import read_failure
+from knot_runner.util.errors import UserError
+from tests.cli.sweep.grids import begun, faulty, results, sweep, sweep_apart
+from tests.cli.sweep.planned import composed, planned
+from tests.cli.test_command_line import refusal
+from tests.fake_ray import faked
+
+RAY = "hydra/launcher=ray"
+GRID = ["seed=0,1", "training.rounds=1"]
+HAS_RAY = importlib.util.find_spec("ray") is not None
+needs_ray = pytest.mark.skipif(not HAS_RAY, reason="needs ray")
+
+
+def launched(ray, out, *overrides, fail_fast=False, **kept):
+    """What a sweep by hand comes to: its plan, jobs, and outcomes."""
+    jobs = composed(out, *overrides)
+    plan = planned(out, jobs, fail_fast)
+    return plan, jobs, launchers.run_on_ray(ray, jobs, plan, kept or {"num_cpus": 1})
+
+
+@pytest.mark.thorough
+def test_a_sweep_is_that_of_the_basic_launcher(tmp_path, monkeypatch, capfd):
+    """Bit for bit, and what is done is found again, by either."""
+    ray = faked(monkeypatch, resources={"CPU": 1.0})
+    assert sweep(tmp_path / "basic", *GRID)[0] == 0
+    code, said = sweep(tmp_path / "ray", *GRID, RAY, "hydra.launcher.num_gpus=0.5", "hydra.launcher.address=head:6379")
+    assert code == 0 and "2 done, 0 failed" in said, said
+    assert "jobs want 0.5 GPU each and the cluster has 0; they wait" in said and "CPU each" not in said
+    assert results(tmp_path / "ray") == results(tmp_path / "basic")
+    assert ray.calls == ["run_on_worker"] * 2 and [one["address"] for one in ray.inits] == ["head:6379"]
+    assert ray.options == [{"max_retries": 0, "num_cpus": 1, "num_gpus": 0.5}]
+    code, said = sweep(tmp_path / "ray", *GRID)
+    assert code == 0 and "2 were there" in said and set(begun(tmp_path / "ray").values()) == {1}
+
+
+def test_a_job_whose_worker_is_lost_begins_again(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(launchers, "run_in_process", lambda job, plan: {"run_id": job.run_id, "state": "done"})
+    caplog.set_level(logging.INFO, "knot_runner")
+    ray = faked(monkeypatch, lost=[1])
+    _, jobs, found = launched(ray, tmp_path, "seed=0,1")
+    assert {name: one["state"] for name, one in found.items()} == {job.run_id: "done" for job in jobs}
+    (line,) = caplog.messages
+    assert line.endswith("The worker died unexpectedly while executing this task.); it goes on from its last commit")
+    assert "seed" in line and "hydra/launcher=ray: its worker was lost (" in line and len(ray.calls) == 3
+
+
+@pytest.mark.parametrize("fail_fast", [False, True])
+def test_a_job_that_loses_two_workers_has_failed_and_ends_no_other(fail_fast, tmp_path, monkeypatch):
+    monkeypatch.setattr(launchers, "run_in_process", lambda job, plan: {"run_id": job.run_id, "state": "done"})
+    plan, jobs, found = launched(faked(monkeypatch, lost=[1, 2]), tmp_path, "seed=0,1", fail_fast=fail_fast)
+    assert [found[job.run_id]["state"] for job in jobs] == ["done", "failed"]
+    failure = read_failure(jobs[1].folder)
+    assert failure.kind == "killed" and failure.cause.startswith("hydra/launcher=ray: its worker was lost (The worker")
+    assert (plan.folder / STOP).exists() == fail_fast
+
+
+def test_a_worker_that_does_not_see_the_plan_says_so(tmp_path, monkeypatch):
+    """As on a cluster whose machines share no volume: the job fails at once, and no second worker is tried."""
+    ray = faked(monkeypatch)
+    monkeypatch.setattr(launchers, "read_plan", lambda path: (_ for _ in ()).throw(UserError("plan.json: is gone")))
+    _, jobs, found = launched(ray, tmp_path)
+    assert [one["state"] for one in found.values()] == ["failed"] and len(ray.calls) == 1
+    cause = "hydra/launcher=ray: a worker could not begin it: plan.json: is gone"
+    assert read_failure(jobs[0].folder).cause == cause
+
+
+def test_a_worker_works_in_the_folder_of_the_command(tmp_path, monkeypatch):
+    """Relative paths, of ``paths.out`` and of plug-ins, are of that."""
+    (job,) = composed(tmp_path)
+    plan = planned(tmp_path, [job])
+    seen = []
+    monkeypatch.setattr(launchers, "run_in_process", lambda job, plan: seen.append(str(Path.cwd())))
+    monkeypatch.chdir(tmp_path.parent)
+    launchers.run_on_worker(job.run_id, str(plan.path), str(tmp_path))
+    assert seen == [str(tmp_path)]
+
+
+def test_a_cluster_that_is_not_there_is_one_line(tmp_path, monkeypatch):
+    faked(monkeypatch)
+    code, said = sweep(tmp_path, *GRID, RAY, "hydra.launcher.address=nowhere:1")
+    assert code == 2 and "hydra/launcher=ray: Ray has no cluster at nowhere:1: could not connect\n" in said
+    assert "Traceback" not in said and not begun(tmp_path)
+
+
+def test_jobs_and_actors_do_not_wait_for_each_others_cores(tmp_path, monkeypatch):
+    ray = faked(monkeypatch)
+    code, said = sweep(tmp_path, *GRID, RAY, "hardware.engine=ray")
+    assert code == 2 and "hydra/launcher=ray and hardware.engine=ray: one is right" in said and not ray.calls
+
+
+def test_ray_is_an_extra(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    said = "hydra/launcher=ray: its package is not installed. Run: pip install 'knot_runner[ray]'"
+    assert refusal("-m", "seed=0,1", RAY) == said
+
+
+def test_whole_and_part_gpus_are_right(monkeypatch):
+    faked(monkeypatch)
+    _, (command,) = compose_all([RAY, "hydra.launcher.num_gpus=0.25", "hydra.launcher.num_cpus=0"])
+    assert command.hydra.launcher.num_gpus == 0.25
+
+
+# ------------------------------------------------------------------------------------------------------ Ray itself
+
+
+@needs_ray
+@pytest.mark.thorough
+def test_two_workers_of_ray_itself(tmp_path):
+    """A job that is killed ends no other; the same command goes on; results are those of the basic launcher."""
+    grid = faulty("none", "kill", "none")
+    code, said = sweep_apart(tmp_path / "ray", *grid, RAY)
+    assert code == 1 and "2 done, 1 failed" in said and "SIGKILL" in said and "Traceback" not in said, said
+    assert sweep(tmp_path / "ray", *grid, NO_FAULTS="1")[0] == 0
+    assert sweep(tmp_path / "basic", *grid, NO_FAULTS="1")[0] == 0
+    assert results(tmp_path / "ray") == results(tmp_path / "basic")

@@ -1,0 +1,160 @@
+"""Hydra's flags, keys and launchers: those that are supported work as in Hydra, others are refused by name."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+import knot_runner
+from knot_runner.cli import main as cli
+from knot_runner.cli.main import main
+from knot_runner.composing.commands import compose_all
+from knot_runner.composing.flags import UNSUPPORTED, Parser
+from knot_runner.sweeps import task
+from knot_runner.util.config_yaml import config_folder
+from tests.cli.test_command_line import refusal
+from tests.tiny import TINY_IMAGES
+
+
+def shown(capsys, *arguments):
+    """What a command prints, which runs nothing."""
+    assert main(list(arguments)) == 0
+    return capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        (["-cd", "a=b", "task=sa"], ["--config-dir=a=b"]),
+        (["task=sa", "-cn", "study", "-m"], ["--config-name=study", "--multirun"]),
+        (["--config-dir=x", "task=sa", "--multirun"], ["--config-dir=x", "--multirun"]),
+    ],
+)
+def test_hydras_flags_are_passed_through(typed, read):
+    options = Parser("", "").parse(typed)
+    assert options.flags == read and options.words == ["task=sa"]
+
+
+@pytest.mark.parametrize("flag", [name for name in UNSUPPORTED if name.startswith("--")])
+def test_unsupported_flag_is_refused(flag, capsys):
+    assert main(["task=femnist", flag]) == 2
+    assert f"{flag}: not supported" in capsys.readouterr().err
+
+
+def test_version(capsys):
+    assert shown(capsys, "--version").out == f"knot-runner {knot_runner.__version__}\n"
+
+
+def test_composed_config_is_printed_and_nothing_is_written(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("MY_OUT", str(tmp_path / "out"))
+    words = ["task=sa", "method=fedavg", "partition=natural", "paths.out=${oc.env:MY_OUT}", "seed=3,4"]
+    job = yaml.safe_load(shown(capsys, *words, "-c", "job").out)
+    assert job["training"]["name"] == "texts" and job["seed"] == 3 and job["paths"]["out"] == "${oc.env:MY_OUT}"
+    whole = yaml.safe_load(shown(capsys, *words, "--cfg", "all").out)
+    assert set(whole) == {"hydra", *job}
+    assert set(yaml.safe_load(shown(capsys, *words, "--cfg=hydra").out)) == {"hydra"}
+    assert list(tmp_path.iterdir()) == []
+    assert main(["--cfg=jobs"]) == 2 and "-c/--cfg: invalid choice: 'jobs'" in capsys.readouterr().err
+
+
+def test_config_name_chooses_the_main_file(tmp_path, capsys):
+    text = "defaults:\n  - config\n  - override /task: femnist\n  - override /method: fedavg\n  - _self_\nseed: 7\n"
+    (tmp_path / "study.yaml").write_text(text)
+    own = [f"--config-dir={tmp_path}", "--config-name=study"]
+    (job,), _ = compose_all([*own, "training.rounds=2"])
+    assert (job.settings.seed, job.settings.task.name, job.settings.training.rounds) == (7, "femnist", 2)
+    assert yaml.safe_load(shown(capsys, *own, "-c", "job").out)["seed"] == 7
+    missing = refusal(f"--config-dir={tmp_path}", "--config-name=studie")
+    assert missing == f"--config-name=studie: file not found: {tmp_path}/studie.yaml"
+    (own_again,), _ = compose_all(["task=femnist", "method=fedavg", "seed=7", "training.rounds=2"])
+    assert own_again.run_id == job.run_id
+
+
+@pytest.mark.parametrize(
+    "argument", ["hydra.run.dir=x", "hydra.job.chdir=true", "+hydra.callbacks.x.y=1", "hydra/job_logging=default",
+                 "hydra/sweeper=basic", "hydra.nope=1"],
+)  # fmt: skip
+def test_unsupported_keys_of_hydra_are_refused_by_name(argument):
+    assert refusal(argument).startswith(
+        f"{argument.lstrip('+').partition('=')[0]}: not supported. Of Hydra's keys, use"
+    )
+
+
+def test_launcher_and_its_settings():
+    words = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=3", "hydra.sweeper.max_batch_size=2"]
+    _, (command,) = compose_all(words)
+    assert command.sweep and command.hydra.launcher.n_jobs == 3 and command.hydra.sweeper.max_batch_size == 2
+    _, (command,) = compose_all(["seed=3"])
+    assert not command.sweep
+    assert "is not a positive integer" in refusal("hydra.sweeper.max_batch_size=0")
+
+
+def test_yaml_edited_under_a_sweep_changes_no_later_job(tmp_path, monkeypatch):
+    mine = tmp_path / "method" / "mine.yaml"
+    mine.parent.mkdir()
+    mine.write_text("defaults:\n  - fedprox\n  - _self_\nname: mine\nmu: 0.5\n")
+    found = []
+
+    def run(job, plan):
+        found.append((job.settings.seed, job.method.mu, plan.folder.parent.parent))
+        mine.write_text("defaults: [\n")
+        return task.outcome("none", "failed", False, 0.0)
+
+    monkeypatch.setattr(task, "run_in_process", run)
+    sweep = ["-m", f"--config-dir={tmp_path}", *TINY_IMAGES, "method=mine", "seed=0,1", f"paths.out={tmp_path / 'out'}"]
+    assert cli.main(sweep) == 1
+    assert found == [(0, 0.5, tmp_path / "out"), (1, 0.5, tmp_path / "out")]
+
+
+# ------------------------------------------------------------------------------------------------------ the user's YAML
+
+
+@pytest.mark.parametrize(("text", "line", "said"), [
+    ("name: x\nmu: [1\n", 3, "expected ',' or ']'"), ("name: x\n\tmu: 1\n", 2, "that cannot start any token"),
+    ("name: 'x\n", 2, "found unexpected end of stream"), ("name: x\nname: y\n", 2, "found duplicate key name"),
+])  # fmt: skip
+def test_error_in_a_users_yaml_names_file_and_line(text, line, said, tmp_path):
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method" / "mine.yaml").write_text(text)
+    found = refusal(f"--config-dir={tmp_path}", "method=mine")
+    assert found.startswith(f"{tmp_path}/method/mine.yaml:{line}: ") and said in found
+
+
+def test_error_in_a_file_that_is_not_asked_for_is_not_reported(tmp_path):
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "broken.yaml").write_text("a: [\n")
+    assert len(compose_all([f"--config-dir={tmp_path}"])[0]) == 1
+
+
+@pytest.mark.parametrize("task", ["sa", "erc", "nli"])
+def test_copy_of_one_of_our_files_is_the_same_run(task, tmp_path):
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "copy.yaml").write_text((config_folder() / "task" / f"{task}.yaml").read_text())
+    (own,), _ = compose_all([f"--config-dir={tmp_path}", "task=copy"])
+    (ours,), _ = compose_all([f"task={task}"])
+    assert own.run_id == ours.run_id
+
+
+@pytest.mark.parametrize("folder", ["ü ö", "it's, [1] {a}", "a=b"])
+def test_folder_of_any_name_is_found(folder, tmp_path):
+    (tmp_path / folder / "method").mkdir(parents=True)
+    (tmp_path / folder / "method" / "mine.yaml").write_text("defaults:\n  - entropy_a\n  - _self_\nname: mine\n")
+    (job,), _ = compose_all([f"--config-dir={tmp_path / folder}", "method=mine"])
+    assert job.settings.method["name"] == "mine"
+
+
+def test_preset_and_launcher_of_a_user(tmp_path):
+    for name in ("experiment", "hydra/launcher"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "hydra" / "launcher" / "mine.yaml").write_text("defaults: [joblib, _self_]\nn_jobs: 3\n")
+    preset = "# @package _global_\ndefaults:\n  - override /hydra/launcher: mine\nsweep: {seed: '0,1'}\n"
+    (tmp_path / "experiment" / "own.yaml").write_text(preset + "hydra: {sweeper: {max_batch_size: 5}}\n")
+    jobs, (command,) = compose_all([f"--config-dir={tmp_path}", "experiment=own"])
+    assert len(jobs) == 2 and command.hydra.launcher.n_jobs == 3 and command.hydra.sweeper.max_batch_size == 5
+
+
+@pytest.mark.parametrize("sweep", ["[0, 1]", "{seed: [0, 1]}", "{seed: 0,1}"])
+def test_sweep_that_is_no_mapping_of_texts_is_one_line(sweep, tmp_path):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "own.yaml").write_text(f"# @package _global_\nsweep: {sweep}\n")
+    assert refusal(f"--config-dir={tmp_path}", "experiment=own").startswith("sweep")

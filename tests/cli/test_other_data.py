@@ -1,0 +1,126 @@
+"""One run id, two data folders: the numbers of one are never shown for the other, whatever asks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from knot_runner.cli.main import main
+from knot_runner.cli.show import references
+from knot_runner.composing.commands import compose_all
+from knot_runner.records import read_result
+from knot_runner.report.compare.answer import Question, compare_runs
+from knot_runner.report.run_folders import load_runs
+from tests.unit.data.images.conftest import write_idx
+
+RUN = [
+    "task=mnist", "task.source=local", "task.shape=[1,28,28]", "partition=iid", "partition.clients=2",
+    "task.local.train=[train-images-idx3-ubyte,train-labels-idx1-ubyte]",
+    "task.local.test=[t10k-images-idx3-ubyte,t10k-labels-idx1-ubyte]",
+    "model.hidden=[4]", "training.rounds=1", "training.epochs=1", "training.participants=2", "hardware.workers=1",
+]  # fmt: skip
+#: Of all files; older than the guard against two changes in one tick of the clock.
+LONG_AGO = 1_600_000_000 * 10**9
+
+
+def write_data(root: Path, seed: int) -> Path:
+    """Four idx files of random images, alike in names, sizes and times whatever the seed."""
+    rng = np.random.default_rng(seed)
+    for part, count in (("train", 40), ("t10k", 20)):
+        images = rng.integers(0, 256, (count, 28, 28), dtype=np.uint8)
+        write_idx(root / f"{part}-images-idx3-ubyte", images)
+        write_idx(root / f"{part}-labels-idx1-ubyte", rng.permutation(np.arange(count) % 10).astype(np.uint8))
+    for path in root.iterdir():
+        os.utime(path, ns=(LONG_AGO, LONG_AGO))
+    return root
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> tuple[Path, Path]:
+    """Folders A and B."""
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    return write_data(tmp_path / "a", 0), write_data(tmp_path / "b", 1)
+
+
+def command(out: Path, data: Path, *more: str) -> list[str]:
+    return [*RUN, f"paths.out={out}", f"paths.data={data}", *more]
+
+
+def made(out: Path, data: Path) -> dict:
+    assert main(command(out, data)) == 0
+    (path,) = out.glob("mnist/*/*/result.json")
+    return read_result(path.parent)
+
+
+@pytest.mark.parametrize("grid", [[], ["-m"]])
+def test_a_command_on_other_data_is_refused_or_told_what_to_do(data, tmp_path: Path, capsys, grid: list[str]) -> None:
+    a, b = data
+    out = tmp_path / "out"
+    first = made(out, a)
+    capsys.readouterr()
+    assert main([*grid, *command(out, b)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    (folder,) = (path.parent for path in out.glob("mnist/*/*/result.json"))
+    assert "paths.data" in line and str(folder) in line and "images-idx3-ubyte changed" in line
+    assert "--stale=rerun" in line and "--stale=keep" in line
+    assert read_result(folder) == first
+    assert main(["--stale=keep", *command(out, b)]) == 0
+    assert "idx3-ubyte changed" in capsys.readouterr().err and read_result(folder) == first
+    assert main(["--stale=rerun", *command(out, b)]) == 0
+    alone = made(tmp_path / "alone", b)
+    assert read_result(folder)["metrics"] == alone["metrics"] and alone["metrics"] != first["metrics"]
+    assert main(command(out, b)) == 0  # and that is B's from now on
+    capsys.readouterr()
+    assert main(command(out, a)) == 2
+
+
+def test_a_copy_of_the_data_is_the_same_data(data, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    made(out, data[0])
+    shutil.copytree(data[0], tmp_path / "copy")
+    assert main(command(out, tmp_path / "copy")) == 0
+    relative = os.path.relpath(data[0])
+    assert main(command(out, Path(relative))) == 0
+
+
+def test_folders_that_change_places_are_seen(data, tmp_path: Path, capsys) -> None:
+    a, b = data
+    out = tmp_path / "out"
+    made(out, a)
+    a.rename(tmp_path / "c")
+    b.rename(a)
+    assert main(command(out, a)) == 2
+    assert "made from other data" in capsys.readouterr().err
+
+
+def test_check_and_reports_leave_out_runs_of_other_data(data, tmp_path: Path, capsys) -> None:
+    a, b = data
+    out = tmp_path / "out"
+    made(out, a)
+    capsys.readouterr()
+    assert main(["check", "--quick", *command(out, b)]) == 2
+    assert "1 of other data" in " ".join(capsys.readouterr().out.split())
+    assert main(["check", "--quick", *command(out, a)]) == 0
+    for root, status in ((a, "done"), (b, "other data"), ("null", "done")):
+        (run,) = load_runs(references(compose_all(command(out, root))[0]))
+        assert run.status == status
+        assert bool(run.problem) == (status == "other data") and bool(run.result) == (status == "done")
+    assert load_runs(references(compose_all(command(out, b))[0], keep=True))[0].status == "done"
+    (here,), (there,) = (compare_runs(Question(out=out, data=str(root))).rows for root in (a, b))
+    assert here != there
+    assert any("1 results of other data" in line for line in compare_runs(Question(out=out, data=str(b))).lines)
+
+
+def test_compare_says_when_runs_are_of_different_data(data, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for root, method in zip(data, ("fedavg", "fedprox"), strict=True):
+        assert main(command(out, root, f"method={method}")) == 0
+    said = [line for line in compare_runs(Question(out=out)).lines if "different data" in line]
+    assert len(said) == 1
+    assert main(["--stale=rerun", *command(out, data[0], "method=fedprox")]) == 0
+    assert not [line for line in compare_runs(Question(out=out)).lines if "different data" in line]

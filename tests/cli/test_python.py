@@ -1,0 +1,87 @@
+"""``import knot_runner as kr``: what the command line does, from Python."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import knot_runner as kr
+from tests.golden.messages import refuses
+from tests.tiny import TINY_IMAGES
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """Runs of two methods."""
+    folder = tmp_path_factory.mktemp("out")
+    for method in ("fedavg", "fedprox"):
+        kr.run([*TINY_IMAGES, f"method={method}", f"paths.out={folder}"])
+    return folder
+
+
+def test_a_run_has_its_result_rounds_and_folder(out, caplog):
+    (job,) = kr.compose([*TINY_IMAGES, "method=fedavg", f"paths.out={out}"])
+    found = kr.run(job)
+    assert found.folder == job.folder and found.result["run_id"] == job.run_id
+    assert [row["round"] for row in found.rounds] == [1, 2, 3]
+    assert found.rounds[-1]["accuracy"] == found.result["metrics"]["accuracy"]["ALL"]
+
+
+def test_notes_go_to_the_logger(tmp_path, caplog):
+    with caplog.at_level(logging.INFO, logger="knot_runner"):
+        kr.run([*TINY_IMAGES, "training.rounds=1", f"paths.out={tmp_path}"])
+    assert any("engine lean" in record.message for record in caplog.records)
+
+
+def test_runs_are_a_frame(out):
+    frame = kr.runs("method=fedavg", out=out).frame()
+    value = kr.run([*TINY_IMAGES, "method=fedavg", f"paths.out={out}"]).result["metrics"]["accuracy"]["ALL"]
+    (row,) = frame[frame["metric"] == "metrics.accuracy.ALL"].to_dict("records")
+    assert row["value"] == value and row["state"] == "done" and row["method"] == "fedavg"
+    assert set(kr.runs(out=out).frame()["method"]) == {"fedavg", "fedprox"}
+
+
+def test_compare_is_a_frame(out):
+    frame = kr.compare("task=femnist", out=out, by="method.name", measure="accuracy")
+    assert len(frame) == 2 and {"fedavg", "fedprox"} <= set(frame.iloc[:, 0])
+
+
+def test_several_runs_are_for_sweep_and_mistakes_are_the_same_line(tmp_path):
+    with refuses():
+        kr.run([*TINY_IMAGES, "seed=0,1", f"paths.out={tmp_path}"])
+    with refuses():
+        kr.run([*TINY_IMAGES, "+training.rond=1", f"paths.out={tmp_path}"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_public_names_are_there():
+    assert set(kr.__all__) == {"__version__", *kr._PLACES}
+    for name in kr.__all__:
+        assert getattr(kr, name) is not None and name in dir(kr)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = kr.nothing
+
+
+SMALL = f"import knot_runner as kr\nsmall = {[*TINY_IMAGES, 'hardware.workers=2', 'paths.out=OUT']!r}\n"
+SCRIPTS = {
+    "file": SMALL + "print(*[run.result['status'] for run in kr.sweep([*small, 'seed=0,1'])])\n",
+    "standard input": SMALL + "print(kr.run(small).result['status'])\n",
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("way", SCRIPTS)
+def test_a_script_needs_no_main_guard(tmp_path, way):
+    text = SCRIPTS[way].replace("OUT", str(tmp_path / "out"))
+    (tmp_path / "script.py").write_text(text)
+    command = [sys.executable, "-" if way == "standard input" else str(tmp_path / "script.py")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.stdout.split() in (["done", "done"], ["done"]), done.stderr

@@ -1,0 +1,207 @@
+"""Every command in README and the guides is run: README's first and last block by .ci/run, the others here."""
+
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from knot_runner.cli.main import main
+from knot_runner.composing.commands import compose_all
+from knot_runner.util.config_yaml import config_folder
+from tests.cli.sweep.grids import LAUNCHERS
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+#: README's longest, in lines, and the largest picture, in bytes.
+FRONT_PAGE, PICTURE = 160, 150_000
+
+
+def blocks(guide: str, language: str = "bash") -> list[str]:
+    """The blocks of code of a guide."""
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / guide).read_text(), flags=re.M | re.S)
+
+
+BLOCKS = blocks("README.md")
+ALLOW = "training.small_clients=allow"
+SMALL_IMAGES = ["task.limit=300", "task.shape=[1,8,8]", "model.hidden=[8]", ALLOW]
+#: Commands of README that train, each with settings for a smaller run of the same kind.
+SHORT = {
+    "task=folders": ["training.rounds=1", "training.participants=2", "model=cnn_4"],
+    "task=csv": ["training.rounds=1", "training.participants=2"],
+    "task=femnist": [*SMALL_IMAGES, "training.rounds=1"],
+    "task=erc": ["task.limit=30", "training.rounds=1"],
+    "task=mnist": ["task.limit=300", "training.local.epochs=1", "training.distil.epochs=1"],
+    "experiment=federated/fedprox": [*SMALL_IMAGES, "training.rounds=2", "seed=0,1"],
+}
+FIRST, *COMMANDS, TESTS = BLOCKS
+COMPARISON, OWN_DATA, USES, README_SWEEPS = (block.splitlines() for block in COMMANDS)
+SWEEPS = [line for line in blocks("knot_runner/sweeps/README.md")[0].splitlines() if line.strip()]
+BENCHMARKS = blocks("scripts/README.md")[-1].splitlines()
+#: README and all guides; commands of measurements stand indented in their text.
+GUIDES = sorted(
+    str(path.relative_to(ROOT))
+    for folder in ("knot_runner", "conf", "scripts", "tests")
+    for path in (ROOT / folder).rglob("*.md")
+) + ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+RUN, SHOWN = r"(?:-m |check )?(?:experiment|task)=.*[^\\]", r"(?:claims|report|table) [a-z].*=.*[^\\]"
+COMMAND = rf"^    (knot-runner (?:{RUN}|{SHOWN}))$"
+MEASURED = [line for guide in GUIDES for line in re.findall(COMMAND, (ROOT / guide).read_text(), re.M)]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("line", MEASURED)
+def test_commands_of_measurements_compose(line):
+    words = [word for word in shlex.split(line)[1:] if not word.startswith(("seed=", "paths.data="))]
+    if words[0] in ("claims", "report", "table"):
+        words = [f"experiment={words[1]}", *words[2:]]
+    words = [word for word in words if word not in ("-m", "check")]
+    if importlib.util.find_spec("ray") is None:  # an extra that tests/cli/sweep/test_ray.py has a fake of
+        words = [word for word in words if word != "hydra/launcher=ray" and not word.startswith("hydra.launcher.addr")]
+    if len(words) == 1 and words[0].startswith("experiment="):
+        # tests/unit/report/test_report_claims_presets.py composes every preset as it is
+        assert (config_folder() / "experiment" / f"{words[0].removeprefix('experiment=')}.yaml").is_file()
+        return
+    jobs, _ = compose_all([*words, "seed=0"])
+    assert jobs
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_links_lead_somewhere(guide):
+    for link in re.findall(r"\]\(([^)]*)\)", (ROOT / guide).read_text()):
+        if link.startswith("https://"):
+            continue
+        target, _, heading = link.partition("#")
+        path = (ROOT / guide).parent / target if target else ROOT / guide
+        assert path.is_file(), (guide, link)
+        titles = re.findall(r"^#+ (.*)$", path.read_text(), flags=re.M) if path.suffix == ".md" else []
+        anchors = {re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles}
+        assert not heading or heading in anchors, (target, heading, anchors)
+
+
+def linked(guide: str) -> set[str]:
+    """The guides that a guide links to."""
+    found = re.findall(r"\]\(([^)#:]*\.md)", (ROOT / guide).read_text())
+    return {str(((ROOT / guide).parent / link).resolve().relative_to(ROOT)) for link in found}
+
+
+def test_readme_is_a_front_page():
+    assert len(README.splitlines()) <= FRONT_PAGE
+    (picture,) = re.findall(r"!\[.+\]\((.*)\)", README)
+    assert 0 < (ROOT / picture).stat().st_size <= PICTURE
+    guides = linked("README.md")
+    assert "conf/README.md" in guides
+    own = {guide for guide in GUIDES if "/" in guide}
+    assert own <= guides.union(*map(linked, guides))  # each is found from there, or from the next one
+
+
+def test_the_first_and_the_last_block_are_those_that_ci_runs():
+    assert FIRST.endswith("&& .venv/bin/knot-runner\n")
+    # three workers for two cores: some tests wait
+    assert TESTS.endswith("&& .venv/bin/python -m pytest -n 3 --dist worksteal\n")
+    ci = (ROOT / ".ci" / "run").read_text()
+    assert "readme_command 1)" in ci and f"readme_command {len(BLOCKS)})" in ci
+
+
+@pytest.fixture
+def own_data(tmp_path, monkeypatch):
+    """A working folder with the files that README's commands on your own data read."""
+    rng = np.random.default_rng(0)
+    for name in ("cat", "dog"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for number in range(30):
+            height, width = rng.integers(30, 60, 2)
+            image = Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
+            image.save(tmp_path / "pets" / name / f"{number}.{'png' if number % 2 else 'jpg'}")
+    (tmp_path / "reviews").mkdir()
+    rows = [f"word{number} word{number % 7},{'good' if number % 2 else 'bad'}" for number in range(80)]
+    (tmp_path / "reviews" / "texts.csv").write_text("\n".join(["text,label", *rows, ""]))
+    monkeypatch.chdir(tmp_path)
+
+
+def run_short(line: str) -> list[str]:
+    """Run a command of README with the settings for a smaller run; returns its arguments."""
+    program, *arguments = shlex.split(line, comments=True)
+    assert program == "knot-runner"
+    small = next((SHORT[word] for word in arguments if word in SHORT), [])
+    given = [word for word in arguments if not word.startswith("training.rounds=")]
+    assert main([*given, *small, *(["hardware.workers=1"] if small else [])]) == 0, line
+    return arguments
+
+
+@pytest.mark.parametrize("line", [*OWN_DATA, *USES])
+def test_commands_run(line, own_data, capsys):
+    run_short(line)
+
+
+@pytest.mark.parametrize("line", README_SWEEPS)
+def test_commands_of_sweeps_compose(line, capsys):
+    """``tests/sweep`` runs their launchers."""
+    if "launcher=ray" in line and importlib.util.find_spec("ray") is None:
+        pytest.skip("Ray is not installed")
+    assert main(["check", "--quick", *shlex.split(line)[1:]]) == 0, capsys.readouterr()
+
+
+def test_the_comparison_ends_with_a_table_and_a_figure(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run, plot = COMPARISON
+    run_short(run)
+    table = capsys.readouterr().out
+    assert all(re.search(rf"^{arm} +0\.\d+", table, re.M) for arm in ("fedavg", "fedprox_0.1", "fedprox_1"))
+    assert main([*shlex.split(plot)[1:], *SMALL_IMAGES, "training.rounds=2", "seed=0,1"]) == 0
+    assert (tmp_path / "outputs/figures/federated/fedprox.png").stat().st_size > 10_000
+
+
+def test_the_python_example_runs(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (example,) = blocks("README.md", "python")
+    exec(compile(example, "README.md", "exec"), {})
+    shown = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"outputs/femnist/fedavg/\w+ 0\.\d+", shown[0])
+    assert any("fedprox" in line and "accuracy" in line for line in shown)
+
+
+@pytest.mark.thorough
+def test_the_commands_on_sweeps_run_one_after_another(tmp_path):
+    """Here without launchers of others, which tests/sweep runs: with these very overrides."""
+    for line in SWEEPS:
+        program, *arguments = shlex.split(line, comments=True)
+        assert program == "knot-runner"
+        launched = [word for word in arguments if word.startswith("hydra")]
+        assert not launched or any(own[: len(launched)] == launched for own in LAUNCHERS.values())
+        own = [word for word in arguments if word not in launched]
+        small = [] if arguments[0] == "compare" else SMALL_IMAGES
+        quick = ["--quick"] if arguments[0] == "check" else []
+        assert main([*own, *quick, *small, f"paths.out={tmp_path}"]) == 0, line
+    assert (tmp_path / "reports" / "chill/table1.html").exists() and (tmp_path / "claims" / "chill/table1.md").exists()
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """``scripts/bench.py`` as a module."""
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    return importlib.import_module("bench")
+
+
+@pytest.mark.parametrize("line", BENCHMARKS)
+def test_benchmarks_are_there_and_have_these_options(line, bench):
+    """That they can be imported and take the options; running all of them takes a minute."""
+    program, script, *arguments = shlex.split(line)
+    assert (program, script) == ("python", "scripts/bench.py")
+    assert callable(importlib.import_module(bench.BENCHES[bench.parsed(arguments).bench]).main)
+
+
+@pytest.mark.thorough
+def test_the_python_examples_run(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runs, distance = blocks("knot_runner/README.md", "python")
+    exec(compile(runs, "knot_runner/README.md", "exec"), {})
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].startswith("outputs/femnist/fedavg_chill/") and shown[0].endswith(" 2")
+    assert any("metrics.accuracy.ALL" in line for line in shown)
+    exec(compile(distance, "knot_runner/README.md", "exec"), {})
+    value, server_only, first, last = map(float, capsys.readouterr().out.split())
+    assert 0.9 < server_only / value < 1 and value <= last < first

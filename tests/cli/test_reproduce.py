@@ -1,0 +1,151 @@
+"""``knot-runner reproduce``: the order, the time, what is left out, the table."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from knot_runner.cli.main import main
+from knot_runner.cli.verbs import reproduce
+from knot_runner.composing.commands import compose_all
+from knot_runner.pipelines.context import run_context
+from knot_runner.pipelines.runs.single_run import complete_run
+from tests.golden.messages import refuses
+from tests.reproduction import presets_in
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return presets_in(tmp_path)
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Runs are made in this process, at most ``made.most`` a preset; the presets that were begun, and their seconds."""
+    found = SimpleNamespace(most=4, code=0, begun=[])
+
+    def here(command, printed, seconds):
+        found.begun.append((printed.stem, seconds))
+        for job in compose_all(command[3:])[0][: found.most]:
+            complete_run(run_context(job, lambda *_: None, lambda _: None))
+        return found.code if found.most >= 4 else None
+
+    monkeypatch.setattr(reproduce, "run_for", here)
+    monkeypatch.delenv("KNOT_DATA", raising=False)
+    return found
+
+
+def reproduced(folder, capsys, *words, code=0):
+    """(Lines on standard error but the first, of the Markdown)."""
+    capsys.readouterr()
+    assert main(["reproduce", f"--config-dir={folder / 'conf'}", f"paths.out={folder / 'out'}", *words]) == code
+    table = folder / "out" / "reproduced.md"
+    return capsys.readouterr().err.splitlines()[1:], table.read_text().splitlines() if table.exists() else []
+
+
+@pytest.mark.thorough
+def test_presets_that_fit_run_and_others_are_reported(folder, made, capsys):
+    err, table = reproduced(folder, capsys, "--hours=0.5")
+    assert [name for name, _ in made.begun] == ["quick"] and 1700 < made.begun[0][1] <= 1800
+    away, begun, slow = err
+    assert away.startswith("away: skipped, ") and "paths.data" in away and begun == "quick: 4 runs"
+    assert slow.startswith("slow: skipped, it takes about 50 minutes, and ")
+    assert table[0] == "| preset | data | runs | seeds | hold | fail | undecided | time |"
+    assert table[2].startswith("| quick | femnist (embedded) | 4 of 4 | 2 of 2 | 0 | 0 | 1 | ")
+    assert [line[:13] for line in table[4:]] == ["- away: skipp", "- slow: skipp"]
+    _, again = reproduced(folder, capsys, "--hours=0.5")
+    assert len(made.begun) == 1 and again[:3] == table[:3]  # nothing runs twice
+
+
+@pytest.mark.thorough
+def test_named_preset_starts_and_resumes(folder, made, capsys):
+    made.most = 3  # two seeds of T=1, one of T=0.5
+    err, table = reproduced(folder, capsys, "slow", "--hours=0.1", "training.rounds=1")
+    assert err == ["slow: 4 runs", "slow: the time is over; the same command resumes it"]
+    assert "| 3 of 4 | 1 of 2 | 0 | 0 | 1 | " in table[2] and table[4] == f"- {err[1]}"
+    made.most = 4
+    err, table = reproduced(folder, capsys, "slow", "--hours=0.1", "training.rounds=1")
+    assert err == ["slow: 1 run"] and "| 4 of 4 | 2 of 2 | 0 | 0 | 1 | " in table[2]
+    err, _ = reproduced(folder, capsys, "slow", "--hours=0", "training.rounds=1")
+    assert not err and len(made.begun) == 2
+
+
+@pytest.mark.thorough
+def test_failure_is_reported_and_other_presets_run(folder, made, capsys):
+    made.code = 1
+    (folder / "conf" / "experiment" / "away.yaml").write_text("sweep: {nonsense: 1}\n")
+    err, table = reproduced(folder, capsys, "away", "quick", "--hours=2", code=1)
+    assert err[0].startswith("knot-runner: away: failed: ") and err[-1].startswith("quick: failed with exit code 1")
+    assert len(table) == 6
+
+
+@pytest.mark.thorough
+def test_preset_runs_in_its_own_process(folder, capsys):
+    one = ["seed=0", "method.temperature=1", "hydra/launcher=basic"]
+    err, table = reproduced(folder, capsys, "quick", "--hours=1", *one)
+    assert err == ["quick: 1 run"] and "| 1 of 1 | 1 of 1 | 0 | 0 | 0 | " in table[2]
+    assert "accuracy" in (folder / "out" / "reproduced" / "quick.txt").read_text()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("words, line", [
+    (["--hours=soon"], "--hours: invalid float value"), (["--hour=1"], "did you mean '--hours'?"),
+    (["quik"], "experiment=quik: unknown name (did you mean 'quick'?)"),
+    (["quick", "experiment=slow"], "experiment=slow: the preset is named already"),
+    (["quick", "training.round=1"], "training.round"), (["quick", "report.seeds=1"], "report.seeds: is planned before"),
+])  # fmt: skip
+def test_mistakes_are_refused(words, line, folder, capsys):
+    reproduced(folder, capsys, "quick", "--hours=0")
+    assert main(["reproduce", f"--config-dir={folder / 'conf'}", *words]) == 2
+    assert line in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["presets:\n- {preset: nothing, hours: 1}", "presets: 3", "[", "presets:\n- {preset: quick, runs: 0}"],
+)
+def test_invalid_lists_are_refused(text, folder):
+    (folder / "conf" / "reproduce.yaml").write_text(text)
+    with refuses():
+        reproduce.listed_presets(str(folder / "conf"))
+
+
+def test_our_list_has_presets_of_the_guide_with_a_time():
+    listed = reproduce.listed_presets()
+    guide = (ROOT / "conf" / "experiment" / "README.md").read_text()
+    assert len({one.preset for one in listed}) == len(listed) >= 15 and all(one.minutes for one in listed)
+    assert all(f"\n| `{one.preset}` |" in guide for one in listed)
+
+
+def test_most_claims_per_minute_come_first():
+    made = [(9, 90), (99, None), (3, 10), (1, 0.0)]
+    slow, unknown, fast, done = (SimpleNamespace(claims=claims, minutes_left=lambda m=m: m) for claims, m in made)
+    assert reproduce.order([slow, unknown, fast, done]) == [done, fast, slow, unknown]
+
+
+@pytest.mark.thorough
+def test_minutes_are_those_of_missing_runs_and_typed_words_replace_listed_ones(folder):
+    flags = [f"--config-dir={folder / 'conf'}", f"paths.out={folder / 'out'}"]
+    listed = {one.preset: one for one in reproduce.listed_presets(str(folder / "conf"))}
+    one = reproduce.candidate(listed["quick"], [*flags, "seed=0,1,2"], False)
+    assert one.left() == 6 and one.minutes_left() == 3.0 and one.preset.jobs[0].settings.training.lr == 0.1
+    other = reproduce.candidate(listed["quick"], [*flags, "training.lr=0.2"], False)
+    assert other.words == [*flags, "training.lr=0.2"]
+
+
+def test_the_time_ends_a_command(tmp_path):
+    begin, file = [sys.executable, "-SIc"], tmp_path / "said" / "a.txt"
+    assert reproduce.run_for([*begin, "print(3); raise SystemExit(5)"], file, 20) == 5
+    assert file.read_text() == "3\n"
+    heard = (
+        "import sys, time, signal; signal.signal(signal.SIGTERM, lambda *_: sys.exit(print('heard')))\ntime.sleep(60)"
+    )
+    began = time.monotonic()
+    assert reproduce.run_for([*begin, heard], file, 0.5) is None
+    assert time.monotonic() - began < 10 and file.read_text() == "heard\n"

@@ -1,0 +1,162 @@
+"""What must not get in or out: code in files, names that leave the folder, keys of the environment, the network."""
+
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import wandb
+
+from knot_runner.cli.main import main
+from knot_runner.composing.commands import compose_all
+from knot_runner.config.settings import build_run
+from knot_runner.models.network import Network, build_network
+from knot_runner.models.pretrained import load_pretrained
+from knot_runner.pipelines.federations.texts import weights_identity
+from tests.golden.messages import refuses
+from tests.tiny import TINY, TINY_IMAGES, replaced
+
+RUN = replaced(TINY_IMAGES, "hardware.engine=loop", "training.rounds=1", "training.epochs=1")
+
+
+def complaint(capsys):
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("knot-runner: ")]
+    return line
+
+
+# --------------------------------------------------------------------------------------------------- code in files
+
+
+class Gadget:
+    """A pickle that leaves a file when it is loaded."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return (Path.touch, (Path(self.path),))
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.npy", "model.safetensors"])
+def test_a_pickle_among_pretrained_weights_is_not_loaded(name, tmp_path):
+    mark, spec = tmp_path / "executed", compose_all([*TINY, f"model.weights={tmp_path}"])[0][0].settings.model
+    if name.endswith(".npy"):
+        np.save(tmp_path / name, np.array([Gadget(mark)], dtype=object), allow_pickle=True)
+    else:
+        (tmp_path / name).write_bytes(pickle.dumps(Gadget(mark)))
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    if name != "model.safetensors":
+        with refuses():
+            weights_identity(spec, None)
+    with refuses():
+        load_pretrained(build_network(Network(spec, 100, 3)), spec, None)
+    assert not mark.exists()
+    pickle.loads(pickle.dumps(Gadget(mark)))
+    assert mark.exists()  # it would have been seen
+
+
+# ----------------------------------------------------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize("name", ["..", "../x", "a/../../x", "/abs", "a/b", ".hidden", "", "a\nb", "~", "a\0b"])
+def test_a_name_that_would_leave_the_folder_is_refused(name):
+    config = compose_all(RUN)[0][0].config
+    for group in ("task", "method"):
+        changed = {**config, group: {**config[group], "name": name}}
+        with refuses():
+            build_run(changed)
+
+
+# ----------------------------------------------------------------------------------------------------- environment
+
+KEYS = {
+    "WANDB_API_KEY": "0123456789abcdef0123456789abcdef01234567",
+    "HF_TOKEN": "hf_thisIsNoTokenOfAnybody",
+    "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+}
+
+
+@pytest.fixture
+def keys(monkeypatch):
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+
+
+def held(out):
+    """Files below ``out`` that hold a key."""
+    values = [value.encode() for value in KEYS.values()]
+    return [path for path in out.rglob("*") if path.is_file() and any(v in path.read_bytes() for v in values)]
+
+
+class Mirror:
+    """Keeps all that a tracker would send."""
+
+    def __init__(self):
+        self.sent, self.summary = [], {}
+
+    def init(self, **settings):
+        self.sent.append(settings)
+        return self
+
+    def log(self, row):
+        self.sent.append(row)
+
+    def define_metric(self, key, step_metric=None):
+        pass
+
+    def finish(self, exit_code):
+        self.sent.append(self.summary)
+
+
+def test_no_key_of_the_environment_is_written_or_sent(keys, tmp_path, monkeypatch, capsys):
+    mirror = Mirror()
+    monkeypatch.setattr(wandb, "init", mirror.init)
+    assert main([*RUN, "tracker=wandb", f"paths.out={tmp_path}"]) == 0
+    assert main([*RUN, "tracker=wandb", "training.lr=1e30", f"paths.out={tmp_path}"]) == 1  # diverges
+    assert main([*RUN, "training.batch=99999", f"paths.out={tmp_path}"]) == 2
+    assert main(["compare", f"paths.out={tmp_path}", f"--export={tmp_path}/all.csv"]) == 0
+    said = capsys.readouterr()
+    assert len(list(tmp_path.glob("*/*/*/result.json"))) == 2 and len(mirror.sent) > 3
+    assert not held(tmp_path)
+    for value in KEYS.values():
+        assert value not in said.out + said.err + repr(mirror.sent)
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_key_put_into_a_config_is_refused_and_not_said(name, keys, tmp_path, capsys):
+    interpolated = f"${{oc.env:{name}}}"
+    for override in (f"tracker.project={interpolated}", f"task.name='x {interpolated}'", f"paths.data={KEYS[name]}"):
+        assert main([*RUN, "tracker=wandb", override, f"paths.out={tmp_path}"]) == 2
+        line = complaint(capsys)
+        key = override.partition("=")[0]
+        assert line.startswith(f"knot-runner: {key}: ") and name in line and KEYS[name] not in line
+    assert not list(tmp_path.rglob("*.yaml"))
+
+
+def test_a_plain_variable_may_be_used(monkeypatch):
+    monkeypatch.setenv("MY_GROUP", "a group of runs")
+    monkeypatch.setenv("SHORT_KEY", "task")  # too short to be one
+    (job,), _ = compose_all([*RUN, "tracker=wandb", "tracker.project=${oc.env:MY_GROUP}"])
+    assert job.settings.tracker.project == "a group of runs"
+
+
+# --------------------------------------------------------------------------------------------------------- network
+
+#: A run of each kind but texts (tests/cli/test_cli.py), as small as it goes.
+KINDS = {
+    "federated": [*RUN],
+    "probe": ["task=femnist", "method=temperature_probe", "partition=centralised", "task.limit=100", "method.images=20",
+              "method.boundary_images=5", "method.attack_steps=3", "method.warm_epochs=0", "method.shown_class=0"],
+    "distance": ["task=gaussians", "task.samples=20", "method.fedwad.iterations=2"],
+    "matrix": ["task=mnist", "partition=iid", "partition.clients=3", "task.limit=60", "task.shape=[1,8,8]",
+               "method=dataset_distance", "method.otdd.fedwad.iterations=1", "hardware.workers=1"],
+    "coreset": ["task=mnist", "partition=iid", "partition.clients=2", "task.limit=60", "task.shape=[1,8,8]",
+                "method=coreset", "method.participants=2", "method.epochs=1", "method.points=5"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_of_any_kind_asks_no_network(kind, offline, tmp_path, capsys):
+    assert main([*KINDS[kind], f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err
+    assert os.environ.get("HF_HUB_OFFLINE") is None

@@ -1,0 +1,201 @@
+"""Where a command is run: folders that cannot be written, output that cannot be printed, signals, the clock."""
+
+import errno
+import io
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from knot_runner.cli.main import main
+from knot_runner.util import streams
+from tests.disk import ReadOnly
+from tests.tiny import TINY_IMAGES, replaced
+
+RUN = replaced(TINY_IMAGES, "hardware.engine=loop", "training.rounds=1", "training.epochs=1")
+
+
+def complaints(capsys):
+    """The lines of an error, of all that was said."""
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    return [line for line in said.splitlines() if line.startswith("knot-runner: ")]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    out = tmp_path_factory.mktemp("finished")
+    assert main([*RUN, f"paths.out={out}"]) == 0
+    return out
+
+
+# ------------------------------------------------------------------------------------------------------------ folders
+
+
+def test_a_finished_run_is_shown_from_a_read_only_folder_and_a_new_one_refused(finished, capsys):
+    with ReadOnly(finished):
+        assert main([*RUN, f"paths.out={finished}"]) == 0
+        shown = capsys.readouterr()
+        assert "accuracy" in shown.out and not complaints(capsys)
+        assert main([*RUN, f"paths.out={finished}", "-m"]) == 0  # as a sweep of one
+        assert main(["check", "--quick", *RUN, f"paths.out={finished}"]) == 0
+        assert main(["compare", f"paths.out={finished}"]) == 0
+        capsys.readouterr()
+        for one in (["seed=1"], ["seed=1,2"]):
+            assert main([*RUN, *one, f"paths.out={finished}"]) == 2
+            assert complaints(capsys) == [
+                f"knot-runner: paths.out: {finished}: cannot be written: Read-only file system"
+            ]
+
+
+#: One run of a preset's grid.
+PRESET = [*RUN, "task.source=embedded", "seed=0", "method.temperature=1", "method.lr_control=false"]
+
+
+@pytest.fixture(scope="module")
+def preset(tmp_path_factory):
+    out = tmp_path_factory.mktemp("preset")
+    assert main(["experiment=chill/table1", *PRESET, f"paths.out={out}"]) == 0
+    for path in out.glob("tables/chill/*"):
+        path.unlink()
+    return out
+
+
+@pytest.mark.parametrize("verb, files", [("table", 3), ("claims", 3), ("report", 1)])
+def test_a_preset_is_shown_from_a_read_only_folder(verb, files, preset, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with ReadOnly(preset):
+        assert main([verb, "chill/table1", *PRESET, f"paths.out={preset}"]) == 0
+        said = capsys.readouterr().err
+        assert f"{preset} can only be read; files are written to {tmp_path}" in said
+        assert len(list(tmp_path.glob("knot-runner-*/*/chill/*"))) == files
+        assert main(["experiment=chill/table1", *PRESET, f"paths.out={preset}"]) == 0  # all there: shown
+    assert not list(preset.glob("tables/chill/*"))
+
+
+def test_an_out_that_is_no_folder_is_named(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for out in (
+        tmp_path / "file",
+        tmp_path / "file" / "x",
+        tmp_path / "dangling",
+        tmp_path / "dangling" / "x",
+        "/dev/null",
+    ):
+        assert main([*RUN, f"paths.out={out}"]) == 2
+        assert complaints(capsys) == [f"knot-runner: paths.out: {out}: is not a folder, nor can one be made there"]
+    for verb in ([], ["check"], ["-m"]):
+        assert main([*verb, *RUN, f"paths.out={tmp_path}/{'a' * 300}"]) == 2
+        assert complaints(capsys) == ["knot-runner: paths.out: has a name of 300 bytes; file systems take 255"]
+
+
+def test_long_and_foreign_names_are_right(tmp_path, capsys):
+    out = tmp_path / ("x" * 200) / "Größe und 数据" / ("ü" * 100)
+    assert main([*RUN, f"paths.out='{out}'"]) == 0
+    assert list(out.glob("*/*/*/result.json"))
+
+
+# ------------------------------------------------------------------------------------------------------------- output
+
+
+class Broken(io.StringIO):
+    """A stream that takes nothing."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+
+    def write(self, text):
+        raise OSError(self.number, os.strerror(self.number))
+
+
+@pytest.mark.parametrize("number, code", [(errno.ENOSPC, 1), (errno.EIO, 1), (errno.EPIPE, 141)])
+def test_a_result_is_not_lost_because_it_cannot_be_printed(number, code, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", Broken(number))
+    monkeypatch.setattr(sys, "stderr", error := io.StringIO())
+    assert main([*RUN, f"paths.out={tmp_path}"]) == code
+    assert list(tmp_path.glob("*/*/*/result.json"))
+    assert ("output could not be printed" in error.getvalue()) == (code == 1)
+    assert isinstance(sys.stdout, Broken) and sys.stderr is error  # as they were
+
+
+def test_a_run_goes_on_where_nobody_takes_what_it_says(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Broken(errno.ENOSPC))
+    assert main([*RUN, f"paths.out={tmp_path}"]) == 0
+    monkeypatch.setattr(sys, "stdout", None)  # as Python has them after >&- 2>&-
+    monkeypatch.setattr(sys, "stderr", None)
+    assert main([*RUN, f"paths.out={tmp_path}"]) == 0
+    assert sys.stdout is None
+
+
+def test_an_ascii_terminal_shows_what_it_can(finished, monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    assert main([*RUN, f"paths.out={finished}"]) == 0
+    said = raw.getvalue().decode("ascii")
+    assert "femnist ? fedavg ? seed 0" in said
+
+
+def test_letters_that_no_encoding_has_are_replaced():
+    raw = io.BytesIO()
+    stream = streams.Stream(io.TextIOWrapper(raw, encoding="utf-8"))
+    stream.write("a name \udcff ±1\n")
+    stream.flush()
+    assert raw.getvalue() == "a name ? ±1\n".encode() and stream.problem is None
+
+
+def test_closed_streams_leave_their_numbers_to_no_file(tmp_path):
+    """The next file that is opened would have number 1, and all that is printed in it."""
+    code = (
+        "from knot_runner.util.streams import lasting\n"
+        "import os, sys\n"
+        "with lasting(): handle = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)\n"
+        "os._exit(handle > 2)"
+    )
+    done = subprocess.run(["bash", "-c", f"{sys.executable} -c '{code}' {tmp_path}/x >&- 2>&- <&-"])
+    assert done.returncode == 1
+
+
+def test_texts_are_read_and_written_in_utf8_whatever_the_locale():
+    """A call that leaves the encoding to the locale is read otherwise under LANG=C."""
+    for path in (Path(__file__).parents[2] / "knot_runner").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        for call in ("read_text()", ".open()", '.open("r")', '.open("a")', '.open("w")', ', "w")'):
+            lines = [line for line in text.splitlines() if call in line and "os.devnull" not in line]
+            assert not lines, (path, lines)
+
+
+# ------------------------------------------------------------------------------------------------- signals and clocks
+
+
+def test_main_may_be_called_from_any_thread(finished, capsys):
+    codes = []
+    thread = threading.Thread(target=lambda: codes.append(main([*RUN, f"paths.out={finished}"])))
+    thread.start()
+    thread.join()
+    assert codes == [0]
+
+
+SWALLOWS = """
+import os, signal, sys, time
+from knot_runner.util.processes import ended_by_sigterm, on_sigterm
+say = lambda text: os.write(1, text)
+first, last = lambda: say(b"first "), lambda: say(b"last ")
+with ended_by_sigterm(), on_sigterm(first), on_sigterm(lambda: 1 / 0), on_sigterm(last):
+    with on_sigterm(lambda: say(b"never ")):
+        pass
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+    except BaseException as problem:  # as libraries do
+        say(f"raised {problem!r}".encode())
+"""
+
+
+def test_sigterm_raises_nothing_and_ends_what_was_begun_newest_first():
+    done = subprocess.run([sys.executable, "-c", SWALLOWS], capture_output=True, timeout=30)
+    assert (done.returncode, done.stdout) == (143, b"last first ")

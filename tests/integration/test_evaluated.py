@@ -1,0 +1,179 @@
+"""Which accuracy it is: every result names the models that were measured, and no column mixes several kinds."""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from knot_runner.cli.main import main
+from knot_runner.methods.contract import METHODS
+from knot_runner.records import read_result
+from knot_runner.report.records.run_summary import summary_table
+from knot_runner.report.tables.build import build_table
+from tests.tiny import TINY_IMAGES, TINY_PARTIES, replaced
+from tests.unit.report import compared
+from tests.unit.report.claimed import claim, judged
+from tests.unit.report.conftest import FederatedFactory
+from tests.unit.report.test_report_summary import shown
+
+ONE, OWN, CLUSTERS = "global", "personalized", "clusters"
+
+
+#: Methods of a plug-in: local training's and FedAvg's functions under names of its own.
+PLUGIN = """
+import dataclasses
+import knot_runner as kr
+kr.METHODS["mine"] = kr.METHODS["local"]
+kr.METHODS["same"] = kr.METHODS["fedavg"]
+kr.METHODS["wrong"] = dataclasses.replace(kr.METHODS["local"], one_model=True)
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    """The word that loads the plug-in, whose methods go with the test."""
+    path = tmp_path / "mine.py"
+    path.write_text(PLUGIN)
+    yield f"plugins=[{path}]"
+    sys.modules.pop("mine", None)
+    for name in ("mine", "same", "wrong"):
+        METHODS.data.pop(name, None)
+
+
+def run(out: Path, capsys: pytest.CaptureFixture, *words: str) -> dict:
+    assert main([*words, f"paths.out={out}"]) == 0, capsys.readouterr().err
+    (path,) = out.glob("*/*/*/result.json")
+    return read_result(path.parent)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("fedavg", ONE), ("feddf", ONE), ("scaffold", ONE), ("ditto", OWN), ("apfl", OWN), ("fedala", OWN),
+        ("fedsoup", OWN), ("fedrep training.epochs=5", OWN), ("fedper", OWN), ("local", OWN), ("fedmd", OWN),
+        ("feddistill", OWN), ("finetune", OWN), ("soup", OWN), ("clustered_fedavg", CLUSTERS),
+        ("clustered_fedavg method.clustering.graph=none", ONE), ("clustered_fedper", OWN),
+        ("fedavg model=resnet8_slim method.batchnorm=local training.rounds=1", OWN),
+        ("fedavg method.algorithm=mine", OWN), ("fedavg method.algorithm=same", ONE),
+    ],
+)  # fmt: skip
+def test_a_federated_result_names_the_models_that_were_measured(tmp_path, capsys, plugin, words, expected):
+    small = [*TINY_IMAGES, plugin, "training.small_clients=allow"]
+    if "resnet" in words:
+        small = [word for word in small if not word.startswith("model.hidden")]
+    command = replaced(small, "training.epochs=1", "training.target=0.01", *f"method={words}".split())
+    command = [word for word in command if word != "training.epochs=1" or "training.epochs=5" not in command]
+    result = run(tmp_path, capsys, *command)
+    assert result["evaluated"] == expected
+    said = " ".join(capsys.readouterr().out.split())
+    words_of = {ONE: "one global model, on all test examples", OWN: "own models, each on its own test examples"}
+    assert words_of.get(expected, "cluster models, each on its clients' test examples") in said
+    of = {ONE: "one model", OWN: "own models", CLUSTERS: "cluster models"}[expected]
+    assert f"target 0.010 (accuracy of {of})" in said
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"), [("sinkhorn_e", ONE), ("teachers", OWN), ("dml_parties", OWN)]
+)  # fmt: skip
+def test_a_distillation_names_them_too(tmp_path, capsys, method, expected):
+    command = replaced(TINY_PARTIES, f"method={method}")
+    if method != "sinkhorn_e":
+        command = [word for word in command if not word.startswith(("method.bias", "training.distil.lr"))]
+    assert run(tmp_path, capsys, *command)["evaluated"] == expected
+
+
+def test_a_method_that_wrongly_declares_one_model_is_refused(tmp_path, capsys, plugin):
+    assert main([*TINY_IMAGES, plugin, "method=fedavg", "method.algorithm=wrong", f"paths.out={tmp_path}"]) == 2
+    assert "its clients use different models, but it is registered with one_model=True" in capsys.readouterr().err
+
+
+def federated(root: Path) -> list:
+    """Two seeds of a method with one model, and two of one with own models."""
+    factory, jobs = FederatedFactory(root), []
+    for place, (method, evaluated) in enumerate((("fedavg", ONE), ("ditto", OWN))):
+        for seed in (0, 1):
+            job = factory.job(seed=seed, label=f"method.name={method}")
+            config = {**job.config, "method": {**job.config["method"], "name": method}, "seed": seed}
+            folder = root / "femnist" / method / f"{job.run_id}{place}"
+            job = dataclasses.replace(job, run_id=folder.name, folder=folder, method=method, label="", config=config)
+            jobs.append(factory.write(job, [0.2, 0.3 + 0.1 * place], evaluated=evaluated))
+    return jobs
+
+
+def test_no_table_column_mixes_models(tmp_path):
+    jobs = federated(tmp_path)
+    table = build_table(jobs, None, ["accuracy", "f1"], kind="grid")
+    heads = [group.heading(0) for group in table.groups]
+    assert heads == ["accuracy (one model)", "accuracy (own models)", "macro F1 (one model)", "macro F1 (own models)"]
+    means = [[row.cells[group.key][0].mean for group in table.groups[:2]] for row in table.rows]
+    assert means == [[pytest.approx(0.3), None], [None, pytest.approx(0.4)]]
+    line = "Measured: one global model, on all test examples; own models, each on its own test examples."
+    assert line in table.lines
+    (alone,) = build_table(jobs[2:], None, ["accuracy"], kind="grid").groups
+    assert alone.heading(0) == "accuracy"
+
+
+def test_not_even_one_row_mixes_models_over_its_seeds(tmp_path):
+    factory = FederatedFactory(tmp_path)
+    jobs = [factory.write(factory.job(seed=seed), [0.2 + 0.2 * seed], evaluated=(ONE, OWN)[seed]) for seed in (0, 1)]
+    (row,) = build_table(jobs, None, ["accuracy"], kind="grid").rows
+    assert [cell.mean for (cell,) in row.cells.values()] == [pytest.approx(0.2), pytest.approx(0.4)]
+
+
+def test_no_case_of_rounds_mixes_models(tmp_path):
+    table = build_table(
+        federated(tmp_path), None, ["accuracy", "rounds"], kind="temperatures", options={"target": 0.25}
+    )
+    assert {group.block for group in table.groups} == {"femnist, femnist_dnn", "femnist, femnist_dnn, own models"}
+
+
+def test_claims_and_summaries_say_what_was_measured(tmp_path):
+    jobs = federated(tmp_path)
+    sides = {"of": {"method.name": "ditto"}, "against": {"method.name": "fedavg"}}
+    (verdict,) = judged(jobs, claim(measure="plain_loss", expect="lower", **sides))
+    assert "its runs are not measured alike (own models; one model)" in verdict.note
+    (same,) = judged(jobs, claim(measure="result.seconds.total", **sides))
+    assert "measured alike" not in same.note
+    text = shown(summary_table(json.loads((jobs[2].folder / "result.json").read_text())))
+    assert "own models, each on its own test examples" in text
+
+
+PRIVATE = {"unit": "client", "rate": 0.5, "noise_multiplier": 1.0, "clip_norm": 1.0, "rounds": 3, "clipped": None,
+           "accountant": "x", "median_norm": None}  # fmt: skip
+POISSON = {**PRIVATE, "neighbours": "add or remove", "sampling": "poisson", "delta": 0.01, "epsilon": 1.2}
+FIXED = {**PRIVATE, "neighbours": "replace", "sampling": "fixed", "delta": 0.01, "epsilon": 7.3}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "measure", "expected"),
+    [
+        ({"evaluated": ONE}, {"evaluated": OWN}, "accuracy", ["accuracy (one model)", "accuracy (own models)"]),
+        ({"evaluated": ONE}, {"evaluated": ONE}, "accuracy", ["accuracy"]),
+        ({"evaluated": CLUSTERS}, {"evaluated": OWN}, "f1", ["f1 (cluster models)", "f1 (own models)"]),
+        ({"evaluated": ONE}, {"evaluated": OWN}, "best.accuracy",
+         ["best.accuracy (one model)", "best.accuracy (own models)"]),
+        ({"evaluated": ONE}, {"evaluated": OWN}, "client_accuracy.weighted", ["client_accuracy.weighted"]),
+        ({"evaluated": ONE}, {"evaluated": OWN}, "seconds", ["seconds.total"]),
+        ({"privacy": POISSON}, {"privacy": FIXED}, "privacy.epsilon",
+         ["privacy.epsilon (add or remove, delta 0.01)", "privacy.epsilon (replace, delta 0.01)"]),
+        ({"privacy": POISSON}, {"privacy": {**POISSON, "delta": 0.02}}, "privacy.epsilon",
+         ["privacy.epsilon (add or remove, delta 0.01)", "privacy.epsilon (add or remove, delta 0.02)"]),
+        ({"privacy": FIXED}, {"privacy": FIXED}, "privacy.epsilon", ["privacy.epsilon (replace, delta 0.01)"]),
+    ],
+)  # fmt: skip
+def test_no_column_of_compare_mixes_kinds(tmp_path, first, second, measure, expected):
+    for accuracy, told, name in ((0.5, first, "fedavg"), (0.7, second, "fedprox")):
+        compared.made(tmp_path, accuracy, told, method__name=name)
+    sheet = compared.ask(tmp_path, measures=(measure,))
+    numbers = [column for column in sheet.columns if column.kind == "measure"]
+    assert sorted(column.head for column in numbers) == sorted(expected)
+    assert all(sheet.cells[column.name].notna().sum() == 2 / len(expected) for column in numbers)
+
+
+def test_compare_refuses_to_rank_several_kinds(tmp_path, capsys):
+    for accuracy, evaluated, name in ((0.5, ONE, "fedavg"), (0.7, OWN, "fedprox")):
+        compared.made(tmp_path, accuracy, {"evaluated": evaluated}, method__name=name)
+    assert main(["compare", f"paths.out={tmp_path}", "--best=accuracy", "--over=method.name"]) == 2
+    assert "--best=accuracy: a row has several kinds of it" in capsys.readouterr().err

@@ -1,0 +1,198 @@
+"""Distances between clients and between data sets as runs: their record, the shared artefact, and bad input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from knot_runner.cli.main import main
+from knot_runner.composing.commands import compose_all
+from knot_runner.data.images import Images, ImageTask
+from knot_runner.data.images.digits import read_digits
+from knot_runner.engine.commit import Checkpoint
+from knot_runner.pipelines import matrix
+from knot_runner.pipelines.context import RunContext
+from knot_runner.records import read_result
+from knot_runner.transport.otdd.pair import exact_otdd
+from knot_runner.transport.otdd.statistics import LabelledSamples
+from tests.golden.messages import refuses
+from tests.oracles.distances import CLIENTS, result_of
+
+#: Four sets of 30 digits, S=5, K=3.
+SETS = [
+    "task=image_sets", "task.shape=[1,8,8]", "method.otdd.samples=30", "method.otdd.fedwad.support=5",
+    "method.otdd.fedwad.iterations=3", "hardware.workers=1",
+]  # fmt: skip
+
+
+def context(out: Path, *overrides: str) -> RunContext:
+    (job,), _ = compose_all([*SETS, f"paths.out={out}", *overrides])
+    return RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, lambda _: None)
+
+
+def samples(count: int = 3, rows: int = 20, seed: int = 0) -> list[LabelledSamples]:
+    rng = np.random.default_rng(seed)
+    return [LabelledSamples(rng.normal(i, 1, (rows, 4)), rng.integers(0, 2, rows)) for i in range(count)]
+
+
+# ----------------------------------------------------------------------------------------------------------- the run
+
+
+def test_exact_distances_between_the_four_stand_ins(tmp_path, capsys):
+    assert main([*SETS, "method.otdd.solver=exact", "method.otdd.samples=10000", f"paths.out={tmp_path}"]) == 0
+    shown, result = capsys.readouterr().out, result_of(tmp_path)
+    assert "digits turned" in shown and "exact optimal transport" in shown and "Traceback" not in shown
+    assert result["kind"] == "matrix" and result["pairs"] == 6 and result["groups"] is None
+    assert result["names"] == ["digits", "other digits", "digits turned", "digits inverted"]
+    assert result["sizes"] == [450, 449, 449, 449]
+    digits = read_digits([1, 8, 8])
+    normal = (digits.pixels.reshape(-1, 64) / 255 - 0.1307) / 0.3081
+    plain, other = (LabelledSamples(normal[i::4], digits.labels[i::4]) for i in (0, 1))
+    (job,), _ = compose_all(SETS)
+    assert result["matrix"][0][1] == pytest.approx(exact_otdd(plain, other, job.method.otdd), rel=1e-10)
+    near, far = result["matrix"][0][1], [result["matrix"][0][k] for k in (2, 3)]
+    assert near < 0.5 * min(far)  # two draws of the same digits are the nearest
+
+
+def test_clients_of_one_planted_group_are_near(tmp_path, capsys):
+    assert main([*CLIENTS, f"paths.out={tmp_path}"]) == 0
+    assert "in one planted group" in capsys.readouterr().out
+    result = result_of(tmp_path)
+    found, groups = np.array(result["matrix"]), np.array(result["groups"])
+    alike = (groups[:, None] == groups) & ~np.eye(12, dtype=bool)
+    assert result["names"][11] == "client 11" and sum(result["sizes"]) > 200
+    assert found[alike].max() < found[groups[:, None] != groups].min()
+    np.testing.assert_array_equal(found, found.T)
+    assert not np.diag(found).any()
+
+
+def test_runs_of_the_same_samples_share_one_artefact(tmp_path, monkeypatch):
+    assert main([*SETS, "method.otdd.samples=500", f"paths.out={tmp_path}"]) == 0
+    (first,) = tmp_path.glob("artefacts/distances/*")
+    assert sorted(path.name for path in first.iterdir()) == ["info.json", "tensors.safetensors"]
+    monkeypatch.setattr(matrix, "distance_matrix", None)  # whoever computes again fails
+    assert main([*SETS, "method.otdd.samples=600", f"paths.out={tmp_path}"]) == 0
+    one, other = (read_result(path.parent) for path in tmp_path.glob("*/*/*/result.json"))
+    assert one["matrix"] == other["matrix"] and one["artefact"] == other["artefact"] == first.name
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["seed=1", "method.otdd.part=diagonal", "method.otdd.fedwad.t=random", "method.otdd.samples=31", "task.std=[0.3]"],
+)
+def test_other_settings_are_another_artefact(tmp_path, change):
+    keys = {
+        matrix._key(matrix.labelled(one, one.hp.otdd, task, parts.train, one.settings.seed), one.hp.otdd, task.digest,
+                    one.settings.seed)
+        for one in (context(tmp_path), context(tmp_path, change))
+        for task, parts in [matrix.clients_data(one)]
+    }  # fmt: skip
+    assert len(keys) == 2
+
+
+def test_an_exact_distance_does_not_depend_on_what_fedwad_has(tmp_path):
+    keys = {
+        matrix._key(samples(), one.hp.otdd, "data", 0)
+        for one in (context(tmp_path, "method.otdd.solver=exact", f"method.otdd.fedwad.support={s}") for s in (5, 6))
+    }
+    assert len(keys) == 1
+
+
+# ----------------------------------------------------------------------------------------------------------- samples
+
+
+def task_of(pixels: np.ndarray) -> ImageTask:
+    images = Images(pixels, np.arange(len(pixels)) % 2)
+    return ImageTask("t", ["a", "b"], None, images, images.take(np.arange(0)), [0.5], [0.25], "local")
+
+
+def test_labelled_draws_by_seed_and_client_alone(tmp_path):
+    one = context(tmp_path)
+    task = task_of(np.random.default_rng(0).random((90, 1, 2, 2), np.float32))
+    rows = [np.arange(0, 40), np.arange(40, 60), np.arange(50, 90)]
+    first, second, third = matrix.labelled(one, one.hp.otdd, task, rows, 3)
+    assert [len(found.labels) for found in (first, second, third)] == [30, 20, 30]
+    expected = (task.train.pixels[rows[1]].astype(float) - 0.5) / 0.25
+    np.testing.assert_allclose(second.points, expected.reshape(20, 4))
+    np.testing.assert_array_equal(second.labels, task.train.labels[40:60])
+    alone, *_ = matrix.labelled(one, one.hp.otdd, task, rows[:1], 3)
+    np.testing.assert_array_equal(alone.points, first.points)
+    other, *_ = matrix.labelled(one, one.hp.otdd, task, rows[:1], 4)
+    assert not np.array_equal(other.points, first.points)
+    assert len(np.unique(first.points, axis=0)) == 30  # none is drawn twice
+
+
+def test_labelled_gives_codes_where_there_is_an_encoder(tmp_path):
+    one = context(tmp_path, "+method.otdd.encoder={name: e, kind: dense, sizes: [6, 3], epochs: 0, batch: 8, lr: 0.1}")
+    task = task_of(np.random.default_rng(0).random((20, 1, 4, 4), np.float32))
+    (found,) = matrix.labelled(one, one.hp.otdd, task, [np.arange(20)], 0)
+    assert found.points.shape == (20, 3) and np.ptp(found.points, axis=0).min() > 0
+
+
+def test_pixels_that_are_no_numbers_name_the_client(tmp_path):
+    one, pixels = context(tmp_path), np.zeros((20, 1, 2, 2), np.float32)
+    pixels[15, 0, 1, 1] = np.nan
+    with refuses():
+        matrix.labelled(one, one.hp.otdd, task_of(pixels), [np.arange(10), np.arange(10, 20)], 0)
+    with refuses():
+        matrix.labelled(one, one.hp.otdd, task_of(pixels), [np.arange(0)], 0)
+
+
+def test_constant_pixels_one_class_and_a_support_above_n_have_distances(tmp_path):
+    """Documented results: nothing moves between equal points; a class alone, and S > n, are no exception."""
+    one = context(tmp_path, "method.otdd.solver=exact")
+    flat = LabelledSamples(np.ones((4, 3)), np.zeros(4, int))
+    away = LabelledSamples(np.ones((6, 3)) + [2, 0, 0], np.zeros(6, int))
+    found = matrix.compute_distances(one, [flat, flat, away], ["a", "b", "c"], one.hp.otdd, "data").matrix
+    np.testing.assert_allclose(found, [[0, 0, 8], [0, 0, 8], [8, 8, 0]], atol=1e-9)  # 4 of points, 4 of class means
+    one = context(tmp_path, "method.otdd.fedwad.support=50")
+    assert np.isfinite(
+        matrix.compute_distances(one, [flat, away, *samples(1)[:0]], ["a", "b"], one.hp.otdd, "data").matrix
+    ).all()
+
+
+def test_a_distance_that_is_no_number_names_the_pair(tmp_path, monkeypatch):
+    def broken(sets, options, seed, workers, known, progress):
+        progress([(0, 1)], [4.0])
+        progress([(0, 2)], [float("nan")])
+
+    monkeypatch.setattr(matrix, "distance_matrix", broken)
+    one = context(tmp_path)
+    with refuses():
+        matrix.compute_distances(one, samples(), ["a", "b", "c"], one.hp.otdd, "data")
+    (folder,) = tmp_path.glob("artefacts/distances/*")
+    assert Checkpoint(folder).load().tensors["matrix"][0, 1] == 4.0  # finished pairs stay
+
+
+def test_too_many_clients_for_one_record(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(matrix, "MAX_LABELS", 11)
+    assert main([*CLIENTS, f"paths.out={tmp_path}"]) == 2
+    assert "partition.clients: 12 are too many for method=dataset_distance; 11" in capsys.readouterr().err
+
+
+def test_one_client_has_nothing_to_be_compared_with(tmp_path, capsys):
+    words = [word for word in CLIENTS if not word.startswith("partition")]
+    assert main([*words, "partition=centralised", f"paths.out={tmp_path}"]) == 2
+    assert "partition: client 0 alone has nothing to be compared with; 2 or more" in capsys.readouterr().err
+
+
+def test_methods_and_tasks_that_do_not_fit(capsys):
+    assert main(["check", "task=image_sets", "method=fedavg"]) == 2
+    assert "method=dataset_distance would fit" in capsys.readouterr().err
+
+
+# ----------------------------------------------------------------------------------------------------------- presets
+
+
+@pytest.mark.thorough
+@pytest.mark.real_data
+def test_real_data_sets(tmp_path, data_root, capsys):
+    small = ["method.otdd.samples=60", "method.otdd.fedwad.support=5", "method.otdd.fedwad.iterations=3"]
+    local = ["task.source=local", "task.missing=skip", f"paths.data={data_root}", f"paths.out={tmp_path}"]
+    assert main(["task=image_sets", *small, *local, "hardware.workers=1"]) == 0
+    assert "kmnist: left out" in capsys.readouterr().out
+    result = result_of(tmp_path)
+    assert result["names"] == ["mnist", "usps", "fashionmnist"] and result["sizes"] == [60, 60, 60]
+    assert min(result["matrix"][i][j] for i, j in ((0, 1), (0, 2), (1, 2))) > 0

@@ -1,0 +1,91 @@
+"""Private training of methods that send more than a model, or something else, end to end: FedGen, FedDF, FedMD, FD."""
+
+import itertools
+
+import pytest
+import torch
+
+from knot_runner.methods.federated.accountant import epsilon_after, noise_for
+from knot_runner.methods.federated.user_privacy import private_mean_logits, private_sum
+from tests.accounted import accounted, mechanism
+from tests.feddf_runs import run, setup_of
+from tests.integration.test_private_training import CLIPPED, PRIVATE
+from tests.tiny import replaced
+from tests.unit.methods.federated.conftest import CLASSES
+from tests.unit.methods.federated.test_private_logits import private
+
+TRANSFER = ["partition.transfer=0.2", "method.distil.batch=16"]
+METHODS = {
+    "fedgen": [],
+    "feddf": TRANSFER,
+    "feddf +base/term@method.distil.terms.kd=kd": TRANSFER,
+    "fedmd": TRANSFER,
+    "feddistill": [],
+}
+
+
+@accounted
+@pytest.mark.parametrize(("method", "messages"), [("fedgen", 1), ("feddistill", 1), ("fedmd", 1), ("feddf", 2)])
+def test_epsilon_counts_a_rounds_messages(method, messages, tmp_path, capsys):
+    """As one vector of so many bounded parts: noise multiplier z / sqrt(messages)."""
+    result, rows, _ = run(tmp_path, *PRIVATE, *f"method={method}".split(), *METHODS[method])
+    facts, delta = result["privacy"], 6**-1.1
+    spent = epsilon_after(mechanism(0.5 / messages**0.5, 3, 6), delta)
+    assert [row["epsilon"] for row in rows] == pytest.approx([spent(done) for done in (1, 2, 3)], rel=1e-9)
+    assert facts["epsilon"] == rows[-1]["epsilon"] and facts["clipped"] is not None
+    of_logits = {} if method == "fedgen" else {"messages": messages, "clip_logits": 10.0}
+    assert {key: facts[key] for key in ("messages", "clip_logits") if key in facts} == of_logits
+    assert all(row["round"] == number for number, row in enumerate(rows, 1))
+    released = "the clients' mean logits" if method in ("feddistill", "fedmd") else "the global models"
+    assert f"it is of {released}, simulated" in capsys.readouterr().out
+
+
+def test_noise_of_models_and_of_logits_differs():
+    """Else the difference of the two would be free of it."""
+    spec = mechanism(1.0, 1, 2)
+    found = []
+    for message in ("noise", "logits", "labels"):
+        total, _ = private_sum(spec, 0, 0, torch.zeros(5, dtype=torch.float64), [], message)
+        found.append(total)
+    assert not any(torch.equal(*pair) for pair in itertools.combinations(found, 2))
+    world, _ = private(noise_multiplier=1.0)
+    plain, _ = private_sum(world.privacy, 3, 0, torch.zeros(9, CLASSES, dtype=torch.float64), [])
+    assert torch.nn.functional.cosine_similarity(
+        private_mean_logits(world, 0, 9, []).flatten(), plain.flatten(), 0
+    ) < 0.99  # fmt: skip
+
+
+@accounted
+def test_noise_is_found_for_all_messages(tmp_path):
+    asked = ["privacy.noise_multiplier=null", "privacy.epsilon=5", "privacy.delta=0.2", "training.participants=6"]
+    words = replaced(PRIVATE, *asked)
+    federation = setup_of(tmp_path, [*words, "method=feddf", *TRANSFER]).federation
+    one = noise_for(mechanism(0.0, 6, 6), 3, 5.0, 0.2)
+    assert federation.privacy.noise_multiplier == pytest.approx(2**0.5 * one, abs=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("word", "attribute", "value"),
+    [("privacy.label_scale=0.5", "label_scale", 0.1), ("privacy.clip_logits=3", "clip_logits", 3.0),
+     ("privacy.clip_norm=null", "label_scale", 0.3)],
+)  # fmt: skip
+def test_what_is_sent_beside_models_is_clipped_by_its_key(word, attribute, value, tmp_path):
+    federation = setup_of(tmp_path, replaced(CLIPPED, "method=fedgen", word)).federation  # clip_norm is 0.2
+    assert getattr(federation.privacy, attribute) == pytest.approx(value)
+
+
+EMPTY = replaced(CLIPPED, "training.participants=1", "training.rounds=6", "seed=2")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("method", METHODS)
+def test_engines_agree_and_a_round_may_have_no_participants(method, tmp_path):
+    words = [*EMPTY, *f"method={method}".split(), *METHODS[method], "hardware.precision=float64"]
+    if TRANSFER[0] in words:  # a single client is its own student: Adam would make large what rounding leaves of that
+        words.append("method.distil.optimiser=sgd")
+    _, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
+    assert len(rows) == 6 and any(not row["participants"] for row in rows)
+    assert all(row["round"] == number for number, row in enumerate(rows, 1))
+    _, other, found = run(tmp_path / "loop", *words, "hardware.engine=loop")
+    assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in rows], rel=1e-7)
+    assert all((found[key] - weights[key]).abs().max() < 1e-6 for key in weights)

@@ -1,0 +1,242 @@
+"""FedDF: the server's distillation against loops typed out by hand."""
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+import torch
+
+from knot_runner.engine.objectives import ObjectiveInputs
+from knot_runner.engine.seeds import generator
+from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
+from knot_runner.methods.federated.server_distillation import drawn_examples
+from knot_runner.methods.federation import with_server
+from knot_runner.methods.losses import distillation
+from knot_runner.pipelines.rounds.client_rounds import run_exchange
+from tests.feddf_runs import POINTS, RANDOM, TRANSFER, close, distil
+from tests.unit.methods.federated.conftest import CLASSES, make_world, settings
+
+SINKHORN = {"name": "sinkhorn", "solver": "newton", "epsilon": 0.1, "tolerance": 1e-9, "scaling": 0.5}
+
+
+class OneRound:
+    """FedAvg's first round of a linear model with the server's distillation after it; ``row``: what was said of it."""
+
+    def __init__(self, spec, algorithm="fedavg", members=None, round=0, transfer=TRANSFER, **training) -> None:
+        self.world = make_world([]).with_training(**training)
+        federation = with_server(self.world.federation, torch.arange(0, 40), transfer, RANDOM)
+        self.federation = federation if members is None else federation.cluster(members)
+        self.hp, self.round, engine = settings(algorithm, distil=spec), round, self.world.engine
+        method = METHODS[algorithm]
+        state = method.init(self.hp, self.federation)
+        requests = method.plan(self.hp, state, self.federation, round)
+        self.trained = engine.train(requests)
+        self.averaged, _ = method.fold(self.hp, state, self.federation, round, requests, self.trained)
+        self.state, self.row = run_exchange(
+            method, self.hp, self.federation, engine, round, self.averaged, self.trained
+        )
+
+    def logits(self, weights, rows):
+        """Of the linear model, typed out: [n, C]."""
+        inputs = self.world.engine.data.pixels[rows].flatten(1)
+        return inputs @ weights[: CLASSES * 4].view(CLASSES, 4).T + weights[CLASSES * 4 :]
+
+    def clients(self, rows):
+        """Logits of the round's clients by the models that they sent, [n, K, C]."""
+        sent = self.trained[: len(self.federation.drawn(self.round))]
+        return torch.stack([self.logits(result.weights, rows) for result in sent], 1)
+
+
+def by_hand(one, loss, rows=TRANSFER):
+    """The averaged model trained on ``loss(logits, positions)`` for the epochs of ``one`` in float64: [P]."""
+    spec = one.hp.distil
+    weights = one.averaged["weights"].clone().requires_grad_()
+    kinds = {"adamw": torch.optim.AdamW, "sgd": functools.partial(torch.optim.SGD, momentum=spec.momentum)}
+    optimiser = kinds[spec.optimiser]([weights], lr=spec.lr, weight_decay=spec.weight_decay)
+    draws = generator(3, "local", one.round, -1)
+    for _ in range(spec.epochs):
+        for positions in torch.randperm(len(rows), generator=draws).split(spec.batch):
+            optimiser.zero_grad()
+            loss(one.logits(weights, rows[positions]), positions).mean().backward()
+            optimiser.step()
+    return weights.detach()
+
+
+def kl(q, logits):
+    """KL(q || softmax(logits)) of each row."""
+    return (torch.xlogy(q, q) - q * torch.log_softmax(logits, -1)).sum(-1)
+
+
+@pytest.mark.parametrize("ensemble", ["each", "logits"])
+@pytest.mark.parametrize("own", [{}, {"optimiser": "sgd", "momentum": 0.5, "weight_decay": 0.1, "lr": 0.5}])
+def test_one_client_whose_data_are_the_transfer_set_is_plain_distillation(own, ensemble):
+    rows = make_world([]).federation.clients[2].train
+    spec = distil(ensemble=ensemble, student_temperature=2.0, teacher_temperature=0.5, **own)
+    one = OneRound(spec, members=[2], transfer=rows, participants=1)
+    q = torch.softmax(one.clients(rows)[:, 0] / 0.5, -1)
+    wanted = by_hand(one, lambda logits, at: kl(q[at], logits / 2.0), rows)
+    close(one.state["weights"], wanted)
+    assert (wanted - one.averaged["weights"]).abs().max() > 0.01
+
+
+def bias_of(logits):
+    counts = torch.bincount(logits.argmax(1), minlength=CLASSES) + 1.0
+    return counts / counts.sum()
+
+
+def weights_by_hand(one, weighting, rows):
+    """W [n, K] of KNOT, typed out."""
+    q = torch.softmax(one.clients(rows), -1)
+    sizes = torch.tensor([len(one.federation.clients[result.client].train) for result in one.trained]).double()
+    biases = torch.stack([bias_of(own) for own in one.clients(RANDOM).unbind(1)])
+    return {
+        "A": torch.ones(q.shape[:2]),
+        "D": (sizes / sizes.sum()).expand(q.shape[:2]),
+        "U": (q - 1 / CLASSES).norm(dim=2),
+        "E": (q - biases).norm(dim=2),
+    }[weighting]
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("weighting", ["A", "D", "U", "E"])
+def test_every_client_is_a_teacher_with_its_weight(weighting, normalise):
+    one = OneRound(distil(weighting=weighting, normalise=normalise, optimiser="sgd", lr=1.0))
+    q, w = torch.softmax(one.clients(TRANSFER), -1), weights_by_hand(one, weighting, TRANSFER)
+    if normalise:
+        w = w / w.sum(1, keepdim=True)
+    assert len(one.trained) == 3
+    close(one.state["weights"], by_hand(one, lambda z, at: (w[at] * kl(q[at], z[:, None])).sum(1)))
+
+
+@pytest.mark.parametrize("weighting", ["A", "D", "E"])
+def test_the_clients_are_one_teacher_by_the_mean_of_their_logits(weighting):
+    """FedDF's own rule is A."""
+    one = OneRound(distil(weighting=weighting, ensemble="logits", teacher_temperature=1.0, optimiser="sgd", lr=1.0))
+    w = weights_by_hand(one, weighting, TRANSFER)
+    mean = (w[:, :, None] * one.clients(TRANSFER)).sum(1) / w.sum(1, keepdim=True)
+    q = torch.softmax(mean, -1)
+    close(one.state["weights"], by_hand(one, lambda z, at: kl(q[at], z)))
+
+
+def test_sinkhorn_e_is_knots_student_on_the_same_predictions():
+    one = OneRound(distil(loss=SINKHORN, weighting="E"))
+    told = one.clients(TRANSFER)
+    sizes = [len(one.federation.clients[result.client].train) for result in one.trained]
+    knot = {
+        "loss": SINKHORN, "weighting": "E", "normalise": False, "student_temperature": 1.0, "teacher_temperature": 1.0,
+        "teachers": ["a", "b", "c"], "shares": [size / sum(sizes) for size in sizes], "points": POINTS,
+        "biases": [bias_of(own).tolist() for own in one.clients(RANDOM).unbind(1)],
+    }  # fmt: skip
+    inputs = ObjectiveInputs(torch.full((32,), -1), dict(zip("abc", told.unbind(1), strict=True)), lambda: told)
+    rows, loss = distillation(knot, inputs)
+    wanted = by_hand(one, lambda z, at: loss(z, {name: own[at] for name, own in rows.items()}))
+    close(one.state["weights"], wanted)
+    assert (wanted - one.averaged["weights"]).abs().max() > 0.01
+
+
+def held_by_hand(one, share=0.25):
+    """Rows of the transfer set that are trained on, and those that are held out."""
+    order = torch.randperm(len(TRANSFER), generator=generator(3, "transfer valid"))
+    count = int(share * len(TRANSFER))
+    return TRANSFER[order[count:].sort().values], TRANSFER[order[:count].sort().values]
+
+
+@pytest.mark.parametrize("optimiser", ["adamw", "sgd"])
+@pytest.mark.parametrize(("valid", "patience"), [(0.0, 1000), (0.25, 1000), (0.25, 8)])
+def test_the_rate_falls_by_a_cosine_and_a_round_ends_when_held_out_examples_say_so(optimiser, valid, patience):
+    lr = {"adamw": 0.3, "sgd": 3.0}[optimiser]
+    spec = distil(ensemble="logits", schedule="cosine", valid=valid, check=4, patience=patience, epochs=6, lr=lr,
+                  optimiser=optimiser)  # fmt: skip
+    one = OneRound(spec)
+    train, held = held_by_hand(one, valid)
+    told = {"train": one.clients(train), "held": one.clients(held)}
+    q, aside = (torch.softmax(logits.mean(1), -1) for logits in told.values())
+    weights = one.averaged["weights"].clone().requires_grad_()
+    kind = {"adamw": functools.partial(torch.optim.AdamW, weight_decay=0.0), "sgd": torch.optim.SGD}[optimiser]
+    made = kind([weights], lr=lr)
+    draws, step, last = generator(3, "local", 0, -1), 0, 6 * -(-len(train) // 5)
+    checked = [(kl(aside, one.logits(weights.detach(), held)).mean(), 0, weights.detach().clone())] if valid else []
+    ended = False
+    for _ in range(6):
+        for at in torch.randperm(len(train), generator=draws).split(5):
+            if ended:
+                break
+            made.param_groups[0]["lr"] = lr * (1 + np.cos(np.pi * step / last)) / 2
+            made.zero_grad()
+            kl(q[at], one.logits(weights, train[at])).mean().backward()
+            made.step()
+            step += 1
+            if valid and (step % 4 == 0 or step == last):
+                now = weights.detach().clone()
+                checked.append((kl(aside, one.logits(now, held)).mean(), step, now))
+                best = min(checked, key=lambda found: float(found[0]))
+                ended = step % 4 == 0 and step - best[1] >= patience
+    assert one.row["distil_steps"] == step
+    close(one.state["weights"], best[2] if valid else weights.detach(), 5e-5)
+    if valid and optimiser == "adamw":  # SGD comes nearer with every step: the mean of linear models is one
+        assert (step < last) is (patience == 8) and best[1] < step
+
+
+def test_what_is_said_of_a_round():
+    one = OneRound(distil(lr=0.5))
+    labels = one.world.engine.test.labels[:40]
+    right = [(one.logits(s["weights"], torch.arange(40)).argmax(1) == labels).double().mean() for s in
+             (one.averaged, one.state)]  # fmt: skip
+    assert one.row["distil_before"] == pytest.approx(right[0]) and one.row["distil_after"] == pytest.approx(right[1])
+    assert one.row["distil_steps"] == 2 * 7 and one.row["distil_loss"] > 0
+    assert one.row["distil_before"] != one.row["distil_after"] and one.row["distil_tested"] == 40
+    unmeasured = OneRound(distil(lr=0.5), evaluate_every=3)
+    assert set(unmeasured.row) == {"distil_loss", "distil_steps"}
+    assert torch.equal(unmeasured.state["weights"], one.state["weights"])
+
+
+@pytest.mark.parametrize(("after", "every", "wanted"), [(0, 1, [0, 1, 2, 3]), (2, 1, [2, 3]), (1, 2, [1, 3])])
+def test_rounds_that_distil(after, every, wanted):
+    spec = distil(after=after, every=every)
+    rounds = [OneRound(spec, round=round) for round in range(4)]
+    assert [one.round for one in rounds if one.row] == wanted == [r for r in range(4) if spec.distils(r)]
+    for one in rounds:
+        assert torch.equal(one.state["weights"], one.averaged["weights"]) is not bool(one.row)
+
+
+def test_steps_are_batches_of_one_permutation_of_the_transfer_set_after_another():
+    spec = distil(steps=10, batch=5)
+    one = OneRound(spec)
+    assert one.row["distil_steps"] == 10
+    drawn = drawn_examples(spec, one.federation, 0)
+    assert drawn[:32].sort().values.tolist() == TRANSFER.tolist() and len(drawn) == 50
+    assert len(drawn[32:].unique()) == 18 and drawn[:18].tolist() != drawn[32:].tolist()
+    assert torch.equal(drawn, drawn_examples(spec, one.federation, 0))
+    assert not torch.equal(drawn, drawn_examples(spec, one.federation, 1))
+    few = OneRound(distil(steps=2, batch=5, optimiser="sgd"))  # clients are asked about these alone
+    rows = drawn_examples(few.hp.distil, few.federation, 0).sort().values
+    few.hp = dataclasses.replace(few.hp, distil=dataclasses.replace(few.hp.distil, epochs=1))
+    assert len(rows) == 10 and few.row["distil_steps"] == 2
+
+
+@pytest.mark.parametrize("algorithm", ["fedprox", "scaffold", "ditto", "apfl", "fedala"])
+def test_other_methods_with_one_global_model_take_it_too(algorithm):
+    one = OneRound(distil(), algorithm)
+    q = torch.softmax(one.clients(TRANSFER), -1)
+    close(one.state["weights"], by_hand(one, lambda z, at: kl(q[at], z[:, None]).sum(1)))
+    assert set(one.state) == set(one.averaged)
+
+
+def test_clusters_side_by_side_are_each_as_it_is_alone():
+    spec, groups = distil(weighting="E"), ([0, 1], [2, 3, 4])
+    alone = [OneRound(spec, members=members) for members in groups]
+    federation, engine, hp = alone[0].federation, alone[0].world.engine, alone[0].hp
+    method = per_cluster(METHODS["fedavg"], [one.federation for one in alone])
+    state = method.init(hp, federation)
+    requests = method.plan(hp, state, federation, 0)
+    trained = engine.train(requests)
+    state, _ = method.fold(hp, state, federation, 0, requests, trained)
+    state, row = run_exchange(method, hp, federation, engine, 0, state, trained)
+    for number, one in enumerate(alone):
+        assert torch.equal(cluster_state(state, number)["weights"], one.state["weights"])
+    first, second = (one.row for one in alone)
+    assert row["distil_steps"] == first["distil_steps"] + second["distil_steps"]
+    assert [first["distil_tested"], second["distil_tested"]] == [8, 12] and row["distil_tested"] == 20
+    assert row["distil_after"] == pytest.approx((8 * first["distil_after"] + 12 * second["distil_after"]) / 20)

@@ -1,0 +1,229 @@
+"""FedGen: the generator's loss and its training, and what a client minimises, against what is typed out by hand."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from knot_runner.config.settings import MlpSettings
+from knot_runner.config.settings.methods.server_distillation import LatentGenerator
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.lean.engine import Lean
+from knot_runner.engine.seeds import generator
+from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federated import fedgen
+from knot_runner.methods.federated.fedgen import Head, heads_loss
+from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
+from knot_runner.models.network import Network
+from tests.feddf_runs import close, run
+from tests.golden.messages import refused, refuses
+from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
+from tests.unit.methods.federated.conftest import CLASSES, SHAPE, make_world, settings
+
+HIDDEN = 5
+
+
+def spec_of(**changes):
+    plain = {"alpha": 2.0, "beta": 3.0, "decay": 0.5, "noise": 3, "hidden": 7, "steps": 4, "batch": 9, "lr": 0.01,
+             "weight_decay": 0.1, "diversity": 0.6}  # fmt: skip
+    return LatentGenerator(**{**plain, **changes})
+
+
+class Rounds:
+    """Some rounds of FedGen with a model of one hidden layer; ``states``: after each, ``seen``: (requests, trained)."""
+
+    def __init__(self, rounds, engine=None, members=None, **changes) -> None:
+        self.world = make_world([HIDDEN])
+        self.data, engine = self.world.engine.data, engine or self.world.engine
+        federation = self.world.federation
+        self.federation = federation if members is None else federation.cluster(members)
+        self.hp, self.method = settings("fedgen", **{"generator": spec_of(), **changes}), METHODS["fedgen"]
+        state, self.states, self.seen, self.rows = self.method.init(self.hp, self.federation), [], [], []
+        self.start = state
+        for round in range(rounds):
+            requests = self.method.plan(self.hp, state, self.federation, round)
+            trained = engine.train(requests)
+            state, row = self.method.fold(self.hp, state, self.federation, round, requests, trained)
+            self.states.append(state)
+            self.seen.append((requests, trained))
+            self.rows.append(row)
+
+    def parts(self, weights):
+        first, bias, last, end = weights.split([HIDDEN * 4, HIDDEN, CLASSES * HIDDEN, CLASSES])
+        return first.view(HIDDEN, 4), bias, last.view(CLASSES, HIDDEN), end
+
+
+def by_hand(state, noise, labels, training):
+    """The generator of ``state`` typed out: features [B, H] of noise [B, E] and labels [B]."""
+    own = {name.removeprefix("generator/model."): tensor for name, tensor in state.items()}
+    x = torch.cat([noise, torch.eye(CLASSES, dtype=noise.dtype)[labels]], 1) @ own["0.weight"].T + own["0.bias"]
+    mean, var = (x.mean(0), x.var(0, unbiased=False)) if training else (own["1.running_mean"], own["1.running_var"])
+    x = (x - mean) / (var + 1e-5).sqrt() * own["1.weight"] + own["1.bias"]
+    return x.clamp_min(0) @ own["3.weight"].T + own["3.bias"]
+
+
+def test_the_generators_loss_is_the_clients_by_their_shares_of_a_label_and_diversity():
+    draws = torch.Generator().manual_seed(1)
+    z, e = (torch.randn(6, size, generator=draws, dtype=torch.float64) for size in (4, 2))
+    y = torch.tensor([0, 1, 2, 1, 0, 2])
+    heads = [Head(torch.randn(3, 4, generator=draws, dtype=torch.float64), torch.randn(3, generator=draws).double(),
+                  torch.tensor(counts)) for counts in ([4, 0, 1], [1, 0, 3])]  # fmt: skip
+    share = {0: (4 / 5, 1 / 5), 1: (0.0, 0.0), 2: (1 / 4, 3 / 4)}
+    total = 0.0
+    for i in range(6):
+        for k, head in enumerate(heads):
+            logits = head.weight @ z[i] + head.bias
+            total += share[int(y[i])][k] * -(logits[y[i]] - torch.logsumexp(logits, 0)) / 6
+    apart = sum(((e[i] - e[j]) ** 2).mean() * (z[i] - z[j]).abs().mean() for i in range(6) for j in range(6)) / 36
+    found = heads_loss(z, e, y, heads, 0.6)
+    assert float(found) == pytest.approx(float(total + 0.6 * torch.exp(-apart)), abs=1e-12)
+
+
+def test_the_generator_takes_adams_steps_from_where_it_was():
+    """Two rounds, by a loop with the module's parameters as plain tensors."""
+    played = Rounds(2)
+    names = ["0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias"]
+    own = {f"generator/model.{name}": played.start[f"generator/model.{name}"].clone() for name in names}
+    first, second = ([torch.zeros_like(tensor) for tensor in own.values()] for _ in range(2))
+    for round in range(2):
+        heads = []
+        for result in played.seen[round][1]:
+            _, _, weight, bias = played.parts(result.weights)
+            labels = played.data.labels[played.federation.clients[result.client].train]
+            heads.append(Head(weight, bias, torch.tensor([int((labels == c).sum()) for c in range(CLASSES)])))
+        counts, losses = sum(head.counts for head in heads), []
+        assert torch.equal(played.states[round]["generator/labels"], counts)
+        for step in range(4):
+            draws = generator(3, "generator", round, step)
+            y = torch.multinomial(counts.double(), 9, replacement=True, generator=draws)
+            e = torch.rand(9, 3, generator=draws, dtype=torch.float64)
+            leaves = {name: tensor.clone().requires_grad_() for name, tensor in own.items()}
+            loss = heads_loss(by_hand(leaves, e, y, True), e, y, heads, 0.6)
+            gradients = torch.autograd.grad(loss, list(leaves.values()))
+            losses.append(float(loss.detach()))
+            for i, (name, gradient) in enumerate(zip(own, gradients, strict=True)):
+                gradient, taken = gradient + 0.1 * own[name], round * 4 + step + 1
+                first[i] = 0.9 * first[i] + 0.1 * gradient
+                second[i] = 0.999 * second[i] + 0.001 * gradient**2
+                move = first[i] / (1 - 0.9**taken) / ((second[i] / (1 - 0.999**taken)).sqrt() + 1e-8)
+                own[name] = own[name] - 0.01 * move
+        for name in own:
+            close(played.states[round][name], own[name], 1e-8)
+        assert played.rows[round]["generator_loss"] == pytest.approx(sum(losses) / 4, abs=1e-8)
+
+
+@pytest.mark.parametrize("chilled", [1.0, 0.5])
+def test_a_client_minimises_its_own_loss_and_those_on_features(chilled):
+    """From the second round on; the first is FedAvg's."""
+    played = Rounds(3, temperature=chilled)
+    plain = METHODS["fedavg"].plan(settings("fedavg", temperature=chilled), played.start, played.federation, 0)
+    assert all(torch.equal(a.start.weights, b.start.weights) and a.objective == b.objective and not a.inputs
+               for a, b in zip(played.seen[0][0], plain, strict=True))  # fmt: skip
+    state, counts = played.states[1], played.states[1]["generator/labels"]
+    for request, result in zip(*played.seen[2], strict=True):
+        rows, n = request.rows, len(request.rows)
+        draws = generator(3, "features", 2, request.client)
+        drawn = torch.multinomial(counts.double(), n, replacement=True, generator=draws)
+        noise = [torch.rand(n, 3, generator=draws, dtype=torch.float64) for _ in range(2)]
+        labels = played.data.labels[rows]
+        other, same = by_hand(state, noise[0], drawn, False), by_hand(state, noise[1], labels, False)
+        weights = state["weights"].clone().requires_grad_()
+        order = generator(3, "local", 2, request.client)
+        for _ in range(2):
+            for at in torch.randperm(n, generator=order).split(4):
+                first, bias, last, end = played.parts(weights)
+                x = played.data.pixels[rows[at]].flatten(1)
+                z = torch.relu(x @ first.T + bias) @ last.T + end
+                log = torch.log_softmax(z, 1)
+                p = torch.softmax(same[at] @ last.T + end, 1).detach()
+                hard = -torch.log_softmax(z / chilled, 1)[range(len(at)), labels[at]]
+                made = -torch.log_softmax(other[at] @ last.T + end, 1)[range(len(at)), drawn[at]]
+                loss = (hard + 2.0 * 0.25 * made + 3.0 * 0.25 * (p * (p.log() - log)).sum(1)).mean()
+                (gradient,) = torch.autograd.grad(loss, weights)
+                weights = (weights - 0.1 * gradient).detach().requires_grad_()
+        close(result.weights, weights.detach(), 1e-10)
+
+
+def test_weights_of_0_leave_fedavg():
+    with_none = Rounds(2, generator=spec_of(alpha=0.0, beta=0.0))
+    state = METHODS["fedavg"].init(settings(), with_none.federation)
+    for round in range(2):
+        requests = METHODS["fedavg"].plan(settings(), state, with_none.federation, round)
+        trained = with_none.world.engine.train(requests)
+        state, _ = METHODS["fedavg"].fold(settings(), state, with_none.federation, round, requests, trained)
+    close(with_none.states[1]["weights"], state["weights"], 1e-12)
+    assert (Rounds(2).states[1]["weights"] - state["weights"]).abs().max() > 1e-3
+
+
+def test_processes_train_it_as_the_loop_does():
+    world = make_world([HIDDEN])
+    network = Network(MlpSettings("mlp", "t", [HIDDEN], "logits"), SHAPE, CLASSES)
+    engine = Lean(network, world.engine.data, world.engine.test, torch.float64, 1, 1)
+    lean, loop = Rounds(2, engine), Rounds(2)
+    close(lean.states[1]["weights"], loop.states[1]["weights"], 1e-12)
+
+
+def test_clusters_have_generators_of_their_own():
+    groups = ([0, 1], [2, 3, 4])
+    alone = [Rounds(2, members=members) for members in groups]
+    hp, engine = alone[0].hp, alone[0].world.engine
+    method = per_cluster(METHODS["fedgen"], [one.federation for one in alone])
+    state = method.init(hp, alone[0].federation)
+    for round in range(2):
+        requests = method.plan(hp, state, alone[0].federation, round)
+        state, _ = method.fold(hp, state, alone[0].federation, round, requests, engine.train(requests))
+    for number, one in enumerate(alone):
+        own = cluster_state(state, number)
+        assert set(own) == set(one.states[1]) and all(torch.equal(own[k], one.states[1][k]) for k in own)
+
+
+def test_what_a_generator_makes_depends_on_the_label_and_comes_back_whole():
+    spec = spec_of()
+    model = fedgen.new_generator(spec, CLASSES, HIDDEN, 3, torch.float64).eval()
+    noise = torch.rand(4, 3, dtype=torch.float64)
+    made = [fedgen.generated(model, noise, torch.full((4,), label), CLASSES) for label in range(CLASSES)]
+    assert (made[0] - made[1]).abs().min() > 0
+    other = fedgen.new_generator(spec, CLASSES, HIDDEN, 4, torch.float64).eval()
+    assert not torch.equal(other[0].weight, model[0].weight)
+    fedgen.load_generator(other, fedgen.model_tensors(model))
+    assert torch.equal(fedgen.generated(other, noise, torch.zeros(4).long(), CLASSES), made[0])
+
+
+# ------------------------------------------------------------------------------------------------------- whole runs
+
+SMALL = ["method.generator.steps=3", "method.generator.hidden=8", "method.generator.noise=4"]
+FEDGEN = replaced(TINY_IMAGES, "method=fedgen", "training.lr=0.1", *SMALL)
+
+
+@pytest.mark.thorough
+def test_texts(tmp_path):
+    _, rows, _ = run(tmp_path, *TINY_TEXTS, "method=fedgen", *SMALL)
+    assert len(rows) == 2 and all(row["generator_loss"] > 0 for row in rows)
+
+
+def test_a_head_that_is_not_one_linear_layer_is_refused():
+    world = make_world([HIDDEN])
+    (own,) = world.federation.architectures
+    layout = dataclasses.replace(own.layout, head="layers.0.")
+    fields = flat.FlatLayout(layout.parameters[:1], (), "layers.")
+    fits, does_not = (
+        dataclasses.replace(world.federation, architectures=(dataclasses.replace(own, layout=one),))
+        for one in (layout, fields)
+    )
+    hp = settings("fedgen", generator=spec_of())
+    METHODS["fedgen"].init(hp, fits)
+    with refuses():
+        METHODS["fedgen"].init(hp, does_not)
+
+
+BAD = [
+    ["method=fedgen", "method.generator=null"], ["method=fedgen", "method.algorithm=fedavg"],
+    ["method=fedgen", "method.generator.decay=0"], ["method=fedgen", "method.generator.batch=1"],
+    ["method=fedgen", "method.generator.alpha=-1"],
+    ["method=fedgen", "model.output=softmax"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", BAD, ids=" ".join)
+def test_bad_input_is_one_line_that_names_the_key(arguments, tmp_path, capsys):
+    refused(capsys, *TINY_IMAGES, *arguments, f"paths.out={tmp_path}")

@@ -1,0 +1,207 @@
+"""Clients with architectures of their own: FedMD against what is typed out by hand, dealing, records, refusals."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from knot_runner.cli.main import main
+from knot_runner.composing.commands import compose_jobs
+from knot_runner.config.settings import MlpSettings
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.choose import PerNetwork
+from knot_runner.engine.federated.cohort import ClientModel
+from knot_runner.engine.federated.loop import Loop
+from knot_runner.engine.seeds import generator
+from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federation import with_server
+from knot_runner.methods.party import Architecture
+from knot_runner.models.network import Network
+from knot_runner.pipelines.rounds import scores
+from knot_runner.pipelines.rounds.client_rounds import run_exchange
+from knot_runner.results import kind_problem
+from tests.feddf_runs import TRANSFER, close, distil, run
+from tests.golden.messages import refused
+from tests.oracles.methods.test_feddistill import labels_of
+from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
+from tests.unit.methods.federated.conftest import CLASSES, SHAPE, make_world, settings, with_rows
+
+HIDDEN = 5
+
+
+def two_architectures():
+    """A linear model, and one of a hidden layer: (the federation that has them in turn, its engine, its examples)."""
+    world = make_world([]).with_training(participants=4)
+    network = Network(MlpSettings("mlp", "deep", [HIDDEN], "logits"), SHAPE, CLASSES)
+    weights, buffers = flat.initial(network, 1)
+    other = Architecture(network, flat.layout_of(network), ClientModel(weights.double(), buffers.double()))
+    data = world.engine.data
+    federation = with_server(world.federation, torch.arange(0), TRANSFER, TRANSFER[:0])
+    federation = dataclasses.replace(federation, architectures=(*federation.architectures, other))
+    return federation, PerNetwork([world.engine, Loop(network, data, data, torch.device("cpu"), torch.float64)]), data
+
+
+def played(algorithm, rounds, federation, engine, **changes):
+    """(states after each round, what was asked and trained in each, method, its settings)."""
+    hp, method = settings(algorithm, **changes), METHODS[algorithm]
+    state, states, seen = method.init(hp, federation), [], []
+    for round in range(rounds):
+        requests = method.plan(hp, state, federation, round)
+        trained = engine.train(requests)
+        state, _ = method.fold(hp, state, federation, round, requests, trained)
+        state, _ = run_exchange(method, hp, federation, engine, round, state, trained)
+        states.append(state)
+        seen.append((requests, trained))
+    return states, seen, method, hp
+
+
+def logits_by_hand(weights, client, inputs):
+    """Of the client's model, [n, C]: odd clients have a hidden layer."""
+    if client % 2 == 0:
+        return inputs @ weights[: CLASSES * 4].view(CLASSES, 4).T + weights[CLASSES * 4 :]
+    first, bias, last, end = weights.split([HIDDEN * 4, HIDDEN, CLASSES * HIDDEN, CLASSES])
+    return torch.relu(inputs @ first.view(HIDDEN, 4).T + bias) @ last.view(CLASSES, HIDDEN).T + end
+
+
+def test_clients_of_two_architectures_fit_the_mean_of_all_logits():
+    federation, engine, data = two_architectures()
+    spec = distil(ensemble="logits", optimiser="sgd", lr=0.5)
+    states, seen, method, hp = played("fedmd", 2, federation, engine, distil=spec)
+    public = data.pixels[TRANSFER].flatten(1)
+    requests, trained = seen[1]
+    assert {request.client % 2 for request in requests} == {0, 1}
+    q = torch.softmax(torch.stack([logits_by_hand(t.weights, t.client, public) for t in trained]).mean(0), -1)
+    for request, result in zip(requests, trained, strict=True):
+        client = request.client
+        assert request.network == client % 2 and len(request.start.weights) == (15 if client % 2 == 0 else 43)
+        assert torch.equal(request.start.weights, method.deployed(hp, states[0], federation, client).weights)
+        weights, draws = result.weights.clone().requires_grad_(), generator(3, "local", 1, client)
+        for _ in range(2):
+            for at in torch.randperm(32, generator=draws).split(5):
+                log = torch.log_softmax(logits_by_hand(weights, client, public[at]), -1)
+                (gradient,) = torch.autograd.grad(F.kl_div(log, q[at], reduction="batchmean"), weights)
+                weights = (weights - 0.5 * gradient).detach().requires_grad_()
+        close(states[1][f"client/{client}/weights"], weights.detach())
+    found = scores.predict_test(method, hp, states[1], federation, data.labels, engine)
+    models = [method.deployed(hp, states[1], federation, client).weights for client in range(5)]
+    hits = [logits_by_hand(own, client, data.pixels[rows].flatten(1)).argmax(1) == data.labels[rows]
+            for client, (own, rows) in enumerate(zip(models, federation.rows("test"), strict=True))]  # fmt: skip
+    assert found.clients == [float(hit.double().mean()) for hit in hits]
+
+
+def test_architectures_are_dealt_by_the_clients_numbers_whatever_the_cluster():
+    federation, _, _ = two_architectures()
+    first, second = federation.architectures
+    third = dataclasses.replace(federation, architectures=(first, second, second))
+    assert [third.network_number(client) for client in range(5)] == [0, 1, 2, 0, 1]
+    assert [third.cluster([1, 3, 4]).network_number(client) for client in (1, 3, 4)] == [1, 0, 1]
+    assert federation.start_of(3) is second.start and federation.start_of(2) is federation.model
+    assert federation.layout_of(3).size == 43 and federation.layout_of(4).size == 15
+    alone = dataclasses.replace(federation, architectures=(first,))
+    assert {alone.network_number(client) for client in range(5)} == {0} and alone.start_of(3) is federation.model
+
+
+def test_fd_of_two_architectures_sends_what_each_says():
+    federation, engine, data = two_architectures()
+    states, seen, _, _ = played("feddistill", 1, federation, engine, labels=labels_of())
+    for result in seen[0][1]:
+        rows = federation.clients[result.client].train
+        own = logits_by_hand(result.weights, result.client, data.pixels[rows].flatten(1))
+        for label in data.labels[rows].unique():
+            wanted = own[data.labels[rows] == label].mean(0)
+            close(states[0][f"label_logits/{result.client}"][label], wanted, 1e-12)
+
+
+def test_alone_is_one_long_training_in_pieces():
+    """Nothing comes from outside: other clients' examples change nothing."""
+    federation, engine, _ = two_architectures()
+    states, seen, _, _ = played("local", 3, federation, engine)
+    client = seen[0][0][0].client
+    others = [rows if number == client else rows[:4] for number, rows in enumerate(federation.rows("train"))]
+    again, _, _, _ = played("local", 3, with_rows(federation, train=others), engine)
+    assert torch.equal(again[2][f"client/{client}/weights"], states[2][f"client/{client}/weights"])
+    assert set(states[2]) == {f"client/{c.client}/{kind}" for _, trained in seen for c in trained
+                              for kind in ("weights", "buffers")}  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------- whole runs
+
+THREE = (
+    "method.models=[cnn_4,{kind:mlp,name:wide,hidden:[16],output:logits},{kind:mlp,name:flat,hidden:[],output:logits}]"
+)
+FEDMD = replaced(TINY_IMAGES, "method=fedmd", THREE, "method.distil.batch=16", "training.lr=0.1")
+
+
+@pytest.mark.thorough
+def test_engines_agree_and_what_the_records_hold(tmp_path, capsys):
+    words = [*FEDMD, "hardware.precision=float64"]
+    result, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        "accuracy by architecture: cnn_4 (2 clients) 0." in said and "cnn_4, wide, flat, up to 1,674 parameters" in said
+    )
+    assert all(row["round"] == number for number, row in enumerate(rows, 1))
+    assert not kind_problem(result) and result["model"] == "cnn_4, wide, flat"
+    shapes = {name.split("/")[2] for name in weights if name.startswith("client/1/")}
+    assert shapes == {"layers.0.weight", "layers.0.bias", "head.weight", "head.bias"}
+    config = next((tmp_path / "lean").glob("*/*/*/config.yaml")).parent
+    sizes = json.loads((config / "partition.json").read_text())["test"]
+    for number, (name, parameters) in enumerate([("cnn_4", 1674), ("wide", 1210), ("flat", 650)]):
+        own, told = result["models"][name], rows[-1]["clients"][number::3]
+        right = sum(value * size for value, size in zip(told, sizes[number::3], strict=True) if size)
+        assert own["clients"] == 2 and own["accuracy"] == pytest.approx(right / sum(sizes[number::3]))
+        assert own["unweighted"] == pytest.approx(sum(told) / 2) and own["parameters"] == parameters
+    for engine in ("loop", "stacked"):
+        _, other, found = run(tmp_path / engine, *words, f"hardware.engine={engine}")
+        assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in rows], rel=1e-9)
+        assert all((found[key] - weights[key]).abs().max() < 1e-9 for key in weights)
+
+
+@pytest.mark.thorough
+def test_texts_of_two_architectures(tmp_path):
+    small = [f"{{kind:bert,name:{name},head:plain,weights:scratch,vocab:train,vocab_size:600,hub_id:x,revision:x,"
+             f"hidden:{width},layers:1,heads:2,intermediate:16,dropout:0.1,per_party:{{}}}}"
+             for name, width in (("narrow", 8), ("wide", 16))]  # fmt: skip
+    result, rows, weights = run(tmp_path, *TINY_TEXTS, "method=fedmd", f"method.models=[{','.join(small)}]")
+    assert len(rows) == 2 and [own["clients"] for own in result["models"].values()] == [3, 2]
+    sizes = [weights[f"client/{client}/classifier.weight"].shape[1] for client in range(5)]
+    assert sizes == [8, 16, 8, 16, 8]
+
+
+def test_clients_models_are_part_of_the_run_id_in_their_order():
+    def ids(*words):
+        return [job.run_id for job in compose_jobs([*TINY_IMAGES, *words], None)]
+
+    plain = ids("method=fedmd")
+    listed = ids("method=fedmd", "method.models=[cnn_4,cnn_8]")
+    assert listed != plain and listed != ids("method=fedmd", "method.models=[cnn_8,cnn_4]")
+
+
+BAD = [
+    ["method=fedavg", "+method.models=[cnn_4,cnn_8]"], ["method=fedrep", "+method.models=[cnn_4]"],
+    ["method=fedmd", "method.models=[cnn_5]"], ["method=fedmd", "method.models=[cnn_4,bert_tiny]"],
+    ["method=local", "method.models=[cnn_4,cnn_4]"], ["method=fedmd", "method.models=[3]"],
+    ["method=fedmd", "method.models=cnn_4"],
+    ["method=fedmd", "method.models=[{kind:mlp,name:w,hidden:[0],output:logits}]"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", BAD, ids=" ".join)
+def test_bad_input_is_one_line_that_names_the_key(arguments, tmp_path, capsys):
+    refused(capsys, *TINY_IMAGES, *arguments, f"paths.out={tmp_path}")
+
+
+def test_a_plug_ins_method_with_one_global_model_is_refused(tmp_path, capsys):
+    plugin = tmp_path / "averages.py"
+    plugin.write_text(
+        "from knot_runner.methods.contract import METHODS\n"
+        "from knot_runner.methods import federated\n"
+        "METHODS['own_average'] = METHODS['fedavg']\n"
+    )
+    words = ["method=fedavg", "method.algorithm=own_average", "+method.models=[cnn_4,cnn_8]", f"plugins=[{plugin}]"]
+    assert main([*TINY_IMAGES, *words, f"paths.out={tmp_path / 'out'}"]) == 2
+    assert "method.models: algorithm=own_average has one model for all clients; [] is right" in (
+        " ".join(capsys.readouterr().err.split())
+    )

@@ -1,0 +1,177 @@
+"""The server's distillation by loss terms, against loops typed out by hand."""
+
+import pytest
+import torch
+
+from knot_runner.config.settings import MlpSettings
+from knot_runner.engine.seeds import generator
+from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federated.server_terms import check_server_terms
+from knot_runner.methods.federation import with_server
+from knot_runner.models.network import Network
+from knot_runner.pipelines.rounds.client_rounds import run_exchange
+from knot_runner.util.errors import UserError
+from tests.feddf_runs import RANDOM, TRANSFER, distil, run
+from tests.tiny import FEDDF_RKD, TINY_IMAGES, replaced
+from tests.unit.methods.federated.conftest import make_world, settings
+
+HIDDEN, CLASSES = 5, 3
+NETWORK = Network(MlpSettings("mlp", "t", [HIDDEN], "logits"), (1, 2, 2), CLASSES)
+SGD = {"optimiser": "sgd", "lr": 0.2}
+KD = {"kd": {"weight": 0.7, "tau": 2.0}}
+#: Of features, by the distances between examples alone.
+RKD = {"rkd": {"weight": 1.5, "distance": 1.0, "angle": 0.0}}
+
+
+class Distilled:
+    """One round of FedAvg with the server's terms after it, on an MLP with one hidden layer, in float64."""
+
+    def __init__(self, **spec) -> None:
+        self.world = make_world([HIDDEN])
+        self.federation = with_server(self.world.federation, torch.arange(0, 40), TRANSFER, RANDOM)
+        self.hp = settings("fedavg", distil=distil(**{"ensemble": "logits", **SGD, **spec}))
+        method = METHODS["fedavg"]
+        state = method.init(self.hp, self.federation)
+        requests = method.plan(self.hp, state, self.federation, 0)
+        self.trained = self.world.engine.train(requests)
+        self.averaged, _ = method.fold(self.hp, state, self.federation, 0, requests, self.trained)
+        self.state, self.row = run_exchange(
+            method, self.hp, self.federation, self.world.engine, 0, self.averaged, self.trained
+        )
+
+    def outputs(self, weights, rows):
+        """(features, logits) of the MLP, typed out."""
+        x = self.world.engine.data.pixels[rows].flatten(1)
+        first, bias, last, own = weights.split([HIDDEN * 4, HIDDEN, CLASSES * HIDDEN, CLASSES])
+        features = torch.relu(x @ first.view(HIDDEN, 4).T + bias)
+        return features, features @ last.view(CLASSES, HIDDEN).T + own
+
+    def clients(self):
+        """(features [K, n, H], logits [K, n, C]) of the clients on the transfer set."""
+        found = [self.outputs(result.weights, TRANSFER) for result in self.trained]
+        return tuple(torch.stack(part) for part in zip(*found, strict=True))
+
+    def by_hand(self, loss):
+        """The averaged model after SGD on ``loss(features, logits, positions)``."""
+        spec, weights = self.hp.distil, self.averaged["weights"].clone().requires_grad_()
+        optimiser, draws = torch.optim.SGD([weights], lr=spec.lr), generator(3, "local", 0, -1)
+        for _ in range(spec.epochs):
+            for at in torch.randperm(len(TRANSFER), generator=draws).split(spec.batch):
+                optimiser.zero_grad()
+                loss(*self.outputs(weights, TRANSFER[at]), at).backward()
+                optimiser.step()
+        return weights.detach()
+
+
+def softened(z, targets, tau):
+    """tau^2 KL(q || softmax(z / tau)), mean over the batch."""
+    return tau**2 * (targets * (targets.log() - torch.log_softmax(z / tau, -1))).sum(-1).mean()
+
+
+def distances(features):
+    """All distances between examples over their mean, as RKD has them."""
+    gaps = features[:, None] - features[None]
+    found = (gaps.square().sum(-1) + torch.eye(len(features))).sqrt() * (1 - torch.eye(len(features)))
+    return found / found[found > 0].mean()
+
+
+def huber(x):
+    return torch.where(x.abs() < 1, x.square() / 2, x.abs() - 0.5)
+
+
+def close(found, wanted):
+    assert (found - wanted).abs().max() < 1e-10
+
+
+def test_one_teacher_is_the_mean_of_logits():
+    one = Distilled(terms=KD)
+    q = torch.softmax(one.clients()[1].mean(0) / 2.0, -1)
+    close(one.state["weights"], one.by_hand(lambda _, z, at: 0.7 * softened(z, q[at], 2.0)))
+    assert (one.state["weights"] - one.averaged["weights"]).abs().max() > 1e-3
+
+
+def confidences(logits):
+    """U: distance of each client's output from uniform, [K, n, 1], over their sum."""
+    found = (torch.softmax(logits, -1) - 1 / CLASSES).norm(dim=-1, keepdim=True)
+    return found / found.sum(0)
+
+
+@pytest.mark.parametrize("weighting", ["A", "U"])
+def test_the_one_teachers_features_are_weighed_as_its_logits_are(weighting):
+    one = Distilled(terms={**KD, **RKD}, weighting=weighting)
+    features, logits = one.clients()
+    share = 1 / len(features) if weighting == "A" else confidences(logits)
+    features, q = (share * features).sum(0), torch.softmax((share * logits).sum(0) / 2.0, -1)
+
+    def loss(own, z, at):
+        relation = huber(distances(own) - distances(features[at])).mean()
+        return 0.7 * softened(z, q[at], 2.0) + 1.5 * relation
+
+    close(one.state["weights"], one.by_hand(loss))
+    assert (one.state["weights"] - Distilled(terms=KD, weighting=weighting).state["weights"]).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("name", ["sinkhorn", "hint", "sp", "rkd", "pkt", "crd", "triplet"])
+def test_every_term_that_needs_no_label_teaches_the_server(name):
+    one = Distilled(terms={name: {"weight": 1.0}})
+    assert (one.state["weights"] - one.averaged["weights"]).abs().max() > 1e-6
+    assert one.row["distil_loss"] > 0
+
+
+def test_rates_fall_along_the_cosine_and_steps_are_drawn():
+    steady, falling = Distilled(terms=KD, steps=6), Distilled(terms=KD, steps=6, schedule="cosine")
+    assert steady.row["distil_steps"] == falling.row["distil_steps"] == 6
+    moved = [(one.state["weights"] - one.averaged["weights"]).norm() for one in (steady, falling)]
+    assert 0.3 * moved[0] < moved[1] < 0.9 * moved[0]
+
+
+WRONG = [
+    ({"ce": {"weight": 1}}, {}, r"method\.distil\.terms\.ce: reads labels, and the transfer set has none"),
+    ({"dkd": {"weight": 1}}, {}, r"method\.distil\.terms\.dkd: reads labels"),
+    ({"kdd": {"weight": 1}}, {}, r"method\.distil\.terms\.kdd: no such term \(did you mean 'dkd'\?\)"),
+    ({"at": {"weight": 1}}, {}, r"method\.distil\.terms\.at\.taps: t and t have no maps"),
+    ({"rkd": {"weight": 1}}, {"algorithm": "fedmd"}, r"method\.distil\.terms\.rkd: reads inner layers"),
+    ({"triplet": {"weight": 1}}, {"examples": 2}, r"method\.distil\.terms\.triplet nothing to compare"),
+]
+
+
+@pytest.mark.parametrize(("terms", "changes", "said"), WRONG)
+def test_terms_that_cannot_be(terms, changes, said):
+    changes = {"algorithm": "fedavg", "examples": 9} | changes
+    hp = settings(changes["algorithm"], distil=distil(terms=terms, ensemble="logits"))
+    with pytest.raises(UserError, match=said):
+        check_server_terms(hp, [NETWORK], changes["examples"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"student_temperature": 2.0}, "student_temperature"),
+        ({"teacher_temperature": 0.5}, "teacher_temperature"),
+        ({"ensemble": "each"}, "ensemble"),
+        ({"valid": 0.2}, "valid"),
+        ({"terms": {"kd": {"weight": "auto"}}}, "terms.kd.weight"),
+    ],
+)
+def test_settings_of_the_loss_that_terms_do_not_have(changes, key):
+    with pytest.raises(Exception, match="is right") as problem:
+        distil(**{"terms": KD, "ensemble": "logits", **changes})
+    assert problem.value.key == key
+    if "terms" not in changes:
+        distil(**changes)
+
+
+#: Terms of inner layers.
+RUN = [
+    *replaced(TINY_IMAGES, *FEDDF_RKD, "training.lr=0.1", "training.rounds=2", "hardware.precision=float64"),
+    "method.distil.batch=16", "method.distil.optimiser=sgd", "method.distil.lr=0.05",
+    "+method.distil.terms.hint.weight=1",
+]  # fmt: skip
+
+
+def test_engines_agree_on_terms(tmp_path):
+    _, rows, weights = run(tmp_path / "lean", *RUN, "hardware.engine=lean", "hardware.workers=2")
+    for engine in ("loop", "stacked"):
+        _, other, found = run(tmp_path / engine, *RUN, f"hardware.engine={engine}")
+        assert [row["distil_loss"] for row in other] == pytest.approx([row["distil_loss"] for row in rows], abs=1e-9)
+        assert all((found[name] - weights[name]).abs().max() < 1e-9 for name in weights)

@@ -1,0 +1,168 @@
+"""The fast matrix against the plain loop over pairs, and what it must not depend on."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from knot_runner.transport.otdd import (
+    LabelledSamples,
+    distance_matrix,
+    draw_times,
+    exact_otdd,
+    first_points,
+    pair_distance,
+)
+from knot_runner.transport.otdd import matrix as matrix_module
+from knot_runner.transport.otdd.first_iteration import cut_tiles
+from knot_runner.transport.otdd.matrix import OtddPool
+from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
+from tests.oracles.transport.otdd.forms import FORMS
+
+SEED = 3
+
+
+def plain(sets, options):
+    """The matrix by the double loop."""
+    matrix = np.zeros((len(sets), len(sets)))
+    for i, j in itertools.combinations(range(len(sets)), 2):
+        if options.solver == "exact":
+            value = exact_otdd(sets[i], sets[j], options)
+        else:
+            start = first_points(sets[i].points.shape[1], options, SEED)
+            value = pair_distance(sets[i], sets[j], options, start, draw_times(i, j, options.fedwad, SEED))
+        matrix[i, j] = matrix[j, i] = value
+    return matrix
+
+
+@pytest.mark.parametrize("t", [0.5, 0.2, "random"])
+@pytest.mark.parametrize(("covariance", "part"), FORMS)
+def test_it_agrees_with_the_plain_loop(sets, with_fedwad, covariance, part, t):
+    data, options = sets(5), replace(with_fedwad(t=t), covariance=covariance, part=part)
+    np.testing.assert_allclose(distance_matrix(data, options, SEED, 1), plain(data, options), rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"support": 1}, {"support": 40}, {"support": 90}, {"iterations": 1}, {"start_scale": 10.0}]
+)
+def test_other_supports_and_starts(sets, with_fedwad, changes):
+    """Of one point, of more points than samples, of one iteration, and from far away."""
+    data, options = sets(3), with_fedwad(**changes)
+    np.testing.assert_allclose(distance_matrix(data, options, SEED, 1), plain(data, options), rtol=1e-10)
+
+
+@pytest.mark.parametrize(("covariance", "part"), [("sigma_frobenius", "full"), ("sqrt_frobenius", "root_diagonal")])
+def test_exact_pairs(sets, options, covariance, part):
+    data, options = sets(4), replace(options, solver="exact", covariance=covariance, part=part)
+    np.testing.assert_allclose(distance_matrix(data, options, SEED, 1), plain(data, options), rtol=1e-12)
+
+
+def moved(data, offsets):
+    """``data`` with a number added to all features of each set."""
+    return [LabelledSamples(one.points + offset, one.labels) for one, offset in zip(data, offsets, strict=True)]
+
+
+@pytest.mark.parametrize("offsets", [(0,) * 4, (30,) * 4, (300,) * 4, (3000,) * 4, (0, 0, 3000, 3000)])
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("t", [0.5, "random"])
+def test_single_precision_is_near_wherever_the_features_lie(sets, with_fedwad, seed, t, offsets):
+    """To 1e-5, as conf/base/otdd.yaml says, of the plain float64 loop; 12 iterations bring the points to the data."""
+    data, options = moved(sets(4, seed=seed), offsets), with_fedwad(iterations=12, t=t)
+    found = distance_matrix(data, replace(options, precision="float32"), SEED, 1)
+    np.testing.assert_allclose(found, plain(data, options), rtol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_the_exact_solver_has_float64_alone(sets, options, precision):
+    """``precision`` is not in the run id of an exact distance, so it must not change it."""
+    data, options = moved(sets(3), (3000,) * 3), replace(options, solver="exact")
+    found = distance_matrix(data, replace(options, precision=precision), SEED, 1)
+    np.testing.assert_allclose(found, plain(data, options), rtol=1e-12)
+
+
+def test_workers_and_what_is_known_change_no_digit(sets, with_fedwad, monkeypatch):
+    """In all digits: two processes, and a second call that is given some of the pairs."""
+    monkeypatch.setattr(matrix_module, "PARALLEL_FROM", 0)
+    data, options, heard = sets(7), with_fedwad(t="random"), {}
+    whole = distance_matrix(data, options, SEED, 1)
+    np.testing.assert_array_equal(distance_matrix(data, options, SEED, 2), whole)
+    known = {(0, 1): whole[0, 1], (2, 5): -1.0, (3, 6): whole[3, 6]}
+
+    def hear(pairs, values):
+        heard.update(zip(pairs, values, strict=True))
+
+    again = distance_matrix(data, options, SEED, 1, known, hear)
+    assert again[2, 5] == again[5, 2] == -1.0  # what is known is kept, not computed again
+    again[2, 5] = again[5, 2] = whole[2, 5]
+    np.testing.assert_array_equal(again, whole)
+    assert heard == {pair: whole[pair] for pair in itertools.combinations(range(7), 2) if pair not in known}
+
+
+def test_all_known_starts_nothing(sets, options):
+    known = {pair: 2.0 for pair in itertools.combinations(range(3), 2)}
+    bad = [replace(one, labels=np.zeros(one.size, int)) for one in sets(3)]
+    assert distance_matrix(bad, options, SEED, 2, known)[0].tolist() == [0, 2, 2]
+
+
+def test_the_first_points_are_as_far_out_as_asked_for(with_fedwad):
+    near, far = (first_points(6, with_fedwad(start_scale=scale), SEED) for scale in (1.0, 10.0))
+    assert near.shape == (5, 18) and 0.7 < near.std() < 1.3
+    np.testing.assert_allclose(far, 10 * near, rtol=1e-12)
+    assert not np.array_equal(near, first_points(6, with_fedwad(), SEED + 1))
+
+
+def test_draws_depend_on_seed_and_pair_alone(with_fedwad):
+    options = with_fedwad(t="random", iterations=3).fedwad
+    np.testing.assert_array_equal(draw_times(1, 2, options, 7), draw_times(1, 2, replace(options, iterations=9), 7)[:3])
+    assert not np.array_equal(draw_times(1, 2, options, 7), draw_times(1, 3, options, 7))
+    assert not np.array_equal(draw_times(1, 2, options, 7), draw_times(1, 2, options, 8))
+    assert (draw_times(1, 2, replace(options, t=0.3), 7) == 0.3).all()
+
+
+@pytest.mark.parametrize(("sets", "support"), [(1, 10), (2, 10), (7, 10), (23, 100), (100, 10), (4, 1000)])
+def test_tiles_hold_every_pair_once(sets, support):
+    listed = [tuple(pair) for pairs in cut_tiles(sets, support, 784, 3000) for pair in pairs.tolist()]
+    assert sorted(listed) == list(itertools.combinations(range(sets), 2))
+
+
+def test_one_class_only_and_equal_features(options):
+    """Documented results: a class of its own counts like any other; without spread, the distance of the means is left,
+    and what FedWaD adds to it."""
+    same = [LabelledSamples(np.full((8, 3), value), np.zeros(8, int)) for value in (1.0, 1.0, 3.0)]
+    found = distance_matrix(same, options, SEED, 1)
+    np.testing.assert_allclose(found, plain(same, options), rtol=1e-10)
+    assert np.isfinite(found).all() and found[0, 2] >= 2 * 3 * 4.0
+
+
+def test_sets_of_different_features(sets, options):
+    with refuses():
+        distance_matrix([*sets(1, features=4), *sets(1)], options, SEED, 1)
+
+
+@pytest.mark.parametrize(("scale", "covariance"), [(1e200, "sqrt_frobenius"), (1e90, "sigma_frobenius")])
+@pytest.mark.parametrize("solver", ["federated", "exact"])
+def test_values_too_large(sets, options, scale, covariance, solver):
+    data = [LabelledSamples(one.points * scale, one.labels) for one in sets(2)]
+    with refuses():
+        distance_matrix(data, replace(options, covariance=covariance, part="full", solver=solver), SEED, 1)
+
+
+def _exits(task, arrays):
+    os._exit(task)
+
+
+def _fails(task, arrays):
+    raise UserError(f"{task} of {arrays[0].sum()}")
+
+
+def test_errors_and_deaths_of_workers_are_said():
+    with OtddPool([np.ones(3)], 2) as pool:
+        with refuses():
+            list(pool.run(_fails, ["x"]))
+        with refuses():
+            list(pool.run(_exits, [1]))

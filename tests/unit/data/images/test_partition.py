@@ -1,0 +1,103 @@
+"""Partitions: what holds for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from knot_runner.config.settings import (
+    PARTITION_SETTINGS,
+    Centralised,
+    Dirichlet,
+    DirichletClients,
+    Iid,
+    Manual,
+    Natural,
+    Pairs,
+    Shards,
+    build,
+)
+from knot_runner.data.images import Images, ImageTask, Partition, make_partition
+from knot_runner.util.errors import UserError
+from tests.unit.data.images.deals import CONF, balanced, counts, images, own_keys, same, task
+
+CLASSES = 5
+SETTINGS = st.one_of(
+    st.builds(Natural, st.just("natural"), st.sampled_from(["user", "file"]), st.integers(1, 4), st.none(),
+              st.floats(0.01, 50), st.integers(1, 6)),
+    st.builds(Iid, st.just("iid"), st.integers(1, 12)),
+    st.builds(Dirichlet, st.just("dirichlet"), st.integers(1, 8), st.floats(0.01, 100), st.integers(0, 2)),
+    st.builds(DirichletClients, st.just("dirichlet_clients"), st.integers(1, 12), st.floats(0.001, 100)),
+    st.builds(Shards, st.just("shards"), st.integers(1, 6), st.integers(1, 3)),
+    st.builds(Pairs, st.just("pairs"), st.integers(4, 9), st.sampled_from([[[0, 1], [2, 3]], [[4], [0, 2]]])),
+    st.builds(Manual, st.just("manual"), st.integers(1, 8), st.integers(1, CLASSES), st.floats(-1, 3),
+              st.floats(0, 2), st.integers(1, 20)),
+    st.builds(Centralised, st.just("centralised")),
+)  # fmt: skip
+
+
+@st.composite
+def tasks(draw: st.DrawFn) -> ImageTask:
+    """Random labels (classes may be rare, or only in test), with or without writers and files."""
+
+    def part(least: int) -> Images:
+        labels = draw(st.lists(st.integers(0, CLASSES - 1), min_size=least, max_size=60))
+        users = draw(st.lists(st.integers(0, 6), min_size=len(labels), max_size=len(labels)))
+        return images(labels, np.array(users) if known else None)
+
+    known = draw(st.booleans())
+    return task(part(8), part(0), CLASSES)
+
+
+@given(SETTINGS, tasks(), st.integers(0, 5))
+@settings(max_examples=80, deadline=None)
+def test_every_partition_is_sound(spec: Any, made: ImageTask, seed: int) -> None:
+    try:
+        partition = make_partition(spec, made, seed)
+    except UserError as problem:
+        assert str(problem).startswith("partition.") and "\n" not in str(problem)
+        return
+    assert len(partition.names) == len(set(partition.names)) == len(partition.train) == len(partition.test)
+    for part, source in ((partition.train, made.train), (partition.test, made.test)):
+        for rows in part:
+            assert rows.dtype == np.int64 and (np.diff(rows) > 0).all()  # ascending, none twice
+            assert len(rows) == 0 or (rows[0] >= 0 and rows[-1] < len(source))
+    assert all(len(rows) for rows in partition.train)
+    assert same(partition, make_partition(spec, made, seed))
+    everyone = np.sort(np.concatenate(partition.train))
+    if not isinstance(spec, Manual):
+        assert len(np.unique(everyone)) == len(everyone)
+    if isinstance(spec, Iid | Dirichlet | DirichletClients | Shards | Centralised):
+        assert np.array_equal(everyone, np.arange(len(made.train)))
+        assert np.array_equal(np.sort(np.concatenate(partition.test)), np.arange(len(made.test)))
+        test_follows_train(partition, made)
+
+
+def test_follows_train(partition: Partition, made: ImageTask) -> None:
+    """Each client's test images of a class are its share of the class's training images, up to one."""
+    train = counts(partition.train, made.train.labels, CLASSES)
+    test = counts(partition.test, made.test.labels, CLASSES)
+    trained = train.sum(0) > 0
+    exact = train[:, trained] / train.sum(0)[trained] * test.sum(0)[trained]
+    assert (np.abs(test[:, trained] - exact) < 1).all()
+    assert (test[:, trained][train[:, trained] == 0] == 0).all()
+
+
+test_follows_train.__test__ = False
+
+
+@pytest.mark.parametrize("kind", PARTITION_SETTINGS)
+def test_every_kind_has_its_yaml(kind: str) -> None:
+    path = CONF / f"{kind}.yaml"
+    lines = path.read_text().splitlines()
+    assert lines[0].startswith("# knot-runner ") and lines[1].startswith("# ")
+    config = own_keys(kind)
+    assert config["kind"] == kind
+    made = replace(balanced(1000, 100), source="embedded")
+    partition = make_partition(build(PARTITION_SETTINGS[kind], config, "partition"), made, 0)
+    assert len(partition.train) == config.get("clients") or config.get("count", 1)

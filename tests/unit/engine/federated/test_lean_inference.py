@@ -1,0 +1,100 @@
+"""Inference of the lean engine where many models are asked about the same images: what is done once for all of them."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import ROWS_OF_MANY, ClientModel, Inference
+from knot_runner.engine.federated.lean import client as lean_client
+from knot_runner.engine.federated.lean.dense import Foreground
+from knot_runner.engine.federated.lean.engine import Lean
+from tests.unit.engine.federated.cases import MODELS, images, lean_engine
+
+
+def test_many_models_are_asked_about_the_same_images_and_few_are_kept(monkeypatch):
+    """Training and test images of the same numbers are others; what was asked last is kept, as far as there is room."""
+    network, rows = MODELS["mlp"], torch.arange(20)
+    weights, buffers = flat.initial(network, 5)
+    asked = [
+        Inference(ClientModel(weights * (1 + scale), buffers), own, split)
+        for scale in range(3)
+        for own in (rows, rows[:7], rows.flip(0))
+        for split in ("test", "train")
+    ]
+    expected = [lean_engine("mlp", 1).logits([request])[0] for request in asked]
+    engine = lean_engine("mlp", 1)
+    (client,) = engine._clients
+    assert all(map(torch.equal, engine.logits(asked), expected))
+    assert len(client._recent) == 6
+    monkeypatch.setattr(lean_client, "_KEPT_VALUES", 30 * 64)  # images of 8 x 8
+    assert all(map(torch.equal, engine.logits(asked), expected))
+    assert [(split, len(kept)) for (split, _), kept in client._recent.items()] == [("train", 20)]
+    engine.logits([Inference(ClientModel(weights, buffers), rows[:7])])
+    kept = list(client._recent.values())
+    engine.logits([asked[5]])
+    assert len(kept) == 2 and list(client._recent.values())[-1] is kept[0]  # not normalised again, and now the last
+
+
+def asked_of_many(network, body=""):
+    """Three models with one body and heads of their own, about two sets of rows."""
+    weights, buffers = flat.initial(network, 5)
+    head = flat.layout_of(network).mask("head")
+    models = [ClientModel(torch.where(head, weights * (1 + scale), weights), buffers) for scale in range(3)]
+    return [
+        Inference(model, rows, many=True, body=body)
+        for model in models
+        for rows in (torch.arange(40), torch.arange(9, 30))
+    ]
+
+
+@pytest.mark.parametrize("model", ["mlp", "resnet_batch"])
+def test_what_is_kept_of_many_models_changes_no_bit(model):
+    """Neither a body that is computed once nor who computes it."""
+    alone, pool = lean_engine(model, 1), lean_engine(model, 2)
+    expected = alone.logits(asked_of_many(MODELS[model]))
+    plain = alone.logits([replace(request, many=False) for request in asked_of_many(MODELS[model])])
+    assert all(float((a - b).abs().max()) < 1e-5 for a, b in zip(expected, plain, strict=True))
+    for engine in (alone, pool):
+        assert all(map(torch.equal, engine.logits(asked_of_many(MODELS[model], "one")), expected))
+    pool.close()
+
+
+@pytest.mark.parametrize("model", ["mlp_softmax", "cnn"])
+def test_what_heads_read_is_computed_once_for_all_with_one_body(model, monkeypatch):
+    computed = []
+    features = lean_client.ManualBackward._features
+
+    def counted(self, parameters, rows):
+        computed.append(rows)
+        return features(self, parameters, rows)
+
+    monkeypatch.setattr(lean_client.ManualBackward, "_features", counted)
+    engine = lean_engine(model, 1)
+    apart = engine.logits(asked_of_many(MODELS[model]))
+    assert len(computed) == 6 and len({id(rows) for rows in computed}) == 2  # images are prepared once
+    together = engine.logits(asked_of_many(MODELS[model], "one"))
+    assert len(computed) == 6 + 2 and all(map(torch.equal, together, apart))
+    engine.logits(asked_of_many(MODELS[model], "another")[:1])
+    assert len(computed) == 6 + 2 + 1
+
+
+def test_many_models_of_images_with_a_background():
+    """The layer in its other form, in pieces: as the plain one but for rounding, the same bits whoever computes it."""
+    network = MODELS["mlp"]
+    pictures = images(network.inputs, 40, 1)
+    pictures.pixels[:, :, :, 3:] = 7
+    pictures.pixels[:, :, 0, 0] = 7
+    pictures.pixels[::20, :, 5, 5] = 9
+    rows = torch.arange(40).repeat(2 * ROWS_OF_MANY // 40)[: ROWS_OF_MANY + 7]
+    weights, buffers = flat.initial(network, 5)
+    asked = [Inference(ClientModel(weights * (1 + scale), buffers), rows, many=True) for scale in range(2)]
+    engines = [Lean(network, pictures, pictures, torch.float32, workers, threads=1) for workers in (1, 2)]
+    one, two = (engine.logits(asked) for engine in engines)
+    plain = engines[0].logits([replace(request, many=False) for request in asked])
+    engines[1].close()
+    assert any(isinstance(kept, Foreground) for kept in engines[0]._clients[0]._recent.values())
+    assert all(map(torch.equal, one, two))
+    for found, wanted in zip(one, plain, strict=True):
+        assert found.shape == wanted.shape and 0 < float((found - wanted).abs().max()) < 1e-5

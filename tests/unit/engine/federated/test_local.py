@@ -1,0 +1,121 @@
+"""What all engines share of local training: draws by name, augmentation against a slow loop, temperatures."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from knot_runner.engine.examples import augmented_images, normalised
+from knot_runner.engine.federated import local
+from knot_runner.engine.federated.cohort import ClientModel
+from knot_runner.engine.federated.recipe import Phase
+from knot_runner.engine.objectives import CrossEntropy, sample_temperatures
+from tests.unit.engine.federated.cases import MODELS, PLAIN, Case, cohort, images
+
+
+def request_with(size=20, **changes):
+    return cohort(MODELS["mlp"], Case(replace(PLAIN, **changes)), sizes=(size,))[0]
+
+
+def orders(request, augment="none"):
+    return [epoch.order.tolist() for epoch in local.epochs(request, augment)]
+
+
+@given(st.integers(0, 60), st.integers(1, 25), st.booleans(), st.lists(st.integers(0, 3), min_size=1, max_size=3))
+def test_epochs_are_permutations_and_steps_counts_their_batches(size, batch, drop_last, phases):
+    names = ("head", "body", "all")
+    request = request_with(
+        size, batch=batch, drop_last=drop_last, phases=tuple(Phase(n, names[k]) for k, n in enumerate(phases))
+    )
+    found = list(local.epochs(request, "none"))
+    assert [epoch.trains for epoch in found] == [names[k] for k, n in enumerate(phases) for _ in range(n)]
+    kept = size - size % batch if drop_last else size
+    for epoch in found:
+        assert len(epoch.order) == len(set(epoch.order.tolist())) == kept
+        assert set(epoch.order.tolist()) <= set(range(size))
+    assert local.steps(request.recipe, size) == sum(len(range(0, kept, batch)) for _ in found)
+
+
+def test_draws_are_keyed_by_seed_round_and_client_alone():
+    request = request_with()
+    other = ClientModel(torch.ones(1), torch.ones(0))
+    assert orders(request) == orders(replace(request, recipe=replace(request.recipe, lr=9.0), start=other))
+    for change in ({"seed": 4}, {"round": 3}, {"client": 1}):
+        assert orders(replace(request, **change)) != orders(request)
+    assert orders(request)[0] != orders(request)[1]
+
+
+def test_more_epochs_begin_with_the_same_ones():
+    short, long = request_with(phases=(Phase(2),)), request_with(phases=(Phase(5),))
+    assert orders(long, "crop_flip")[:2] == orders(short, "crop_flip")
+
+
+def test_augmentation_draws_cover_their_range():
+    epoch = next(local.epochs(request_with(60, batch=8, drop_last=True), "crop_flip"))
+    assert epoch.shifts.shape == (56, 2) and epoch.flips.shape == (56,)
+    assert set(epoch.shifts.flatten().tolist()) == set(range(9)) and set(epoch.flips.tolist()) == {False, True}
+
+
+def reflected(at, size):
+    """The pixel that a border without repeated edge shows at ``at``."""
+    at = abs(at)
+    return at if at < size else 2 * (size - 1) - at
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 6, 9)])
+def test_augmentation_against_a_loop_over_pixels(shape):
+    draws = torch.Generator().manual_seed(2)
+    pictures = torch.rand(12, *shape, generator=draws)
+    shifts, flips = torch.randint(0, 9, (12, 2), generator=draws), torch.arange(12) % 2 == 0
+    found = augmented_images(pictures, shifts, flips)
+    channels, height, width = shape
+    for n in range(12):
+        for i in range(height):
+            for j in range(width):
+                column = width - 1 - j if flips[n] else j
+                y = reflected(int(shifts[n, 0]) + i - 4, height)
+                x = reflected(int(shifts[n, 1]) + column - 4, width)
+                assert torch.equal(found[n, :, i, j], pictures[n, :, y, x])
+    assert augmented_images(pictures, None, None) is pictures
+
+
+def test_bytes_and_fractions_are_normalised_alike():
+    whole, parts = images((3, 8, 8)), images((3, 8, 8), kind=torch.float64)
+    rows = torch.tensor([3, 0, 79, 3])
+    found = normalised(whole, rows, torch.float64)
+    assert torch.allclose(found, normalised(parts, rows, torch.float64), rtol=0, atol=1e-6)
+    by_hand = (whole.pixels[0, 2, 4, 5].item() / 255 - whole.mean[2].item()) / whole.std[2].item()
+    assert found[1, 2, 4, 5].item() == pytest.approx(by_hand, abs=1e-6)
+
+
+def test_temperatures_run_from_easy_to_hard():
+    logits, labels = torch.tensor([[60.0, 0.0], [0.0, 60.0], [0.0, 0.0]]), torch.tensor([0, 0, 0])
+    options = CrossEntropy(4.0, 0.5)
+    values, scales = sample_temperatures(options, logits, labels)
+    assert values.tolist() == pytest.approx([4.0, 0.5, 2.25]) and scales.tolist() == [1.0, 1.0, 1.0]
+    values, scales = sample_temperatures(replace(options, per_sample_rate=True), logits, labels)
+    assert values.tolist() == [1.0, 1.0, 1.0] and scales.tolist() == pytest.approx([0.25, 2.0, 1 / 2.25])
+
+
+@given(st.floats(0.05, 8), st.floats(0.05, 8), st.integers(0, 1000))
+def test_temperatures_by_formula(easy, hard, seed):
+    draws = np.random.default_rng(seed)
+    logits, labels = draws.normal(size=(7, 4)), draws.integers(4, size=7)
+    values, _ = sample_temperatures(CrossEntropy(easy, hard), torch.tensor(logits), torch.tensor(labels))
+    shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    expected = [easy + (hard - easy) * (1 - shares[i, y]) for i, y in enumerate(labels)]
+    np.testing.assert_allclose(values.numpy(), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_finite_is_what_is_finite_value_by_value(dtype):
+    """Sums that overflow are no false alarm, and what is not finite does not cancel out."""
+    largest, inf, nan = torch.finfo(dtype).max, float("inf"), float("nan")
+    rows = [[1.0, -2, 3, 0], [largest] * 4, [-largest] * 4, [0, nan, 0, 0], [0, 0, 0, inf], [-inf, 0, 0, 0]]
+    rows += [[inf, -inf, 0, 0], [largest, largest, largest, nan], [largest, largest, -inf, -inf]]
+    weights = torch.tensor(rows, dtype=dtype)
+    assert local.finite(weights) == [True, True, True, False, False, False, False, False, False]
+    assert local.finite(weights) == weights.isfinite().all(1).tolist()

@@ -1,0 +1,110 @@
+"""Local programs: every engine gives them to the plain loop, worker processes included."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+import torch
+
+from knot_runner.engine.federated.cohort import LocalProgram, LocalResult
+from knot_runner.engine.federated.lean.engine import Lean
+from knot_runner.engine.federated.loop import Loop
+from knot_runner.engine.federated.stacked.engine import Stacked
+from tests.unit.engine.federated.cases import MODELS, RECIPES, cohort, images
+
+
+def pulled(settings, work):
+    """Plain training, then a share of the way to a vector; says how far that was, and what the batches were."""
+    loss, steps = work.train()
+    with torch.no_grad():
+        for field, parameter in zip(work.layout.parameters, work.model.parameters(), strict=True):
+            to = work.tensors["to"][field.start : field.stop].view(field.shape)
+            parameter += settings["share"] * (to - parameter)
+    order = torch.cat([positions for positions, _ in work.batches()])
+    return LocalResult(loss, steps, {"order": order, "scalar": torch.tensor(settings["share"])})
+
+
+def broken(settings, work):
+    return LocalResult(0.0, 1, {"what": torch.tensor([1.0, float("nan")])})
+
+
+def requests(name="mlp"):
+    network = MODELS[name]
+    made = cohort(network, RECIPES["plain"], torch.float64)
+    to = torch.linspace(-1, 1, len(made[0].start.weights), dtype=torch.float64)
+    program = LocalProgram(pulled, {"share": 0.25}, {"to": to})
+    return network, [replace(one, program=program) if place != 2 else one for place, one in enumerate(made)], to
+
+
+@pytest.fixture(scope="module")
+def expected():
+    network, asked, _ = requests()
+    data = images((1, 8, 8)), images((1, 8, 8), 40, 1)
+    return Loop(network, *data, torch.device("cpu"), torch.float64).train(asked)
+
+
+def test_a_program_does_what_it_says(expected):
+    network, asked, to = requests()
+    data = images((1, 8, 8)), images((1, 8, 8), 40, 1)
+    plain = Loop(network, *data, torch.device("cpu"), torch.float64).train([replace(r, program=None) for r in asked])
+    for place, (found, without) in enumerate(zip(expected, plain, strict=True)):
+        assert (found.steps, found.loss, found.before) == (without.steps, without.loss, without.before)
+        weights = without.weights if place == 2 else 0.75 * without.weights + 0.25 * to
+        torch.testing.assert_close(found.weights, weights, rtol=1e-12, atol=1e-14)
+        if place != 2:
+            count = len(asked[place].rows)
+            assert found.kept["order"].sort().values.tolist() == sorted([*range(count)] * 2)
+            assert float(found.kept["scalar"]) == 0.25
+        else:
+            assert found.kept == {}
+
+
+@pytest.mark.parametrize("engine", ["lean", "workers", "stacked"])
+def test_engines_agree(expected, engine):
+    network, asked, _ = requests()
+    data = images((1, 8, 8)), images((1, 8, 8), 40, 1)
+    if engine == "stacked":
+        made = Stacked(network, *data, torch.device("cpu"), torch.float64, 0, "none", False)
+    else:
+        made = Lean(network, *data, torch.float64, 2 if engine == "workers" else 1, 1)
+    try:
+        found = made.train(asked)
+    finally:
+        made.close()
+    for place, (one, same) in enumerate(zip(found, expected, strict=True)):
+        assert set(one.kept) == set(same.kept)
+        assert all(torch.equal(one.kept[name], same.kept[name]) for name in same.kept)
+        torch.testing.assert_close(one.weights, same.weights, rtol=1e-10, atol=1e-12)
+        if place != 2:  # the loop's own numbers
+            assert torch.equal(one.weights, same.weights) and one.loss == same.loss
+
+
+def test_what_is_not_finite_is_said():
+    network, asked, _ = requests()
+    data = images((1, 8, 8)), images((1, 8, 8), 40, 1)
+    loop = Loop(network, *data, torch.device("cpu"), torch.float64)
+    (result,) = loop.train([replace(asked[0], program=LocalProgram(broken))])
+    assert result.finite is False
+    (result,) = loop.train([asked[0]])
+    assert result.finite is True
+
+
+def heavy(settings, work):
+    """More than a pipe holds, back to the parent."""
+    return LocalResult(0.0, 1, {"kept": work.tensors["sent"] + 1})
+
+
+def test_tensors_beyond_what_a_pipe_holds_go_both_ways_without_waiting_for_each_other():
+    network, asked, _ = requests()
+    sent = torch.arange(500_000, dtype=torch.float64)
+    program = LocalProgram(heavy, {}, {"sent": sent})
+    many = [replace(asked[0], client=number, program=program) for number in range(9)]
+    engine = Lean(network, images((1, 8, 8)), images((1, 8, 8), 40, 1), torch.float64, workers=2, threads=1)
+    found = []
+    thread = threading.Thread(target=lambda: found.extend(engine.train(many)), daemon=True)
+    thread.start()
+    thread.join(60)
+    waits = thread.is_alive()
+    engine.close()
+    assert not waits
+    assert all(torch.equal(one.kept["kept"], sent + 1) for one in found) and len(found) == 9

@@ -1,0 +1,150 @@
+"""The stacked engine: what stacking, padding and grouping must not change."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from knot_runner.engine.federated.loop import Loop
+from knot_runner.engine.federated.recipe import Phase
+from knot_runner.engine.federated.stacked.engine import Stacked
+from knot_runner.engine.federated.stacked.plan import chunks, structure_of
+from knot_runner.engine.objectives import Objective, cross_entropy
+from tests.golden.messages import refuses
+from tests.unit.engine.federated.cases import MODELS, PLAIN, RECIPES, Case, cohort, images
+
+CPU = torch.device("cpu")
+SIZES = (23, 16, 5, 1, 9, 30, 12)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+def stacked(network, dtype=torch.float64, stack=0, autocast="none", tf32=False, device=CPU):
+    data, test = images(network.inputs), images(network.inputs, 40, 1)
+    return Stacked(network, data, test, device, dtype, stack, autocast, tf32)
+
+
+def same_bits(a, b):
+    return torch.equal(a.weights, b.weights) and torch.equal(a.buffers, b.buffers) and a.loss == b.loss
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn", "resnet_batch"])
+def test_stack_changes_no_bit_in_float64(model):
+    requests = cohort(MODELS[model], RECIPES["everything"], sizes=SIZES)
+    whole = stacked(MODELS[model]).train(requests)
+    for stack in (1, 3):
+        for a, b in zip(stacked(MODELS[model], stack=stack).train(requests), whole, strict=True):
+            assert same_bits(a, b)
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn", "resnet_group"])
+def test_neighbours_change_no_bit_in_float32_at_a_fixed_stack(model):
+    requests = cohort(MODELS[model], RECIPES["everything"], torch.float32, sizes=SIZES)
+    engine = stacked(MODELS[model], torch.float32, stack=4)
+    together = engine.train(requests)
+    for chosen in ([0], [6, 2, 3], [5, 4, 3, 2, 1]):
+        for k, found in zip(chosen, engine.train([requests[k] for k in chosen]), strict=True):
+            assert same_bits(found, together[k])
+
+
+def test_a_second_round_on_the_same_tensors_is_a_first_one():
+    network = MODELS["resnet_batch"]
+    engine, requests = stacked(network), cohort(network, RECIPES["everything"], sizes=SIZES)
+    first = engine.train(requests)
+    engine.train(cohort(network, RECIPES["everything"], sizes=SIZES[:3], seed=9))
+    for a, b in zip(engine.train(requests), first, strict=True):
+        assert same_bits(a, b)
+
+
+def test_recipes_that_differ_in_numbers_are_one_program():
+    network, requests = MODELS["mlp"], cohort(MODELS["mlp"], RECIPES["proximal"])
+    mixed = [
+        replace(
+            request,
+            recipe=replace(request.recipe, lr=0.05 * (k + 1), proximal=0.1 + k),
+            objective=Objective(cross_entropy, {"temperature": 2.0**-k}),
+        )
+        for k, request in enumerate(requests)
+    ]
+    engine = stacked(network)
+    assert len(chunks(mixed)) == 1
+    for request, found in zip(mixed, engine.train(mixed), strict=True):
+        assert same_bits(found, engine.train([request])[0])
+
+
+def test_recipes_that_differ_in_structure_train_group_by_group():
+    network = MODELS["mlp"]
+    names = ["plain", "head_body", "momentum", "control"]
+    mixed = [cohort(network, RECIPES[name])[k] for k, name in enumerate(names)]
+    assert len(chunks(mixed)) == 4
+    data, test = images(network.inputs), images(network.inputs, 40, 1)
+    expected = Loop(network, data, test, CPU, torch.float64).train(mixed)
+    for found, wanted in zip(stacked(network).train(mixed), expected, strict=True):
+        assert found.client == wanted.client and torch.allclose(found.weights, wanted.weights, rtol=0, atol=1e-13)
+
+
+def test_clients_with_fewer_epochs_train_beside_the_others():
+    network, requests = MODELS["cnn"], cohort(MODELS["cnn"], RECIPES["momentum"])
+    mixed = [replace(r, recipe=replace(r.recipe, phases=(Phase(1 + 2 * (r.client % 2)),))) for r in requests]
+    assert len(chunks(mixed)) == 1
+    data, test = images(network.inputs), images(network.inputs, 40, 1)
+    expected = Loop(network, data, test, CPU, torch.float64).train(mixed)
+    for found, wanted in zip(stacked(network).train(mixed), expected, strict=True):
+        assert found.steps == wanted.steps and torch.allclose(found.weights, wanted.weights, rtol=0, atol=1e-13)
+
+
+def test_a_batch_far_larger_than_the_client_takes_no_room():
+    case = Case(replace(PLAIN, batch=100_000))
+    requests = cohort(MODELS["mlp"], case)
+    assert {structure_of(request).room for request in requests} == {64}
+    data, test = images((1, 8, 8)), images((1, 8, 8), 40, 1)
+    expected = Loop(MODELS["mlp"], data, test, CPU, torch.float64).train(requests)
+    for found, wanted in zip(stacked(MODELS["mlp"]).train(requests), expected, strict=True):
+        assert torch.allclose(found.weights, wanted.weights, rtol=0, atol=1e-13)
+
+
+def test_a_diverging_client_leaves_the_others_alone():
+    requests = cohort(MODELS["cnn"], RECIPES["momentum"])
+    hot = replace(requests[0], recipe=replace(requests[0].recipe, lr=1e200))
+    engine = stacked(MODELS["cnn"])
+    found, expected = engine.train([hot, *requests[1:]]), engine.train(requests)
+    assert not found[0].weights.isfinite().all()
+    assert all(same_bits(a, b) for a, b in zip(found[1:], expected[1:], strict=True))
+
+
+def test_bf16_is_near_float32_and_is_not_float32():
+    requests = cohort(MODELS["cnn"], RECIPES["plain"], torch.float32)
+    exact = stacked(MODELS["cnn"], torch.float32).train(requests)
+    for a, b in zip(stacked(MODELS["cnn"], torch.float32, autocast="bf16").train(requests), exact, strict=True):
+        assert a.weights.dtype == torch.float32
+        assert 0 < float((a.weights - b.weights).abs().max()) < 0.02
+
+
+def test_tf32_on_a_cpu_is_refused():
+    with refuses():
+        stacked(MODELS["mlp"], tf32=True)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU here")
+@pytest.mark.parametrize("model", MODELS)
+def test_graphs_on_a_gpu_train_as_the_loop_on_a_cpu(model):
+    network, requests = MODELS[model], cohort(MODELS[model], RECIPES["everything"], sizes=SIZES)
+    data, test = images(network.inputs), images(network.inputs, 40, 1)
+    expected = Loop(network, data, test, CPU, torch.float64).train(requests)
+    engine = stacked(network, device=torch.device("cuda"))
+    for _ in range(2):  # captured, then replayed
+        for found, wanted in zip(engine.train(requests), expected, strict=True):
+            assert torch.allclose(found.weights, wanted.weights, rtol=0, atol=1e-10)
+            assert (found.steps, found.before, found.after) == (wanted.steps, wanted.before, wanted.after)
+
+
+def test_requests_that_are_not_plain_train_as_in_the_loop():
+    network = MODELS["mlp"]
+    requests = cohort(network, RECIPES["plain"])
+    requests[1] = replace(requests[1], recipe=replace(requests[1].recipe, optimiser="adamw", lr=0.01))
+    loop = Loop(network, images(network.inputs), images(network.inputs, 40, 1), CPU, torch.float64)
+    for found, wanted in zip(stacked(network).train(requests), loop.train(requests), strict=True):
+        assert float((found.weights - wanted.weights).abs().max()) < 1e-13 and found.client == wanted.client

@@ -1,0 +1,134 @@
+"""The executor of a run: when it starts worker processes, that these change no number, and how each request ends."""
+
+import os
+
+import pytest
+import torch
+
+from knot_runner.config.plugins import load_plugins
+from knot_runner.config.settings import HardwareSettings, StageSettings
+from knot_runner.engine.execute import Executor
+from knot_runner.engine.hardware import worker_count
+from knot_runner.engine.loop import key_of
+from knot_runner.engine.objectives import cross_entropy
+from knot_runner.engine.requests import Objective, Predict, StoredPart, Train
+from knot_runner.engine.store import Store
+from knot_runner.models.network import Network
+from knot_runner.util.errors import DivergedError
+from knot_runner.util.workers import WorkerDied
+from tests.unit.engine.test_loop import SPEC, put_texts
+
+pytestmark = pytest.mark.machine
+
+ONE, TWO = HardwareSettings("cpu", "cpu", 1, 1), HardwareSettings("cpu", "cpu", 1, 2)
+NETWORK = Network(SPEC, 500, 3)
+PARTS = {name: StoredPart(("tokens", name)) for name in "tv"}
+#: An objective that ends its process, or raises ``what``.
+PLUGIN = """
+import os, signal
+from knot_runner.engine.objectives import cross_entropy
+from knot_runner.util.errors import DivergedError
+
+def marked(settings, inputs):
+    match settings.get("what"):
+        case "bug": raise ValueError("a bug")
+        case "die": os.kill(os.getpid(), signal.SIGKILL)
+        case "diverge": raise DivergedError("not finite", round=3)
+    return cross_entropy({}, inputs)
+"""
+
+
+def fill(path):
+    store = Store(path)
+    put_texts(store, "t", 40, 1)
+    put_texts(store, "v", 20, 2)
+    return store
+
+
+def training(party, objective=None):
+    return Train(
+        stage="local", party=party, network=NETWORK, start=None, train=PARTS["t"], valid=PARTS["v"],
+        objective=objective or Objective(cross_entropy), training=StageSettings(1, 16, 1e-3, 0.0), select="f1", seed=0,
+    )  # fmt: skip
+
+
+def nothing(*event):
+    pass
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plugins") / "marks_plugin.py"
+    path.write_text(PLUGIN)
+    load_plugins([str(path)])
+    return str(path)
+
+
+def marked(party, **settings):
+    """A training whose objective is the plug-in's."""
+    import marks_plugin
+
+    return training(party, Objective(marks_plugin.marked, settings))
+
+
+def test_two_workers_or_none_the_same_numbers_and_a_busy_one_last(tmp_path):
+    """The second of three trainings is held by somebody else until the other two are made."""
+    requests = [training(party) for party in "ABC"]
+    stores = [fill(tmp_path / name) for name in ("workers", "alone")]
+    with Executor(stores[1], ONE, None, [], nothing) as executor:
+        expected = executor(requests)
+    lock = stores[0].lock(*key_of(requests[1]))
+    lock.__enter__()
+    done = []
+
+    def watch(title, finished, total, text):
+        if text == "done":
+            done.append(title)
+            if len(done) == 2:
+                lock.__exit__(None, None, None)
+
+    with Executor(stores[0], TWO, None, [], watch) as executor:
+        made = executor(requests)
+        assert executor(requests) == made and len(done) == 3
+    assert done[2] == "local B"
+    for artefact, one in zip(made, expected, strict=True):
+        mine, theirs = artefact.tensors(), one.tensors()
+        assert all(torch.equal(mine[name], theirs[name]) for name in theirs) and mine.keys() == theirs.keys()
+
+
+def test_short_work_starts_no_workers(tmp_path):
+    with Executor(fill(tmp_path), TWO, None, [], nothing) as executor:
+        executor([training("A")])
+        asks = [Predict("predictions", "A", NETWORK, key_of(training("A")), ("tokens", text)) for text in "tv"]
+        assert [len(artefact.tensors()["logits"]) for artefact in executor(asks)] == [40, 20]
+        assert executor._pool is None
+
+
+def test_an_interrupted_run_takes_its_workers_with_it(tmp_path):
+    def watch(*event):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), Executor(fill(tmp_path), TWO, None, [], watch) as executor:
+        executor([training(party) for party in "AB"])
+    assert executor._pool._idle == [] and executor._pool._running == {}
+
+
+def test_a_request_at_which_a_worker_died_ends_the_run(tmp_path, plugin):
+    requests = [marked("killer", what="die"), marked("B")]
+    with Executor(fill(tmp_path / "store"), TWO, None, [plugin], nothing) as executor:
+        with pytest.raises(WorkerDied):
+            executor(requests)
+        assert executor([requests[1]])  # the other one was made, or is made now by a new worker
+
+
+@pytest.mark.parametrize(("what", "kind"), [("bug", RuntimeError), ("diverge", DivergedError)])
+def test_the_error_of_a_request_is_that_of_the_run(what, kind, tmp_path, plugin):
+    requests = [marked("A", what=what), marked("B")]
+    with Executor(fill(tmp_path / "store"), TWO, None, [plugin], nothing) as executor, pytest.raises(kind) as problem:
+        executor(requests)
+    assert kind is not DivergedError or problem.value.where == {"round": 3}
+
+
+def test_workers_are_one_per_core_unless_said():
+    assert worker_count(ONE) == 1 and worker_count(TWO) == 2
+    assert worker_count(HardwareSettings("cpu", "cpu", 1, 0)) == len(os.sched_getaffinity(0))

@@ -1,0 +1,109 @@
+"""What a machine without a compiler, with a broken one, or without a cache folder is told; what is compiled once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from knot_runner.config.settings import HardwareSettings
+from knot_runner.engine.federated import choose
+from knot_runner.engines.native import library
+from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
+from tests.unit.engine.federated.cases import GREY, MODELS, images
+from tests.unit.engines.native_cases import needs_compiler
+
+pytestmark = pytest.mark.machine
+
+#: without what the process keeps of its first call
+load = library.native_library.__wrapped__
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The cache folder: an empty one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "knot_runner"
+
+
+def compiler(folder: Path, script: str) -> str:
+    """A compiler that does what ``script`` says."""
+    path = folder / "compiler"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@needs_compiler
+def test_passes_are_compiled_once_for_each_dtype(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        library, "COMPILER_FLAGS", ("-std=c++17", "-O0", "-shared", "-fPIC")
+    )  # compiles in a third of the time
+    assert load(torch.float32).lanes() == 2 * load(torch.float64).lanes()
+    kept = sorted(cache.iterdir())
+    assert len(kept) == 2 and all(path.name.startswith("passes-") and path.suffix == ".so" for path in kept)
+    monkeypatch.setattr(library, "_compile", lambda *_: pytest.fail("compiled again"))
+    assert load(torch.float32).lanes()
+    assert sorted(cache.iterdir()) == kept
+
+
+@needs_compiler
+def test_another_cpu_has_passes_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = [library.find_compiler()]
+    one = library._digest(command)
+    assert library._digest(command) == one and library._digest([*command, "-O2"]) != one
+    monkeypatch.setattr(library, "_instructions", lambda: "another")
+    assert library._digest(command) != one
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ["passes.cpp", "passes.h"])
+def test_changed_sources_are_compiled_anew(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "_HERE", tmp_path)
+    digests = set()
+    for text in ("one", "another"):
+        (tmp_path / name).write_text(text)
+        digests.add(library._digest([library.find_compiler()]))
+    assert len(digests) == 2
+
+
+def test_without_a_compiler_the_message_names_the_engine_that_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    with refuses():
+        load(torch.float32)
+    monkeypatch.setenv("CXX", "no-such")
+    with refuses():
+        load(torch.float32)
+
+
+def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = 'echo "warning: x\nvectors.h:3: error: no vectors" >&2\n[ "$1" = --version ]'
+    monkeypatch.setenv("CXX", compiler(tmp_path, script))
+    with pytest.raises(
+        UserError, match="native was not compiled by .*compiler: vectors.h:3: error: no vectors; lean needs"
+    ):
+        load(torch.float32)
+    assert list(cache.iterdir()) == []
+
+
+def test_a_cache_folder_that_cannot_be_written_is_named(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.parent.write_text("a file")
+    monkeypatch.setenv("CXX", compiler(tmp_path, "exit 0"))
+    with pytest.raises(
+        UserError, match=f"keeps what it compiles in {cache}: Not a directory; XDG_CACHE_HOME names another"
+    ):
+        load(torch.float32)
+
+
+def test_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("meta"))
+    hardware = HardwareSettings("gpu", "cuda", threads=1, workers=1, engine="native")
+    with refuses():
+        choose.make_engine(hardware, MODELS["mlp"], images(GREY), images(GREY, 40, 1))

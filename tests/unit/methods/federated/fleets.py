@@ -1,0 +1,74 @@
+"""Rounds of a small fleet, played without commits."""
+
+import dataclasses
+import functools
+
+import torch
+
+from knot_runner.config.settings import FleetSettings
+from knot_runner.config.strict import build
+from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federated.fleet import on_fleet
+from knot_runner.methods.federation import with_server
+from knot_runner.pipelines.rounds.client_rounds import run_exchange
+from knot_runner.pipelines.rounds.loop import RoundLoop, run_rounds
+from tests.unit.methods.federated.conftest import holding_out, make_world, settings
+
+PLAIN = {"name": "t", "mode": "sync", "compute": {"median": 1.0, "sigma": 0.0}}
+
+
+def fleet_of(**changes) -> FleetSettings:
+    """Settings of a fleet whose clients are all alike, always there and never fail, with ``changes``."""
+    return build(FleetSettings, {**PLAIN, **changes}, "fleet")
+
+
+class NoCommits:
+    """Commits of a run that nobody kills."""
+
+    step = -1
+
+    def resume(self, usable):
+        return self, []
+
+    def due(self):
+        return False
+
+    def save(self, *_):
+        return {}
+
+
+class Played:
+    """Rounds of a fleet with what follows each; ``members``: those of the five clients that there are; ``held``: a
+    third of their examples is. ``rows``, ``states`` after each round, ``seen``: (requests, trained) of each, ``after``:
+    what was asked for after it, (inferences, logits, requests)."""
+
+    def __init__(self, fleet, algorithm="fedavg", members=(0, 1, 2), hidden=(), changes=None, held=False, **training):
+        self.world = make_world(list(hidden)).with_training(**{"participants": 3, **training})
+        if held:
+            self.world = holding_out(self.world)
+        served = with_server(self.world.federation, torch.arange(0), torch.arange(30, 62), torch.arange(5, 25))
+        self.federation = dataclasses.replace(served, members=tuple(members))
+        self.hp = settings(algorithm, **(changes or {}))
+        self.method = METHODS[algorithm]
+        if fleet is not None:
+            self.method, self.federation = on_fleet(self.method, self.federation, fleet)
+        self.states, self.seen, self.after = [], [], []
+        work = self.method, self.hp, self.federation
+        exchange = functools.partial(run_exchange, *work, self.world.engine, see=self.see)
+        loop = RoundLoop(*work, NoCommits(), self.train, self.look, exchange, timed=False)
+        self.state, self.rows = run_rounds(loop)
+
+    def train(self, round, requests):
+        trained = self.world.engine.train(requests) if requests else []
+        self.seen.append((requests, trained))
+        return trained
+
+    def see(self, inferences, logits, requests):
+        self.after.append((inferences, logits, requests))
+
+    def look(self, round, state, requests, trained):
+        self.states.append(state)
+        return {"participants": [request.client for request in requests]}
+
+    def column(self, key):
+        return [row[key] for row in self.rows]

@@ -1,0 +1,92 @@
+"""APFL: two models a client, step by step together, against full-batch steps written out."""
+
+import pytest
+import torch
+
+from knot_runner.config.settings import ApflSettings, LabelDistillation
+from knot_runner.methods.contract import METHODS, Method
+from knot_runner.methods.federated import own_models
+from tests.unit.methods.federated.conftest import settings
+from tests.unit.methods.federated.plain import examples, gradient, loss, play
+
+APFL, FEDAVG = METHODS["apfl"], METHODS["fedavg"]
+
+
+def apfl(alpha=0.4, adaptive=False, **changes):
+    return settings("apfl", apfl=ApflSettings(alpha, adaptive), **changes)
+
+
+@pytest.mark.parametrize(("adaptive", "lr"), [(False, 0.1), (True, 0.1), (True, 4.0)])
+def test_two_models_step_by_step(linear, adaptive, lr):
+    world = linear.with_training(epochs=3, batch=24, participants=5, small_clients="allow", lr=lr)
+    hp = apfl(adaptive=adaptive, aggregation="uniform")
+    state, seen = play(world, hp, APFL, 3)
+    w = world.federation.model.weights
+    own, alphas = {client: w for client in range(5)}, dict.fromkeys(range(5), 0.4)
+    for requests, trained, row in seen:
+        sent, mixed_losses = [], []
+        for request, result in zip(requests, trained, strict=True):
+            x, y = examples(world, request)
+            here, v, a = w, own[request.client], alphas[request.client]
+            losses = []
+            for step in range(3):
+                mixed = a * v + (1 - a) * here
+                losses.append((loss(here, x, y), loss(mixed, x, y)))
+                at_mixed, used = gradient(mixed, x, y), a
+                if adaptive and step == 0:
+                    a = min(max(a - lr * float((v - here) @ at_mixed), 0.0), 1.0)
+                here, v = here - lr * gradient(here, x, y), v - lr * used * at_mixed
+            own[request.client], alphas[request.client] = v, a
+            sent.append(here)
+            assert result.loss == pytest.approx(sum(pair[0] for pair in losses) / 3) and result.steps == 3
+            mixed_losses.append(sum(pair[1] for pair in losses) / 3)
+        w = sum(sent) / 5
+        assert row["own_loss"] == pytest.approx(sum(mixed_losses) / 5)
+        assert row["alpha"] == pytest.approx(sum(alphas.values()) / 5)
+    torch.testing.assert_close(state["weights"], w, rtol=1e-9, atol=1e-11)
+    for client, v in own.items():
+        expected = alphas[client] * v + (1 - alphas[client]) * w
+        found = APFL.deployed(hp, state, world.federation, client).weights
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+        assert float(state[f"alpha/{client}"]) == pytest.approx(alphas[client], abs=1e-12)
+    assert (len(set(alphas.values())) > 1) == adaptive
+    if lr == 4.0:
+        assert {0.0, 1.0} & set(alphas.values())  # clipped
+
+
+def test_the_global_model_is_fedavgs_bit_for_bit(world):
+    state, _ = play(world, apfl(adaptive=True), APFL, 3)
+    plain, _ = play(world, settings(), FEDAVG, 3)
+    assert torch.equal(state["weights"], plain["weights"])
+
+
+def test_alpha_0_is_the_global_model_and_alpha_1_the_clients_alone(world):
+    hp = apfl(alpha=0.0)
+    state, _ = play(world, hp, APFL, 2)
+    for client in range(5):
+        assert torch.equal(APFL.deployed(hp, state, world.federation, client).weights, state["weights"])
+    everybody = world.with_training(participants=5)
+    hp = apfl(alpha=1.0)
+    state, _ = play(everybody, hp, APFL, 2)
+    alone = settings("feddistill", labels=LabelDistillation(0.0, 1.0))  # own_models: nothing is averaged
+    method = Method(own_models.init, own_models.plan, own_models.fold, own_models.deployed)
+    local, _ = play(everybody, alone, method, 2)
+    for client in range(5):
+        expected = method.deployed(alone, local, everybody.federation, client)
+        assert torch.equal(APFL.deployed(hp, state, everybody.federation, client).weights, expected.weights)
+
+
+def test_own_optimisers_have_momentum_of_their_own(world):
+    """With momentum and decay alpha 1 is still what a client alone does."""
+    heavy = world.with_training(participants=5, momentum=0.9, weight_decay=0.05)
+    _, ((_, trained, _),) = play(heavy, apfl(alpha=1.0), APFL, 1)
+    _, ((_, plainly, _),) = play(heavy, settings(), FEDAVG, 1)
+    for result, plain in zip(trained, plainly, strict=True):
+        assert torch.equal(result.weights, plain.weights) and torch.equal(result.kept["weights"], plain.weights)
+
+
+def test_who_has_not_trained_uses_the_global_model(world):
+    state, seen = play(world, apfl(), APFL, 1)
+    absent = set(range(5)) - {request.client for request in seen[0][0]}
+    for client in absent:
+        assert torch.equal(APFL.deployed(apfl(), state, world.federation, client).weights, state["weights"])

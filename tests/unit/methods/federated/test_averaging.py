@@ -1,0 +1,129 @@
+"""FedAvg, FedProx, server optimisers: folds against sums written out by hand."""
+
+import numpy as np
+import pytest
+import torch
+
+from knot_runner.config.settings import ServerSettings
+from knot_runner.engine.federated.cohort import Trained
+from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federated.server import AVERAGED_AT_ONCE, average
+from knot_runner.pipelines.clients.setup import check_sizes
+from tests.golden.messages import refuses
+from tests.unit.methods.federated.conftest import SIZES, settings
+
+
+def one_round(world, hp, state=None, round=0):
+    method = METHODS[hp.algorithm]
+    state = method.init(hp, world.federation) if state is None else state
+    requests = method.plan(hp, state, world.federation, round)
+    trained = world.engine.train(requests)
+    return requests, trained, state, method.fold(hp, state, world.federation, round, requests, trained)[0]
+
+
+@pytest.mark.parametrize("aggregation", ["weighted", "uniform"])
+def test_fedavg_is_the_mean_of_the_participants(world, aggregation):
+    hp = settings(aggregation=aggregation)
+    requests, trained, before, after = one_round(world, hp)
+    assert len(requests) == 3 and len({r.client for r in requests}) == 3
+    by = np.array([SIZES[r.client] if aggregation == "weighted" else 1.0 for r in requests])
+    expected = sum(w * t.weights.numpy() for w, t in zip(by / by.sum(), trained, strict=True))
+    np.testing.assert_allclose(after["weights"].numpy(), expected, rtol=0, atol=1e-15)
+    assert before["weights"] is world.federation.model.weights  # a fold changes nothing in place
+    assert torch.equal(before["weights"], world.federation.model.weights)
+
+
+@pytest.mark.parametrize("size", [0, 5, AVERAGED_AT_ONCE, AVERAGED_AT_ONCE + 1, 2 * AVERAGED_AT_ONCE + 7])
+def test_a_mean_in_parts_is_the_mean(size):
+    """Of models larger than what is averaged at a time, too; summed in float64 and rounded once."""
+    draws = torch.Generator().manual_seed(size)
+    models = [torch.randn(size, generator=draws) for _ in range(7)]
+    by = torch.rand(7, generator=draws, dtype=torch.float64)
+    expected = torch.zeros(size, dtype=torch.float64)
+    for share, model in zip(by, models, strict=True):
+        expected = expected + share * model.double()
+    mean = average(by, models)
+    assert mean.dtype == torch.float32 and mean.shape == (size,)
+    torch.testing.assert_close(mean, expected.float(), rtol=1e-7, atol=1e-9)
+
+
+def test_participants_are_drawn_by_seed_and_round(world):
+    draws = [tuple(world.federation.drawn(round)) for round in range(40)]
+    assert draws == [tuple(world.federation.drawn(round)) for round in range(40)]
+    assert len(set(draws)) > 5 and all(list(d) == sorted(set(d)) for d in draws)
+    counts = np.bincount([c for d in draws for c in d], minlength=5)
+    assert counts.min() > 10  # 24 expected of each
+
+
+def test_participants_as_a_share(world):
+    assert len(world.with_training(participants=0.5).federation.drawn(0)) == 2
+    assert len(world.with_training(participants=0.39).federation.drawn(0)) == 1  # floor(1.95), not the nearest
+    assert len(world.with_training(participants=0.01).federation.drawn(0)) == 1
+
+
+def test_a_cluster_takes_no_more_than_its_members_and_keeps_their_numbers(world):
+    pair = world.federation.cluster([4, 1])
+    assert pair.drawn(0) == [1, 4] and check_sizes(pair) == [] and len(pair) == 2
+    assert world.with_training(participants=0.5).federation.cluster([4, 1]).participants == 1
+
+
+@pytest.mark.parametrize("optimiser", ["none", "momentum", "adam"])
+def test_server_optimisers_follow_their_formulas(world, optimiser):
+    hp = settings(server=ServerSettings(optimiser, 0.5, 0.9, 0.99, 1e-2), aggregation="uniform")
+    w = world.federation.model.weights
+    vectors = [w + 0.1, w - 0.3 * w]
+    state = METHODS["fedavg"].init(hp, world.federation)
+    velocity = first = second = torch.zeros_like(w)
+    for _ in range(3):
+        requests = METHODS["fedavg"].plan(hp, state, world.federation, 0)[:2]
+        pairs = zip(requests, vectors, strict=True)
+        trained = [Trained(r.client, v, w.new_empty(0), 1, 0.0, 0, 0, finite=True) for r, v in pairs]
+        delta = (vectors[0] + vectors[1]) / 2 - state["weights"]
+        if optimiser == "none":
+            expected = state["weights"] + 0.5 * delta
+        elif optimiser == "momentum":
+            velocity = 0.9 * velocity + delta
+            expected = state["weights"] + 0.5 * velocity
+        else:
+            first, second = 0.9 * first + 0.1 * delta, 0.99 * second + 0.01 * delta**2
+            expected = state["weights"] + 0.5 * first / (second.sqrt() + 1e-2)
+        state, _ = METHODS["fedavg"].fold(hp, state, world.federation, 0, requests, trained)
+        torch.testing.assert_close(state["weights"], expected, rtol=1e-13, atol=1e-15)
+
+
+def test_fedprox_stays_nearer_to_the_global_model(world):
+    moves = {}
+    for mu in (0.0, 0.5, 5.0):
+        _, trained, before, _ = one_round(world, settings("fedprox", mu=mu))
+        moves[mu] = sum(float((t.weights - before["weights"]).norm()) for t in trained)
+    assert moves[5.0] < moves[0.5] < moves[0.0]
+    _, _, _, plain = one_round(world, settings())
+    _, _, _, no_pull = one_round(world, settings("fedprox", mu=0.0))
+    assert torch.equal(plain["weights"], no_pull["weights"])
+
+
+def test_fedprox_by_hand(linear):
+    """Three full-batch steps of one client: w - lr (grad CE + mu (w - w_start)) (Li et al. 2020, eq. 2)."""
+    small = linear.with_training(epochs=3, batch=24, small_clients="allow", participants=1)
+    (request,), (result,), _, _ = one_round(small, settings("fedprox", mu=0.7))
+    x = small.engine.data.pixels[request.rows].flatten(1)
+    y = torch.nn.functional.one_hot(small.engine.data.labels[request.rows], 3).double()
+    now = request.start.weights.clone()
+    for _ in range(3):
+        weight, bias = now[:12].view(3, 4), now[12:]
+        slope = (torch.softmax(x @ weight.T + bias, 1) - y) / len(x)
+        gradient = torch.cat([(slope.T @ x).flatten(), slope.sum(0)])
+        now = now - 0.1 * (gradient + 0.7 * (now - request.start.weights))
+    torch.testing.assert_close(result.weights, now, rtol=1e-12, atol=1e-14)
+
+
+def test_settings_that_clients_cannot_fulfil(world):
+    with refuses():
+        check_sizes(world.with_training(participants=6).federation)
+    with refuses():
+        check_sizes(world.with_training(batch=10).federation)
+    allowed = world.with_training(batch=10, small_clients="allow").federation
+    assert check_sizes(allowed) == ["1 clients are smaller than a batch of 10 and train on one smaller batch"]
+    with refuses():
+        check_sizes(world.with_training(batch=10, small_clients="allow", drop_last=True).federation)
+    assert check_sizes(world.federation) == []

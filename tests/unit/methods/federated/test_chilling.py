@@ -1,0 +1,100 @@
+"""Temperatures: constant, per round, per client, per sample, and the control of the rate."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from knot_runner.config.settings import Schedule, Stragglers
+from knot_runner.engine.objectives import CrossEntropy, tempered
+from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federated.chilling import objective, recipe, scheduled, stragglers
+from tests.unit.methods.federated.conftest import settings
+
+
+def test_schedules_by_hand():
+    assert scheduled(0.25, None, 7) == 0.25
+    assert scheduled(0.1, Schedule("linear", 1.0, 9), 3) == pytest.approx(0.4)
+    assert scheduled(1.0, Schedule("exponential", 0.01, 10), 5) == pytest.approx(0.1)
+    assert scheduled(1.0, Schedule("cosine", 0.0 + 0.5, 10), 5) == pytest.approx(0.75)
+    assert [scheduled(1.0, Schedule("step", 0.05, 3), r) for r in range(5)] == [1, 1, 1, 0.05, 0.05]
+
+
+@given(
+    shape=st.sampled_from(["linear", "cosine", "exponential", "step"]),
+    start=st.floats(0.01, 8),
+    end=st.floats(0.01, 8),
+    rounds=st.integers(1, 50),
+    now=st.integers(0, 100),
+)
+def test_a_schedule_stays_between_its_ends_and_gets_there(shape, start, end, rounds, now):
+    value = scheduled(start, Schedule(shape, end, rounds), now)
+    slack = 1e-9 * max(start, end)
+    assert min(start, end) - slack <= value <= max(start, end) + slack
+    assert now < rounds or math.isclose(value, end, rel_tol=1e-9)
+
+
+def test_rate_control_moves_the_temperature_into_the_rate(world):
+    def made(**chilling):
+        hp = settings(**chilling)
+        return recipe(hp, world.federation, 0, 0).lr, tempered(objective(hp, world.federation, 0, 0))
+
+    assert made(temperature=0.05) == (0.1, CrossEntropy(0.05))
+    assert made(temperature=0.05, lr_control=True) == (pytest.approx(2.0), CrossEntropy(1.0))
+    assert made(hard_temperature=0.05) == (0.1, CrossEntropy(1.0, 0.05, per_sample_rate=False))
+    both = {"temperature": 0.5, "hard_temperature": 0.05, "lr_control": True}
+    assert made(**both) == (0.1, CrossEntropy(0.5, 0.05, per_sample_rate=True))
+
+
+def test_a_recipe_holds_what_the_settings_say(world):
+    changed = world.with_training(momentum=0.9, weight_decay=0.01, decay_biases=False, drop_last=True, lr=0.3)
+    made = recipe(settings("fedprox", mu=0.5, batchnorm="frozen"), changed.federation, 0, 0)
+    assert (made.lr, made.momentum, made.weight_decay, made.batch) == (0.3, 0.9, 0.01, 4)
+    assert (made.decay_biases, made.drop_last, made.frozen_statistics, made.proximal) == (False, True, True, 0.5)
+    plain = recipe(settings(), world.federation, 0, 0)
+    assert (plain.decay_biases, plain.drop_last, plain.frozen_statistics, plain.proximal) == (True, False, False, 0.0)
+
+
+def test_stragglers_without_epochs_of_their_own_train_as_long_as_the_others(world):
+    hp = settings(stragglers=Stragglers(0.4, 0.05, None))
+    assert {recipe(hp, world.federation, 0, client).phases[0].epochs for client in range(5)} == {2}
+
+
+def test_stragglers_are_a_fixed_share_and_train_colder_and_shorter(world):
+    hp = settings(stragglers=Stragglers(0.4, 0.05, 1))
+    slow = stragglers(hp, world.federation)
+    assert len(slow) == 2 and slow == stragglers(hp, world.federation)
+    for client in range(5):
+        made = recipe(hp, world.federation, 2, client)
+        heat = tempered(objective(hp, world.federation, 2, client)).temperature
+        assert (heat, made.phases[0].epochs) == ((0.05, 1) if client in slow else (1.0, 2))
+
+
+def test_chilling_is_exactly_the_gradient_of_the_tempered_loss(linear):
+    """One full-batch step of a client: w - lr * grad CE(z / T), with the gradient (p_T - y) / T by hand (eq. 2)."""
+    small = linear.with_training(epochs=1, batch=24, small_clients="allow")
+    federation = small.federation
+    for heat in (4.0, 0.25, 0.05):
+        hp = settings(temperature=heat)
+        request = METHODS["fedavg"].plan(hp, METHODS["fedavg"].init(hp, federation), federation, 0)[0]
+        result = small.engine.train([request])[0]
+        x = small.engine.data.pixels[request.rows].flatten(1)
+        y = torch.nn.functional.one_hot(small.engine.data.labels[request.rows], 3).double()
+        weight, bias = request.start.weights[:12].view(3, 4), request.start.weights[12:]
+        slope = (torch.softmax((x @ weight.T + bias) / heat, 1) - y) / heat / len(x)
+        expected = torch.cat([(weight - 0.1 * slope.T @ x).flatten(), bias - 0.1 * slope.sum(0)])
+        torch.testing.assert_close(result.weights, expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "scaffold", "fedrep", "fedper"])
+def test_every_method_takes_a_temperature(deep, algorithm):
+    method, ends = METHODS[algorithm], {}
+    for heat in (1.0, 0.25):
+        hp = settings(algorithm, temperature=heat)
+        state = method.init(hp, deep.federation)
+        requests = method.plan(hp, state, deep.federation, 0)
+        state, _ = method.fold(hp, state, deep.federation, 0, requests, deep.engine.train(requests))
+        ends[heat] = state["weights"]
+    assert not torch.allclose(ends[1.0], ends[0.25])

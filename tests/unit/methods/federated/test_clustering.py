@@ -1,0 +1,210 @@
+"""Spectral clustering against scikit-learn's own graphs and hand-made spectra; clusters side by side against apart."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from sklearn.cluster import SpectralClustering
+from sklearn.metrics import adjusted_rand_score
+
+from knot_runner.config.settings import Stragglers
+from knot_runner.config.settings.methods.transport import ClusteringSettings, FedwadSettings, OtddSettings
+from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federated import clustering
+from knot_runner.methods.federated.per_cluster import cluster_state, joint_state, per_cluster
+from tests.golden.messages import refuses
+from tests.unit.methods.federated.conftest import SIZES, settings
+
+OTDD = OtddSettings(
+    "federated", "sqrt_frobenius", "root_diagonal", 100, "float64", FedwadSettings("approximate", 10, 10, 0.5, 1.0)
+)
+
+
+def spec(**changes) -> ClusteringSettings:
+    return ClusteringSettings(**{"graph": "affinity", "clusters": 5, "scale": "largest", "otdd": OTDD, **changes})
+
+
+def blocks(sizes: list[int], seed: int, far: float = 3000.0) -> tuple[np.ndarray, np.ndarray]:
+    """Squared distances [N, N] of planted groups, in a random order, and the group of each."""
+    rng = np.random.default_rng(seed)
+    groups = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    matrix = np.where(groups[:, None] == groups, 500.0, far) + rng.uniform(0, 200, (len(groups),) * 2)
+    matrix = (matrix + matrix.T) / 2
+    np.fill_diagonal(matrix, 0)
+    return matrix, groups
+
+
+@pytest.mark.parametrize("graph", ["affinity", "sparse3", "sparse5"])
+@pytest.mark.parametrize("sizes", [[4] * 5, [2, 3, 4, 5, 6], [7, 3, 3, 4, 3]])
+def test_planted_groups_are_recovered(graph, sizes):
+    matrix, groups = blocks(sizes, seed=1)
+    found = clustering.cluster(matrix, spec(graph=graph), 0)
+    assert clustering.adjusted_rand(found.labels, groups.tolist()) == 1.0
+    assert found == clustering.cluster(matrix, spec(graph=graph), 0)
+    assert sorted(client for members in found.members for client in members) == list(range(sum(sizes)))
+    assert [members[0] for members in found.members] == sorted(members[0] for members in found.members)
+
+
+@pytest.mark.filterwarnings("ignore:Graph is not fully connected")
+@pytest.mark.parametrize("graph", ["affinity", "sparse3", "sparse5"])
+def test_the_same_partition_as_scikit_learns_own_graphs(graph):
+    rng = np.random.default_rng(3)
+    points = rng.normal(size=(14, 3)) + 3 * rng.integers(0, 3, (14, 1))  # not well apart: the graph's details matter
+    matrix = ((points[:, None] - points) ** 2).sum(2)
+    if graph == "affinity":
+        kind, given = {"affinity": "precomputed"}, (matrix.max() - matrix) / matrix.max()
+    else:
+        kind, given = {"affinity": "precomputed_nearest_neighbors", "n_neighbors": int(graph[-1])}, matrix
+    expected = SpectralClustering(3, n_init=10, random_state=7, **kind).fit_predict(given)
+    found = clustering.cluster(matrix, spec(graph=graph, clusters=3), 7)
+    assert adjusted_rand_score(expected, found.labels) == 1.0
+
+
+@hypothesis_settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10**6), st.permutations(range(15)))
+def test_clusters_do_not_depend_on_the_order_of_the_clients(seed, order):
+    matrix, _ = blocks([3] * 5, seed)
+    found = clustering.cluster(matrix, spec(), 0).labels
+    shuffled = clustering.cluster(matrix[np.ix_(order, order)], spec(), 0).labels
+    assert clustering.canonical(np.array(found)[list(order)]) == shuffled
+
+
+def test_eigenvalues_of_a_complete_graph_and_of_two_apart():
+    """All weights 1, n clients: 0 once and n / (n - 1); two such graphs apart: each eigenvalue twice."""
+    whole = clustering.eigenvalues(np.ones((4, 4)))
+    np.testing.assert_allclose(whole, [0, 4 / 3, 4 / 3, 4 / 3], atol=1e-14)
+    apart = clustering.eigenvalues(np.kron(np.eye(2), np.ones((4, 4))))
+    np.testing.assert_allclose(apart, [0, 0] + [4 / 3] * 6, atol=1e-14)
+    assert clustering.eigengap(whole) == 1 and clustering.eigengap(apart) == 2
+
+
+@pytest.mark.parametrize("graph", ["affinity", "sparse5"])
+@pytest.mark.parametrize("groups", [2, 5])
+def test_eigengap_finds_how_many_groups_there_are(graph, groups):
+    matrix, planted = blocks([5] * groups, seed=2)
+    found = clustering.cluster(matrix, spec(graph=graph, clusters="eigengap"), 0)
+    assert clustering.adjusted_rand(found.labels, planted.tolist()) == 1.0
+    assert any(f"is after {groups}" in note for note in found.notes)
+
+
+def test_eigengap_of_distances_without_structure_is_one_cluster():
+    rng = np.random.default_rng(0)
+    matrix = 1000 + rng.uniform(0, 10, (12, 12))
+    matrix = (matrix + matrix.T) / 2
+    np.fill_diagonal(matrix, 0)
+    assert clustering.cluster(matrix, spec(clusters="eigengap", scale=5000), 0).labels == [0] * 12
+
+
+def test_none_is_one_cluster_of_all():
+    assert clustering.cluster(np.zeros((3, 3)), spec(graph="none"), 0).members == [[0, 1, 2]]
+    assert clustering.adjusted_rand([0, 0, 0], None) is None
+
+
+def test_the_scale_of_an_affinity():
+    matrix = np.array([[0.0, 2.0], [2.0, 0.0]])
+    np.testing.assert_array_equal(clustering.affinity(matrix, spec(scale=8)), [[1, 0.75], [0.75, 1]])
+    np.testing.assert_array_equal(clustering.affinity(matrix, spec()), [[1, 0], [0, 1]])
+    np.testing.assert_array_equal(clustering.affinity(0 * matrix, spec()), np.ones((2, 2)))
+
+
+def test_a_sparse_graph_that_falls_apart_is_said_and_nothing_else_is_lost(recwarn):
+    matrix, groups = blocks([4] * 5, seed=1)
+    found = clustering.cluster(matrix, spec(graph="sparse3"), 0)
+    assert any("falls into" in note for note in found.notes) and not len(recwarn)
+    assert clustering.adjusted_rand(found.labels, groups.tolist()) == 1.0
+
+
+BAD = [({"clusters": 6}, 5), ({"graph": "sparse5", "clusters": 2}, 5), ({"scale": 5000.0}, 6)]
+
+
+@pytest.mark.parametrize(("changes", "clients"), BAD)
+def test_what_cannot_be_clustered(changes, clients):
+    matrix = np.full((clients, clients), 6210.3) * (1 - np.eye(clients))
+    with refuses():
+        clustering.cluster(matrix, spec(**changes), 0)
+
+
+def test_distances_that_are_none():
+    with refuses():
+        clustering.cluster(np.array([[0, np.nan], [np.nan, 0]]), spec(clusters=2), 0)
+
+
+@pytest.mark.parametrize("seed", [7, 2**32 + 5])
+def test_k_means_begins_where_the_seed_says(monkeypatch, seed):
+    given = []
+
+    def recorded(*arguments, **named):
+        given.append(named["random_state"])
+        return SpectralClustering(*arguments, **named)
+
+    monkeypatch.setattr(clustering, "SpectralClustering", recorded)
+    clustering._spectral(np.kron(np.eye(2), np.ones((3, 3))), 2, seed)
+    assert given == [seed % 2**32]
+
+
+def test_as_many_clusters_as_clients():
+    matrix, _ = blocks([2, 3], 0)
+    assert clustering.cluster(matrix, spec(clusters=5), 0).labels == [0, 1, 2, 3, 4]
+    assert clustering.cluster(matrix, spec(clusters=1), 0).labels == [0] * 5
+
+
+# ------------------------------------------------------------------------------------------------ clusters side by side
+
+CASES = [
+    settings("fedavg"),
+    settings("fedavg", temperature=0.5, stragglers=Stragglers(0.5, 0.2, 3)),
+    settings("fedprox"),
+    settings("scaffold"),
+    settings("fedrep", final_head_epochs=2),
+    settings("fedper", temperature=0.25, final_head_epochs=2),
+]
+CLUSTERS = [[0, 3], [1, 2, 4]]
+
+
+def all_rounds(method, hp, federation, engine, name=lambda client: client):
+    """The state after all rounds; the engine knows each client by ``name``."""
+    state, round = method.init(hp, federation), 0
+    while requests := method.plan(hp, state, federation, round):
+        trained = engine.train([dataclasses.replace(r, client=name(r.client)) for r in requests])
+        came = [dataclasses.replace(t, client=r.client) for t, r in zip(trained, requests, strict=True)]
+        (state, _), round = method.fold(hp, state, federation, round, requests, came), round + 1
+    return state
+
+
+@pytest.mark.parametrize("hp", CASES, ids=lambda hp: f"{hp.algorithm}-{hp.temperature}")
+def test_clusters_learn_as_federations_of_their_own(deep, hp):
+    """Bit for bit in float64: each cluster against a federation that holds its clients alone."""
+    method, everyone = METHODS[hp.algorithm], deep.federation
+    both = per_cluster(method, [everyone.cluster(members) for members in CLUSTERS])
+    state = all_rounds(both, hp, everyone, deep.engine)
+    for number, members in enumerate(CLUSTERS):
+        training = dataclasses.replace(everyone.training, participants=min(3, len(members)))
+        own = {"clients": tuple(everyone.clients[m] for m in members)}
+        alone = dataclasses.replace(everyone, training=training, **own)
+        if hp.stragglers is None:  # who is slow is drawn from all clients
+            expected = all_rounds(method, hp, alone, deep.engine, members.__getitem__)
+            renamed = {_renamed(key, members): value for key, value in expected.items()}
+            assert cluster_state(state, number).keys() == renamed.keys()
+            assert all(torch.equal(value, renamed[key]) for key, value in cluster_state(state, number).items())
+        for client in members:
+            one = method.deployed(hp, cluster_state(state, number), everyone.cluster(members), client)
+            assert torch.equal(one.weights, both.deployed(hp, state, everyone, client).weights)
+    assert joint_state([cluster_state(state, number) for number in range(2)]).keys() == state.keys()
+
+
+def _renamed(key: str, members: list[int]) -> str:
+    kind, slash, client = key.rpartition("/")
+    return f"{kind}/{members[int(client)]}" if slash and client.isdigit() else key
+
+
+@pytest.mark.parametrize("hp", CASES, ids=lambda hp: f"{hp.algorithm}-{hp.temperature}")
+def test_one_cluster_of_all_is_the_method_itself(deep, hp):
+    method, everyone = METHODS[hp.algorithm], deep.federation
+    both = per_cluster(method, [everyone.cluster(range(len(SIZES)))])
+    found = cluster_state(all_rounds(both, hp, everyone, deep.engine), 0)
+    expected = all_rounds(method, hp, everyone, deep.engine)
+    assert found.keys() == expected.keys() and all(torch.equal(found[key], expected[key]) for key in found)

@@ -1,0 +1,207 @@
+"""Bytes and FLOPs of a round under every method, against what is multiplied out by hand."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from knot_runner.config.settings import ApflSettings, FederatedSettings, LabelDistillation
+from knot_runner.engine.federated.flat import Field, FlatLayout
+from knot_runner.engine.federated.recipe import Phase
+from knot_runner.engine.flops import ExampleFlops
+from knot_runner.methods.contract import METHODS, Method, RoundWork, Traffic
+from knot_runner.methods.federated.costs import round_costs
+from knot_runner.methods.federated.per_cluster import per_cluster
+from knot_runner.methods.federation import with_server
+from knot_runner.pipelines.rounds.client_rounds import run_exchange
+from tests.feddf_runs import distil
+from tests.unit.methods.federated.conftest import CLASSES, SIZES, make_world, settings
+
+#: Of the model with a hidden layer of 5: 4 pixels, 3 classes; weights and biases, 8 bytes each (float64).
+BODY, HEAD, SIZE = 4 * 5 + 5, 5 * 3 + 3, 8
+F, H = 2 * (4 * 5 + 5 * 3), 2 * 5 * 3
+FLOPS = ExampleFlops(F, H)
+TRANSFER, RANDOM = torch.arange(40, 60), torch.arange(0, 7)
+LABELS = LabelDistillation(0.5, 1.0)
+
+
+class Played:
+    """Rounds of a method in a world with a server's examples; ``costs``: of each."""
+
+    def __init__(self, hp: FederatedSettings, rounds: int = 1, method: Method | None = None, members=None, **training):
+        self.world = make_world([5]).with_training(**training)
+        self.federation = with_server(self.world.federation, torch.arange(4), TRANSFER, RANDOM)
+        if members is not None:
+            self.federation = self.federation.cluster(members)
+        method = method or METHODS[hp.algorithm]
+        state, self.works = method.init(hp, self.federation), []
+        for round in range(rounds):
+            requests, after = method.plan(hp, state, self.federation, round), {}
+
+            def see(inferences, logits, distillation, after=after):
+                after.update(inferences=inferences, distillation=distillation, classes=logits[0].shape[1])
+
+            trained = self.world.engine.train(requests)
+            state, _ = method.fold(hp, state, self.federation, round, requests, trained)
+            state, _ = run_exchange(method, hp, self.federation, self.world.engine, round, state, trained, see)
+            self.works.append(RoundWork(requests, **after))
+        self.costs = [round_costs(method, hp, self.federation, work, FLOPS) for work in self.works]
+
+    def drawn(self, round: int = 0) -> list[int]:
+        return self.federation.drawn(round)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "numbers"),
+    [
+        ("fedavg", BODY + HEAD), ("fedprox", BODY + HEAD), ("scaffold", 2 * (BODY + HEAD)), ("fedper", BODY),
+        ("fedrep", BODY),
+    ],
+)  # fmt: skip
+def test_three_clients_receive_and_send_what_the_method_needs(algorithm, numbers):
+    played = Played(settings(algorithm), participants=3)
+    (costs,) = played.costs
+    assert costs["bytes_up"] == costs["bytes_down"] == 3 * numbers * SIZE
+    assert costs["server_flops"] == 0
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_apfl_trains_two_models_at_each_client(epochs):
+    one = Played(settings(), epochs=epochs).costs[0]["client_flops"]
+    assert Played(settings("apfl", apfl=ApflSettings(0.4, False)), epochs=epochs).costs[0]["client_flops"] == 2 * one
+
+
+def test_training_takes_three_forward_passes_for_each_example_and_epoch():
+    played = Played(settings(), epochs=2, batch=5)
+    examples = sum(SIZES[client] for client in played.drawn())
+    assert played.costs[0]["client_flops"] == 3 * F * examples * 2
+    dropped = sum(SIZES[client] // 5 * 5 for client in played.drawn())
+    assert dropped < examples
+    assert Played(settings(), epochs=2, batch=5, drop_last=True).costs[0]["client_flops"] == 3 * F * dropped * 2
+
+
+def test_a_head_needs_no_gradient_below_it_and_a_body_none_of_the_heads_weights():
+    """FedRep with one epoch of the head in three: F + H there; F + 2 F - H in each of the body."""
+    played = Played(settings("fedrep", head_epochs=1), epochs=3)
+    examples = sum(SIZES[client] for client in played.drawn())
+    assert played.costs[0]["client_flops"] == examples * ((F + H) + 2 * (3 * F - H))
+    assert Played(settings("fedper"), epochs=3).costs[0]["client_flops"] == examples * 3 * 3 * F
+
+
+def test_a_last_round_of_heads_begins_with_the_body_and_sends_nothing_back():
+    hp = settings("fedper", final_head_epochs=2)
+    played = Played(hp, participants=2)
+    request = played.works[0].requests[0]
+    heads = dataclasses.replace(request, recipe=dataclasses.replace(request.recipe, phases=(Phase(2, "head"),)))
+    work = RoundWork([heads, heads, heads])
+    costs = round_costs(METHODS["fedper"], hp, played.federation, work, FLOPS)
+    assert (costs["bytes_down"], costs["bytes_up"]) == (3 * BODY * SIZE, 0)
+    assert costs["client_flops"] == 3 * 2 * len(request.rows) * (F + H)
+
+
+@pytest.mark.parametrize(("batchnorm", "sent"), [("averaged", 6), ("local", 0), ("frozen", 0)])
+def test_running_statistics_are_sent_where_they_are_averaged(batchnorm, sent):
+    played = Played(settings(), participants=2)
+    (plain,) = played.federation.architectures
+    statistics = (Field("bn.running_mean", (6,), 0),)
+    layout = FlatLayout(plain.layout.parameters, statistics, plain.layout.head)
+    federation = dataclasses.replace(played.federation, architectures=(dataclasses.replace(plain, layout=layout),))
+    hp = settings(batchnorm=batchnorm)
+    for algorithm, numbers in (("fedavg", BODY + HEAD), ("scaffold", 2 * (BODY + HEAD)), ("fedper", BODY)):
+        costs = round_costs(METHODS[algorithm], hp, federation, played.works[0], None)
+        assert costs["bytes_up"] == costs["bytes_down"] == 2 * (numbers + sent) * SIZE
+        assert costs["client_flops"] is None is costs["server_flops"]
+
+
+def test_feddf_sends_what_fedavg_does_and_its_server_works():
+    played = Played(settings(distil=distil(epochs=3, after=1)), rounds=2)
+    first, second = played.costs
+    assert first["bytes_up"] == second["bytes_up"] == second["bytes_down"] == 3 * (BODY + HEAD) * SIZE
+    assert first["server_flops"] == 0
+    assert second["server_flops"] == len(TRANSFER) * (3 * F + 3 * 3 * F)  # three clients' answers; three epochs
+    assert second["client_flops"] == 3 * F * 2 * sum(SIZES[client] for client in played.drawn(1))
+
+
+@pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
+def test_a_server_that_distils_is_sent_heads_too(algorithm):
+    spec = {"head_epochs": 1} if algorithm == "fedrep" else {}
+    costs = Played(settings(algorithm, distil=distil(ensemble="logits"), **spec), participants=2).costs[0]
+    assert (costs["bytes_down"], costs["bytes_up"]) == (2 * BODY * SIZE, 2 * (BODY + HEAD) * SIZE)
+    assert costs["server_flops"] > 0
+
+
+def test_biases_are_asked_of_the_random_examples_too():
+    played = Played(settings(distil=distil(weighting="E", epochs=1)))
+    assert played.costs[0]["server_flops"] == F * (3 * (len(TRANSFER) + len(RANDOM)) + 3 * len(TRANSFER))
+
+
+@pytest.mark.parametrize(("ensemble", "told"), [("logits", 1), ("each", 2)])
+@pytest.mark.parametrize(("weighting", "biases"), [("A", 0), ("E", 1)])
+def test_fedmd_sends_logits_and_receives_the_consensus_or_those_of_the_others(ensemble, told, weighting, biases):
+    spec = distil(ensemble=ensemble, weighting=weighting, steps=3, batch=4)
+    played = Played(settings("fedmd", distil=spec))
+    (costs,), work = played.costs, played.works[0]
+    rows = len(work.inferences[0].rows)
+    assert 0 < rows <= 12 and len(work.inferences) == 3 * (1 + biases)
+    assert costs["bytes_up"] == 3 * (rows + biases) * CLASSES * SIZE
+    assert costs["bytes_down"] == 3 * told * rows * CLASSES * SIZE
+    own = sum(SIZES[client] for client in played.drawn())
+    answers = 3 * (rows + biases * len(RANDOM))
+    assert costs["client_flops"] == F * (3 * 2 * own + answers + 3 * 3 * 12)
+    assert costs["server_flops"] == 0
+
+
+def test_fedmd_sends_nothing_in_a_round_without_distillation():
+    costs = Played(settings("fedmd", distil=distil(after=1))).costs[0]
+    assert (costs["bytes_up"], costs["bytes_down"]) == (0, 0)
+
+
+def test_label_means_are_of_labels_that_a_client_has_and_others_have_sent():
+    played = Played(settings("feddistill", labels=LABELS), rounds=2)
+    labels, sent = played.federation.train_labels, []
+    for round, costs in enumerate(played.costs):
+        own = {client: set(labels[played.federation.clients[client].train].tolist()) for client in played.drawn(round)}
+        assert costs["bytes_up"] == sum(map(len, own.values())) * CLASSES * SIZE
+        known = {
+            client: [label for label in has if any(label in there for other, there in sent if other != client)]
+            for client, has in own.items()
+        }
+        assert costs["bytes_down"] == sum(map(len, known.values())) * CLASSES * SIZE
+        examples = sum(SIZES[client] for client in own)
+        assert costs["client_flops"] == F * examples * (3 * 2 + 1)  # and an answer on each of its own examples
+        sent += own.items()
+    assert played.costs[0]["bytes_down"] == 0 < played.costs[1]["bytes_down"]
+
+
+def test_of_a_label_that_no_other_has_sent_nothing_is_received():
+    played = Played(settings("feddistill", labels=LABELS), rounds=2)
+    request, labels = played.works[1].requests[0], played.federation.train_labels
+    own = labels[request.rows]
+    first = own == own[0]
+    request = dataclasses.replace(request, inputs={"known": first})
+    work = RoundWork([request], classes=CLASSES)
+    costs = round_costs(METHODS["feddistill"], settings("feddistill", labels=LABELS), played.federation, work, FLOPS)
+    assert len(own.unique()) > 1 and costs["bytes_down"] == CLASSES * SIZE
+    assert costs["bytes_up"] == len(own.unique()) * CLASSES * SIZE
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "feddf", "fedmd"])
+def test_clusters_cost_what_each_costs_by_itself(algorithm):
+    members = [[0, 3, 4], [1, 2]]
+    spec = distil() if algorithm in ("feddf", "fedmd") else None
+    hp = settings("fedavg" if algorithm == "feddf" else algorithm, distil=spec)
+    method = METHODS[hp.algorithm]
+    everyone = Played(hp).federation
+    together = Played(hp, method=per_cluster(method, [everyone.cluster(own) for own in members]))
+    alone = [Played(hp, members=own).costs[0] for own in members]
+    assert together.costs[0] == {key: sum(costs[key] for costs in alone) for key in alone[0]}
+    assert alone[0]["bytes_up"] > 0 and (alone[0]["server_flops"] > 0) == (algorithm == "feddf")
+
+
+def test_a_method_of_ones_own_says_what_it_sends():
+    signs = Traffic(
+        "signs of the update", lambda hp, federation, work: (0, len(work.requests) * federation.layout.size)
+    )
+    method = dataclasses.replace(METHODS["fedavg"], traffic=signs)
+    costs = Played(settings(), method=method).costs[0]
+    assert (costs["bytes_down"], costs["bytes_up"]) == (0, 3 * (BODY + HEAD))

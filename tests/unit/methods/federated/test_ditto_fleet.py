@@ -1,0 +1,101 @@
+"""Ditto on a fleet: a client's two models are one piece of work, in rounds and without, against steps typed out."""
+
+import pytest
+import torch
+
+from knot_runner.config.settings import DittoSettings
+from knot_runner.methods.federated.fleet import devices
+from tests.unit.methods.federated.conftest import SIZES
+from tests.unit.methods.federated.fleets import Played, fleet_of
+from tests.unit.methods.federated.plain import descend, examples
+
+#: One batch of all examples, so that no draw matters.
+WHOLE = {"batch": 24, "small_clients": "allow"}
+
+
+def ditto(lam=0.7, epochs=None, lr=None):
+    return {"ditto": DittoSettings(lam, epochs, lr)}
+
+
+def played(fleet, **changes):
+    return Played(fleet, "ditto", **{"changes": ditto(), **changes})
+
+
+def test_rounds_that_wait_for_all_are_ditto_and_take_twice_as_long(paced):
+    """8, 12 and 16 examples, 2 epochs of two models: 32, 96 and 32 s."""
+    paced(1.0, 2.0, 0.5)
+    plain, waited = played(None), played(fleet_of())
+    assert waited.column("clock") == [96.0, 192.0, 288.0, 384.0]
+    assert waited.column("participants") == [[0, 1, 2, 0, 1, 2]] * 4 == plain.column("participants")
+    assert waited.state.keys() - plain.state.keys() == {"fleet/clock"}
+    assert all(torch.equal(waited.state[name], tensor) for name, tensor in plain.state.items())
+
+
+def test_partial_work_is_of_both_models(paced):
+    """48 s an epoch for client 1, 12 examples each for w and for v, which has 4 epochs: 24 + 48 s an epoch of w."""
+    paced(1.0, 2.0, 0.5)
+    own = ditto(epochs=4)
+    late = played(fleet_of(deadline=100.0, late="partial"), changes=own)
+    assert late.column("partial") == [1] * 4 and late.column("clock") == [72.0, 144.0, 216.0, 288.0]
+    requests, _ = late.seen[0]
+    assert [sum(phase.epochs for phase in one.recipe.phases) for one in requests] == [2, 1, 2, 4, 2, 4]
+    lost = played(fleet_of(deadline=60.0), changes=own)
+    assert lost.column("participants") == [[0, 2, 0, 2]] * 4 and lost.column("late") == [1] * 4
+    cut = devices.shortened_work(requests[:2], 1)  # of 2 epochs and of 1: at least one of each
+    assert [sum(phase.epochs for phase in one.recipe.phases) for one in cut] == [1, 1]
+
+
+def test_only_what_is_sent_takes_time_on_the_way(paced):
+    """15 numbers of 32 bits both ways at a bit a second (down) and two (up): 480 + 240 s, once."""
+    paced(1.0)
+    network = {"down": 1e-6, "up": 2e-6, "sigma": 0.0}
+    sent = played(fleet_of(network=network), members=(0,), participants=1, rounds=2)
+    assert sent.column("clock") == pytest.approx([32.0 + 720.0, 64.0 + 1440.0])
+
+
+@pytest.mark.parametrize("participants", [5, 3])
+def test_a_buffer_of_all_who_are_equally_fast_is_ditto(participants, paced):
+    paced(*(1 / size for size in SIZES))
+    own = {"members": range(5), "hidden": (5,), "participants": participants}
+    sync, without = played(None, **own), played(fleet_of(mode="async", buffer=participants), **own)
+    assert without.column("participants") == sync.column("participants")
+    assert without.column("clock") == [4.0, 8.0, 12.0, 16.0] and without.column("staleness") == [0.0] * 4
+    assert all(torch.equal(without.state[name], tensor) for name, tensor in sync.state.items())
+
+
+@pytest.mark.parametrize("buffer", [1, 2])
+def test_the_global_model_is_that_of_fedbuff(buffer, paced):
+    """With clients that are twice as fast, since they train two models."""
+    speeds = (1 / 16, 2.5 / 24, 10 / 32)
+    paced(*speeds)
+    plain = Played(fleet_of(mode="async", buffer=buffer), rounds=8)
+    paced(*(speed / 2 for speed in speeds))
+    own = played(fleet_of(mode="async", buffer=buffer), rounds=8)
+    assert own.column("clock") == plain.column("clock") and any(plain.column("staleness"))
+    assert own.column("staleness") == plain.column("staleness")
+    assert torch.equal(own.state["weights"], plain.state["weights"])
+
+
+def test_own_models_are_held_near_the_model_that_their_client_began_with(paced):
+    """Clients of 1, 2.5 and 10 s, a step with every update: clients 0, 0, 1 and 0 began with versions 0, 1, 0 and 2."""
+    paced(1 / 32, 2.5 / 48, 10 / 64)
+    own = played(fleet_of(mode="async", buffer=1), changes=ditto(lam=0.7, epochs=2, lr=0.2), rounds=6, **WHOLE)
+    begun = [(0, 0), (0, 1), (1, 0), (0, 2)]
+    assert own.column("participants")[:4] == [[client] * 2 for client, _ in begun]
+    assert own.column("staleness")[:4] == [0.0, 0.0, 2.0, 1.0]
+    start = own.federation.model.weights
+    versions, models = [start], {}
+    for place, (client, version) in enumerate(begun):
+        (sent, kept), (arrived, _) = own.seen[place]
+        x, y = examples(own.world, sent)
+        trained = descend(versions[version], x, y, 0.1, 2)
+        torch.testing.assert_close(arrived.weights, trained, rtol=1e-11, atol=1e-13)
+        before = models.get(client, versions[version])
+        models[client] = descend(before, x, y, 0.2, 2, anchor=versions[version], pull=0.7)
+        tau = place - version
+        versions.append(versions[-1] + (1 + tau) ** -0.5 * (trained - versions[version]))
+        state = own.states[place]
+        torch.testing.assert_close(state["weights"], versions[-1], rtol=1e-11, atol=1e-13)
+        torch.testing.assert_close(state[f"client/{client}/weights"], models[client], rtol=1e-11, atol=1e-13)
+    assert (models[1] - trained).norm() > 1e-3
+    assert not any(name.startswith("client/2/") for name in own.states[3])

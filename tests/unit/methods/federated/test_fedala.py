@@ -1,0 +1,149 @@
+"""FedALA: the mix that a client trains from, against full-batch steps written out."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from knot_runner.config.settings import FedalaSettings
+from knot_runner.engine.seeds import generator
+from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federated.fedala import layer_starts
+from tests.golden.messages import refuses
+from tests.unit.methods.federated.conftest import make_world, settings
+from tests.unit.methods.federated.plain import descend, examples, gradient, loss, play
+
+FEDALA, FEDAVG = METHODS["fedala"], METHODS["fedavg"]
+
+
+def fedala(layers=1, share=1.0, rate=50.0, threshold=1e-3, window=4, max_epochs=100, deployed="trained", **changes):
+    own = FedalaSettings(layers, share, rate, threshold, window, max_epochs, deployed)
+    return settings("fedala", fedala=own, **changes)
+
+
+def learnt(mix, v, w, x, y, hp, passes):
+    """W after gradient steps on all examples, and their number; ``passes``: at most."""
+    losses = []
+    while len(losses) < passes:
+        recent = losses[-hp.window :]
+        if len(losses) > hp.window and np.std(recent) < hp.threshold:
+            break
+        at = v + (w - v) * mix
+        losses.append(loss(at, x, y))
+        mix = (mix - hp.rate * gradient(at, x, y) * (w - v)).clamp(0, 1)
+    return mix, len(losses)
+
+
+@pytest.mark.parametrize("max_epochs", [3, 100])
+def test_clients_train_from_a_mix_that_they_learn(linear, max_epochs):
+    world = linear.with_training(epochs=3, batch=24, participants=5, small_clients="allow", lr=1.0)
+    hp = fedala(max_epochs=max_epochs, aggregation="uniform")
+    state, seen = play(world, hp, FEDALA, 4)
+    w, own, mixes, counts = world.federation.model.weights, {}, {}, []
+    for requests, _, row in seen:
+        sent, passes = [], []
+        for request in requests:
+            x, y = examples(world, request)
+            start, client = w, request.client
+            if client in own:
+                first = client not in mixes
+                last = torch.ones_like(w) if first else mixes[client]
+                mixes[client], took = learnt(last, own[client], w, x, y, hp.fedala, max_epochs if first else 1)
+                start = own[client] + (w - own[client]) * mixes[client]
+                passes.append(took)
+            own[client] = descend(start, x, y, 1.0, 3)
+            sent.append(own[client])
+        w = sum(sent) / 5
+        if passes:
+            assert row["mix_passes"] == sum(passes) / 5
+            counts.append(passes)
+        else:
+            assert row == {}
+    assert row["mix"] == pytest.approx(float(torch.stack(list(mixes.values())).mean()))
+    assert counts[1:] == [[1] * 5] * 2
+    assert counts[0] == [3] * 5 if max_epochs == 3 else len(set(counts[0])) > 1 and max(counts[0]) < 100
+    torch.testing.assert_close(state["weights"], w, rtol=1e-9, atol=1e-11)
+    mixed = dataclasses.replace(hp, fedala=dataclasses.replace(hp.fedala, deployed="mixed"))
+    for client in range(5):
+        found = FEDALA.deployed(hp, state, world.federation, client).weights
+        torch.testing.assert_close(found, own[client], rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(state[f"mix/{client}"], mixes[client], rtol=1e-9, atol=1e-11)
+        expected = own[client] + (w - own[client]) * mixes[client]
+        found = FEDALA.deployed(mixed, state, world.federation, client).weights
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+        assert ((mixes[client] > 0) & (mixes[client] < 1)).any() and (mixes[client] == 0).any()
+
+
+def test_the_first_layers_are_the_global_models(deep):
+    everybody = deep.with_training(participants=5)
+    layout, hp = everybody.federation.layout, fedala(deployed="mixed")
+    assert layer_starts(layout) == [0, 25] and layout.size == 43
+    state, seen = play(everybody, hp, FEDALA, 2)
+    for client in range(5):
+        found = FEDALA.deployed(hp, state, everybody.federation, client).weights
+        assert torch.equal(found[:25], state["weights"][:25])
+        assert not torch.equal(found[25:], state["weights"][25:])
+        assert len(state[f"mix/{client}"]) == 18
+    for request in seen[1][0]:
+        sent, own = request.start.weights, request.program.tensors["weights"]
+        still = dataclasses.replace(request.recipe, lr=0.0)
+        (result,) = everybody.engine.train([dataclasses.replace(request, recipe=still)])
+        assert torch.equal(result.weights[:25], sent[:25]) and not torch.equal(own[:25], sent[:25])
+        expected = own[25:] + (sent - own)[25:] * result.kept["mix"]
+        torch.testing.assert_close(result.weights[25:], expected, rtol=1e-13, atol=1e-15)
+
+
+def test_all_layers_may_be_mixed_and_no_more(deep):
+    with refuses():
+        FEDALA.init(fedala(layers=3), deep.federation)
+    everybody = deep.with_training(participants=5)
+    state, _ = play(everybody, fedala(layers=2), FEDALA, 2)
+    assert all(len(state[f"mix/{client}"]) == 43 for client in range(5))
+
+
+def test_a_share_of_the_examples_drawn_anew_in_every_round(linear):
+    """One step on all of a share at once: the mix is that of the examples that the draw names."""
+    world = linear.with_training(epochs=1, batch=24, participants=5, small_clients="allow")
+    hp = fedala(share=0.3, max_epochs=1, rate=5.0)
+    _, seen = play(world, hp, FEDALA, 3)
+    last = {}
+    for round in (1, 2):
+        for request, result in zip(seen[round][0], seen[round][1], strict=True):
+            count = round_half(0.3 * len(request.rows))
+            chosen = torch.randperm(len(request.rows), generator=generator(3, "fedala", round, request.client))[:count]
+            x, y = examples(world, request)
+            v, w = request.program.tensors["weights"], request.start.weights
+            mix = last.get(request.client, torch.ones_like(v))
+            step = gradient(v + (w - v) * mix, x[chosen], y[chosen])
+            last[request.client] = (mix - 5.0 * step * (w - v)).clamp(0, 1)
+            torch.testing.assert_close(result.kept["mix"], last[request.client], rtol=1e-10, atol=1e-12)
+
+
+def round_half(value):
+    return int(np.rint(value))
+
+
+def test_a_first_round_and_who_has_not_trained(world):
+    hp = fedala()
+    state, seen = play(world, hp, FEDALA, 1)
+    plain, _ = play(world, settings(), FEDAVG, 1)
+    assert torch.equal(state["weights"], plain["weights"]) and all(r.program is None for r in seen[0][0])
+    absent = set(range(5)) - {request.client for request in seen[0][0]}
+    for client in range(5):
+        found = FEDALA.deployed(hp, state, world.federation, client).weights
+        assert torch.equal(found, state["weights"]) == (client in absent)
+
+
+def test_training_goes_on_as_without_a_program():
+    """At a vanishing rate of the mix W stays 1: FedAvg, batch by batch."""
+    world = make_world([5])
+    state, _ = play(world, fedala(rate=1e-300, share=0.5, layers=2), FEDALA, 3)
+    plain, _ = play(world, settings(), FEDAVG, 3)
+    torch.testing.assert_close(state["weights"], plain["weights"], rtol=1e-12, atol=1e-14)
+
+
+def test_a_first_mix_takes_one_pass_more_than_the_window_at_least(linear):
+    world = linear.with_training(participants=5)
+    _, seen = play(world, fedala(threshold=10.0, window=4), FEDALA, 3)
+    assert [row.get("mix_passes") for _, _, row in seen] == [None, 5, 1]

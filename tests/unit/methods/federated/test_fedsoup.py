@@ -1,0 +1,112 @@
+"""FedSoup: the soups that clients choose, against full-batch steps and accuracies written out."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from knot_runner.config.settings import FedsoupSettings, ResnetSettings
+from knot_runner.engine.examples import ImageData
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import ClientModel
+from knot_runner.engine.federated.loop import Loop
+from knot_runner.methods.contract import METHODS
+from knot_runner.models.network import Network
+from tests.golden.messages import refuses
+from tests.unit.methods.federated.conftest import CLASSES, World, holding_out, settings, with_network
+from tests.unit.methods.federated.plain import descend, examples, play
+
+FEDSOUP, FEDAVG = METHODS["fedsoup"], METHODS["fedavg"]
+ROUNDS = 8
+
+
+def fedsoup(start=0.0, **changes):
+    return settings("fedsoup", fedsoup=FedsoupSettings(start), **changes)
+
+
+def right(vector, world, rows):
+    """How many of the examples at ``rows`` softmax regression at ``vector`` classifies correctly."""
+    data = world.engine.data
+    logits = data.pixels[rows].flatten(1) @ vector[:12].view(CLASSES, 4).T + vector[12:]
+    return int((logits.argmax(1) == data.labels[rows]).sum())
+
+
+@pytest.mark.parametrize("start", [0.0, 0.5])
+def test_clients_choose_between_two_soups(linear, start):
+    world = holding_out(linear).with_training(
+        rounds=ROUNDS, epochs=1, batch=24, participants=5, small_clients="allow", lr=10.0
+    )
+    hp = fedsoup(start, aggregation="uniform")
+    state, seen = play(world, hp, FEDSOUP, ROUNDS)
+    w, own, pools = world.federation.model.weights, {}, {}
+    grown = kept = 0
+    for round, (requests, _, row) in enumerate(seen):
+        for request in requests:
+            client, theta = request.client, descend(w, *examples(world, request), 10.0, 1)
+            if round >= start * ROUNDS:
+                pool = pools.setdefault(client, [])
+                soup = torch.stack([theta, *pool]).mean(0)
+                larger = torch.stack([theta, *pool, w]).mean(0)
+                valid = world.federation.clients[client].valid
+                if right(larger, world, valid) > right(soup, world, valid):
+                    pool.append(w)
+                    soup, grown = larger, grown + 1
+                else:
+                    kept += 1
+                theta = soup
+            own[client] = theta
+        assert row == ({"pool_size": sum(map(len, pools.values())) / 5} if pools else {})
+        w = torch.stack([own[client] for client in range(5)]).mean(0)
+    assert grown > 2 and kept > 5 and max(map(len, pools.values())) > (start == 0)
+    torch.testing.assert_close(state["weights"], w, rtol=1e-9, atol=1e-11)
+    for client in range(5):
+        found = FEDSOUP.deployed(hp, state, world.federation, client).weights
+        torch.testing.assert_close(found, own[client], rtol=1e-9, atol=1e-11)
+        assert int(state[f"pool_size/{client}"]) == len(pools[client])
+        if pools[client]:
+            mean = torch.stack(pools[client]).mean(0)
+            torch.testing.assert_close(state[f"pool/{client}"], mean, rtol=1e-9, atol=1e-11)
+
+
+def test_before_the_first_soup_it_is_fedavg_and_who_has_not_trained_has_its_model(world):
+    world = holding_out(world)
+    hp = fedsoup(0.99)
+    state, seen = play(world, hp, FEDSOUP, 1)
+    plain, _ = play(world, settings(), FEDAVG, 1)
+    assert torch.equal(state["weights"], plain["weights"]) and all(request.program is None for request in seen[0][0])
+    absent = set(range(5)) - {request.client for request in seen[0][0]}
+    assert absent
+    for client in range(5):
+        found = FEDSOUP.deployed(hp, state, world.federation, client).weights
+        assert torch.equal(found, state["weights"]) == (client in absent)
+
+
+def test_costs_count_two_predictions_of_what_is_held_out(linear):
+    world = holding_out(linear).with_training(rounds=1, participants=5, small_clients="allow")
+    for request in FEDSOUP.plan(fedsoup(), FEDSOUP.init(fedsoup(), world.federation), world.federation, 0):
+        held, own = len(world.federation.clients[request.client].valid), len(request.rows)
+        assert request.program.further == pytest.approx(2 * held / (3 * own))
+
+
+def test_running_statistics_are_those_of_training(linear):
+    shape = (1, 8, 8)
+    pixels = torch.rand(80, *shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    data = ImageData(pixels, linear.engine.data.labels, torch.zeros(1), torch.ones(1))
+    network = Network(ResnetSettings("resnet", "r", [1, 1], 4, "cifar", "batch", 1), shape, 3)
+    start = ClientModel(*(vector.double() for vector in flat.initial(network, 0)))
+    federation = with_network(linear.federation, network, start)
+    normed = World(federation, Loop(network, data, data, torch.device("cpu"), torch.float64))
+    world = holding_out(normed).with_training(rounds=1, participants=5, small_clients="allow")
+    _, seen = play(world, fedsoup(), FEDSOUP, 1)
+    bare = [dataclasses.replace(request, program=None) for request in seen[0][0]]
+    for result, plain in zip(seen[0][1], world.engine.train(bare), strict=True):
+        assert torch.equal(result.buffers, plain.buffers)
+
+
+def test_a_client_that_holds_out_nothing_is_refused(linear):
+    with refuses():
+        FEDSOUP.init(fedsoup(), linear.federation)
+    world = holding_out(linear)
+    world.federation.clients[3].examples["valid"] = world.federation.clients[3].valid[:0]
+    with refuses():
+        FEDSOUP.init(fedsoup(), world.federation)

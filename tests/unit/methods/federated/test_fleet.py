@@ -1,0 +1,204 @@
+"""A fleet's rounds: clocks, deadlines, failures and absences against sums typed out by hand."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from knot_runner.config.settings import Stragglers
+from knot_runner.engine.federated.recipe import Phase
+from knot_runner.engine.seeds import generator
+from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federated.chilling import stragglers
+from knot_runner.methods.federated.fleet import devices, on_fleet
+from knot_runner.methods.federated.fleet.synchronous import sends_models
+from knot_runner.methods.federated.per_cluster import cluster_state, on_clock, per_cluster
+from knot_runner.pipelines.rounds.loop import RoundLoop, run_rounds
+from tests.golden.messages import refuses
+from tests.unit.methods.federated.conftest import SIZES, make_world, settings
+from tests.unit.methods.federated.fleets import NoCommits, Played, fleet_of
+
+
+def test_a_server_that_waits_for_all_is_fedavg_with_a_clock(paced):
+    """8, 12 and 16 examples, 2 epochs: 16, 48 and 16 s."""
+    paced(1.0, 2.0, 0.5)
+    plain, played = Played(None), Played(fleet_of())
+    assert played.column("clock") == [48.0, 96.0, 144.0, 192.0]
+    assert played.column("participants") == [[0, 1, 2]] * 4
+    assert all(played.column(key) == [0] * 4 for key in ("dropped", "late", "partial", "staleness"))
+    assert torch.equal(played.state["weights"], plain.state["weights"])
+    assert played.state["fleet/clock"].tolist() == [192.0]
+
+
+def test_a_client_is_drawn_as_without_a_fleet():
+    plain, played = (Played(fleet, members=range(5), participants=2) for fleet in (None, fleet_of()))
+    assert played.column("participants") == plain.column("participants")
+    assert torch.equal(played.state["weights"], plain.state["weights"])
+
+
+def test_the_work_of_those_who_are_late_is_dropped(paced):
+    paced(1.0, 2.0, 0.5)
+    played = Played(fleet_of(deadline=20.0))
+    assert played.column("participants") == [[0, 2]] * 4 and played.column("late") == [1] * 4
+    assert played.column("clock") == [20.0, 40.0, 60.0, 80.0]  # for client 1 it waits
+    requests, trained = played.seen[0]
+    mean = (8 * trained[0].weights + 16 * trained[1].weights) / 24
+    assert torch.allclose(played.states[0]["weights"], mean, atol=1e-12)
+    assert Played(fleet_of(deadline=48.0)).column("late") == [0] * 4  # in time, exactly
+
+
+def test_those_who_are_late_send_whole_epochs(paced):
+    paced(1.0, 2.0, 0.5)
+    played = Played(fleet_of(deadline=30.0, late="partial"))
+    assert played.column("partial") == [1] * 4 and played.column("late") == [0] * 4
+    assert played.column("clock") == [24.0, 48.0, 72.0, 96.0]
+    (_, slow, _), trained = played.seen[0]
+    assert [phase.epochs for phase in slow.recipe.phases] == [1] and trained[1].steps == 3
+    none = Played(fleet_of(deadline=20.0, late="partial"))  # not one of 24 s
+    assert none.column("participants") == [[0, 2]] * 4 and none.column("late") == [1] * 4
+    assert none.column("clock")[0] == 20.0 and none.column("partial") == [0] * 4
+
+
+def test_partial_work_is_cut_phase_after_phase():
+    (request, *_), _ = Played(None, "fedrep", hidden=(5,), epochs=3).seen[0]
+    assert [(phase.epochs, phase.trains) for phase in request.recipe.phases] == [(1, "head"), (2, "body")]
+    for epochs, wanted in ((1, [(1, "head")]), (2, [(1, "head"), (1, "body")]), (3, [(1, "head"), (2, "body")])):
+        cut = devices.shortened(request, epochs)
+        assert [(phase.epochs, phase.trains) for phase in cut.recipe.phases] == wanted
+    longer = dataclasses.replace(request.recipe, phases=(Phase(2, "head"), Phase(2, "body")))
+    cut = devices.shortened(dataclasses.replace(request, recipe=longer), 3)
+    assert cut.recipe.phases == (Phase(2, "head"), Phase(1, "body"))
+
+
+@pytest.mark.parametrize(("deadline", "epochs"), [(10.0, 4), (9.9, 3), (6.0, 2), (4.0, 1), (3.9, 0)])
+def test_whole_epochs_until_a_deadline(deadline, epochs):
+    """4 epochs of 2 s, and 2 s for sending."""
+    assert devices.WorkTime(4, 2.0, 2.0).epochs_until(deadline) == epochs
+
+
+def test_a_client_that_fails_is_known_to_when_it_does(paced, failing):
+    paced(1.0, 2.0, 0.5)
+    failing({1: 0.5})
+    played = Played(fleet_of(dropout=0.1))
+    assert played.column("dropped") == [1] * 4 and played.column("participants") == [[0, 2]] * 4
+    assert played.column("clock") == [24.0, 48.0, 72.0, 96.0]
+    failing({1: 0.25})  # before the others are through
+    assert Played(fleet_of()).column("clock")[0] == 16.0
+    failing({1: 0.9})  # after the deadline: late
+    late = Played(fleet_of(deadline=20.0))
+    assert late.column("dropped") == [0] * 4 and late.column("late") == [1] * 4
+
+
+@pytest.mark.parametrize("mode", [{}, {"mode": "async", "buffer": 2}])
+def test_a_round_in_which_all_fail_counts_and_changes_nothing(paced, failing, mode):
+    paced(1.0, 2.0, 0.5)
+    failing({0: 0.5, 1: 0.5, 2: 0.25})
+    played = Played(fleet_of(**mode))
+    assert played.column("participants") == [[]] * 4 and played.column("dropped") == [3] * 4
+    assert played.column("clock") == [24.0, 48.0, 72.0, 96.0]
+    assert torch.equal(played.state["weights"], played.federation.model.weights)
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])
+def test_sending_takes_time_by_the_size_of_the_model(algorithm, paced):
+    """15 numbers of 32 bits down at 3e-6 Mbit/s and up at 1e-6; SCAFFOLD's controls are as many again."""
+    paced(1.0, 2.0, 0.5)
+    network = {"down": 3e-6, "up": 1e-6, "sigma": 0.0}
+    played = Played(fleet_of(network=network), algorithm)
+    sending = 15 * 32 / 3 + 15 * 32
+    assert played.rows[0]["clock"] == pytest.approx(48 + sending * (2 if algorithm == "scaffold" else 1), rel=1e-12)
+
+
+def test_methods_that_send_no_models_send_nothing_that_counts():
+    (request,) = Played(None, members=[1], participants=1).seen[0][0]
+    fleet = fleet_of(network={"down": 1.0, "up": 1.0, "sigma": 0.0})
+    federation = make_world([]).federation
+    (sends,) = devices.work_times(fleet, federation, [request], True)
+    (not_,) = devices.work_times(fleet, federation, [request], False)
+    assert sends.sending > 0 == not_.sending and not_.total == 24.0
+    hp = settings("fedavg")
+    assert sends_models(hp) and not sends_models(SimpleNamespace(algorithm="fedmd"))
+
+
+def test_what_a_program_does_besides_takes_time(paced):
+    """APFL's clients train two models of two epochs each."""
+    paced(2.0)
+    hp, federation, method = settings("apfl"), make_world([5]).federation, METHODS["apfl"]
+    requests = method.plan(hp, method.init(hp, federation), dataclasses.replace(federation, chosen=(0,)), 0)
+    (time,) = devices.work_times(fleet_of(network=None), federation, requests, True)
+    assert requests[0].program.further == 2
+    assert (time.epochs, time.total) == (2, 2 * 2 * len(requests[0].rows) * 2.0)
+
+
+def test_a_smaller_last_batch_that_is_left_out_takes_no_time():
+    (request,) = Played(None, members=[1], participants=1, batch=5, drop_last=True).seen[0][0]
+    (time,) = devices.work_times(fleet_of(), make_world([]).federation, [request], True)
+    assert time.epoch == 10.0
+
+
+def test_a_deadline_that_nobody_meets_is_refused(paced):
+    paced(1.0, 2.0, 0.5)  # 16, 48, 16 s
+    with refuses():
+        Played(fleet_of(deadline=15.0))
+    Played(fleet_of(deadline=16.0)), Played(fleet_of(deadline=8.0, late="partial"))
+    with refuses():
+        Played(fleet_of(deadline=7.9, late="partial"))
+
+
+def test_the_slowest_of_the_fleet_are_chilled(paced):
+    speeds = (1.0, 2.0, 0.5, 3.0, 1.5)
+    paced(*speeds)
+    slow = Stragglers(share=0.4, temperature=0.25, epochs=1, by="speed")
+    played = Played(fleet_of(), members=range(5), changes={"stragglers": slow}, participants=5)
+    requests, _ = played.seen[0]
+    assert [request.objective.settings["temperature"] for request in requests] == [1.0, 0.25, 1.0, 0.25, 1.0]
+    seconds = [s * n * e for s, n, e in zip(speeds, SIZES, (2, 1, 2, 1, 2), strict=True)]
+    assert played.rows[0]["clock"] == max(seconds) == 72.0  # of client 4; client 3 has 60 of its 120
+    federation = dataclasses.replace(played.federation, seconds_per_example=torch.tensor(speeds))
+    assert stragglers(played.hp, federation) == {1, 3}
+    seeded = settings(stragglers=dataclasses.replace(slow, by="seed"))
+    order = torch.randperm(5, generator=generator(3, "stragglers"))
+    assert stragglers(seeded, federation) == set(order[:2].tolist())
+
+
+def test_a_last_round_of_all_heads_is_of_all(paced, failing):
+    paced(1.0, 2.0, 0.5)
+    changes = {"final_head_epochs": 3}
+    played = Played(fleet_of(), "fedper", members=range(5), hidden=(5,), changes=changes, participants=2)
+    assert played.column("participants")[-1] == [0, 1, 2, 3, 4] and len(played.rows) == 5
+    assert played.rows[-1]["clock"] - played.rows[-2]["clock"] == 3 * max(8, 24, 8, 20, 24)
+    plain = Played(None, "fedper", members=range(5), hidden=(5,), changes=changes, participants=2)
+    assert torch.equal(plain.state["weights"], played.state["weights"])
+    failing({3: 0.5})
+    lost = Played(fleet_of(), "fedper", members=range(5), hidden=(5,), changes=changes, participants=2)
+    assert lost.column("participants")[-1] == [0, 1, 2, 4]
+
+
+def test_clusters_have_clocks_of_their_own(paced, failing):
+    """Also where all clients of one of them fail, so that it has no requests."""
+    paced(1.0, 2.0, 0.5)
+    failing({3: 0.5, 4: 0.25})
+    world, fleet, hp = make_world([]), fleet_of(), settings()
+    method, _ = on_fleet(METHODS["fedavg"], world.federation, fleet)
+    clusters = [world.federation.cluster(members) for members in ([0, 1, 2], [3, 4])]
+    both = per_cluster(method, clusters)
+    everyone = world.federation
+    loop = RoundLoop(both, hp, everyone, NoCommits(), lambda _, asked: world.engine.train(asked), timed=False)
+    state, rows = run_rounds(loop)
+    alone = [Played(fleet), Played(fleet, members=(3, 4), participants=2)]
+    for number, one in enumerate(alone):
+        own = cluster_state(state, number)
+        assert all(torch.equal(own[name], tensor) for name, tensor in one.state.items())
+    for row, first, second in zip(rows, alone[0].rows, alone[1].rows, strict=True):
+        assert row["clock"] == max(first["clock"], second["clock"]) > 0 and second["dropped"] == 2
+        assert row["dropped"] == first["dropped"] + second["dropped"]
+    failing(dict.fromkeys(range(5), 0.5))
+    assert len(run_rounds(loop)[1]) == 4  # nobody is ever through
+    parts = [
+        {"clock": 48.0, "dropped": 0, "late": 0, "partial": 0, "staleness": 0.0},
+        {"clock": 50.0, "dropped": 2, "late": 1, "partial": 0, "staleness": 2.0},
+    ]
+    assert on_clock(parts, [3, 1]) == {"clock": 50.0, "dropped": 2, "late": 1, "partial": 0, "staleness": 0.5}
+    parts[1]["staleness"] = None
+    assert on_clock(parts, [3, 0])["staleness"] == 0.0

@@ -1,0 +1,235 @@
+"""SCAFFOLD, FedGen, FD, FedMD, FedDF and clients alone without rounds: steps typed out, and their rounds where both are
+one."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from knot_runner.config.settings import LabelDistillation
+from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS, FederatedAlgorithm
+from knot_runner.engine.seeds import generator
+from knot_runner.methods.federated import fedgen
+from knot_runner.methods.federated.fedgen import Head
+from knot_runner.methods.federated.versions import as_begun, version_entries
+from tests.feddf_runs import distil
+from tests.oracles.methods.test_fedgen import by_hand, spec_of
+from tests.unit.methods.federated.conftest import CLASSES, SIZES, settings
+from tests.unit.methods.federated.fleets import Played, fleet_of
+from tests.unit.methods.federated.plain import examples, gradient
+
+#: One batch of all examples, so that no draw matters.
+WHOLE = {"batch": 24, "small_clients": "allow"}
+#: Client and version of each server step, where clients take 1, 2.6 and 10 s and every update makes a step.
+BEGUN = [(0, 0), (0, 1), (1, 0), (0, 2), (0, 4), (0, 5), (1, 3), (0, 6)]
+LABELS = {"labels": LabelDistillation(0.7, 2.0)}
+CONSENSUS = {"distil": distil(ensemble="logits", optimiser="sgd", lr=0.5)}
+GENERATOR = {"generator": spec_of()}
+#: name -> (algorithm, settings, hidden layers)
+CASES = {
+    "scaffold": ("scaffold", {}, ()),
+    "fedgen": ("fedgen", GENERATOR, (5,)),
+    "feddistill": ("feddistill", LABELS, ()),
+    "fedmd": ("fedmd", CONSENSUS, ()),
+    "local": ("local", {}, ()),
+    "feddf": ("fedavg", CONSENSUS, ()),
+    "feddf of scaffold": ("scaffold", {**CONSENSUS, "aggregation": "uniform"}, ()),
+    "feddf of fedgen": ("fedgen", {**CONSENSUS, **GENERATOR}, (5,)),
+    "feddf of ditto": ("ditto", CONSENSUS, ()),
+}
+
+
+def buffered(buffer=1, **changes):
+    return fleet_of(mode="async", buffer=buffer, **changes)
+
+
+@pytest.fixture
+def spread(paced):
+    """The clients of :data:`BEGUN`; the last two are of 3.3 and 4.7 s."""
+    paced(1 / 16, 2.6 / 24, 10 / 32, 3.3 / 40, 4.7 / 48)
+
+
+def stepwise(algorithm, **changes):
+    played = Played(buffered(), algorithm, **{"rounds": len(BEGUN), **changes})
+    begun = [[(request.client, request.round) for request in requests] for requests, _ in played.seen]
+    assert begun == [[one] for one in BEGUN]
+    assert played.column("staleness") == [place - version for place, (_, version) in enumerate(BEGUN)]
+    return played
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("participants", [5, 3])
+def test_a_buffer_of_all_who_are_equally_fast_is_the_synchronous_method(case, participants, paced):
+    paced(*(1 / size for size in SIZES))
+    algorithm, changes, hidden = CASES[case]
+    own = {"members": range(5), "hidden": hidden, "changes": changes, "participants": participants}
+    sync, played = Played(None, algorithm, **own), Played(buffered(participants), algorithm, **own)
+    assert played.column("participants") == sync.column("participants") and played.column("staleness") == [0.0] * 4
+    assert all(torch.equal(played.state[name], tensor) for name, tensor in sync.state.items())
+    assert all(own.items() <= row.items() for own, row in zip(sync.rows, played.rows, strict=True))
+
+
+@pytest.mark.parametrize("exponent", [0.5, 0.0])
+def test_scaffold_corrects_by_the_control_that_a_client_began_with(exponent, spread):
+    """A stale update moves the model by a share, the controls by all of it."""
+    played = Played(buffered(staleness_exponent=exponent), "scaffold", rounds=len(BEGUN), **WHOLE)
+    versions, control = [played.federation.model.weights], [torch.zeros(15, dtype=torch.float64)]
+    own = {client: torch.zeros(15, dtype=torch.float64) for client in range(3)}
+    for place, (client, version) in enumerate(BEGUN):
+        ((request,), _), state = played.seen[place], played.states[place]
+        assert (request.client, request.round) == (client, version)
+        weights = versions[version]
+        x, y = examples(played.world, request)
+        for _ in range(2):
+            weights = weights - 0.1 * (gradient(weights, x, y) + control[version] - own[client])
+        change = (versions[version] - weights) / (2 * 0.1) - control[version]
+        own[client] = own[client] + change
+        control.append(control[-1] + change / 3)
+        versions.append(versions[-1] + (1 + place - version) ** -exponent * (weights - versions[version]))
+        torch.testing.assert_close(state["weights"], versions[-1], rtol=0, atol=1e-13)
+        torch.testing.assert_close(state["control"], control[-1], rtol=0, atol=1e-12)
+        torch.testing.assert_close(state[f"control/{client}"], own[client], rtol=0, atol=1e-12)
+
+
+def test_the_servers_control_stays_the_mean_of_the_clients(spread):
+    played = Played(buffered(2), "scaffold", members=range(5), participants=4, rounds=12)
+    assert max(played.column("staleness")) > 1
+    for state in played.states:
+        own = [state.get(f"control/{client}", torch.zeros_like(state["control"])) for client in range(5)]
+        torch.testing.assert_close(state["control"], torch.stack(own).mean(0), rtol=0, atol=1e-13)
+
+
+def mean_logits_by_hand(played, weights, client):
+    """Label -> mean logits of the model ``weights`` for the client's examples of it."""
+    data, rows = played.world.engine.data, played.federation.clients[client].train
+    logits = data.pixels[rows].flatten(1) @ weights[:12].view(CLASSES, 4).T + weights[12:]
+    found = {label: logits[data.labels[rows] == label] for label in range(CLASSES)}
+    return {label: own.mean(0) for label, own in found.items() if len(own)}
+
+
+def test_fd_is_held_to_what_others_had_sent_when_a_client_began(spread):
+    played = stepwise("feddistill", changes=LABELS, **WHOLE)
+    sent, models = [{}], dict.fromkeys(range(3), played.federation.model.weights)
+    for place, (client, version) in enumerate(BEGUN):
+        ((request,), (result,)), state = played.seen[place], played.states[place]
+        x, y = examples(played.world, request)
+        others = [means for other, means in sent[version].items() if other != client]
+        weights = models[client].clone().requires_grad_()
+        for _ in range(2):
+            z = x @ weights[:12].view(CLASSES, 4).T + weights[12:]
+            loss = F.cross_entropy(z, y)
+            for row, label in enumerate(y.tolist()):
+                known = [means[label] for means in others if label in means]
+                if known:
+                    told = torch.softmax(torch.stack(known).mean(0) / 2.0, 0)
+                    loss = loss - 0.7 * (told * torch.log_softmax(z[row] / 2.0, 0)).sum() / len(y)
+            (slope,) = torch.autograd.grad(loss, weights)
+            weights = (weights - 0.1 * slope).detach().requires_grad_()
+        models[client] = weights.detach()
+        torch.testing.assert_close(state[f"client/{client}/weights"], models[client], rtol=0, atol=1e-12)
+        assert torch.equal(state[f"client/{client}/weights"], result.weights)
+        means = mean_logits_by_hand(played, models[client], client)
+        sent.append({**sent[-1], client: means})
+        for label, logits in means.items():
+            torch.testing.assert_close(state[f"label_logits/{client}"][label], logits, rtol=0, atol=1e-12)
+    assert ["known" in request.inputs for (request,), _ in played.seen] == [False] * 4 + [True] * 4
+
+
+def test_fedgens_clients_train_on_the_generator_that_they_were_sent(spread):
+    """It learns from the heads as they are averaged, moved to the server's model, with the counts of their clients."""
+    played = stepwise("fedgen", hidden=(5,), changes=GENERATOR)
+    labels, start = played.federation.train_labels, played.method.init(played.hp, played.federation)
+    versions = [start, *played.states]
+    counts = [torch.bincount(labels[one.train], minlength=CLASSES) for one in played.federation.clients]
+    for place, (client, version) in enumerate(BEGUN):
+        ((request,), (result,)), then, before = played.seen[place], versions[version], versions[place]
+        assert torch.equal(request.start.weights, then["weights"]) and bool(request.inputs) == (version > 0)
+        if version:
+            draws, n = generator(3, "features", version, client), len(request.rows)
+            last = counts[BEGUN[version - 1][0]]
+            drawn = torch.multinomial(last.double(), n, replacement=True, generator=draws)
+            assert torch.equal(request.inputs["drawn"], drawn)
+            for name, wanted in (("drawn_features", drawn), ("own_features", labels[request.rows])):
+                noise = torch.rand(n, 3, generator=draws, dtype=torch.float64)
+                made = by_hand(then, noise, wanted, False)
+                torch.testing.assert_close(request.inputs[name], made, rtol=0, atol=1e-12)
+            assert request.objective.settings["alpha"] == 2.0 * 0.5**version
+        moved = before["weights"] + (1 + place - version) ** -0.5 * (result.weights - then["weights"])
+        torch.testing.assert_close(played.states[place]["weights"], moved, rtol=0, atol=1e-13)
+        head = Head(moved[25:40].view(CLASSES, 5), moved[40:], counts[client])
+        model = fedgen.new_generator(played.hp.generator, CLASSES, 5, 3, torch.float64)
+        fedgen.load_generator(model, before)
+        made, _ = fedgen.train_generator(played.hp.generator, model, before, [head], 3, place)
+        for name, tensor in (made | {"generator/labels": counts[client]}).items():
+            torch.testing.assert_close(played.states[place][name], tensor, rtol=0, atol=1e-9)
+
+
+def test_feddfs_server_distils_from_the_clients_of_its_buffer(spread):
+    """Its teachers are their models as they arrived, its student is the averaged one, and that is what clients get."""
+    played = Played(buffered(2), members=range(5), participants=4, changes=CONSENSUS, rounds=8)
+    assert max(played.column("staleness")) > 1
+    versions = [played.federation.model.weights, *(state["weights"] for state in played.states)]
+    for place, (requests, trained) in enumerate(played.seen):
+        inferences, logits, (training,) = played.after[place]
+        assert [id(one.model.weights) for one in inferences] == [id(result.weights) for result in trained]
+        x = played.world.engine.data.pixels[torch.arange(30, 62)].flatten(1)
+        told = [x @ one.weights[:12].view(CLASSES, 4).T + one.weights[12:] for one in trained]
+        for found, wanted in zip(logits, told, strict=True):
+            torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+        stepped, sizes = versions[place], [len(request.rows) for request in requests]
+        for request, result, size in zip(requests, trained, sizes, strict=True):
+            assert torch.equal(request.start.weights, versions[request.round])  # distilled, too
+            discount = (1 + place - request.round) ** -0.5
+            stepped = stepped + size / sum(sizes) * discount * (result.weights - request.start.weights)
+        torch.testing.assert_close(training.start.weights, stepped, rtol=0, atol=1e-13)
+        assert not torch.equal(versions[place + 1], training.start.weights)
+        flying = {version for _, version in played.states[place]["fleet/in_flight"].tolist()}
+        for version in flying:
+            assert torch.equal(played.states[place][f"fleet/sent/{version}/weights"], versions[version])
+
+
+def test_fedmds_consensus_is_of_the_clients_of_a_buffer(spread):
+    """They keep their models: each goes on with what it was after its last consensus, however many steps ago."""
+    played = Played(buffered(2), "fedmd", members=range(5), participants=4, changes=CONSENSUS, rounds=8)
+    assert max(played.column("staleness")) > 1
+    models = dict.fromkeys(range(5), played.federation.model.weights)
+    for place, (requests, trained) in enumerate(played.seen):
+        clients = [request.client for request in requests]
+        assert len(clients) == 2 and all(torch.equal(one.start.weights, models[one.client]) for one in requests)
+        inferences, logits, distilled = played.after[place]
+        assert [id(one.model.weights) for one in inferences] == [id(result.weights) for result in trained]
+        assert [one.client for one in distilled] == clients
+        for one, result in zip(distilled, trained, strict=True):
+            assert torch.equal(one.start.weights, result.weights)
+            (told,) = one.inputs.values()
+            torch.testing.assert_close(told, torch.stack(logits).mean(0), rtol=0, atol=1e-12)
+        models |= {client: played.states[place][f"client/{client}/weights"] for client in clients}
+        assert all(not torch.equal(models[one.client], one.start.weights) for one in distilled)
+    assert not any(name.startswith("fleet/sent/") for state in played.states for name in state)
+
+
+@pytest.mark.parametrize("algorithm", ["local", "fedmd", "feddistill"])
+def test_own_models_are_not_sent_and_no_step_changes_them(algorithm, spread):
+    """However slow the network is, clients take as long as they train."""
+    changes = {"local": {}, "fedmd": CONSENSUS, "feddistill": LABELS}[algorithm]
+    network = {"down": 1e-6, "up": 1e-6, "sigma": 0.0}
+    played = Played(buffered(network=network), algorithm, changes=changes)
+    assert played.column("clock") == pytest.approx([1.0, 2.0, 2.6, 3.0], rel=1e-12)
+    assert played.column("staleness") == [0, 0, 2, 1]
+    ((_,), (stale,)), state = played.seen[2], played.states[2]
+    if algorithm != "fedmd":
+        assert torch.equal(state["client/1/weights"], stale.weights)
+    plain = Played(buffered(network=network))
+    assert plain.rows[0]["clock"] == pytest.approx(1.0 + 2 * 15 * 32, rel=1e-12)
+
+
+def test_what_clients_are_sent_is_by_name_or_by_prefix(monkeypatch):
+    monkeypatch.setitem(FEDERATED_ALGORITHMS, "own", FederatedAlgorithm(sends=("weights", "shared/")))
+    hp, old, new = settings("own"), torch.zeros(1), torch.ones(1)
+    kept = version_entries(hp, {"weights": old, "weights/1": old, "shared/a": old, "other": old}, 2, 2)
+    assert kept.keys() == {"fleet/sent/2/weights", "fleet/sent/2/shared/a"}
+    assert all(tensor is not old for tensor in kept.values())  # a commit holds no tensor under two names
+    now = {**kept, "weights": new, "weights/1": new, "shared/b": new, "fleet/sent/22/weights": new}
+    found = as_begun(hp, now, 2, 4)
+    assert found["weights"] is kept["fleet/sent/2/weights"] and found["shared/a"] is kept["fleet/sent/2/shared/a"]
+    assert found["weights/1"] is new and "shared/b" not in found
+    assert as_begun(hp, now, 4, 4) is now and version_entries(hp, now, 2, 4) == kept

@@ -1,0 +1,155 @@
+"""FedPer and FedRep: whose head is whose, and what trains when."""
+
+import copy
+
+import pytest
+import torch
+
+from knot_runner.engine.federated import flat
+from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federated.server_distillation import ENSEMBLE
+from knot_runner.methods.federation import with_server
+from knot_runner.pipelines.rounds.client_rounds import run_exchange
+from tests.feddf_runs import TRANSFER, distil
+from tests.golden.messages import refuses
+from tests.unit.methods.federated.conftest import settings
+
+
+def play(world, hp, rounds):
+    method, state = METHODS[hp.algorithm], METHODS[hp.algorithm].init(hp, world.federation)
+    seen = []
+    for round in range(rounds):
+        requests = method.plan(hp, state, world.federation, round)
+        trained = world.engine.train(requests)
+        seen.append((state, requests, trained))
+        state, _ = method.fold(hp, state, world.federation, round, requests, trained)
+    return state, seen
+
+
+@pytest.mark.parametrize("first_head", ["own", "averaged"])
+@pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
+def test_clients_keep_their_heads_and_share_the_body(deep, algorithm, first_head):
+    hp, federation = settings(algorithm, aggregation="uniform", first_head=first_head), deep.federation
+    state, seen = play(deep, hp, 3)
+    head = federation.layout.mask("head")
+    first = {"own": federation.model.weights[head], "averaged": state["weights"][head]}
+    newest = {}
+    for _, _, trained in seen:
+        newest |= {result.client: result.weights[head] for result in trained}
+    assert set(newest) == {int(key.split("/")[1]) for key in state if key.startswith("head/")}
+    for client in range(len(federation)):
+        model = METHODS[algorithm].deployed(hp, state, federation, client).weights
+        assert torch.equal(model[~head], state["weights"][~head])
+        assert torch.equal(model[head], newest.get(client, first[first_head]))
+    mean = sum(result.weights for result in seen[-1][2]) / 3
+    torch.testing.assert_close(state["weights"], mean, rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
+def test_a_client_goes_on_from_its_own_head_and_the_shared_body(deep, algorithm):
+    hp, federation = settings(algorithm), deep.federation
+    head = federation.layout.mask("head")
+    _, seen = play(deep, hp, 4)
+    newest, own = {}, 0
+    for state, requests, trained in seen:
+        for request in requests:
+            assert torch.equal(request.start.weights[~head], state["weights"][~head])
+            first = federation.model.weights[head]
+            assert torch.equal(request.start.weights[head], newest.get(request.client, first))
+            own += request.client in newest
+        newest |= {result.client: result.weights[head] for result in trained}
+    assert own > 3  # of 12 requests: clients that had a head of their own, which is not the averaged one
+
+
+def test_fedrep_needs_an_epoch_for_the_body(deep):
+    with refuses():
+        METHODS["fedrep"].init(settings("fedrep", head_epochs=2), deep.federation)
+
+
+@pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
+def test_a_model_that_is_a_head_alone_has_no_body_to_share(linear, algorithm):
+    with refuses():
+        METHODS[algorithm].init(settings(algorithm), linear.federation)
+
+
+def test_the_last_round_trains_all_heads_alone(deep):
+    hp, federation = settings("fedper", final_head_epochs=2), deep.federation
+    state, seen = play(deep, hp, 5)
+    before, requests, trained = seen[4]
+    head = federation.layout.mask("head")
+    assert [r.client for r in requests] == [0, 1, 2, 3, 4]
+    assert torch.equal(state["weights"], before["weights"])
+    for request, result in zip(requests, trained, strict=True):
+        assert torch.equal(result.weights[~head], request.start.weights[~head])
+        assert not torch.equal(result.weights[head], request.start.weights[head])
+        assert torch.equal(state[f"head/{result.client}"], result.weights[head])
+    assert METHODS["fedper"].plan(hp, state, federation, 5) == []
+
+
+@pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
+def test_a_server_distils_from_clients_with_their_own_heads(deep, algorithm):
+    """The averaged model learns the mean of what they say; the next round begins with its body, and heads stay."""
+    federation = with_server(deep.federation, torch.arange(4), TRANSFER, TRANSFER[:0])
+    hp, method, seen = settings(algorithm, distil=distil(ensemble="logits")), METHODS[algorithm], []
+    head, state = federation.layout.mask("head"), method.init(settings(algorithm), federation)
+    for round in range(2):
+        requests = method.plan(hp, state, federation, round)
+        trained = deep.engine.train(requests)
+        folded, _ = method.fold(hp, state, federation, round, requests, trained)
+        after, row = run_exchange(
+            method, hp, federation, deep.engine, round, folded, trained, lambda *found: seen.append(found[2])
+        )
+        ((request,),) = seen[-1:]
+        told = deep.engine.logits([federation.inference(one.client, one.model, TRANSFER, "train") for one in trained])
+        torch.testing.assert_close(request.inputs[ENSEMBLE], torch.stack(told).mean(0), rtol=1e-6, atol=1e-7)
+        assert torch.equal(request.start.weights, folded["weights"]) and row["distil_steps"] > 0
+        assert not torch.equal(after["weights"][~head], folded["weights"][~head])
+        for result in trained:
+            model = method.deployed(hp, after, federation, result.client).weights
+            assert torch.equal(model[head], result.weights[head])
+            assert torch.equal(model[~head], after["weights"][~head])
+        state = after
+
+
+def test_a_round_of_heads_alone_is_not_distilled(deep):
+    federation = with_server(deep.federation, torch.arange(4), TRANSFER, TRANSFER[:0])
+    hp, method = settings("fedper", distil=distil(ensemble="logits"), final_head_epochs=1), METHODS["fedper"]
+    state = method.init(hp, federation)
+    requests = method.plan(hp, state, federation, 4)
+    trained = deep.engine.train(requests)
+    state, _ = method.fold(hp, state, federation, 4, requests, trained)
+    after, row = run_exchange(method, hp, federation, deep.engine, 4, state, trained)
+    assert row == {} and torch.equal(after["weights"], state["weights"])
+
+
+@pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
+def test_personal_heads_equal_a_loop_that_exchanges_bodies(deep, algorithm):
+    """As PFLlib: each client has a whole model from the start, of which the server only ever reads and writes the body.
+    Batches are whole, so that their order does not matter."""
+    world = deep.with_training(batch=24, drop_last=False, epochs=3)
+    epochs = {"head_epochs": 2} if algorithm == "fedrep" else {}
+    hp, federation = settings(algorithm, aggregation="uniform", **epochs), world.federation
+    state, _ = play(world, hp, 3)
+    pixels, labels = world.engine.data.pixels, world.engine.data.labels
+    models = [copy.deepcopy(world.engine.model) for _ in federation.clients]
+    for model in models:
+        flat.load_flat(model, federation.layout, federation.model.weights, federation.model.buffers)
+    for round in range(3):
+        drawn = federation.drawn(round)
+        for client in drawn:
+            head = set(models[client].head.parameters())
+            body = set(models[client].parameters()) - head
+            phases = [head, head, body] if algorithm == "fedrep" else [head | body] * 3
+            rows = federation.clients[client].train
+            for trained in phases:
+                loss = torch.nn.functional.cross_entropy(models[client](pixels[rows]), labels[rows])
+                for parameter, gradient in zip(trained, torch.autograd.grad(loss, list(trained)), strict=True):
+                    parameter.data -= federation.training.lr * gradient
+        names = [name for name, _ in models[0].named_parameters() if not name.startswith("head.")]
+        bodies = {name: sum(models[client].get_parameter(name).data for client in drawn) / len(drawn) for name in names}
+        for model in models:
+            for name, mean in bodies.items():
+                model.get_parameter(name).data = mean.clone()
+    for client, model in enumerate(models):
+        found = METHODS[algorithm].deployed(hp, state, federation, client).weights
+        torch.testing.assert_close(found, flat.flat_vectors(model)[0], rtol=1e-12, atol=1e-13)

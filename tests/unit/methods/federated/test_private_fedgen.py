@@ -1,0 +1,131 @@
+"""Private FedGen against sums typed out by hand: a model and the shares of its labels are clipped together."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federated.fedgen import MILLION, private_fold_labels
+from knot_runner.methods.federated.user_privacy import UserPrivacy
+from tests.oracles.methods.test_fedgen import spec_of
+from tests.unit.methods.federated.conftest import CLASSES, SERVER, settings
+from tests.unit.methods.federated.plain import play
+
+FEDGEN = METHODS["fedgen"]
+SCALE, BOUND, EXPECTED = 0.7, 0.5, 4
+HP = settings("fedgen", generator=spec_of(), aggregation="uniform", server=dataclasses.replace(SERVER, lr=0.5))
+
+
+def private(deep, chosen=(0, 1, 2, 3, 4), **changes):
+    """Of whom four were expected."""
+    spec = UserPrivacy(**{"clip_norm": BOUND, "noise_multiplier": 0.0, "sampling": "poisson", "participants": EXPECTED,
+                          "clients": 8, "label_scale": SCALE, **changes})  # fmt: skip
+    return dataclasses.replace(deep, federation=dataclasses.replace(deep.federation, privacy=spec, chosen=chosen))
+
+
+def test_messages_are_clipped_whole_and_labels_are_their_sum(deep):
+    """Over three rounds, in which the server goes half of the way."""
+    whole = private(deep)
+    state, seen = play(whole, HP, FEDGEN, 3)
+    w, labels, taken = whole.federation.model.weights, deep.engine.data.labels, []
+    for requests, trained, row in seen:
+        models, told, norms = torch.zeros_like(w), torch.zeros(CLASSES, dtype=torch.float64), []
+        for request, result in zip(requests, trained, strict=True):
+            torch.testing.assert_close(request.start.weights, w, rtol=0, atol=1e-12)
+            own = [int((labels[request.rows] == label).sum()) / len(request.rows) for label in range(CLASSES)]
+            shares = SCALE * torch.tensor(own, dtype=torch.float64)
+            norms.append(math.sqrt(float(((result.weights - w) ** 2).sum() + (shares**2).sum())))
+            taken.append(min(1.0, BOUND / norms[-1]))
+            models, told = models + taken[-1] * (result.weights - w), told + taken[-1] * shares
+        w = w + 0.5 * models / EXPECTED
+        assert row["update_norms"] == pytest.approx(norms, rel=1e-12)
+        assert row["clipped"] == sum(norm > BOUND for norm in norms) / 5 and row["generator_loss"] > 0
+    torch.testing.assert_close(state["weights"], w, rtol=0, atol=1e-12)
+    assert min(taken) < 0.95 and max(taken) == 1.0  # some were clipped, some were not
+    wanted = MILLION * told / told.sum()
+    torch.testing.assert_close(state["generator/labels"].double(), wanted, rtol=0, atol=0.51)
+
+
+def test_the_generator_learns_from_the_global_head_alone(deep):
+    """Clients' heads may be whatever they are, if their sum is the same."""
+    whole = private(deep, clip_norm=None)
+    state = FEDGEN.init(HP, whole.federation)
+    requests = FEDGEN.plan(HP, state, whole.federation, 0)
+    trained = whole.engine.train(requests)
+    apart = torch.zeros_like(trained[0].weights)
+    apart[-5:] = 3.0
+    shifted = [dataclasses.replace(trained[0], weights=trained[0].weights + apart),
+               dataclasses.replace(trained[1], weights=trained[1].weights - apart), *trained[2:]]  # fmt: skip
+    after, row = FEDGEN.fold(HP, state, whole.federation, 0, requests, trained)
+    other, same = FEDGEN.fold(HP, state, whole.federation, 0, requests, shifted)
+    assert row["generator_loss"] == pytest.approx(same["generator_loss"], rel=1e-9)
+    for name, tensor in after.items():
+        assert torch.allclose(tensor.double(), other[name].double(), rtol=0, atol=1e-9), name
+    # of the one head every label's share is 1: its loss is the cross-entropy of the head, about log 3, less diversity
+    assert row["generator_loss"] > 0.8 * math.log(CLASSES)
+
+
+def test_the_generator_is_given_the_head_of_the_stepped_model(deep, monkeypatch):
+    whole, given = private(deep), []
+
+    def train(spec, model, kept, heads, seed, round):
+        given.extend(heads)
+        return {}, 0.0
+
+    monkeypatch.setattr("knot_runner.methods.federated.fedgen.train_generator", train)
+    after, _ = play(whole, HP, FEDGEN, 1)
+    (head,) = given
+    assert torch.equal(torch.cat([head.weight.flatten(), head.bias]), after["weights"][-(CLASSES * 5 + CLASSES) :])
+    assert torch.equal(head.counts, after["generator/labels"])
+
+
+def test_one_client_changes_both_sums_by_at_most_the_bound(deep):
+    whole = private(deep, clip_norm=0.15)
+    state = FEDGEN.init(HP, whole.federation)
+    trained = whole.engine.train(FEDGEN.plan(HP, state, whole.federation, 0))
+    plain = dataclasses.replace(HP, server=SERVER)
+    for factor in (1.0, 1e6):
+        wild = dataclasses.replace(trained[4], weights=trained[4].weights * factor)
+        found = []
+        for sent in ([*trained[:4], wild], trained[:4]):
+            after, counts, row = private_fold_labels(plain, state, whole.federation, 0, sent)
+            shares = [min(1.0, 0.15 / norm) for norm in row["update_norms"]]  # labels' shares are sent times these
+            found.append((EXPECTED * after["weights"], SCALE * sum(shares) * counts.double() / MILLION))
+        moved = [with_ - without for with_, without in zip(*found, strict=True)]
+        norm = math.sqrt(sum(float(part.square().sum()) for part in moved))
+        assert 0 < norm <= 0.15 * (1 + 1e-5)
+        assert norm == pytest.approx(0.15, rel=1e-5)
+
+
+def test_a_round_without_participants_is_noise(deep):
+    """Over 100 rounds: the model's standard deviation z C / (qK); labels where noise is above zero, at least one."""
+    whole = private(deep, chosen=(), noise_multiplier=2.0)
+    plain, state = dataclasses.replace(HP, server=SERVER), FEDGEN.init(HP, whole.federation)
+    moves, labels = [], []
+    for round in range(100):
+        after, counts, row = private_fold_labels(plain, state, whole.federation, round, [])
+        assert row == {"update_norms": []} and abs(int(counts.sum()) - MILLION) <= CLASSES and int(counts.min()) >= 0
+        moves.append(after["weights"] - state["weights"])
+        labels.append(counts)
+    seen = torch.stack(moves).flatten()
+    assert float(seen.std()) == pytest.approx(2.0 * BOUND / EXPECTED, rel=4 / math.sqrt(2 * len(seen)))
+    zero = float((torch.stack(labels) == 0).double().mean())
+    assert 0.3 < zero < 0.6  # an eighth of the rounds has no positive one, and all alike
+    assert any(len(set(counts.tolist())) == 1 for counts in labels)
+    again, _, _ = private_fold_labels(plain, state, whole.federation, 99, [])
+    assert torch.equal(again["weights"], after["weights"])
+    drawn, row = FEDGEN.fold(plain, state, whole.federation, 0, [], [])
+    assert "generator/labels" in drawn and row["generator_loss"] > 0
+
+
+def test_clients_keep_their_running_statistics(deep):
+    federation = private(deep).federation
+    hp, buffers = dataclasses.replace(HP, batchnorm="local"), torch.tensor([0.0, 1.0])
+    state = {**FEDGEN.init(hp, federation), "buffers": buffers}
+    trained = deep.engine.train(FEDGEN.plan(hp, {**state, "buffers": buffers[:0]}, federation, 0))
+    trained = [dataclasses.replace(one, buffers=buffers + one.client) for one in trained]
+    after, _, _ = private_fold_labels(hp, state, federation, 0, trained)
+    assert torch.equal(after["buffers"], buffers)
+    assert all(torch.equal(after[f"buffers/{client}"], buffers + client) for client in range(5))

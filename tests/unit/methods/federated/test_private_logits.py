@@ -1,0 +1,246 @@
+"""Private FedDF, FedMD and FD against sums typed out by hand: logits are clipped as one vector and covered by noise."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from knot_runner.config.settings import LabelDistillation
+from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federated.feddistill import others_means, private_label_means
+from knot_runner.methods.federated.server_distillation import ENSEMBLE
+from knot_runner.methods.federated.user_privacy import UserPrivacy, private_mean_logits
+from knot_runner.methods.federation import with_server
+from knot_runner.pipelines.rounds.client_rounds import run_exchange
+from tests.feddf_runs import TRANSFER, distil
+from tests.unit.methods.federated.conftest import CLASSES, make_world, settings
+
+BOUND, EXPECTED = 0.4, 4
+LABELS = LabelDistillation(0.7, 2.0)
+
+
+def private(chosen=(0, 1, 2, 3, 4), transfer=TRANSFER, **changes):
+    """A linear world in whose rounds ``chosen`` take part, four of eight being expected, and its engine."""
+    world = make_world([]).with_training(participants=EXPECTED)
+    spec = UserPrivacy(**{"clip_norm": 1.0, "noise_multiplier": 0.0, "sampling": "poisson", "participants": EXPECTED,
+                          "clients": 8, "clip_logits": BOUND, **changes})  # fmt: skip
+    federation = with_server(world.federation, torch.arange(0, 40), transfer, TRANSFER[:0])
+    return dataclasses.replace(federation, privacy=spec, chosen=chosen), world.engine
+
+
+def one_round(algorithm, federation, engine, state=None, round=0, **changes):
+    """(State after the fold, after the exchange, its row, what was trained, requests seen in the exchange)."""
+    hp, method, seen = settings(algorithm, aggregation="uniform", **changes), METHODS[algorithm], []
+    state = method.init(hp, federation) if state is None else state
+    requests = method.plan(hp, state, federation, round)
+    trained = engine.train(requests) if requests else []
+    folded, _ = method.fold(hp, state, federation, round, requests, trained)
+    after, row = run_exchange(
+        method, hp, federation, engine, round, folded, trained, lambda *found: seen.extend(found[2])
+    )
+    return folded, after, row, trained, seen
+
+
+def answers(engine, weights, rows):
+    """Logits of the linear model, typed out, less the mean of each example."""
+    inputs = engine.data.pixels[rows].flatten(1)
+    logits = inputs @ weights[: CLASSES * 4].view(CLASSES, 4).T + weights[CLASSES * 4 :]
+    return logits - logits.mean(1, keepdim=True)
+
+
+def clipped_mean(engine, trained, rows, bound=BOUND):
+    """(Sum of clipped messages over the expected number of clients, the norms before clipping)."""
+    total, norms = torch.zeros(len(rows), CLASSES, dtype=torch.float64), []
+    for result in trained:
+        message = answers(engine, result.weights, rows)
+        norms.append(math.sqrt(float((message**2).sum())))
+        total += min(1.0, bound * math.sqrt(len(rows)) / norms[-1]) * message
+    return total / EXPECTED, norms
+
+
+def test_the_server_learns_from_the_clipped_mean_alone():
+    federation, engine = private()
+    spec = distil(ensemble="logits")
+    _, after, row, trained, (request,) = one_round("fedavg", federation, engine, distil=spec)
+    wanted, norms = clipped_mean(engine, trained, TRANSFER)
+    limit = BOUND * math.sqrt(len(TRANSFER))
+    assert min(norms) < limit < max(norms)  # some were clipped, some were not
+    assert set(request.inputs) == {ENSEMBLE} and request.objective.settings["shares"] == [1.0]
+    torch.testing.assert_close(request.inputs[ENSEMBLE], wanted, rtol=1e-12, atol=1e-14)
+    assert row["logits_clipped"] == sum(norm > limit for norm in norms) / 5
+
+
+def test_without_clipping_and_noise_it_is_feddf():
+    """Where the clients expected are those who came, and examples are drawn with repetitions."""
+    found = []
+    for plain in (False, True):
+        federation, engine = private(chosen=(0, 1, 2, 4), clip_norm=None, clip_logits=0.01)
+        federation = dataclasses.replace(federation, privacy=None) if plain else federation
+        spec = distil(ensemble="logits", steps=9, optimiser="sgd", lr=0.5)
+        _, after, row, _, _ = one_round("fedavg", federation, engine, distil=spec)
+        assert ("logits_clipped" in row) != plain
+        found.append(after["weights"])
+    torch.testing.assert_close(*found, rtol=0, atol=1e-12)
+
+
+def test_one_client_changes_the_sum_by_at_most_the_bound():
+    federation, _ = private()
+    draws = torch.Generator().manual_seed(2)
+    logits = [torch.randn(7, CLASSES, generator=draws, dtype=torch.float64) for _ in range(5)]
+    for factor in (1e-3, 1.0, 1e9):
+        moved = EXPECTED * (
+            private_mean_logits(federation, 0, 7, [*logits[:4], factor * logits[4] + 5.0])
+            - private_mean_logits(federation, 0, 7, logits[:4])
+        )
+        assert 0 < float(moved.norm()) <= BOUND * math.sqrt(7) * (1 + 1e-12)
+        assert factor == 1e-3 or float(moved.norm()) == pytest.approx(BOUND * math.sqrt(7))
+
+
+def test_noise_of_logits_is_its_own_and_of_the_bound():
+    """Over 200 rounds: standard deviation z B sqrt(n) / (qK) within 4 of its standard errors."""
+    federation, _ = private(noise_multiplier=2.0)
+    seen = torch.stack([private_mean_logits(federation, round, 9, []) for round in range(200)])
+    error = 4 / math.sqrt(2 * seen.numel())
+    assert float(seen.std()) == pytest.approx(2.0 * BOUND * 3 / EXPECTED, rel=error)
+    assert torch.equal(private_mean_logits(federation, 7, 9, []), seen[7])
+
+
+def test_noise_of_label_means_is_not_that_of_logits():
+    """As many numbers of one round: from one draw their signs would be the same."""
+    federation, _ = private(noise_multiplier=2.0)
+    for round in range(3):
+        told = private_label_means(federation, round, [], [])[0]["label_logits/all"]
+        other = private_mean_logits(federation, round, CLASSES + 1, []).flatten().view(CLASSES, CLASSES + 1)
+        assert not torch.equal(told.sign(), other[:, :CLASSES].sign())
+
+
+def test_a_round_without_participants_is_distilled_too():
+    """From noise; if it were not, that nobody came could be seen."""
+    federation, engine = private(chosen=(), noise_multiplier=1.0)
+    folded, after, row, trained, (request,) = one_round("fedavg", federation, engine, distil=distil(ensemble="logits"))
+    assert trained == [] and "logits_clipped" not in row and row["distil_steps"] > 0
+    assert not torch.equal(after["weights"], folded["weights"])
+    assert torch.equal(request.inputs[ENSEMBLE], private_mean_logits(federation, 0, len(TRANSFER), []))
+
+
+def test_rounds_that_do_not_distil_send_no_logits():
+    federation, engine = private(noise_multiplier=1.0)
+    folded, after, row, _, seen = one_round("fedavg", federation, engine, distil=distil(ensemble="logits", after=1))
+    assert row == {} and seen == [] and torch.equal(after["weights"], folded["weights"])
+
+
+def test_fedmd_clients_fit_the_clipped_mean():
+    federation, engine = private()
+    _, after, row, trained, seen = one_round("fedmd", federation, engine, distil=distil(ensemble="logits"))
+    wanted, norms = clipped_mean(engine, trained, TRANSFER)
+    assert [request.client for request in seen] == [0, 1, 2, 3, 4]
+    for request in seen:
+        torch.testing.assert_close(request.inputs[ENSEMBLE], wanted, rtol=1e-12, atol=1e-14)
+    limit = BOUND * math.sqrt(len(TRANSFER))
+    assert row["update_norms"] == pytest.approx(norms, rel=1e-12)
+    assert row["clipped"] == sum(norm > limit for norm in norms) / 5 and row["distil_steps"] > 0
+    assert not torch.equal(after["client/0/weights"], trained[0].weights)
+
+
+def test_fedmd_without_participants_changes_nothing():
+    federation, engine = private(chosen=(), noise_multiplier=1.0)
+    _, after, row, _, seen = one_round("fedmd", federation, engine, distil=distil(ensemble="logits"))
+    assert after == {} and seen == [] and row == {"update_norms": []}
+
+
+def label_messages(federation, engine, trained):
+    """Each client's message [C, C + 1], typed out: mean logits of its labels, and B for each that it has."""
+    found = []
+    for result in trained:
+        rows = federation.clients[result.client].train
+        message = torch.zeros(CLASSES, CLASSES + 1, dtype=torch.float64)
+        for label in range(CLASSES):
+            own = rows[engine.data.labels[rows] == label]
+            if len(own):
+                message[label, :CLASSES] = answers(engine, result.weights, own).mean(0)
+                message[label, CLASSES] = federation.privacy.clip_logits
+        found.append(message)
+    return found
+
+
+@pytest.mark.parametrize("bound", [0.05, BOUND])
+def test_fd_clients_learn_the_clipped_means_of_labels(bound):
+    federation, engine = private(clip_logits=bound)
+    _, after, row, trained, _ = one_round("feddistill", federation, engine, labels=LABELS)
+    total, norms, limit = torch.zeros(CLASSES, CLASSES + 1, dtype=torch.float64), [], bound * math.sqrt(2 * CLASSES)
+    for message in label_messages(federation, engine, trained):
+        norms.append(math.sqrt(float((message**2).sum())))
+        total += min(1.0, limit / norms[-1]) * message
+    known = total[:, CLASSES] / bound
+    assert (max(norms) > limit) == (bound == 0.05)
+    assert row["update_norms"] == pytest.approx(norms, rel=1e-12)
+    assert row["clipped"] == sum(norm > limit for norm in norms) / 5
+    means, knows = others_means(after, federation, 0)
+    assert bool(knows.all()) and not any(name.endswith("/0") for name in after)
+    torch.testing.assert_close(means, total[:, :CLASSES] / known.clamp_min(1)[:, None], rtol=1e-12, atol=1e-14)
+    requests = METHODS["feddistill"].plan(settings("feddistill", labels=LABELS), after, federation, 1)
+    for request in requests:  # everybody is told the same
+        told = means[engine.data.labels[request.rows]]
+        torch.testing.assert_close(request.inputs["label_logits"], told, rtol=0, atol=0)
+        assert bool(request.inputs["known"].all())
+
+
+def test_fd_labels_that_fewer_than_half_a_client_have_are_unknown():
+    federation, engine = private(chosen=(0,))
+    labels = torch.zeros_like(engine.data.labels)
+    labels[federation.clients[0].train[:3]] = 1
+    federation = dataclasses.replace(federation, train_labels=labels)
+    rows = federation.clients[0].train
+    draws = torch.Generator().manual_seed(1)
+    logits = torch.randn(len(rows), CLASSES, generator=draws, dtype=torch.float64)
+    (result,) = engine.train(METHODS["fedavg"].plan(settings(), {"weights": federation.model.weights,
+                             "buffers": federation.model.buffers}, federation, 0))  # fmt: skip
+    shared, _ = private_label_means(federation, 0, [result], [1e-3 * logits])
+    assert shared["label_counts/all"].tolist() == [1.0, 1.0, 0.0]
+    centred = 1e-3 * (logits - logits.mean(1, keepdim=True))
+    torch.testing.assert_close(shared["label_logits/all"][1], centred[:3].mean(0), rtol=1e-12, atol=1e-16)
+    assert shared["label_logits/all"][2].abs().max() == 0
+
+
+def test_fd_one_client_changes_the_sums_by_at_most_the_bound():
+    """Counts are times B again; without noise the means times the counts are the sums, where these are at least 1."""
+    bound = 0.3
+    sums = []
+    for factor in (None, 1e-2, 1.0, 1e6):
+        federation, engine = private(clip_logits=bound)
+        _, _, _, trained, _ = one_round("feddistill", federation, engine, labels=LABELS)
+        own = [answers(engine, result.weights, federation.clients[result.client].train) for result in trained]
+        taken = slice(0, 4) if factor is None else slice(0, 5)
+        own[4] = own[4] * (factor or 1.0)
+        shared, _ = private_label_means(federation, 0, trained[taken], own[taken])
+        counts = shared["label_counts/all"]
+        assert float(counts.min()) > 1
+        sums.append(torch.cat([shared["label_logits/all"] * counts[:, None], bound * counts[:, None]], 1))
+    for factor, with_ in zip((1e-2, 1.0, 1e6), sums[1:], strict=True):
+        moved = float((with_ - sums[0]).norm())
+        assert 0 < moved <= bound * math.sqrt(2 * CLASSES) * (1 + 1e-9)
+        assert factor != 1e6 or moved == pytest.approx(bound * math.sqrt(2 * CLASSES))
+
+
+def test_fd_noise_is_of_the_bound():
+    """Over 300 rounds without participants: counts are z sqrt(2 C) times a normal; half of them are unknown."""
+    federation, _ = private(noise_multiplier=3.0)
+    counts = torch.stack(
+        [private_label_means(federation, round, [], [])[0]["label_counts/all"] for round in range(300)]
+    ).flatten()
+    deviation = 3.0 * math.sqrt(2 * CLASSES)
+    share = float((counts > 0).double().mean())
+    above = 0.5 * math.erfc(0.5 / deviation / math.sqrt(2))
+    assert abs(share - above) < 4 * math.sqrt(0.25 / len(counts))
+    large = float((counts > deviation).double().mean())
+    assert abs(large - 0.5 * math.erfc(1 / math.sqrt(2))) < 4 * math.sqrt(0.14 / len(counts))
+    assert float(counts[counts > 0].min()) >= 1
+
+
+def test_fd_clients_are_not_told_what_is_unknown():
+    federation, engine = private()
+    counts = torch.tensor([2.0, 0.0, 1.0], dtype=torch.float64)
+    state = {"label_logits/all": torch.ones(CLASSES, CLASSES), "label_counts/all": counts}
+    for request in METHODS["feddistill"].plan(settings("feddistill", labels=LABELS), state, federation, 1):
+        assert torch.equal(request.inputs["known"], engine.data.labels[request.rows] != 1)

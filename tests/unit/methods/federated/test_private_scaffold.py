@@ -1,0 +1,130 @@
+"""Private SCAFFOLD against loops typed out by hand: model and control variate are clipped together."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federated.user_privacy import UserPrivacy
+from tests.unit.methods.federated.conftest import SERVER, settings
+from tests.unit.methods.federated.plain import play
+
+SCAFFOLD = METHODS["scaffold"]
+SCALE = 0.8
+
+
+def private(world, **changes):
+    """``world`` with everybody in every round, neither clipped nor noised unless ``changes`` say so."""
+    spec = UserPrivacy(**{"clip_norm": None, "noise_multiplier": 0.0, "sampling": "fixed", "participants": 5,
+                          "clients": 5, "control_scale": SCALE, **changes})  # fmt: skip
+    own = dataclasses.replace(world.federation, privacy=spec)
+    return dataclasses.replace(world, federation=own).with_training(participants=spec.participants)
+
+
+def uniform(**changes):
+    return settings("scaffold", aggregation="uniform", **changes)
+
+
+@pytest.mark.parametrize("server", ["none", "momentum", "adam"])
+def test_without_clipping_and_noise_it_is_scaffold(world, server):
+    hp = uniform(server=dataclasses.replace(SERVER, optimiser=server, lr=0.5))
+    plain, _ = play(world.with_training(participants=5), hp, SCAFFOLD, 3)
+    state, seen = play(private(world), hp, SCAFFOLD, 3)
+    assert plain.keys() == state.keys() and "control/4" in state
+    for name, tensor in plain.items():
+        assert torch.allclose(tensor, state[name], rtol=0, atol=1e-12), name
+    assert all(row["clipped"] == 0 and len(row["update_norms"]) == 5 for _, _, row in seen)
+
+
+def test_messages_are_clipped_whole_and_summed(world):
+    """Three rounds of five clients of eight, four of whom were expected; c_k goes by what its client sends."""
+    bound, expected = 0.25, 4
+    spec = {"clip_norm": bound, "participants": expected, "clients": 8, "sampling": "poisson"}
+    whole = private(world, **spec).with_training(participants=5)
+    everyone = dataclasses.replace(whole.federation, chosen=(0, 1, 2, 3, 4))
+    whole = dataclasses.replace(whole, federation=everyone)
+    state, seen = play(whole, uniform(), SCAFFOLD, 3)
+    w = everyone.model.weights
+    c, own = torch.zeros_like(w), [torch.zeros_like(w) for _ in range(5)]
+    shares = []
+    for requests, trained, row in seen:
+        models, controls, norms = torch.zeros_like(w), torch.zeros_like(w), []
+        for client, (request, result) in enumerate(zip(requests, trained, strict=True)):
+            torch.testing.assert_close(request.control, c - own[client], rtol=1e-12, atol=1e-14)
+            model = result.weights - w
+            change = (own[client] - c + (w - result.weights) / (result.steps * 0.1)) - own[client]
+            squares = sum(float(x) ** 2 for x in model) + SCALE**2 * sum(float(x) ** 2 for x in change)
+            share = min(1.0, bound / math.sqrt(squares))
+            models, controls = models + share * model, controls + share * change
+            own[client] = own[client] + share * change
+            norms.append(math.sqrt(squares))
+            shares.append(share)
+        w, c = w + models / expected, c + controls / 8
+        assert row["update_norms"] == pytest.approx(norms, rel=1e-12)
+        assert row["clipped"] == sum(norm > bound for norm in norms) / 5
+    torch.testing.assert_close(state["weights"], w, rtol=0, atol=1e-12)
+    torch.testing.assert_close(state["control"], c, rtol=0, atol=1e-12)
+    for client in range(5):
+        torch.testing.assert_close(state[f"control/{client}"], own[client], rtol=0, atol=1e-12)
+    assert min(shares) < 0.9 and max(shares) == 1.0  # some were clipped, some were not
+
+
+def test_without_noise_the_servers_control_is_the_mean_of_the_clients(world):
+    """Also where some do not take part, and all are clipped."""
+    whole = private(world, clip_norm=0.05, sampling="poisson", participants=3)
+    state, seen = play(whole, uniform(), SCAFFOLD, 4)
+    taken = {request.client for requests, _, _ in seen for request in requests}
+    assert 0 < len(seen[0][0]) < 5
+    mean = sum(state[f"control/{client}"] for client in taken) / 5
+    torch.testing.assert_close(state["control"], mean, rtol=0, atol=1e-13)
+    assert float(mean.norm()) > 1e-3
+
+
+def test_one_client_changes_both_sums_by_at_most_the_bound(world):
+    """Whatever it sends: what its absence changes of (U, V) is of norm C at most."""
+    whole = private(world, clip_norm=0.15)
+    _, ((requests, trained, _),) = play(whole, uniform(), SCAFFOLD, 1)
+    for factor in (1e-3, 1.0, 1e6):
+        wild = dataclasses.replace(trained[2], weights=trained[2].weights * factor)
+        start = SCAFFOLD.init(uniform(), whole.federation)
+        with_, _ = SCAFFOLD.fold(uniform(), start, whole.federation, 0, requests, [*trained[:2], wild, *trained[3:]])
+        rest = [*requests[:2], *requests[3:]], [*trained[:2], *trained[3:]]
+        without, _ = SCAFFOLD.fold(uniform(), start, whole.federation, 0, *rest)
+        model = 5 * (with_["weights"] - without["weights"])
+        control = 5 * SCALE * (with_["control"] - without["control"])
+        moved = math.sqrt(float(model.square().sum() + control.square().sum()))
+        assert moved <= 0.15 * (1 + 1e-12) and (factor == 1e-3 or moved == pytest.approx(0.15))
+        assert float(model.norm()) > 0 and float(control.norm()) > 0
+
+
+def test_a_round_without_participants_gives_both_noise(deep):
+    """Over 200 rounds: standard deviations zC / (qK) and zC / (sK) within 4 of their standard errors, independent."""
+    spec = {"clip_norm": 0.5, "noise_multiplier": 2.0, "sampling": "poisson", "participants": 2}
+    federation = private(deep, **spec).federation
+    state, moves, turns = SCAFFOLD.init(uniform(), federation), [], []
+    for round in range(200):
+        after, row = SCAFFOLD.fold(uniform(), state, federation, round, [], [])
+        assert row == {"update_norms": []} and after.keys() == {*state, "control"}
+        moves.append(after["weights"] - state["weights"])
+        turns.append(after["control"])
+    again, _ = SCAFFOLD.fold(uniform(), state, federation, 199, [], [])
+    assert torch.equal(again["control"], turns[-1]) and torch.equal(again["weights"], after["weights"])
+    moves, turns = torch.stack(moves).flatten(), torch.stack(turns).flatten()
+    error = 4 / math.sqrt(2 * len(moves))
+    assert float(moves.std()) == pytest.approx(2.0 * 0.5 / 2, rel=error)
+    assert float(turns.std()) == pytest.approx(2.0 * 0.5 / (SCALE * 5), rel=error)
+    assert abs(float(torch.corrcoef(torch.stack([moves, turns]))[0, 1])) < 4 / math.sqrt(len(moves))
+
+
+def test_clients_keep_their_running_statistics(linear):
+    """With batchnorm=local, as in FedAvg; the first ones, which the server has, do not change."""
+    federation = private(linear).federation
+    hp, buffers = uniform(batchnorm="local"), torch.tensor([0.0, 1.0])
+    state = {"weights": federation.model.weights, "buffers": buffers}
+    requests = SCAFFOLD.plan(hp, state, federation, 0)
+    trained = [dataclasses.replace(one, buffers=buffers + one.client) for one in linear.engine.train(requests)]
+    after, _ = SCAFFOLD.fold(hp, state, federation, 0, requests, trained)
+    assert torch.equal(after["buffers"], buffers)
+    assert all(torch.equal(after[f"buffers/{client}"], buffers + client) for client in range(5))

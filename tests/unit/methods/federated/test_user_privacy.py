@@ -1,0 +1,224 @@
+"""Clipping, noise and Poisson draws of private training, against loops and formulas typed out by hand."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from knot_runner.engine.federated.cohort import Trained
+from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federated.user_privacy import UserPrivacy, private_mean
+from tests.unit.methods.federated.conftest import SERVER, World, holding_out, make_world, settings
+
+
+def privacy(**changes) -> UserPrivacy:
+    """Everybody takes part; nothing is clipped and no noise added, unless ``changes`` say so."""
+    return UserPrivacy(**{"clip_norm": None, "noise_multiplier": 0.0, "sampling": "fixed", "participants": 5,
+                          "clients": 5, **changes})  # fmt: skip
+
+
+def came(client: int, weights: torch.Tensor) -> Trained:
+    return Trained(client, weights, torch.empty(0), 1, 0.5, 0, 0, True)
+
+
+def private(world: World, spec: UserPrivacy) -> World:
+    federation = dataclasses.replace(world.federation, privacy=spec)
+    return World(federation, world.engine).with_training(participants=spec.participants)
+
+
+def played(world: World, algorithm: str = "fedavg", rounds: int = 2, **changes):
+    """(State, rows, requests of every round) of ``rounds`` rounds."""
+    hp, method = settings(algorithm, **{"aggregation": "uniform", **changes}), METHODS[algorithm]
+    state, rows, asked = method.init(hp, world.federation), [], []
+    for round in range(rounds):
+        requests = method.plan(hp, state, world.federation, round)
+        state, row = method.fold(hp, state, world.federation, round, requests, world.engine.train(requests))
+        rows.append(row)
+        asked.append(requests)
+    return state, rows, asked
+
+
+START = torch.tensor([1.0, -2.0], dtype=torch.float64)
+MOVES = [[3.0, 4.0], [0.3, -0.4], [0.0, 1.0]]
+
+
+def test_updates_are_clipped_summed_and_divided_by_the_expected_number():
+    """Norms 5, .5 and 1 with C = 1: the first is a fifth of itself; of 4 clients expected 3 came."""
+    trained = [came(client, START + torch.tensor(move, dtype=torch.float64)) for client, move in enumerate(MOVES)]
+    spec = privacy(clip_norm=1.0, participants=4, clients=8, sampling="poisson")
+    mean, row = private_mean(spec, 0, 0, START, trained)
+    by_hand = [1.0 + (3 / 5 + 0.3 + 0) / 4, -2.0 + (4 / 5 - 0.4 + 1) / 4]
+    assert mean.tolist() == pytest.approx(by_hand, abs=1e-14)
+    assert row["update_norms"] == pytest.approx([5, 0.5, 1]) and row["clipped"] == pytest.approx(1 / 3)
+
+
+def test_small_updates_are_not_lost_beside_a_large_one():
+    """1 + 2^-24 + 2^-24: each addition in float32 would round to 1."""
+    trained = [came(client, torch.tensor([move])) for client, move in enumerate((1.0, 2.0**-24, 2.0**-24))]
+    mean, _ = private_mean(privacy(participants=1), 0, 0, torch.zeros(1), trained)
+    assert mean.dtype == torch.float32 and mean.tolist() == [1 + 2.0**-23]
+
+
+def test_noise_has_standard_deviation_z_c_on_the_sum():
+    """100,000 draws: the sample standard deviation is within 1% (4.5 of its standard errors), the mean within 4 of
+    its own."""
+    size, z, clip, expected = 100_000, 0.7, 3.0, 20
+    start = torch.zeros(size, dtype=torch.float64)
+    spec = privacy(clip_norm=clip, noise_multiplier=z, participants=expected, clients=60)
+    noise = private_mean(spec, 5, 2, start, [])[0] * expected
+    assert float(noise.std()) == pytest.approx(z * clip, rel=0.01)
+    assert abs(float(noise.mean())) < 4 * z * clip / math.sqrt(size)
+    assert float((noise.abs() < z * clip).double().mean()) == pytest.approx(0.6827, abs=0.006)
+
+
+def test_noise_is_of_seed_and_round_and_an_empty_round_has_only_it():
+    spec = privacy(clip_norm=1.0, noise_multiplier=1.0)
+    first, row = private_mean(spec, 1, 3, START, [])
+    assert row == {"update_norms": []} and not torch.equal(first, START)
+    assert torch.equal(first, private_mean(spec, 1, 3, START, [])[0])
+    for seed, round in ((1, 4), (2, 3)):
+        assert not torch.equal(first, private_mean(spec, seed, round, START, [])[0])
+    assert torch.equal(private_mean(privacy(), 1, 3, START, [])[0], START)
+
+
+def test_every_client_is_drawn_by_itself_with_probability_q():
+    """4,000 rounds of 12 clients at q = 1/4: frequencies within 4 standard errors of q, counts as binomial ones."""
+    spec, rounds, rate = privacy(sampling="poisson", participants=3, clients=12), 4000, 0.25
+    clients = range(100, 112)
+    draws = [spec.poisson_draw(clients, 7, round) for round in range(rounds)]
+    error = math.sqrt(rate * (1 - rate) / rounds)
+    for client in clients:
+        assert abs(sum(client in draw for draw in draws) / rounds - rate) < 4 * error
+    sizes = torch.tensor([len(draw) for draw in draws], dtype=torch.float64)
+    assert float(sizes.mean()) == pytest.approx(3, abs=4 * math.sqrt(12) * error)
+    assert float(sizes.var()) == pytest.approx(12 * rate * (1 - rate), rel=0.1)
+    assert 0 in sizes and draws[0] == spec.poisson_draw(clients, 7, 0) != spec.poisson_draw(clients, 8, 0)
+    assert all(draw == sorted(draw) for draw in draws)
+
+
+def test_a_federation_draws_as_its_privacy_says(linear):
+    poisson = privacy(sampling="poisson", participants=3)
+    world = private(linear, poisson)
+    drawn = [world.federation.drawn(round) for round in range(20)]
+    assert drawn == [poisson.poisson_draw(range(5), 3, round) for round in range(20)]
+    assert len({len(own) for own in drawn}) > 2
+    fixed = private(linear, privacy(participants=3)).federation
+    assert [fixed.drawn(round) for round in range(4)] == [linear.federation.drawn(round) for round in range(4)]
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "fedper", "fedrep"])
+@pytest.mark.parametrize("server", ["none", "momentum", "adam"])
+def test_without_clipping_and_noise_it_is_the_uniform_mean(deep, algorithm, server):
+    changes = {"server": dataclasses.replace(SERVER, optimiser=server, lr=0.5)}
+    plain, _, _ = played(deep.with_training(participants=5), algorithm, **changes)
+    state, rows, _ = played(private(deep, privacy()), algorithm, **changes)
+    assert plain.keys() == state.keys()
+    for name, tensor in plain.items():
+        assert torch.allclose(tensor, state[name], rtol=0, atol=1e-12), name
+    assert all(row["clipped"] == 0 and len(row["update_norms"]) == 5 for row in rows)
+
+
+@pytest.mark.parametrize("changes", [{}, {"algorithm": "fedper"}, {"temperature": 0.25}], ids=str)
+def test_a_round_moves_the_global_model_by_its_clipped_updates(deep, changes):
+    """Of heads that clients keep, too: the whole model is sent, and what counts is its distance to the global one."""
+    world = private(deep, privacy(clip_norm=0.05))
+    hp = settings(**{"algorithm": "fedavg", "aggregation": "uniform", **changes})
+    method = METHODS[hp.algorithm]
+    state = method.init(hp, world.federation)
+    for round in range(2):
+        trained = world.engine.train(method.plan(hp, state, world.federation, round))
+        after, row = method.fold(hp, state, world.federation, round, [], trained)
+        total = torch.zeros_like(state["weights"])
+        for result in trained:
+            move = result.weights - state["weights"]
+            total += move * min(1, 0.05 / math.sqrt(float((move * move).sum())))
+        assert torch.allclose(after["weights"], state["weights"] + total / 5, rtol=0, atol=1e-13)
+        assert row["clipped"] == 1.0
+        state = after
+
+
+#: Methods whose clients keep models of their own beside what they send, and the fields of a round that say so.
+OWN_MODELS = {
+    "ditto": {"own_loss"},
+    "apfl": {"alpha", "own_loss"},
+    "fedala": {"mix", "mix_passes"},
+    "fedsoup": {"pool_size"},
+}
+
+
+@pytest.mark.parametrize("algorithm", OWN_MODELS)
+def test_of_own_models_nothing_is_sent_unclipped(deep, algorithm):
+    """Two rounds of which the global model moves by the clipped updates of one model a client, and says so."""
+    world = private(holding_out(deep), privacy(clip_norm=0.05)).with_training(small_clients="allow")
+    hp, method = settings(algorithm, aggregation="uniform"), METHODS[algorithm]
+    state = method.init(hp, world.federation)
+    for round in range(2):
+        requests = method.plan(hp, state, world.federation, round)
+        trained = world.engine.train(requests)
+        after, row = method.fold(hp, state, world.federation, round, requests, trained)
+        total = torch.zeros_like(state["weights"])
+        for result in trained[:5]:
+            move = result.weights - state["weights"]
+            total += move * min(1, 0.05 / math.sqrt(float((move * move).sum())))
+        assert torch.allclose(after["weights"], state["weights"] + total / 5, rtol=0, atol=1e-13)
+        assert row["clipped"] == 1.0 and len(row["update_norms"]) == 5
+        assert row.keys() - {"clipped", "update_norms"} == (
+            OWN_MODELS[algorithm] if round or algorithm != "fedala" else set()
+        )
+        state = after
+
+
+@pytest.mark.parametrize("algorithm", OWN_MODELS)
+def test_without_participants_own_models_stay_and_the_global_one_gets_noise(deep, algorithm):
+    spec = privacy(clip_norm=1.0, noise_multiplier=1.0, sampling="poisson", participants=3)
+    federation = private(holding_out(deep), spec).federation
+    hp, method = settings(algorithm, aggregation="uniform"), METHODS[algorithm]
+    state = method.init(hp, federation)
+    after, row = method.fold(hp, state, federation, 1, [], [])
+    assert torch.equal(after["weights"], private_mean(spec, 3, 1, state["weights"], [])[0])
+    assert row == {"update_norms": []} and after.keys() == state.keys()
+
+
+def test_noise_goes_through_the_server_optimiser(linear):
+    """One round of FedAdam by hand, from the noisy mean."""
+    spec = privacy(clip_norm=0.1, noise_multiplier=0.5)
+    world = private(linear, spec)
+    adam = dataclasses.replace(SERVER, optimiser="adam", lr=0.1)
+    state, _, (requests,) = played(world, rounds=1, server=adam)
+    mean, _ = private_mean(spec, 3, 0, requests[0].start.weights, world.engine.train(requests))
+    delta = mean - requests[0].start.weights
+    step = 0.1 * (1 - 0.9) * delta / ((1 - 0.99) * delta**2 + 0).sqrt().add(1e-3)
+    assert torch.allclose(state["weights"], requests[0].start.weights + step, rtol=0, atol=1e-12)
+
+
+def test_a_round_of_fedper_without_participants_adds_noise(deep):
+    """It is no round of heads alone."""
+    spec = privacy(clip_norm=1.0, noise_multiplier=1.0, sampling="poisson", participants=3)
+    federation = private(deep, spec).federation
+    hp, method = settings("fedper", aggregation="uniform"), METHODS["fedper"]
+    state = method.init(hp, federation)
+    after, row = method.fold(hp, state, federation, 1, [], [])
+    assert torch.equal(after["weights"], private_mean(spec, 3, 1, state["weights"], [])[0])
+    assert row == {"update_norms": []}
+
+
+def test_a_last_round_of_heads_alone_sends_nothing(deep):
+    federation = private(deep, privacy(clip_norm=1.0, noise_multiplier=1.0)).federation
+    hp, method = settings("fedper", aggregation="uniform", final_head_epochs=1), METHODS["fedper"]
+    state, rounds = method.init(hp, federation), federation.training.rounds
+    requests = method.plan(hp, state, federation, rounds)
+    after, row = method.fold(hp, state, federation, rounds, requests, deep.engine.train(requests))
+    assert torch.equal(after["weights"], state["weights"]) and row == {}
+
+
+def test_running_statistics_stay_where_they_are():
+    """Each client keeps its own with batchnorm=local; nobody is sent another's."""
+    world = private(make_world([]), privacy())
+    buffers = torch.tensor([0.0, 1.0])
+    hp = settings(batchnorm="local", aggregation="uniform")
+    state = {"weights": START, "buffers": buffers}
+    trained = [dataclasses.replace(came(client, START + client), buffers=buffers + client) for client in range(5)]
+    after, _ = METHODS["fedavg"].fold(hp, state, world.federation, 0, [], trained)
+    assert torch.equal(after["buffers"], buffers)
+    assert all(torch.equal(after[f"buffers/{client}"], buffers + client) for client in range(5))

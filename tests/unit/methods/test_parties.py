@@ -1,0 +1,160 @@
+"""Parties that learn from each other: against a plain loop typed here, killed, and alone where the weight is 0."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from knot_runner.config.settings import StageSettings
+from knot_runner.engine.requests import StoredPart
+from knot_runner.engine.seeds import generator
+from knot_runner.methods.mutual import TrainParties, peer_losses
+from knot_runner.models.network import build_network
+from tests.oracles.methods.distil_loops import frozen_model, pixels, trained
+from tests.unit.methods.distil_requests import (
+    MLP,
+    WIDE,
+    assert_same_bits,
+    killed_and_resumed,
+    make_place,
+    put_images,
+    put_teacher,
+)
+
+KL = {"name": "entropy", "form": "kl"}
+NAMES, SIZES = ("a", "b", "c"), (24, 40, 9)
+
+
+@pytest.fixture
+def place(tmp_path):
+    return make_place(tmp_path)
+
+
+def together(place, chosen=(0, 1, 2), **changes):
+    """The request for these parties; epochs of three batches of 8 out of 20 images that all share."""
+    networks = (MLP, WIDE, MLP)
+    given = [put_teacher(place, networks[n], n + 1) for n in chosen]
+    made = {
+        "stage": "mutual",
+        "party": "parties",
+        "parties": tuple(NAMES[n] for n in chosen),
+        "networks": tuple(network for network, _ in given),
+        "starts": tuple(weights for _, weights in given),
+        "trains": tuple(StoredPart(put_images(place, NAMES[n], SIZES[n], 10 + n)) for n in chosen),
+        "valids": tuple(StoredPart(put_images(place, f"valid {NAMES[n]}", 12, 20 + n)) for n in chosen),
+        "transfer": StoredPart(put_images(place, "transfer", 20, 30, unlabelled=20)),
+        "loss": KL,
+        "weight": 0.7,
+        "points": [[0.0], [1.0], [2.0]],
+        "training": StageSettings(epochs=3, batch=8, lr=0.01, weight_decay=0.1, select="last"),
+        "seed": 5,
+    }
+    return TrainParties(**{**made, **changes})
+
+
+def kl(p, q):
+    """KL(p || q) of two lists."""
+    return sum(a * (math.log(a) - math.log(b)) for a, b in zip(p, q, strict=True))
+
+
+def test_the_loss_is_the_mean_of_the_divergences_from_the_others():
+    draws = torch.Generator().manual_seed(1)
+    logits = [torch.randn(4, 3, generator=draws, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    found = peer_losses(KL, logits, torch.zeros(3, 1, dtype=torch.float64))
+    shares = [torch.softmax(own, 1).tolist() for own in logits]
+    for number, loss in enumerate(found):
+        others = [other for other in range(3) if other != number]
+        wanted = [kl(shares[other][row], shares[number][row]) for other in others for row in range(4)]
+        assert float(loss.detach()) == pytest.approx(sum(wanted) / 8, abs=1e-12)
+    (own, *others) = torch.autograd.grad(found[0], logits, allow_unused=True)
+    mean = (torch.tensor(shares[1]) + torch.tensor(shares[2])) / 2
+    torch.testing.assert_close(own, (torch.tensor(shares[0]) - mean).to(own) / 4, rtol=0, atol=1e-7)
+    assert others == [None, None]  # no other party moves by it
+    alike = peer_losses(KL, [logits[0].detach()] * 2, torch.zeros(3, 1))
+    assert [float(loss) for loss in alike] == pytest.approx([0.0, 0.0], abs=1e-15)
+
+
+def own_batches(place, request, party, epoch):
+    """Rows of a party's own examples, time after time."""
+    time = 0
+    while True:
+        draws = generator(5, "order", "mutual", request.parties[party], epoch, time)
+        yield from torch.randperm(SIZES[NAMES.index(request.parties[party])], generator=draws).split(8)
+        time += 1
+
+
+def test_parties_equal_plain_loops(place):
+    request = together(place)
+    found, facts = trained(request, place, "together")
+    models = [
+        frozen_model(place, given).requires_grad_() for given in zip(request.networks, request.starts, strict=True)
+    ]
+    optimisers = [torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1) for model in models]
+    x, _ = pixels(place, "transfer")
+    owned, means = [pixels(place, name) for name in NAMES], []
+    for epoch in (1, 2, 3):
+        means.append([])
+        own = [own_batches(place, request, party, epoch) for party in range(3)]
+        for rows in torch.randperm(20, generator=generator(5, "order", "mutual", epoch)).split(8):
+            said = [model(x[rows]) for model in models]
+            losses = []
+            for party, model in enumerate(models):
+                mine = next(own[party])
+                total = F.cross_entropy(model(owned[party][0][mine]), owned[party][1][mine])
+                for other in range(3):
+                    if other != party:
+                        q = torch.softmax(said[other].detach(), 1)
+                        divergence = (q * (q.log() - torch.log_softmax(said[party], 1))).sum(1).mean()
+                        total = total + 0.7 * divergence / 2
+                losses.append(total)
+            means[-1].append(float(torch.stack(losses).detach().mean()))
+            for optimiser, loss in zip(optimisers, losses, strict=True):
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+    for party, model in enumerate(models):
+        for name, tensor in model.state_dict().items():
+            torch.testing.assert_close(found[f"{party}.{name}"], tensor, rtol=1e-4, atol=2e-6)
+    assert facts["best_epoch"] == 3 and facts["select"] == "f1"
+    assert [row["loss"] for row in facts["epochs"]] == pytest.approx([sum(own) / 3 for own in means], rel=1e-4)
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_killed_in_any_epoch_they_end_as_if_left_alone(place, epoch):
+    request = together(place)
+    undisturbed, facts = trained(request, place, "a")
+    resumed, again = killed_and_resumed(request, place, epoch)
+    assert_same_bits(resumed, undisturbed)
+    assert [row["loss"] for row in again["epochs"]] == [row["loss"] for row in facts["epochs"]]
+
+
+def test_without_weight_no_party_hears_another(place):
+    alone, _ = trained(together(place, (0, 1), weight=0.0), place, "a")
+    others, _ = trained(together(place, (0, 2), weight=0.0), place, "b")
+    heard, _ = trained(together(place, (0, 2)), place, "c")
+    for name, tensor in alone.items():
+        if name.startswith("0."):
+            assert torch.equal(others[name], tensor) and not torch.equal(heard[name], tensor)
+
+
+def test_the_epoch_that_is_kept_is_the_best_of_their_means(place):
+    """By macro-F1, each party on its own valid part."""
+    settings = StageSettings(epochs=4, batch=8, lr=0.05, weight_decay=0.0)
+    found, facts = trained(together(place, training=settings), place, "a")
+    scores = [row["valid"] for row in facts["epochs"]]
+    assert facts["best_epoch"] == 1 + scores.index(max(scores)) and facts["best_score"] == max(scores)
+    own = []
+    for party, network in enumerate((MLP, WIDE, MLP)):
+        model = build_network(network)
+        model.load_state_dict({n.removeprefix(f"{party}."): t for n, t in found.items() if n.startswith(f"{party}.")})
+        x, y = pixels(place, f"valid {NAMES[party]}")
+        predicted = model.eval()(x).argmax(1)
+        there = set(y.tolist()) | set(predicted.tolist())
+        own.append(sum(f1(predicted, y, label) for label in there) / len(there))
+    assert facts["best_score"] == pytest.approx(sum(own) / 3)
+
+
+def f1(predicted, labels, label):
+    right = int(((predicted == label) & (labels == label)).sum())
+    return 2 * right / max(1, int((predicted == label).sum()) + int((labels == label).sum()))

@@ -1,0 +1,227 @@
+"""Pre-trained encoders: used as they are in the file, or refused in one line that names the file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import BertConfig, BertForSequenceClassification, BertModel, DistilBertConfig, DistilBertModel
+
+from knot_runner.engine.federated import flat
+from knot_runner.engine.loop import initial_model
+from knot_runner.models.bert import TextClassifier
+from knot_runner.models.network import Network
+from knot_runner.models.pretrained import describe_weights, load_pretrained, read_encoder, weight_files
+from knot_runner.pipelines.federations.texts import _check_weights
+from knot_runner.pipelines.runs.first_model import first_model
+from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
+from tests.unit.models.test_bert import SHAPE, SPEC
+
+LOCAL = dataclasses.replace(SPEC, weights="tiny")
+WORDS = "embeddings.word_embeddings.weight"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> tuple[Path, dict[str, Tensor]]:
+    """A data folder with an encoder in ``tiny``, and its tensors."""
+    torch.manual_seed(2)
+    encoder = BertModel(BertConfig(**SHAPE), add_pooling_layer=False)
+    root = tmp_path_factory.mktemp("weights")
+    encoder.save_pretrained(root / "tiny")
+    return root, encoder.state_dict()
+
+
+@pytest.fixture
+def changed(saved, tmp_path):
+    """Write the encoder with its tensors changed by a function; returns the data folder."""
+
+    def write(change=lambda tensors: tensors, **config) -> Path:
+        (tmp_path / "tiny").mkdir()
+        tensors = change(load_file(saved[0] / "tiny/model.safetensors"))
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, tmp_path / "tiny/model.safetensors")
+        settings = json.loads((saved[0] / "tiny/config.json").read_text())
+        (tmp_path / "tiny/config.json").write_text(json.dumps(settings | config))
+        return tmp_path
+
+    return write
+
+
+def model_with(seed: int) -> TextClassifier:
+    torch.manual_seed(seed)
+    return TextClassifier(LOCAL, 500, 5).eval()
+
+
+def test_the_encoder_is_the_file_s_and_the_output_follows(saved):
+    root, tensors = saved
+    model, untouched = model_with(0), model_with(0)
+    load_pretrained(model, LOCAL, root)
+    assert model.bert.state_dict().keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert torch.equal(model.bert.state_dict()[name], tensor)
+    for name, tensor in untouched.head.state_dict().items():
+        assert torch.equal(model.head.state_dict()[name], tensor)  # a new head
+    batch = {"ids": torch.arange(5, 13)[None], "mask": torch.ones(1, 8, dtype=torch.long)}
+    batch["types"] = torch.zeros_like(batch["ids"])
+    assert (model(**batch) - untouched(**batch)).abs().max() > 1e-3
+
+
+def test_federated_clients_start_from_them(saved):
+    """The encoder is the file's whatever the seed; the head is new, and the seed's."""
+    root, tensors = saved
+    network = Network(LOCAL, 500, 5)
+    layout = flat.layout_of(network)
+    starts = [flat.views(first_model(network, seed, root)[0], layout.parameters) for seed in (3, 4)]
+    for start in starts:
+        for name, tensor in tensors.items():
+            assert torch.equal(start[f"bert.{name}"], tensor), name
+    assert not torch.equal(starts[0]["classifier.weight"], starts[1]["classifier.weight"])
+
+
+def test_a_training_starts_from_them(saved):
+    """What the engine trains is the file's encoder, whatever the seed."""
+    root, tensors = saved
+    place = type("Place", (), {"data_root": root, "device": torch.device("cpu")})
+    found = initial_model(place, Network(LOCAL, 500, 5), None, seed=5).bert.state_dict()
+    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+
+
+def test_files_of_whole_models_and_of_old_ones_are_read(saved, tmp_path):
+    """A prefix, a pooler, a classifier, half precision, gamma and beta: the encoder is the same, heads are said."""
+    torch.manual_seed(2)
+    theirs = BertForSequenceClassification(BertConfig(**SHAPE))
+    theirs.bert.load_state_dict(saved[1] | {k: v for k, v in theirs.bert.state_dict().items() if "pooler" in k})
+    theirs.save_pretrained(tmp_path / "tiny")
+    file = tmp_path / "tiny/model.safetensors"
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
+        for name, tensor in load_file(file).items()
+    }
+    save_file(old | {"bert.embeddings.position_ids": torch.arange(512)[None]}, file)
+    encoder = load_pretrained(model := model_with(0), LOCAL, tmp_path)
+    assert all(torch.equal(model.bert.state_dict()[name], tensor) for name, tensor in saved[1].items())
+    assert describe_weights(encoder) == (
+        f"model.weights: {tmp_path}/tiny: 37 tensors of the encoder; the head begins at random; unused of the file: "
+        "classifier.bias, classifier.weight, pooler.dense.bias and 1 more"
+    )
+    save_file({name: tensor.half() for name, tensor in old.items()}, file)
+    half = read_encoder(LOCAL, tmp_path).tensors[WORDS]
+    assert half.dtype == torch.float32 and torch.equal(half, saved[1][WORDS].half().float())
+
+
+def test_a_large_encoder_lies_in_parts(saved, tmp_path):
+    whole = BertModel.from_pretrained(saved[0] / "tiny", add_pooling_layer=False)
+    whole.save_pretrained(tmp_path / "tiny", max_shard_size="50KB")
+    assert len(weight_files(tmp_path / "tiny")) > 1
+    load_pretrained(model := model_with(0), LOCAL, tmp_path)
+    assert all(torch.equal(model.bert.state_dict()[name], tensor) for name, tensor in saved[1].items())
+
+
+def without(*names):
+    return lambda tensors: {name: tensor for name, tensor in tensors.items() if name not in names}
+
+
+def infinite(tensors):
+    tensors[WORDS][3, 4] = float("inf")
+    return tensors
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensors: {"layer.weight": torch.ones(2)},
+         r"lacks 37 tensors of the encoder: \S+, \S+, \S+ and 34 more$"),
+        (without("encoder.layer.1.output.dense.bias"),
+         r"lacks 1 tensor of the encoder: encoder.layer.1.output.dense.bias$"),
+        (lambda tensors: tensors | {"encoder.layer.2.x": torch.ones(2)},
+         r"has 1 tensor that the encoder has not: encoder.layer.2.x$"),
+        (lambda tensors: tensors | {WORDS: torch.ones(400, 32)},
+         r"has 1 tensor of another shape: embeddings.word_embeddings.weight \(400x32 where the model has 500x32\)$"),
+        (infinite, r"has 1 tensor with values that are not finite: embeddings.word_embeddings.weight$"),
+    ],
+)  # fmt: skip
+def test_tensors_that_do_not_fit(changed, change, message):
+    root = changed(change)
+    with refuses():
+        load_pretrained(model_with(0), LOCAL, root)
+
+
+def overlapping(content: bytes) -> bytes:
+    size = struct.unpack("<Q", content[:8])[0]
+    header = json.loads(content[8 : 8 + size])
+    first, second = [name for name in header if name.endswith("LayerNorm.bias")][:2]
+    header[first]["data_offsets"] = header[second]["data_offsets"]
+    made = json.dumps(header).encode()
+    return struct.pack("<Q", len(made)) + made + content[8 + size :]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[:40],  # inside the header
+        lambda content: content[:-100],  # inside the last tensor
+        lambda content: struct.pack("<Q", 1 << 40) + content[8:],
+        lambda content: content.replace(b'"F32"', b'"F16"', 1),
+        lambda content: b"",
+        lambda content: b"\x80\x04N.",
+        overlapping,
+    ],
+)  # fmt: skip
+def test_damaged_files_are_named(changed, damage):
+    root = changed()
+    file = root / "tiny/model.safetensors"
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(UserError) as caught:
+        load_pretrained(model_with(0), LOCAL, root)
+    assert str(caught.value).startswith(f"model.weights: {root}/tiny: cannot be read (")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"num_attention_heads": 4}, "has 4 attention heads"),
+        ({"hidden_act": "relu"}, "hidden_act is relu"),
+        ({"model_type": "roberta"}, "model_type is roberta"),
+    ],
+)
+def test_what_shapes_do_not_show(changed, config, message):
+    root = changed(**config)
+    with refuses():
+        load_pretrained(model_with(0), LOCAL, root)
+
+
+def test_other_kinds_of_encoder_are_said(tmp_path):
+    DistilBertModel(DistilBertConfig(vocab_size=500, dim=32, n_layers=2, n_heads=2, hidden_dim=64)).save_pretrained(
+        tmp_path / "tiny"
+    )
+    with refuses():
+        load_pretrained(model_with(0), LOCAL, tmp_path)
+
+
+def test_weights_are_checked_before_anything_is_trained(saved):
+    root = saved[0]
+    fits, deeper = (Network(dataclasses.replace(LOCAL, layers=layers), 500, 5) for layers in (2, 3))
+    (note,) = _check_weights([fits, fits, Network(SPEC, 500, 5)], root)
+    assert note.startswith(f"model.weights: {root}/tiny: 37 tensors")
+    with refuses():
+        _check_weights([fits, deeper], root)
+
+
+def test_a_folder_without_weights(saved, tmp_path):
+    spec = dataclasses.replace(SPEC, weights="nowhere")
+    with refuses():
+        load_pretrained(model_with(0), spec, tmp_path)
+    (tmp_path / "nowhere").mkdir()
+    (tmp_path / "nowhere/model.safetensors").write_bytes(b"")
+    with refuses():
+        weight_files(tmp_path / "nowhere")
+    (tmp_path / "nowhere/config.json").write_text("[1]")
+    with refuses():
+        load_pretrained(model_with(0), spec, tmp_path)

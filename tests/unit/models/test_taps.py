@@ -1,0 +1,156 @@
+"""Taps are what passes made by hand give, and leave nothing behind."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from knot_runner.models.network import feature_reader
+from knot_runner.models.taps import read_taps, tap_names
+from tests.unit.models.tapped import NETWORKS, batch_of, hooks_of, made
+
+
+def by_hand(name: str, model: nn.Module, batch: dict[str, Tensor]) -> list[Tensor]:
+    """The named taps but the last, module by module."""
+    if name == "bert":
+        ids, mask, types = batch.values()
+        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+        return [states[:, 0] for states in model.bert(**given, output_hidden_states=True).hidden_states[1:]]
+    x, found = batch["x"], []
+    if name in ("mlp", "linear"):
+        x = x.flatten(1)
+        for layer in model.layers:
+            found.append(x := F.relu(layer(x)))
+    elif name.startswith("cnn"):
+        for conv in model.convs:
+            found.append(x := F.max_pool2d(F.relu(conv(x)), 2))
+    elif name == "resnet":
+        x = F.relu(model.norm(model.stem(x)))
+        for first, last in ((0, 2), (2, 3), (3, 5)):
+            found.append(x := model.stages[first:last](x))
+    elif name == "wrn":
+        x = model.stem(x)
+        for first in (0, 2, 4):
+            found.append(x := model.stages[first : first + 2](x))
+    elif name == "vgg":
+        for number, stage in enumerate(model.stages):
+            found.append(x := stage(x))
+            x = F.max_pool2d(x, 2) if number < 2 else x
+    return found
+
+
+NAMES = {
+    "mlp": ["layer1", "layer2", "layer3"],
+    "linear": [],
+    "cnn": ["block1", "block2", "block3"],
+    "cnn_hidden": ["block1", "block2"],
+    "resnet": ["block1", "block2", "block3"],
+    "wrn": ["block1", "block2", "block3"],
+    "vgg": ["block1", "block2", "block3", "block4", "block5"],
+    "bert": ["layer1", "layer2"],
+    "own": [],
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_named_taps_are_what_passes_by_hand_give(name: str) -> None:
+    network, model, batch = NETWORKS[name], made(name), batch_of(name)
+    assert tap_names(network) == [*NAMES[name], "features"]
+    logits, taps = read_taps(model, network, tap_names(network))(**batch)
+    assert list(taps) == tap_names(network)
+    assert torch.equal(logits, model(**batch))
+    for tap, expected in zip(NAMES[name], by_hand(name, model, batch), strict=True):
+        assert torch.equal(taps[tap], expected), tap
+    head = model.get_submodule(network.head.removesuffix("."))
+    assert torch.equal(head(taps["features"]), logits)
+    assert torch.equal(taps["features"], feature_reader(model, network)(**batch))
+    assert taps["features"].dim() == 2
+    maps = [name for name in tap_names(network) if name.startswith("block")]
+    assert maps == [tap for tap in NAMES[name] if tap.startswith("block")]
+    assert all((taps[tap].dim() == 4) == (tap in maps) for tap in taps)
+
+
+def test_the_pooled_last_map_is_what_the_head_reads() -> None:
+    for name in ("resnet", "vgg"):
+        network = NETWORKS[name]
+        taps = read_taps(made(name), network, tap_names(network))(**batch_of(name))[1]
+        assert torch.equal(
+            taps[[name for name in tap_names(network) if name.startswith("block")][-1]].mean((2, 3)), taps["features"]
+        )
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_gradients_reach_what_lies_before_the_tap_and_nothing_else(name: str) -> None:
+    network, model = NETWORKS[name], made(name)
+    for tap in tap_names(network):
+        model.zero_grad()
+        _, taps = read_taps(model, network, [tap])(**batch_of(name))
+        assert list(taps) == [tap]
+        if name == "linear":  # whose features are the pixels
+            continue
+        taps[tap].square().sum().backward()
+        reached = {part for part, parameter in model.named_parameters() if parameter.grad is not None}
+        assert reached and not any(part.startswith(network.head) for part in reached)
+        if tap == "features":
+            others = {part for part, _ in model.named_parameters() if not part.startswith((network.head, "never"))}
+            assert reached == others
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_logits_have_the_gradients_of_the_plain_pass(name: str) -> None:
+    network, model, batch = NETWORKS[name], made(name), batch_of(name)
+    gradients = []
+    for logits in (model(**batch), read_taps(model, network, tap_names(network))(**batch)[0]):
+        model.zero_grad()
+        logits.square().sum().backward()
+        gradients.append({part: p.grad.clone() for part, p in model.named_parameters() if p.grad is not None})
+    assert gradients[0] and gradients[0].keys() == gradients[1].keys()
+    assert all(torch.equal(gradients[1][part], gradient) for part, gradient in gradients[0].items())
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_no_hook_is_left_behind_even_by_an_exception(name: str) -> None:
+    network, model = NETWORKS[name], made(name)
+    model(**batch_of(name))  # transformers' models have hooks of their own from their first pass on
+    before = hooks_of(model)
+    read = read_taps(model, network, tap_names(network))
+    assert hooks_of(model) == before
+    read(**batch_of(name))
+    assert hooks_of(model) == before
+    head = model.get_submodule(network.head.removesuffix("."))
+    with head.register_forward_hook(lambda *_: 1 / 0), pytest.raises(ZeroDivisionError):
+        read(**batch_of(name))
+    assert hooks_of(model) == before
+
+
+def test_taps_come_in_the_order_that_was_asked_for_and_without_gradient_where_there_is_none() -> None:
+    network, model = NETWORKS["resnet"], made("resnet")
+    read = read_taps(model, network, ["features", "block1", "stem"])
+    with torch.no_grad():
+        _, taps = read(**batch_of("resnet"))
+    assert list(taps) == ["features", "block1", "stem"]
+    assert not any(tap.requires_grad for tap in taps.values())
+    first = taps["stem"]
+    assert not torch.equal(read(x=batch_of("resnet")["x"] + 1)[1]["stem"], first)  # nothing is kept
+
+
+def test_module_paths_are_taps_of_every_network() -> None:
+    batch, model = batch_of("vgg"), made("vgg")
+    _, taps = read_taps(model, NETWORKS["vgg"], ["stages.0.0", "stages.1"])(**batch)
+    assert torch.equal(taps["stages.0.0"], model.stages[0][0](batch["x"]))
+    assert torch.equal(taps["stages.1"], model.stages[1](F.max_pool2d(model.stages[0](batch["x"]), 2)))
+    _, taps = read_taps(made("bert"), NETWORKS["bert"], ["bert.encoder.layer.1", "layer2"])(**batch_of("bert"))
+    assert taps["bert.encoder.layer.1"].shape == (3, 9, 32)
+    assert torch.equal(taps["bert.encoder.layer.1"][:, 0], taps["layer2"])
+
+
+def test_module_paths_of_a_model_of_ones_own() -> None:
+    model, batch = made("own"), batch_of("own")
+    _, taps = read_taps(model, NETWORKS["own"], ["body.0", "rows", "twice", "features"])(**batch)
+    assert torch.equal(taps["body.0"], model.body[0](batch["x"]))
+    assert taps["rows"].shape == (4, 10, 4)  # the first of what it returns
+    once = model.twice(taps["rows"][:, -1])
+    assert torch.equal(taps["twice"], model.twice(once))  # the last output
+    assert torch.equal(taps["features"], taps["twice"])

@@ -1,0 +1,70 @@
+"""Runs and claims that tests of claims share."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from knot_runner import metrics
+from knot_runner.report.claims.verdicts import Verdict, judge
+from knot_runner.report.run_folders import Job
+from tests.unit.report.conftest import DATASETS, LABELS
+from tests.unit.report.sealing import save_file, seal
+
+BASE = {"text": "a claim", "source": "a paper"}
+EXTRA = {"sinkhorn": {"epsilon": 0.1}, "entropy": {"form": "kl"}}
+SINKHORN, ENTROPY = {"method.name": "sinkhorn_e"}, {"method.name": "entropy_e"}
+
+
+def knot(factory: Any, method: str, seed: int, skill: float, label: str = "", rows: int = 200) -> Job:
+    """A finished ERC run whose measures are those of its stored predictions, which lean to the truth by ``skill``, and
+    half as much before distillation. All runs have the same test items."""
+    loss, weighting = method.rsplit("_", 1)
+    config = {
+        "task": {"name": "erc", "kind": "texts"},
+        "method": {"name": method, "weighting": weighting, "loss": {"name": loss, **EXTRA[loss]}},
+        "seed": seed,
+    }
+    job = replace(factory.job(method, seed, "erc", label), config=config)
+    points, names = np.array(LABELS["erc"][1]), DATASETS["erc"]
+    rng, items = np.random.default_rng([seed, int(100 * skill)]), np.random.default_rng(9)
+    labels = {name: items.integers(0, len(points), rows) for name in names}
+    before, after = (
+        {name: _leaning(own, points, lean, rng) for name, own in labels.items()} for lean in (skill / 2, skill)
+    )
+    arrays = {f"before/{name}.probabilities": shares for name, (shares, _) in before.items()}
+    arrays |= {f"{name}.probabilities": shares for name, (shares, _) in after.items()}
+    factory.write(job, metrics=metrics.measure_all(after, points), before=metrics.measure_all(before, points))
+    save_file(arrays | {f"{name}.labels": own for name, own in labels.items()}, job.folder / "predictions.safetensors")
+    return job
+
+
+def _leaning(labels: Any, points: Any, lean: float, rng: Any) -> tuple[Any, Any]:
+    far = np.linalg.norm(points[labels][:, None] - points[None], axis=2)
+    shares = np.exp(rng.normal(0, 1, far.shape) - lean * far)
+    return (shares / shares.sum(1, keepdims=True)).astype(np.float32), labels
+
+
+def claim(**changes: Any) -> dict[str, Any]:
+    made = {**BASE, "measure": "f1", "of": SINKHORN, "against": ENTROPY, "expect": "higher"}
+    return {key: value for key, value in {**made, **changes}.items() if value is not None}
+
+
+def judged(jobs: list[Job], *claims: dict[str, Any], command: str = "make", **spec: Any) -> list[Verdict]:
+    return judge(jobs, {"claims": list(claims), **spec}, command)
+
+
+def rewrite(folder: Path, **changes: Any) -> None:
+    """Change a result and seal it anew."""
+    path = folder / "result.json"
+    seal(folder, json.loads(path.read_text()) | changes)
+
+
+def grid(factory: Any, seeds: int = 3, skills: tuple[float, float] = (2.0, 0.5)) -> list[Job]:
+    """Sinkhorn-E, whose student leans to the truth by the first skill, and Entropy-E."""
+    pairs = zip(("sinkhorn_e", "entropy_e"), skills, strict=True)
+    return [knot(factory, method, seed, skill) for method, skill in pairs for seed in range(seeds)]

@@ -1,0 +1,118 @@
+"""Synthetic run folders of clustered federated learning, the tables of them, and finding a cell or a line in one."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from knot_runner.config.strict import digest
+from knot_runner.report import paper_tables
+from knot_runner.report.render.table_model import ResultTable
+from knot_runner.report.render.terminal import TerminalTable
+from knot_runner.report.run_folders import Job
+from knot_runner.report.tables.build import build_table
+from tests.unit.report.sealing import seal
+
+BOTH = ["clusters", "weighted"]
+
+
+def job(
+    root: Path,
+    graph: str,
+    seed: int = 0,
+    clients: int = 20,
+    support: int = 10,
+    kind: str = "pairs",
+    method: str = "clustered_fedavg",
+    task: str = "mnist",
+    label: str = "",
+) -> Job:
+    clustering = {"graph": graph, "otdd": {"fedwad": {"support": support}}}
+    config = {
+        "task": {"name": task, "kind": "images", "source": "local"},
+        "model": {"name": "mlp_fedrep", "kind": "mlp"},
+        "partition": {"kind": kind, "clients": clients},
+        "method": {"name": method, "algorithm": method.removeprefix("clustered_"), "clustering": clustering},
+    }
+    facts = [task, method, kind, clients, graph, support if graph != "none" else None, seed, label]
+    run_id = digest(facts, 12)
+    said = f"partition={kind}, method.clustering.graph={graph}, method.clustering.otdd.fedwad.support={support}"
+    return Job(
+        run_id, root / task / method / run_id, task, method, seed, ", ".join(filter(None, (said, label))), config
+    )
+
+
+def write(
+    job: Job,
+    accuracy: float,
+    by_images: float | None = None,
+    ari: float | None = None,
+    train: int = 20_000,
+    **more: Any,
+) -> Job:
+    """A finished run: ``accuracy`` with clusters alike, ``by_images`` (the same) over all clients."""
+    other = accuracy if by_images is None else by_images
+    graph, clients = job.config["method"]["clustering"]["graph"], job.config["partition"]["clients"]
+    labels = [0] * clients if graph == "none" else [0, 1, *(2 + i % 3 for i in range(clients - 2))]  # two of one client
+    means = {"weighted": other, "unweighted": other, "clusters": accuracy}
+    result = {
+        "kind": "federated", "task": job.task, "source": "local", "method": job.method, "seed": job.seed,
+        "status": "done", "notes": [], "rounds": 10, "clients": clients,
+        "metrics": {**{m: {"ALL": 0.5} for m in ("accuracy", "f1", "loss", "tempered_loss")}, "client_accuracy": means},
+        "best": {"accuracy": 0.5, "round": 9}, "target": None, "rounds_to_target": None, "model": "mlp_fedrep",
+        "datasets": {"train": train, "test": 10_000},
+        "labels": {"names": list("0123456789"), "coordinates": None},
+        "seconds": {"total": 1.0},
+        "clusters": {
+            "graph": graph, "labels": labels, "sizes": [labels.count(c) for c in range(max(labels) + 1)],
+            "count": max(labels) + 1, "ari": ari, "eigenvalues": [0.0, 0.5],
+        },
+    } | more  # fmt: skip
+    job.folder.mkdir(parents=True, exist_ok=True)
+    seal(job.folder, result)
+    return job
+
+
+def build(jobs: list[Job], paper: str | None = "fedwad/table2", metrics: list[str] = BOTH, **more: Any) -> ResultTable:
+    return build_table(jobs, paper, metrics, kind="clustered", **more)
+
+
+def cell(table: ResultTable, row: tuple[str, ...], column: str, weighting: str = "clusters") -> Any:
+    found = next(r for r in table.rows if r.keys == row)
+    group = next(g for g in table.groups if column in g.columns and g.metric == f"accuracy_{weighting}_percent")
+    return found.cells[group.key][group.columns.index(column)]
+
+
+def said(table: ResultTable, start: str) -> str:
+    return next(line for line in table.lines if line.startswith(start))
+
+
+def shown(table: ResultTable, width: int) -> list[str]:
+    out = io.StringIO()
+    Console(file=out, width=width, color_system=None).print(TerminalTable(table))
+    return out.getvalue().splitlines()
+
+
+def two_seeds(root: Path) -> list[Job]:
+    """FedAvg with 20 clients over two seeds; gains 70 and 74 points, by images 60 and 66."""
+    return [
+        write(job(root, "none", 0), 0.20, ari=0.0),
+        write(job(root, "none", 1), 0.24, ari=0.0),
+        write(job(root, "affinity", 0), 0.90, 0.80, ari=1.0),
+        write(job(root, "affinity", 1), 0.98, 0.90, ari=0.5),
+    ]
+
+
+def whole(root: Path) -> list[Job]:
+    """Every row of Table 2 over two seeds, all columns: what the paper prints, the second seed 1 point lower."""
+    table = paper_tables.read_printed("fedwad/table2")
+    return [
+        write(job(root, graph, seed, clients, support or 10, method=method), cells[column][0] / 100 - 0.01 * seed)
+        for method, algorithm in table["algorithms"].items()
+        for clients, cells in table["values"]["MNIST"][algorithm].items()
+        for column, (_, graph, support) in enumerate(table["columns"])
+        for seed in (0, 1)
+    ]

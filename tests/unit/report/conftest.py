@@ -1,0 +1,265 @@
+"""Synthetic run folders: what a finished, diverged or damaged run leaves behind, without running anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from knot_runner.config.strict import digest
+from knot_runner.report.run_folders import Job
+from knot_runner.results.base import BYTES, FLOPS
+from tests.unit.report import clustered_runs, pages
+from tests.unit.report.sealing import put, save_file, seal
+
+LABELS = {
+    "sa": (
+        ["strong_negative", "weak_negative", "neutral", "weak_positive", "strong_positive"],
+        [[-2.0], [-1.0], [0.0], [1.0], [2.0]],
+    ),
+    "erc": (
+        ["anger", "happiness", "no_emotion", "sadness", "surprise"],
+        [[-0.4, 0.8], [0.9, 0.2], [0.0, 0.0], [-0.9, -0.4], [0.4, 0.9]],
+    ),
+    "nli": (["entailment", "neutral", "contradiction"], [[1.0, 0, 0], [0.5, 1, 0.5], [0, 0, 1.0]]),
+}
+DATASETS = {
+    "sa": ["Cell", "Cloths", "Toys", "Food"],
+    "erc": ["MELD", "IEMOCAP", "DyDa0", "DyDa1", "DyDa2"],
+    "nli": ["Fic", "Gov", "Slate", "Tele", "Trv", "SNLI"],
+}
+TRANSFER = {"sa": "Grocery", "erc": "DyDa3", "nli": "ANLI"}
+
+
+@dataclass
+class Factory:
+    """Makes run folders below ``root``."""
+
+    root: Path
+
+    def job(self, method: str = "sinkhorn_e", seed: int = 0, task: str = "erc", label: str = "") -> Job:
+        run_id = f"{task}-{method}-{seed}-{digest(label, 6)}"
+        return Job(run_id, self.root / task / method / run_id, task, method, seed, label)
+
+    def result(self, job: Job, base: float = 0.4, names: list[str] | None = None, **changes: Any) -> dict[str, Any]:
+        """A result.json: f1 is ``base`` + .01 per data set, accuracy .1 more, sd ``base`` + .2; ALL alike."""
+        names = names or DATASETS[job.task]
+        steps = {name: round(base + 0.01 * i, 6) for i, name in enumerate([*names, "ALL"])}
+        metrics = {
+            "f1": steps,
+            "accuracy": {k: round(v + 0.1, 6) for k, v in steps.items()},
+            "sd": {k: round(v + 0.2, 6) for k, v in steps.items()},
+        }
+        before = {metric: {k: round(v - 0.05, 6) for k, v in row.items()} for metric, row in metrics.items()}
+        sizes = {n: {"role": "local", "train": 1000, "valid": 100, "test": 200} for n in names}
+        sizes[names[-1]]["role"] = "global"
+        sizes[TRANSFER[job.task]] = {"role": "transfer", "train": 1000, "valid": 100}
+        labels, coordinates = LABELS[job.task]
+        rng = np.random.default_rng(job.seed)
+        bias = {n: rng.dirichlet(np.full(len(labels), 0.4)).round(4).tolist() for n in names}
+        made = {
+            "task": job.task, "source": "local", "method": job.method, "seed": job.seed, "status": "done",
+            "kind": "distillation", "metrics": metrics, "before": before,
+            "teachers": {n: {"f1": 0.5, "accuracy": 0.6, "sd": 0.7} for n in names},
+            "datasets": sizes, "bias": bias, "labels": {"names": labels, "coordinates": coordinates},
+            "selected_epoch": 7, "notes": [], "rounds_to_target": None,
+        }  # fmt: skip
+        return made | changes
+
+    def write(self, job: Job, base: float = 0.4, names: list[str] | None = None, **changes: Any) -> Job:
+        job.folder.mkdir(parents=True, exist_ok=True)
+        result = self.result(job, base, names) | changes
+        seal(job.folder, result)
+        return job
+
+    def made(
+        self, method: str = "sinkhorn_e", seed: int = 0, task: str = "erc", label: str = "", **changes: Any
+    ) -> Job:
+        return self.write(self.job(method, seed, task, label), **changes)
+
+    def predictions(self, job: Job, rows: int = 400, skill: float = 2.0) -> Job:
+        """Predictions that lean to the truth by ``skill`` and, less, to the labels near it."""
+        names, points = LABELS[job.task][0], np.array(LABELS[job.task][1])
+        rng = np.random.default_rng(job.seed)
+        arrays = {}
+        for name in DATASETS[job.task]:
+            labels = rng.integers(0, len(names), rows)
+            for prefix, lean in (("", skill), ("before/", skill / 2)):
+                far = np.linalg.norm(points[labels][:, None] - points[None], axis=2)
+                logits = rng.normal(0, 1, far.shape) - lean * far
+                shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+                arrays[f"{prefix}{name}.probabilities"] = shares.astype(np.float32)
+            arrays[f"{name}.labels"] = labels.astype(np.int64)
+        save_file(arrays, job.folder / "predictions.safetensors")
+        return job
+
+    def vectors(self, job: Job, rows: int = 300, spread: float = 1.0) -> Job:
+        """[CLS] vectors: one Gaussian cloud per label, ``spread`` wide, on a line in 16 dimensions."""
+        rng = np.random.default_rng(job.seed)
+        labels = np.arange(rows) % len(LABELS[job.task][0])
+        points = rng.normal(0, spread, (rows, 16)) + labels[:, None] * np.eye(16)[0] * 2
+        arrays = {"vectors": points.astype(np.float32), "labels": labels.astype(np.int64)}
+        save_file(arrays, job.folder / "vectors.safetensors")
+        return job
+
+    def probes(self, job: Job, models: tuple[str, ...] = ("student", "before", "MELD")) -> Job:
+        rng = np.random.default_rng(job.seed)
+        classes = len(LABELS[job.task][0])
+        entries = [
+            {
+                "probe": probe, "template": f"My {{}} said {i}.", "words": list(words), "model": model,
+                "probabilities": rng.dirichlet(np.full(classes, 2.0), 2).tolist(),
+            }
+            for probe, words in (("gender", ("father", "mother")), ("race", ("White", "Latino")))
+            for i in range(3)
+            for model in models
+        ]  # fmt: skip
+        put(job.folder / "probe.json", json.dumps(entries))
+        return job
+
+
+@dataclass
+class FederatedFactory:
+    """Makes run folders of federated runs below ``root``."""
+
+    root: Path
+
+    def job(
+        self,
+        temperature: float = 1.0,
+        seed: int = 0,
+        control: bool = False,
+        task: str = "femnist",
+        model: tuple[str, str] = ("femnist_dnn", "mlp"),
+        partition: str = "natural",
+        label: str = "",
+    ) -> Job:
+        config = {
+            "task": {"name": task, "kind": "images", "source": "local"},
+            "model": {"name": model[0], "kind": model[1]},
+            "partition": {"kind": partition},
+            "method": {"algorithm": "fedavg", "temperature": temperature, "lr_control": control},
+        }
+        rest = [part for part in label.split(", ") if not part.startswith("method.")]
+        facts = f"{task}{model}{partition}{temperature:g}{control and temperature != 1}{seed}{rest}"
+        run_id = digest({"facts": facts}, 12)
+        folder = self.root / task / "fedavg_chill" / run_id
+        return Job(run_id, folder, task, "fedavg_chill", seed, label, config)
+
+    def rows(self, job: Job, accuracies: list[float], every: int = 1, clients: int = 4) -> list[dict[str, Any]]:
+        """Rows of ``rounds.jsonl``: two participants a round, who have .1 more after training than the global model of
+        that round; the clients' accuracies are the global one."""
+        rows = []
+        for i, accuracy in enumerate(accuracies):
+            row = {
+                "round": i + 1, "participants": [i % clients, (i + 1) % clients], "before": [accuracy, accuracy],
+                "after": [round(min(accuracy + 0.1, 1), 6)] * 2, "train_loss": 1.0, "train_temperature": 1.0,
+                "steps": 10, "seconds": 0.5, **dict.fromkeys((*BYTES, *FLOPS), 0),
+            }  # fmt: skip
+            if (i + 1) % every == 0 or i == len(accuracies) - 1:
+                row |= {
+                    "accuracy": accuracy, "f1": round(accuracy * 0.9, 6), "loss": round(2 - accuracy, 6),
+                    "tempered_loss": round(3 - accuracy, 6), "clients": [accuracy] * clients,
+                    "client_accuracy": {"weighted": accuracy, "unweighted": accuracy},
+                }  # fmt: skip
+            rows.append(row)
+        return rows
+
+    def result(self, job: Job, rows: list[dict[str, Any]], classes: int = 62, **changes: Any) -> dict[str, Any]:
+        last = rows[-1]
+        metrics = {name: {"ALL": last[name]} for name in ("accuracy", "f1", "loss", "tempered_loss")}
+        best = max((row for row in rows if "accuracy" in row), key=lambda row: row["accuracy"])
+        made = {
+            "kind": "federated", "task": job.task, "source": "local", "method": job.method, "seed": job.seed,
+            "status": "done", "metrics": {**metrics, "client_accuracy": last["client_accuracy"]},
+            "best": {"accuracy": best["accuracy"], "round": best["round"]}, "target": None,
+            "rounds_to_target": None, "rounds": len(rows), "clients": 4, "engine": "lean",
+            "model": job.config["model"]["name"], "parameters": 574_142,
+            "datasets": {"train": 150_000, "test": 200},
+            "labels": {"names": [str(i) for i in range(classes)], "coordinates": None}, "notes": [],
+            "seconds": {"total": 12.0},
+        }  # fmt: skip
+        return made | changes
+
+    def write(self, job: Job, accuracies: list[float], every: int = 1, **changes: Any) -> Job:
+        rows = self.rows(job, accuracies, every)
+        job.folder.mkdir(parents=True, exist_ok=True)
+        (job.folder / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        result = self.result(job, rows, **changes)
+        seal(job.folder, result)
+        return job
+
+    def made(self, temperature: float, accuracies: list[float], **of_job: Any) -> Job:
+        """A finished run whose global model had ``accuracies`` after rounds 1, 2, ..."""
+        return self.write(self.job(temperature, **of_job), accuracies)
+
+
+@pytest.fixture
+def federated(tmp_path: Path) -> FederatedFactory:
+    return FederatedFactory(tmp_path)
+
+
+@pytest.fixture
+def factory(tmp_path: Path) -> Factory:
+    return Factory(tmp_path)
+
+
+@pytest.fixture
+def full_grid(factory: Factory) -> Callable[[str, int], list[Job]]:
+    """All eight methods of a task over some seeds, each method .01 better than the one before, seeds .02 apart."""
+
+    def make(task: str, seeds: int) -> list[Job]:
+        methods = [f"{loss}_{w}" for loss in ("entropy", "sinkhorn") for w in "adue"]
+        return [
+            factory.made(method, seed, task, base=0.3 + 0.01 * i + 0.02 * seed)
+            for i, method in enumerate(methods)
+            for seed in range(seeds)
+        ]
+
+    return make
+
+
+@pytest.fixture
+def trio(federated: Any) -> list[Any]:
+    """T=4, 1, 0.05 over two seeds. Targets (best of T=4): .40 and .30. Rounds: T=1 6 and 3, T=0.05 2 and 2."""
+    courses = {
+        4.0: ([0.1] * 7 + [0.4], [0.1, 0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1]),
+        1.0: ([0.1] * 6 + [0.4, 0.5], [0.1, 0.1, 0.2, 0.3, 0.3, 0.3, 0.3, 0.4]),
+        0.05: ([0.2, 0.3, 0.4, 0.5, 0.5, 0.5, 0.5, 0.6], [0.1, 0.2, 0.9, 0.5, 0.5, 0.5, 0.5, 0.6]),
+    }
+    return [federated.made(t, accs, seed=seed) for t, both in courses.items() for seed, accs in enumerate(both)]
+
+
+@pytest.fixture
+def two_seeds(tmp_path: Path) -> list[Job]:
+    """Clustered runs of two seeds."""
+    return clustered_runs.two_seeds(tmp_path)
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> list[Job]:
+    """Clustered runs of every row of Table 2, two seeds."""
+    return clustered_runs.whole(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def grid() -> list[Job]:
+    """The jobs of the preset whose pages are made."""
+    return pages.composed()
+
+
+@pytest.fixture
+def jobs(grid: list[Job], tmp_path: Path) -> list[Job]:
+    """Those, with nothing run yet."""
+    return pages.placed(grid, tmp_path)
+
+
+@pytest.fixture
+def finished(jobs: list[Job], factory: Factory) -> list[Job]:
+    """Those, all run."""
+    return pages.finish(jobs, factory)

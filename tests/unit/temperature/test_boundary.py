@@ -1,0 +1,96 @@
+"""Fig. 2: distances against a fine grid and closed forms; steps against torch.optim.SGD."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from knot_runner.methods.temperature_probe import boundary_distances, stepped
+from tests.unit.temperature.probed import CNN, HP, MODELS, SHAPE, images, model_of
+
+
+def linear(weight):
+    return lambda x: x.flatten(1) @ weight.T
+
+
+def test_distance_of_a_linear_model_has_a_closed_form():
+    """Two classes: the margin w x, w = w_0 - w_1, falls by epsilon |w|_1 along -sign(w), so epsilon = w x / |w|_1."""
+    draw = torch.Generator().manual_seed(0)
+    weight = torch.randn(2, 128, generator=draw, dtype=torch.float64)
+    x, _ = images(30)
+    difference = weight[0] - weight[1]
+    expected = (x.flatten(1) @ difference).abs() / difference.abs().sum()
+    found = boundary_distances(linear(weight), x, replace(HP, attack_steps=30))
+    torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-12)
+
+
+def test_more_halvings_come_nearer_from_above():
+    draw = torch.Generator().manual_seed(0)
+    weight = torch.randn(2, 128, generator=draw, dtype=torch.float64)
+    x, _ = images(30)
+    exact = (x.flatten(1) @ (weight[0] - weight[1])).abs() / (weight[0] - weight[1]).abs().sum()
+    for count in (1, 4, 8):
+        found = boundary_distances(linear(weight), x, replace(HP, attack_steps=count))
+        first = HP.attack_limit / 2**12
+        assert (found >= exact * (1 - 1e-12)).all()
+        assert (found - exact <= torch.clamp(exact, min=first) * 2.0**-count).all()
+
+
+def test_distances_agree_with_a_fine_grid():
+    """Wherever the decision changes once on the grid, or never; elsewhere only that it does change there."""
+    model, (x, _) = model_of(CNN), images(12)
+    found = boundary_distances(model, x, replace(HP, attack_steps=20))
+    moved = x.clone().requires_grad_()
+    logits = model(moved)
+    decided = logits.argmax(1)
+    loss = F.cross_entropy(logits, decided, reduction="sum")
+    direction = torch.autograd.grad(loss, moved)[0].sign()
+    sizes = torch.linspace(0, 4, 2001, dtype=torch.float64)[1:]
+    compared = 0
+    for i in range(len(x)):
+        other = model(x[i] + sizes[:, None, None, None] * direction[i]).argmax(1) != decided[i]
+        changes = int(other.diff().sum())
+        if found[i].isfinite():
+            near = torch.stack([found[i] * (1 - 1e-5), found[i]])[:, None, None, None]
+            assert (model(x[i] + near * direction[i]).argmax(1) != decided[i]).tolist() == [False, True]
+        if changes == 1 and other[-1]:
+            compared += 1
+            first = float(sizes[other.to(torch.int8).argmax()])
+            assert first - 4 / 2000 - 1e-9 <= float(found[i]) <= first + 1e-6
+        elif changes == 0 and not other[0]:
+            assert found[i].isinf()
+    assert compared >= 3
+
+
+def test_a_decision_that_never_changes_is_infinitely_far():
+    constant = lambda x: x.flatten(1)[:, :2] * 0 + torch.tensor([1.0, 0.0])  # noqa: E731
+    found = boundary_distances(constant, torch.ones(3, *SHAPE), HP)
+    assert found.isinf().all()
+
+
+def test_the_attack_survives_a_saturated_softmax():
+    """At logits 1000 apart the cross-entropy's own gradient is exactly 0 in float32; its sign is still known."""
+    weight = torch.ones(2, 128)
+    weight[1] = -1
+    x = torch.full((1, *SHAPE), 4.0)
+    found = boundary_distances(linear(weight), x, replace(HP, attack_limit=8.0))
+    assert float(found[0]) == pytest.approx(4.0, rel=2e-3)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_step_is_one_of_sgd_on_each_image_alone(name):
+    model, (x, y) = model_of(MODELS[name]), images(3)
+    found = stepped(model, x, y, 0.25, 0.1)
+    start = {key: value.clone() for key, value in model.state_dict().items()}
+    model.requires_grad_()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    for i in range(len(x)):
+        model.load_state_dict(start)
+        optimiser.zero_grad()
+        F.cross_entropy(model(x[i : i + 1]) / 0.25, y[i : i + 1]).backward()
+        optimiser.step()
+        for key, value in model.named_parameters():
+            torch.testing.assert_close(found[key][i], value.detach(), rtol=1e-9, atol=1e-12)

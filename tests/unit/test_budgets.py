@@ -1,0 +1,107 @@
+"""The size of the project stays within its budgets, which are lowered when something goes."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+#: What is counted over knot_runner/ -> the most that is allowed.
+PACKAGE = {
+    "nodes": 368_500,
+    "statement lines": 26_650,
+    "conditional expressions per 1,000 statement lines": 40,
+    "comprehensions per 1,000 statement lines": 75,
+    "comprehensions that hold another per 1,000 statement lines": 2.9,
+    "string subscripts": 1_235,
+    '.get("...")': 281,
+    "Any": 850,
+    "type: ignore": 2,
+}
+#: Path -> what is counted -> the most that is allowed.
+OTHERS = {
+    "scripts": {"nodes": 26_000},
+    "tests": {"lines": 44_400},
+}
+METHOD_FILES = 50
+#: Percentage of public functions with a docstring, at least.
+DOCUMENTED = 93
+
+
+def counted(folder: str) -> Counter[str]:
+    """Return the counts of the Python files below ``folder``."""
+    total: Counter[str] = Counter()
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        text = path.read_text()
+        tree = ast.parse(text)
+        total["lines"] += text.count("\n")
+        total["statement lines"] += statement_lines(text, tree)
+        total["type: ignore"] += text.count("# type: ignore")
+        for node in ast.walk(tree):
+            total["nodes"] += 1
+            count(node, total)
+    return total
+
+
+def count(node: ast.AST, total: Counter[str]) -> None:
+    if isinstance(node, ast.IfExp):
+        total["conditional expressions"] += 1
+    if isinstance(node, COMPREHENSIONS):
+        total["comprehensions"] += 1
+        inside = [part for part in ast.walk(node) if isinstance(part, COMPREHENSIONS)]
+        total["comprehensions that hold another"] += len(inside) > 1
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        total["string subscripts"] += isinstance(node.slice.value, str)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+        total['.get("...")'] += bool(node.args) and isinstance(node.args[0], ast.Constant)
+    if isinstance(node, ast.Name):
+        total["Any"] += node.id in ("Any", "cast")
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+        total["public functions"] += 1
+        total["documented"] += ast.get_docstring(node) is not None
+
+
+def statement_lines(text: str, tree: ast.Module) -> int:
+    """Return the number of lines that are not blank, comment, docstring or import."""
+    skipped: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            skipped.update(range(node.lineno, node.end_lineno + 1))
+        documented = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module)
+        if documented and ast.get_docstring(node) is not None:
+            first = node.body[0]
+            skipped.update(range(first.lineno, first.end_lineno + 1))
+    lines = enumerate(text.splitlines(), 1)
+    return sum(bool(line.strip()) and line.strip()[0] != "#" and at not in skipped for at, line in lines)
+
+
+@pytest.fixture(scope="module")
+def package() -> Counter[str]:
+    return counted("knot_runner")
+
+
+@pytest.mark.parametrize("name", PACKAGE)
+def test_package_is_within_its_budget(name, package):
+    share = " per 1,000 statement lines"
+    found = package[name.removesuffix(share)]
+    if name.endswith(share):
+        found *= 1000 / package["statement lines"]
+    assert found <= PACKAGE[name]
+
+
+def test_public_functions_are_documented(package):
+    assert 100 * package["documented"] >= DOCUMENTED * package["public functions"]
+
+
+@pytest.mark.parametrize("folder", OTHERS)
+def test_other_folders_are_within_their_budgets(folder):
+    found = counted(folder)
+    assert all(found[name] <= most for name, most in OTHERS[folder].items()), found
+
+
+def test_conf_has_method_names_that_users_type_alone():
+    assert len(list((ROOT / "conf" / "method").rglob("*.yaml"))) <= METHOD_FILES

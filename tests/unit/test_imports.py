@@ -1,0 +1,181 @@
+"""Imports go down only, so that each floor can be read, tested and replaced without the ones above it."""
+
+import ast
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "knot_runner"
+#: Floors from the ground up; a module may import its own floor and those below.
+FLOORS = [
+    {"util"},
+    {"config"},
+    {"metrics", "records", "results", "provenance", "transport", "models", "data", "composing"},
+    {"engine"},
+    {"methods", "report", "engines"},
+    {"pipelines"},
+    {"bundles", "sweeps"},
+    {"cli", "__main__"},
+]
+
+
+def imported(path):
+    """Names of our modules that ``path`` imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" if node.module == "knot_runner" else node.module or ""
+                     for alias in node.names]  # fmt: skip
+        for name in names:
+            if name.startswith("knot_runner."):
+                yield name.split(".")[1]
+
+
+def test_imports_go_down_only():
+    height = {name: level for level, names in enumerate(FLOORS) for name in names}
+    seen = set()
+    for path in PACKAGE.rglob("*.py"):
+        own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if own == "__init__":
+            continue
+        seen.add(own)
+        for other in imported(path):
+            if other != "__version__":
+                assert height[other] <= height[own], f"{path.relative_to(PACKAGE)} imports {other}, which is above it"
+    assert seen <= set(height) and set(height) - seen <= {"conf"}
+
+
+def test_reports_read_records_only():
+    for path in (PACKAGE / "report").rglob("*.py"):
+        assert not set(imported(path)) & {"methods", "engine", "models", "pipelines", "data", "transport"}
+        assert "import torch" not in path.read_text()
+
+
+#: What reads or runs more than data: pickles, shells, archives that name their own paths, YAML with Python in it.
+DANGEROUS = {
+    "load": {"pickle", "cPickle", "dill", "joblib", "torch", "marshal", "yaml", "hub", "np", "numpy", "shelve"},
+    "loads": {"pickle", "cPickle", "dill", "marshal"},
+    "unsafe_load": {"yaml"},
+    "full_load": {"yaml"},
+    "system": {"os"},
+    "popen": {"os"},
+}
+NEVER_CALLED = {"extractall", "read_pickle", "load_inline", "__import__", "Unpickler"}
+#: Builtins; a model's ``eval`` is another.
+CODE = {"eval", "exec", "compile"}
+
+
+def calls(path):
+    """(line, name of what it is called on, name, keywords) of every call in ``path``."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.Call):
+            continue
+        keywords = {word.arg: ast.unparse(word.value) for word in node.keywords}
+        if isinstance(node.func, ast.Name):
+            yield node.lineno, "", node.func.id, keywords
+        elif isinstance(node.func, ast.Attribute):
+            yield node.lineno, ast.unparse(node.func.value).split(".")[-1], node.func.attr, keywords
+
+
+def test_nothing_executes_what_a_file_may_carry():
+    """No pickle, eval, unsafe YAML, shells or archive extraction anywhere in the package, and no class by its name."""
+    for path in PACKAGE.rglob("*.py"):
+        for line, owner, name, keywords in calls(path):
+            where = f"{path}:{line}: {owner}.{name}"
+            assert owner not in DANGEROUS.get(name, ()), where
+            assert name not in NEVER_CALLED and (owner or name not in CODE), where
+            assert keywords.get("shell", "False") == "False", where
+            assert keywords.get("allow_pickle", "False") == "False", where
+            assert keywords.get("trust_remote_code", "False") == "False", where
+        assert "_target_" not in path.read_text() or path.name in REFUSES_TARGETS, path
+
+
+#: Files that name ``_target_`` in order to refuse it.
+REFUSES_TARGETS = ("hydra_keys.py",)
+
+
+def test_the_search_for_what_executes_finds_it(tmp_path):
+    """The test above is worth what it notices."""
+    planted = tmp_path / "planted.py"
+    for text in (
+        "import pickle\npickle.load(f)", "import torch\ntorch.load(p)", "yaml.load(t)", "eval('1')",
+        "tar.extractall(x)", "subprocess.run(c, shell=True)", "np.load(p, allow_pickle=True)",
+    ):  # fmt: skip
+        planted.write_text(text)
+        found = list(calls(planted))
+        assert any(
+            owner in DANGEROUS.get(name, ()) or name in NEVER_CALLED | CODE or {"shell", "allow_pickle"} & set(keywords)
+            for _, owner, name, keywords in found
+        ), text
+
+
+#: Names that several modules have because they are one contract: what a federated method, or KNOT, consists of.
+CONTRACT = {"init", "plan", "fold", "deployed", "is_finished"}
+
+
+def public_names(path):
+    """Public functions, classes and constants that a module defines."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names = [node.name]
+        elif isinstance(node, ast.Assign):
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names = [node.target.id]
+        else:
+            names = []
+        yield from (name for name in names if not name.startswith("_"))
+
+
+def test_a_public_name_means_one_thing():
+    places = {}
+    for path in PACKAGE.rglob("*.py"):
+        for name in set(public_names(path)):
+            places.setdefault(name, []).append(str(path.relative_to(PACKAGE)))
+    twice = {name: sorted(found) for name, found in places.items() if len(found) > 1 and name not in CONTRACT}
+    assert not twice
+
+
+#: Folders whose files lie in rooms.
+HOUSES = ("pipelines", "config/settings", "engine/federated")
+
+
+def rooms(house):
+    """``house`` and the folders below it that hold Python files."""
+    return sorted({path.parent for path in (PACKAGE / house).rglob("*.py")})
+
+
+def run_time_imports(tree):
+    """The modules that ``tree`` imports when it runs: those for type checking aside."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        yield from run_time_imports(node)
+
+
+def room_of(parts, house):
+    """A folder of ``house`` by its name, or a loose file by its own; ``parts``: of a path or a module below it."""
+    folder = PACKAGE.joinpath(house)
+    depth = 0
+    while depth < len(parts) and folder.joinpath(*parts[: depth + 1]).is_dir():
+        depth += 1
+    return "/".join(parts[:depth]) if depth else parts[0]
+
+
+@pytest.mark.parametrize("house", HOUSES)
+def test_no_two_rooms_import_one_another(house):
+    """Lazy imports count, too: a room can be read after those that it uses."""
+    below, uses = f"knot_runner.{house.replace('/', '.')}.", {}
+    for path in (PACKAGE / house).rglob("*.py"):
+        if path.name == "__init__.py":
+            continue
+        own = room_of(path.relative_to(PACKAGE / house).with_suffix("").parts, house)
+        found = run_time_imports(ast.parse(path.read_text()))
+        others = {room_of(name.removeprefix(below).split("."), house) for name in found if name.startswith(below)}
+        uses.setdefault(own, set()).update(others - {own})
+    TopologicalSorter(uses).prepare()  # raises CycleError
