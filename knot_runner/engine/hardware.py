@@ -38,6 +38,7 @@ def prepare_device(hardware: HardwareSettings) -> torch.device:
     device = choose_device(hardware.device)
     torch.set_num_threads(hardware.threads)
     if device.type == "cuda":
+        torch.cuda.init()  # :func:`machine` names the GPU from the first commit on
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False
