@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -57,6 +57,11 @@ def machine() -> str:
     if torch.cuda.is_initialized():
         parts.append(torch.cuda.get_device_name())
     return ", ".join(parts)
+
+
+def all_machines(records: Iterable[dict]) -> list[str]:
+    """Return the ``machines`` of records of finished work, and this one, each once."""
+    return list(dict.fromkeys([*(one for record in records for one in record.get("machines", [])), machine()]))
 
 
 def worker_count(hardware: HardwareSettings) -> int:

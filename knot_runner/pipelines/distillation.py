@@ -143,8 +143,8 @@ def advance_stages(context: RunContext, federation: Federation, executor: Execut
         usable=lambda state: _all_there(state, store), log=log, timed=False,
     )  # fmt: skip
     state = run_rounds(loop)[0]
-    stages = [store.get(*name.split("/")).info for name in state.values() if isinstance(name, str)]
-    join_machines([*(one for info in stages for one in info.get("machines", [])), *commits.machines], context.note)
+    names = (name for name in state.values() if isinstance(name, str))
+    join_machines((store.get(*name.split("/")).info for name in names), context.note)
     return state
 
 

@@ -137,11 +137,8 @@ def compute_distances(
     key = _key(sets, otdd, digest, context.settings.seed)
     store = context.store
     with store.lock(DISTANCES_STAGE, key):
-        found = store.find(DISTANCES_STAGE, key)
-        if found is None:
-            found = _measured(context, store, key, sets, names, otdd)
-        else:
-            join_machines(found.info.get("machines", []), context.note)
+        found = store.find(DISTANCES_STAGE, key) or _measured(context, store, key, sets, names, otdd)
+    join_machines([found.info], context.note)
     return Distances(found.tensors()["matrix"].numpy(), found.folder, found.info["seconds"], key)
 
 

@@ -169,7 +169,7 @@ def _trained(
             losses = _train(context, spec, model, torch.from_numpy(plain.normalised(images, np.float32)))
             info = {"images": len(images), "losses": losses, "seconds": round(time.monotonic() - began, 2)}
             found = store.put(ENCODER_STAGE, key, model.state_dict(), info | {"machines": [machine()]})
-    join_machines(found.info.get("machines", []), context.note)
+    join_machines([found.info], context.note)
     return found
 
 

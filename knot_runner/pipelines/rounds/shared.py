@@ -46,7 +46,7 @@ def run_shared_rounds(
             store.put(ROUNDS_STAGE, key, state, info, {ROUNDS_FILE: log})
             return state, rows
     context.note("the rounds have been trained before, and are shared")
-    join_machines(found.info.get("machines", []), context.note)
+    join_machines([found.info], context.note)
     log = found.read(ROUNDS_FILE).decode()
     write_atomic(context.folder / ROUNDS_FILE, log)
     rows = [json.loads(line) for line in log.splitlines()]

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from knot_runner.engine.commit import Checkpoint, Commit
-from knot_runner.engine.hardware import machine
+from knot_runner.engine.hardware import all_machines
 from knot_runner.provenance import code_changes, made_by
 from knot_runner.results.base import SEVERAL_MACHINES
 
@@ -35,9 +35,9 @@ def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> boo
     return not (changes and code)
 
 
-def join_machines(before: Iterable[str], note: Callable[[str], None]) -> list[str]:
-    """Returns the machines ``before`` and this one, each once. Says through ``note`` where these are several."""
-    machines = list(dict.fromkeys([*before, machine()]))
+def join_machines(records: Iterable[dict], note: Callable[[str], None]) -> list[str]:
+    """Returns :func:`all_machines` of ``records``; says so through ``note`` where these are several."""
+    machines = all_machines(records)
     if len(machines) > 1:
         names = "; ".join(machines)
         note(f"{SEVERAL_MACHINES} ({names}): its numbers may differ in the last digits from those of one machine")
@@ -74,7 +74,7 @@ class Commits:
             self._checkpoint.clear()
             commit = self._checkpoint.load()
         self.step, self._since = commit.step, time.monotonic()
-        self.machines = join_machines(commit.values.get("machines", []), self._note)
+        self.machines = join_machines([commit.values], self._note)
         return commit, self._checkpoint.log()
 
     def due(self) -> bool:

@@ -12,10 +12,9 @@ from knot_runner.report.compare.settings import SEED, row_numbers, sorted_texts,
 from knot_runner.report.frame import RunSet, name_few
 from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import Run
-from knot_runner.report.run_rows import measured_line, variant
+from knot_runner.report.run_rows import lookup, measured_line, variant
 from knot_runner.report.tables.footnotes import training_sizes
 from knot_runner.results.base import SEVERAL_MACHINES
-from knot_runner.util.messages import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,12 +75,10 @@ def _other_data(runs: RunSet) -> list[str]:
 def _machines(records: Iterable[Run]) -> list[str]:
     """A line on runs that were computed on unlike machines, or one of them on several."""
     results = [record.result for record in records]
-    several = sum(any(SEVERAL_MACHINES in note for note in result.get("notes") or []) for result in results)
-    names = sorted({result.get("machine", "") for result in results} - {""})
-    if not several and len(names) < 2:
+    names = sorted({str(lookup(result, "machine")) for result in results})
+    if len(names) < 2 and not any(SEVERAL_MACHINES in str(lookup(result, "notes")) for result in results):
         return []
-    own = f"; {counted(several, 'run')} on more than one each" if several else ""
-    return [f"Computed on several machines ({'; '.join(names)}{own}): numbers may differ in the last digits."]
+    return [f"Computed on several machines ({'; '.join(names)}): numbers may differ in the last digits."]
 
 
 def _confounded(runs: RunSet, row: pd.Series, inside: set[str], keys: Sequence[str]) -> list[str]:
