@@ -34,14 +34,9 @@ from tests.tiny import CLUSTERING, FEDDF_RKD, FEDDF_SINKHORN_E
 SMALL_IMAGES = ["task.limit=240", "task.shape=[{channels},8,8]"]
 SMALL_TEXTS = ["task.limit=60"]
 TASKS = {
-    "mnist": SMALL_IMAGES,
-    "femnist": SMALL_IMAGES,
-    "cifar10": SMALL_IMAGES,
-    "fashionmnist": SMALL_IMAGES,
-    "erc": SMALL_TEXTS,
-    "sa": SMALL_TEXTS,
-    "nli": SMALL_TEXTS,
-}
+    "mnist": SMALL_IMAGES, "femnist": SMALL_IMAGES, "cifar10": SMALL_IMAGES, "fashionmnist": SMALL_IMAGES,
+    "erc": SMALL_TEXTS, "sa": SMALL_TEXTS, "nli": SMALL_TEXTS,
+}  # fmt: skip
 MODELS = {
     "mlp_notebook": ["model.hidden=[12]"],
     "femnist_dnn": ["model.hidden=[12,8]"],
@@ -52,16 +47,12 @@ MODELS = {
     "bert_tiny_plain": ["model.hidden=16", "model.layers=1", "model.intermediate=32", "model.vocab_size=600"],
 }
 PARTITIONS = {
-    "iid": ["partition.clients=3"],
-    "dirichlet": ["partition.clients=3", "partition.floor=1"],
-    "dirichlet_clients": ["partition.clients=3"],
-    "dirichlet_nofloor": ["partition.clients=3", "partition.alpha=5.0"],
+    "iid": ["partition.clients=3"], "dirichlet": ["partition.clients=3", "partition.floor=1"],
+    "dirichlet_clients": ["partition.clients=3"], "dirichlet_nofloor": ["partition.clients=3", "partition.alpha=5.0"],
     "shards": ["partition.clients=3", "partition.shards_per_client=3"],
     "pairs": ["partition.clients=4", "partition.groups=[[0,1],[2,3]]"],
-    "manual": ["partition.clients=3", "partition.mu=2.0"],
-    "natural": [],
-    "centralised": [],
-}
+    "manual": ["partition.clients=3", "partition.mu=2.0"], "natural": [], "centralised": [],
+}  # fmt: skip
 #: Of rounds; each may come with any other, or be refused.
 OPTIONS = [
     ["method.temperature=0.25"],
@@ -94,25 +85,15 @@ PIECES = ("feddf", "clustered_fedavg", "finetune", "soup")
 #: Methods with pieces.
 VARIANTS = [" ".join(words) for words in (FEDDF_SINKHORN_E, FEDDF_RKD, ["method=feddf", *CLUSTERING])]
 ALGORITHMS = [
-    ["method.algorithm=fedprox", "method.mu=0.01"],
-    ["method.algorithm=scaffold"],
-    ["method.algorithm=fedper"],
-    ["method.algorithm=ditto", "+method.ditto.lam=0.5"],
-    ["method.algorithm=apfl", "+method.apfl.alpha=0.5"],
-]
+    ["method.algorithm=fedprox", "method.mu=0.01"], ["method.algorithm=scaffold"], ["method.algorithm=fedper"],
+    ["method.algorithm=ditto", "+method.ditto.lam=0.5"], ["method.algorithm=apfl", "+method.apfl.alpha=0.5"],
+]  # fmt: skip
 #: Of distillations.
 STAGE_OPTIONS = [
-    ["method.normalise=true"],
-    ["method.student_temperature=2.0"],
-    ["method.teacher_temperature=0.5"],
-    ["task.geometry=onehot"],
-    ["task.geometry=superclasses"],
-    ["method.bias.noise=shuffled"],
-    ["partition.server=0.3"],
-    ["partition.transfer=0.4"],
-    ["training.distil.select=last"],
-    ["transfer=usps", "transfer.limit=60"],
-]
+    ["method.normalise=true"], ["method.student_temperature=2.0"], ["method.teacher_temperature=0.5"],
+    ["task.geometry=onehot"], ["task.geometry=superclasses"], ["method.bias.noise=shuffled"], ["partition.server=0.3"],
+    ["partition.transfer=0.4"], ["training.distil.select=last"], ["transfer=usps", "transfer.limit=60"],
+]  # fmt: skip
 ENGINES = ["lean", "loop", "stacked", "auto"]
 SMALL_ROUNDS = [
     "training.rounds=2", "training.epochs=2", "training.small_clients=allow", "training.batch=16",

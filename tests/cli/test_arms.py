@@ -79,14 +79,11 @@ def test_arms_are_chosen_in_the_typed_order(preset: list[str]) -> None:
     assert [job.arm for job in composed(*preset, "arm=two,near", "seed=1")] == ["two", "near"]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["arm=naer"], "arm=naer: unknown name (did you mean 'near'?)"),
-        (["arm=near", "method=soup"], "method: arm=near has method=finetune. Remove it, or choose other arms"),
-        (["method.personalisation.wd=1"], "method.personalisation.wd: arm=near has method.personalisation.wd=0.1."),
-    ],
-)
+@pytest.mark.parametrize(("words", "said"), [
+    (["arm=naer"], "arm=naer: unknown name (did you mean 'near'?)"),
+    (["arm=near", "method=soup"], "method: arm=near has method=finetune. Remove it, or choose other arms"),
+    (["method.personalisation.wd=1"], "method.personalisation.wd: arm=near has method.personalisation.wd=0.1."),
+])  # fmt: skip
 def test_arms_that_do_not_fit_are_refused(words: list[str], said: str, preset: list[str]) -> None:
     with pytest.raises(UserError) as problem:
         composed(*preset, *words)
@@ -99,15 +96,12 @@ def test_arm_without_arms_is_refused(words: list[str]) -> None:
         composed(*words, "arm=near")
 
 
-@pytest.mark.parametrize(
-    ("arm", "said"),
-    [
-        ("lrs: {training.lr: '0.1,0.2'}", "sweep.arms.lrs: training.lr=0.1,0.2 has several values"),
-        ("lrs: {training.lr: 'range(1,3)'}", "sweep.arms.lrs: training.lr=range(1,3) has several values"),
-        ("flat: fedavg", "sweep.arms: is not a mapping of names to overrides"),
-        ("typo: {method.temprature: 2}", "method.temprature: there is no such setting"),
-    ],
-)
+@pytest.mark.parametrize(("arm", "said"), [
+    ("lrs: {training.lr: '0.1,0.2'}", "sweep.arms.lrs: training.lr=0.1,0.2 has several values"),
+    ("lrs: {training.lr: 'range(1,3)'}", "sweep.arms.lrs: training.lr=range(1,3) has several values"),
+    ("flat: fedavg", "sweep.arms: is not a mapping of names to overrides"),
+    ("typo: {method.temprature: 2}", "method.temprature: there is no such setting"),
+])  # fmt: skip
 def test_invalid_arms_are_refused(arm: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as problem:
         composed(*written(tmp_path, arm))

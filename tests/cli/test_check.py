@@ -186,12 +186,10 @@ def test_check_refuses_what_the_run_refuses(overrides, tmp_path, capsys):
 #: What distillations refuse once the networks of teachers and students are known.
 REFUSED_IN_STAGES = [
     ["method=fitnets", "method.terms.hint.taps=[[nowhere,nowhere]]"],
-    ["method=at", "method.terms.at.taps=[[logits,logits]]"],
-    ["method=kd", "+method.terms.nothing={weight: 1}"],
-    ["method=data_free", "base/synthesis@method.synthesis=statistics"],
-    ["method=born_again", "~method.terms.ce"],
+    ["method=at", "method.terms.at.taps=[[logits,logits]]"], ["method=kd", "+method.terms.nothing={weight: 1}"],
+    ["method=data_free", "base/synthesis@method.synthesis=statistics"], ["method=born_again", "~method.terms.ce"],
     ["method=sinkhorn_e", "partition.clients=400"],
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("overrides", of_each_kind(REFUSED_IN_STAGES, 1), ids=" ".join)

@@ -36,11 +36,9 @@ def test_bad_input_is_one_line_and_exit_code_2_and_leaves_nothing(arguments, tmp
 
 
 FAULTY = [
-    ("text,mood\na,low\n", "shop.csv: has no column 'body'"),
-    ("body,mood\na,low\nb,sideways\n", "'sideways'"),
-    ("body,mood\na,low\nb\n", "shop.csv"),
-    ("", "shop.csv"),
-]
+    ("text,mood\na,low\n", "shop.csv: has no column 'body'"), ("body,mood\na,low\nb,sideways\n", "'sideways'"),
+    ("body,mood\na,low\nb\n", "shop.csv"), ("", "shop.csv"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("content", "said"), FAULTY, ids=["no column", "unknown label", "cut row", "empty"])

@@ -22,14 +22,11 @@ def shown(capsys, *arguments):
     return capsys.readouterr()
 
 
-@pytest.mark.parametrize(
-    ("typed", "read"),
-    [
-        (["-cd", "a=b", "task=sa"], ["--config-dir=a=b"]),
-        (["task=sa", "-cn", "study", "-m"], ["--config-name=study", "--multirun"]),
-        (["--config-dir=x", "task=sa", "--multirun"], ["--config-dir=x", "--multirun"]),
-    ],
-)
+@pytest.mark.parametrize(("typed", "read"), [
+    (["-cd", "a=b", "task=sa"], ["--config-dir=a=b"]),
+    (["task=sa", "-cn", "study", "-m"], ["--config-name=study", "--multirun"]),
+    (["--config-dir=x", "task=sa", "--multirun"], ["--config-dir=x", "--multirun"]),
+])  # fmt: skip
 def test_hydras_flags_are_passed_through(typed, read):
     options = Parser("", "").parse(typed)
     assert options.flags == read and options.words == ["task=sa"]

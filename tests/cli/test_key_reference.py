@@ -14,13 +14,11 @@ from knot_runner.composing.commands import compose_jobs
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 RUNS = (
-    "task=erc method=sinkhorn_e",
-    "task=femnist method=soup fleet=phones",
+    "task=erc method=sinkhorn_e", "task=femnist method=soup fleet=phones",
     "task=femnist method=fedavg privacy=user_level method.aggregation=uniform",
     "task=mnist_fedwad method=clustered_fedrep",
-    "task=mnist method=multi_teacher +base/term@method.terms.triplet=triplet training=kd",
-    "task=image_sets",
-)
+    "task=mnist method=multi_teacher +base/term@method.terms.triplet=triplet training=kd", "task=image_sets",
+)  # fmt: skip
 
 
 @dataclass

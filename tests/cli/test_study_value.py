@@ -31,13 +31,10 @@ def _kept(out: Path, stage: str) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("words", "metric", "stage"),
-    [
-        pytest.param([*TINY_TAUGHT, "training.distil.lr=0.01,0.1"], "f1", "distil", marks=pytest.mark.thorough),
-        ([*replaced(TINY_PARTIES, "training.distil.lr=0.001,0.1")], "loss", "distil"),
-    ],
-)
+@pytest.mark.parametrize(("words", "metric", "stage"), [
+    pytest.param([*TINY_TAUGHT, "training.distil.lr=0.01,0.1"], "f1", "distil", marks=pytest.mark.thorough),
+    ([*replaced(TINY_PARTIES, "training.distil.lr=0.001,0.1")], "loss", "distil"),
+])  # fmt: skip
 def test_distillations_are_compared_by_what_chooses_their_epochs(words, metric, stage, tmp_path, fake, capsys):  # noqa: F811
     assert main([*words, OPTUNA, "hydra.sweeper.n_trials=2", f"paths.out={tmp_path}"]) == 0
     shown = capsys.readouterr().out.splitlines()

@@ -9,16 +9,9 @@ from knot_runner.util.errors import MAX_NAMES, closest, nearest
 from tests.golden.messages import check, refuses
 
 KEYS = [
-    "trainig.rounds",
-    "mehtod.schedul.rounds",
-    "lr",
-    "clients",
-    "batch_size",
-    "learning_rate",
-    "method.when",
-    "training.temperature",
-    "name",
-]
+    "trainig.rounds", "mehtod.schedul.rounds", "lr", "clients", "batch_size", "learning_rate", "method.when",
+    "training.temperature", "name",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -67,30 +60,13 @@ def test_many_names_are_not_listed():
 
 
 WRONG = [
-    "task=femnist method=knot",
-    "reproduce zzz",
-    "ls methods",
-    "--config-dir=. ls",
-    "task=femnist paths.out=",
-    "femnist",
-    "chill/table1",
-    "check chill/table1",
-    "--task=femnist",
-    "--config-dir",
-    "data task=mnist",
-    "reproduce experiment=kd/mnist",
-    "plot chill/fig4 --format=pdf",
-    "table chill/table1 --stale=rerun",
-    "task=femnist hardware=gpu",
-    "task=femnist method=distil",
-    "check task=femnist hardware.device=gpu",
-    "check task=sa hardware.devices=[cuda:0,gpu]",
-    "task=femnist fleet.deadline=8",
-    "task=femnist method=ditto method.lam=2",
-    "task=femnist seed=0:3",
-    "task=femnist model.hidden=100",
-    "task=femnist evaluate.matrix=yes",
-    "plot chill/fig4 report.kind=curve",
+    "task=femnist method=knot", "reproduce zzz", "ls methods", "--config-dir=. ls", "task=femnist paths.out=",
+    "femnist", "chill/table1", "check chill/table1", "--task=femnist", "--config-dir", "data task=mnist",
+    "reproduce experiment=kd/mnist", "plot chill/fig4 --format=pdf", "table chill/table1 --stale=rerun",
+    "task=femnist hardware=gpu", "task=femnist method=distil", "check task=femnist hardware.device=gpu",
+    "check task=sa hardware.devices=[cuda:0,gpu]", "task=femnist fleet.deadline=8",
+    "task=femnist method=ditto method.lam=2", "task=femnist seed=0:3", "task=femnist model.hidden=100",
+    "task=femnist evaluate.matrix=yes", "plot chill/fig4 report.kind=curve",
     "hydra/launcher=joblib hydra.launcher.n_jobs=two",
 ]  # fmt: skip
 

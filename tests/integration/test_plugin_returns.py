@@ -94,10 +94,8 @@ NPZ = [
     "task.source=local", "task.local.format=npz", "task.local.train=[a.npz]", "task.local.test=[]",
 ]  # fmt: skip
 BLOCKS = [
-    *(word for word in TINY_IMAGES if not word.startswith("partition.")),
-    "partition=blocks",
-    "partition.clients=2",
-]
+    *(word for word in TINY_IMAGES if not word.startswith("partition.")), "partition=blocks", "partition.clients=2",
+]  # fmt: skip
 MOOD = [word for word in replaced(TINY_TEXTS, "task=mood", "method=fedavg") if not word.startswith("task.limit")]
 MARGIN = [*replaced(TINY_PARTIES, "method=sinkhorn_margin")]
 LOGITS = [*replaced(TINY_TAUGHT, "method=logit_matching")]

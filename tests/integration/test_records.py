@@ -27,12 +27,8 @@ from tests.golden.messages import refuses
 from tests.tiny import TINY_IMAGES
 
 RESULT = {
-    "task": "sa",
-    "seed": 0,
-    "status": "done",
-    "metrics": {"f1": {"Cell": 0.412345678901, "ALL": 1 / 3}},
-    "né": [1],
-}
+    "task": "sa", "seed": 0, "status": "done", "metrics": {"f1": {"Cell": 0.412345678901, "ALL": 1 / 3}}, "né": [1],
+}  # fmt: skip
 
 
 def test_round_trip(tmp_path):

@@ -16,14 +16,10 @@ from tests.tiny import TINY_IMAGES
 
 #: What happens -> what failed.json calls it, and words of its cause.
 CASES = {
-    "raise": ("error", "RuntimeError: a planted bug"),
-    "exit": ("exit", "SystemExit(3)"),
-    "kill": ("killed", "SIGKILL"),
-    "crash": ("killed", "SIGSEGV"),
-    "memory": ("memory", "a planted lack of memory"),
-    "cuda": ("memory", "CUDA out of memory"),
-    "leave": ("exit", "exit code 9"),
-}
+    "raise": ("error", "RuntimeError: a planted bug"), "exit": ("exit", "SystemExit(3)"), "kill": ("killed", "SIGKILL"),
+    "crash": ("killed", "SIGSEGV"), "memory": ("memory", "a planted lack of memory"),
+    "cuda": ("memory", "CUDA out of memory"), "leave": ("exit", "exit code 9"),
+}  # fmt: skip
 #: What happens in one job of launchers that are not ours.
 OF_OTHERS = {"joblib": "raise", "submitit_local": "kill"}
 

@@ -12,15 +12,10 @@ from knot_runner.bundles.compare import compare_rounds, compare_whole
 from knot_runner.report.statistics.intervals import wilson
 
 RESULT = {
-    "metrics": {"accuracy": {"ALL": 0.8}, "loss": {"ALL": 1.25}},
-    "datasets": {"train": 500, "test": 100},
-    "clients": 6,
-    "bytes": 10**6,
-    "best": {"accuracy": 0.8, "round": 2},
-    "seconds": {"total": 3.0},
-    "code": "a",
+    "metrics": {"accuracy": {"ALL": 0.8}, "loss": {"ALL": 1.25}}, "datasets": {"train": 500, "test": 100}, "clients": 6,
+    "bytes": 10**6, "best": {"accuracy": 0.8, "round": 2}, "seconds": {"total": 3.0}, "code": "a",
     "digest": {"model.safetensors": "x", "config.yaml": "c", "result.json": "r", "rounds.jsonl": "l"},
-}
+}  # fmt: skip
 ROWS = [{"round": r, "participants": [r, 3], "accuracy": 0.5 + 0.1 * r, "loss": 2.0, "seconds": r} for r in range(3)]
 
 

@@ -40,12 +40,9 @@ def _resnet(norm):
 
 MODELS = {
     "mlp": Network(MlpSettings("mlp", "mlp", [16, 12], "logits"), GREY, CLASSES),
-    "mlp_softmax": Network(MlpSettings("mlp", "mlp", [16, 12], "softmax"), GREY, CLASSES),
-    "cnn": _cnn("logits"),
-    "cnn_softmax": _cnn("softmax"),
-    "resnet_batch": _resnet("batch"),
-    "resnet_group": _resnet("group"),
-}
+    "mlp_softmax": Network(MlpSettings("mlp", "mlp", [16, 12], "softmax"), GREY, CLASSES), "cnn": _cnn("logits"),
+    "cnn_softmax": _cnn("softmax"), "resnet_batch": _resnet("batch"), "resnet_group": _resnet("group"),
+}  # fmt: skip
 
 
 def _wrn(norm):
@@ -62,12 +59,9 @@ def _mobilenet(norm):
 
 #: small families of the distillation literature: for the recipes that concern the model itself
 FAMILIES = {
-    "wrn_batch": _wrn("batch"),
-    "wrn_group": _wrn("group"),
-    "vgg_batch": _vgg("batch"),
-    "vgg_group": _vgg("group"),
+    "wrn_batch": _wrn("batch"), "wrn_group": _wrn("group"), "vgg_batch": _vgg("batch"), "vgg_group": _vgg("group"),
     "mobilenet_group": _mobilenet("group"),
-}
+}  # fmt: skip
 
 #: without a body: only for recipes that train all of it
 LINEAR = Network(MlpSettings("mlp", "mlp", [], "logits"), GREY, CLASSES)

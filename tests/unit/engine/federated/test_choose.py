@@ -30,15 +30,12 @@ def test_auto_is_stacked_on_a_gpu_where_all_networks_are_of_the_package(networks
     assert made == [(f"knot_runner.engine.federated.choose:make_{wanted}", networks)]
 
 
-@pytest.mark.parametrize(
-    ("engine", "precision", "said"),
-    [
-        ("lean", "float32", "hardware.engine: lean is for the CPU; stacked is for a GPU, loop runs on both"),
-        ("ray", "float32", "hardware.engine: ray trains on the CPUs of a cluster; hydra/launcher=ray gives each job a"),
-        ("loop", "tf32", "hardware.precision: tf32 is for engine=stacked on CUDA; float32 runs anywhere"),
-        ("stacked", "bf16", "hardware.precision: bf16 is for engine=stacked on CUDA; float32 runs anywhere"),
-    ],
-)
+@pytest.mark.parametrize(("engine", "precision", "said"), [
+    ("lean", "float32", "hardware.engine: lean is for the CPU; stacked is for a GPU, loop runs on both"),
+    ("ray", "float32", "hardware.engine: ray trains on the CPUs of a cluster; hydra/launcher=ray gives each job a"),
+    ("loop", "tf32", "hardware.precision: tf32 is for engine=stacked on CUDA; float32 runs anywhere"),
+    ("stacked", "bf16", "hardware.precision: bf16 is for engine=stacked on CUDA; float32 runs anywhere"),
+])  # fmt: skip
 def test_an_engine_that_does_not_fit_the_device_is_one_line(engine, precision, said, monkeypatch) -> None:
     """On an accelerator that is not CUDA."""
     monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("meta"))

@@ -117,13 +117,10 @@ def test_what_an_actors_code_raises_is_raised_here(monkeypatch):
         engine.train([one])
 
 
-@pytest.mark.parametrize(
-    ("workers", "cores", "said"),
-    [
-        (3, 2.0, "hardware.workers: Ray's cluster has 2 cores, too few for 3 actors with hardware.threads=1; 0 = as"),
-        (0, 0.0, "hardware.workers: Ray's cluster has 0 cores, too few for 1 actors"),
-    ],
-)
+@pytest.mark.parametrize(("workers", "cores", "said"), [
+    (3, 2.0, "hardware.workers: Ray's cluster has 2 cores, too few for 3 actors with hardware.threads=1; 0 = as"),
+    (0, 0.0, "hardware.workers: Ray's cluster has 0 cores, too few for 1 actors"),
+])  # fmt: skip
 def test_more_actors_than_the_cluster_has_room_for_are_refused(workers, cores, said, monkeypatch):
     faked(monkeypatch, resources={"CPU": cores})
     with pytest.raises(UserError, match=said):
