@@ -128,17 +128,6 @@ def test_a_file_in_the_place_of_the_folder(root, own, capsys):
     assert "not a folder" in err and err.count("\n") == 1
 
 
-@pytest.mark.parametrize(("arguments", "line"), [
-    (["mnst"], "mnst: there is no such task or data set (did you mean 'mnist'?)"),
-    (["mnist", "--fech"], "--fech: unknown option (did you mean '--fetch'?)"),
-    (["mnist", "seed=1"], "seed: not an option of this verb (there is: paths.data)"),
-    (["mnist", "--fetch"], "paths.data: is not set; --fetch needs paths.data=DIR or the variable KNOT_DATA"),
-])  # fmt: skip
-def test_a_mistake_is_one_line(root, capsys, arguments, line):
-    _, err = said(capsys, *arguments, code=2)
-    assert line in err and err.count("\n") == 1
-
-
 FILE = {"path": "toys/a", "size": 1}
 
 

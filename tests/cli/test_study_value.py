@@ -17,8 +17,6 @@ from tests.cli.test_study import OPTUNA, RUN, SPACE, FakeStudy, fake, results  #
 from tests.golden.messages import refuses
 from tests.tiny import TINY_PARTIES, TINY_TAUGHT, replaced
 
-NO_NUMBER = "records no validation metric that compares trials"
-
 
 def _kept(out: Path, stage: str) -> list[float]:
     """The validation value of the epoch that each of the store's ``stage`` kept, from its own record of epochs."""
@@ -57,35 +55,6 @@ def test_a_batch_is_drawn_before_it_runs_and_runs_as_one_grid(fake):  # noqa: F8
     with refuses():
         study.run_study(words, sweep)
     assert [len(jobs) for jobs in begun] == [2, 2, 1] and FakeStudy.made[0].seed == (0, True)
-
-
-@pytest.mark.thorough
-def test_a_study_side_by_side_has_the_values_of_one_in_turn(tmp_path, fake, capsys):  # noqa: F811
-    shown = []
-    for at, launcher in enumerate((["hydra/launcher=joblib"], [])):
-        words = [*RUN, *SPACE, OPTUNA, "hydra.sweeper.n_trials=2", "hydra.sweeper.n_jobs=2", *launcher]
-        assert main([*words, f"paths.out={tmp_path / str(at)}"]) == 0
-        shown.append(capsys.readouterr().out.splitlines())
-    assert shown[0][:2] == shown[1][:2] and Path(shown[0][-1]).name == Path(shown[1][-1]).name
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["task=sa", "method=teachers", "training.local.lr=0.1,0.2"], f"method=teachers {NO_NUMBER}"),
-        (["task=mnist", "method=coreset", "task.limit=50,60"], f"method=coreset {NO_NUMBER}"),
-        (["task=gaussians", "method.fedwad.t=0.2,0.4"], f"method=federated_distance {NO_NUMBER}"),
-        (["task=mnist", "method=kd", "training.distil.lr=1,2", "report={objective: valid.accuracy}"],
-         "report.objective=valid.accuracy: unknown name (there is: valid.f1)"),
-        (["task=mnist", "method=data_free", "training.distil.lr=1,2"], f"method=data_free {NO_NUMBER}"),
-        (["method.loss.epsilon=0.1,0.2"], "method.loss.epsilon: changes what valid.loss of method=sinkhorn_e is"),
-        (["training.local.lr=0.1,0.2"], "training.local.lr: changes what valid.loss of method=sinkhorn_e is measured"),
-    ],
-)  # fmt: skip
-def test_runs_without_a_number_to_choose_by_are_refused(words, said, fake, capsys):  # noqa: F811
-    method = [] if any(word.startswith(("method=", "task=")) for word in words) else ["method=sinkhorn_e"]
-    assert main([*method, *words, OPTUNA]) == 2
-    assert said in capsys.readouterr().err
 
 
 def test_what_a_later_trial_draws_is_looked_at_too(fake):  # noqa: F811

@@ -29,21 +29,6 @@ def launched(ray, out, *overrides, fail_fast=False, **kept):
     return plan, jobs, launchers.run_on_ray(ray, jobs, plan, kept or {"num_cpus": 1})
 
 
-@pytest.mark.thorough
-def test_a_sweep_is_that_of_the_basic_launcher(tmp_path, monkeypatch, capfd):
-    """Bit for bit, and what is done is found again, by either."""
-    ray = faked(monkeypatch, resources={"CPU": 1.0})
-    assert sweep(tmp_path / "basic", *GRID)[0] == 0
-    code, said = sweep(tmp_path / "ray", *GRID, RAY, "hydra.launcher.num_gpus=0.5", "hydra.launcher.address=head:6379")
-    assert code == 0 and "2 done, 0 failed" in said, said
-    assert "jobs want 0.5 GPU each and the cluster has 0; they wait" in said and "CPU each" not in said
-    assert results(tmp_path / "ray") == results(tmp_path / "basic")
-    assert ray.calls == ["run_on_worker"] * 2 and [one["address"] for one in ray.inits] == ["head:6379"]
-    assert ray.options == [{"max_retries": 0, "num_cpus": 1, "num_gpus": 0.5}]
-    code, said = sweep(tmp_path / "ray", *GRID)
-    assert code == 0 and "2 were there" in said and set(begun(tmp_path / "ray").values()) == {1}
-
-
 def test_a_job_whose_worker_is_lost_begins_again(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(launchers, "run_in_process", lambda job, plan: {"run_id": job.run_id, "state": "done"})
     caplog.set_level(logging.INFO, "knot_runner")

@@ -181,14 +181,3 @@ def test_a_run_without_its_data_is_said(folder, tmp_path, capsys, monkeypatch):
     lines = said_by(["verify", path], capsys, 2)
     assert lines[0].endswith("not made again") and "'knot-runner data femnist' shows what is needed" in lines[1]
     assert lines[-1] == "1 run: 1 not made again"
-
-
-@pytest.mark.parametrize("words, line", [
-    ([], "verify: needs one bundle"), (["a", "b"], "verify: needs one bundle"),
-    (["a", "--rounds=0"], "--rounds=0: expected at least 1"),
-    (["a", "--rounds=two"], "--rounds: invalid int value: 'two'"), (["a", "--round=2"], "did you mean '--rounds'?"),
-    (["a", "paths.out="], "paths.out: has no value"), (["a", "seed=1"], "seed: not an option of this verb"),
-])  # fmt: skip
-def test_words_that_verify_does_not_take(words, line, capsys):
-    (said,) = said_by(["verify", *words], capsys, 2)
-    assert line in said

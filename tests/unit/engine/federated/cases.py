@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 
+import pytest
 import torch
 
 from knot_runner.config.settings import (
@@ -19,11 +20,15 @@ from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
 from knot_runner.engine.federated.lean.engine import Lean
+from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.recipe import Phase, Recipe
+from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
+from knot_runner.engines.native.engine import Native
 from knot_runner.models.network import Network
 
-CLASSES = 5
+CLASSES, CPU = 5, torch.device("cpu")
+STACKED = {"device": CPU, "stack": 0, "autocast": "none", "tf32": False}
 #: images a client: several batches, a ragged one, less than a batch, one image
 SIZES = (23, 16, 5, 1)
 GREY, COLOUR = (1, 8, 8), (3, 8, 8)
@@ -132,8 +137,29 @@ def cohort(network, case, dtype=torch.float64, sizes=SIZES, seed=3, shared=True)
     return requests
 
 
-def lean_engine(model, workers, dtype=torch.float32, kind=Lean):
-    """The lean engine, or one of another ``kind``, of one of :data:`MODELS`, with training and test images."""
-    network = MODELS[model]
+def made(name, network, dtype=torch.float64, workers=1, **options):
+    """The engine ``name`` of ``network``, with training and test images; ``options`` of a stacked one."""
     data = images(network.inputs), images(network.inputs, 40, 1)
-    return kind(network, *data, dtype, workers, threads=1)
+    if name == "loop":
+        return Loop(network, *data, CPU, dtype)
+    if name == "stacked":
+        return Stacked(network, *data, **{**STACKED, "dtype": dtype, **options})
+    return {"lean": Lean, "native": Native}[name](network, *data, dtype, workers, threads=1)
+
+
+def equal(a, b):
+    """Whether two results are the same to the last bit."""
+    rest = ("client", "steps", "loss", "before", "after", "finite")
+    same = torch.equal(a.weights, b.weights) and torch.equal(a.buffers, b.buffers)
+    return same and all(getattr(a, name) == getattr(b, name) for name in rest)
+
+
+def assert_alike(found, wanted, within=1e-12):
+    """Two cohorts' results are the same up to rounding, relative to the largest weight."""
+    for one, other in zip(found, wanted, strict=True):
+        for part in ("weights", "buffers"):
+            a, b = getattr(one, part), getattr(other, part)
+            assert not len(b) or float((a - b).abs().max()) < within * float(b.abs().max())
+        assert one.loss == pytest.approx(other.loss, rel=within)
+        for name in ("client", "steps", "before", "after"):
+            assert getattr(one, name) == getattr(other, name), name

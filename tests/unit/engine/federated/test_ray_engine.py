@@ -14,14 +14,13 @@ from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, ClientModel, Inference
+from knot_runner.testing.launchers import runs_below
 from knot_runner.util.errors import UserError
 from knot_runner.util.workers import WorkerDied
-from tests.cli.sweep.grids import results
 from tests.fake_ray import faked
 from tests.golden.messages import refuses
 from tests.tiny import TINY_IMAGES, replaced
-from tests.unit.engine.federated.cases import FAMILIES, GREY, MODELS, RECIPES, cohort, images
-from tests.unit.engine.federated.test_lean import equal
+from tests.unit.engine.federated.cases import FAMILIES, GREY, MODELS, RECIPES, cohort, equal, images
 
 NETWORKS = [MODELS["mlp"], FAMILIES["wrn_batch"]]
 DATA, TEST = images(GREY), images(GREY, 40, 1)
@@ -165,7 +164,7 @@ def test_a_run_goes_on_from_its_commit_when_an_actor_was_lost(tmp_path, monkeypa
 
 def read(out):
     """The run, less which engine made it, which is on record."""
-    found = results(out)
+    found = runs_below(out)
     for result, *_ in found.values():
         assert result.pop("engine") == out.name
     return found
