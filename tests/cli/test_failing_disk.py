@@ -7,7 +7,6 @@ import functools
 import hashlib
 import json
 import re
-import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -128,19 +127,3 @@ def test_a_full_disk_is_one_line_and_the_last_commit_stands(where, undisturbed, 
     commit = Checkpoint(folder.parent).load()
     assert commit.step < 2  # loads, whatever step it was made after
     assert once(tmp_path) is None and records(tmp_path) == wanted
-
-
-@pytest.mark.parametrize("limit", [100, 1500, 4000])
-def test_a_limit_on_the_size_of_files_is_a_full_disk(limit, undisturbed, tmp_path):
-    """``ulimit -f``: the settings, the log or a state no longer fits."""
-    wanted, _ = undisturbed
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-    try:
-        problem = once(tmp_path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert isinstance(problem, DiskFullError), problem
-    assert re.search(r": disk full: needs [\d.]+ (bytes|KB) \(File too large\)", str(problem))
-    assert once(tmp_path) is None and records(tmp_path) == wanted
-    assert not list(tmp_path.rglob("*.tmp"))

@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 import yaml
 
-import knot_runner
 from knot_runner.cli import main as cli
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.composing.flags import Parser
 from knot_runner.sweeps import task
-from knot_runner.util.config_yaml import config_folder
 from tests.cli.test_command_line import refusal
 from tests.tiny import TINY_IMAGES
 
@@ -30,10 +28,6 @@ def shown(capsys, *arguments):
 def test_hydras_flags_are_passed_through(typed, read):
     options = Parser("", "").parse(typed)
     assert options.flags == read and options.words == ["task=sa"]
-
-
-def test_version(capsys):
-    assert shown(capsys, "--version").out == f"knot-runner {knot_runner.__version__}\n"
 
 
 def test_composed_config_is_printed_and_nothing_is_written(tmp_path, capsys, monkeypatch):
@@ -97,29 +91,6 @@ def test_error_in_a_users_yaml_names_file_and_line(text, line, said, tmp_path):
     (tmp_path / "method" / "mine.yaml").write_text(text)
     found = refusal(f"--config-dir={tmp_path}", "method=mine")
     assert found.startswith(f"{tmp_path}/method/mine.yaml:{line}: ") and said in found
-
-
-def test_error_in_a_file_that_is_not_asked_for_is_not_reported(tmp_path):
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "broken.yaml").write_text("a: [\n")
-    assert len(compose_all([f"--config-dir={tmp_path}"])[0]) == 1
-
-
-def test_copy_of_one_of_our_files_is_the_same_run(tmp_path):
-    task = "erc"
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "copy.yaml").write_text((config_folder() / "task" / f"{task}.yaml").read_text())
-    (own,), _ = compose_all([f"--config-dir={tmp_path}", "task=copy"])
-    (ours,), _ = compose_all([f"task={task}"])
-    assert own.run_id == ours.run_id
-
-
-@pytest.mark.parametrize("folder", ["ü ö", "it's, [1] {a}", "a=b"])
-def test_folder_of_any_name_is_found(folder, tmp_path):
-    (tmp_path / folder / "method").mkdir(parents=True)
-    (tmp_path / folder / "method" / "mine.yaml").write_text("defaults:\n  - entropy_a\n  - _self_\nname: mine\n")
-    (job,), _ = compose_all([f"--config-dir={tmp_path / folder}", "method=mine"])
-    assert job.settings.method["name"] == "mine"
 
 
 def test_preset_and_launcher_of_a_user(tmp_path):

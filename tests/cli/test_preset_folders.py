@@ -54,9 +54,3 @@ def test_an_own_preset_writes_below_its_folder(own: Path, capsys: pytest.Capture
     assert main(["claims", name, *words]) == 0
     for path in (f"figures/{name}.png", f"reports/{name}.html", f"claims/{name}.md"):
         assert (out / path).is_file()
-
-
-def test_an_unknown_preset_of_a_folder_is_named(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "--quick", "experiment=mine/tini", f"--config-dir={own}"]) == 2
-    said = capsys.readouterr().err
-    assert "experiment=mine/tini: unknown name (did you mean 'mine/tiny'?)" in said

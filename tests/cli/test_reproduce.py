@@ -93,19 +93,6 @@ def test_preset_runs_in_its_own_process(folder, capsys):
     assert "accuracy" in (folder / "out" / "reproduced" / "quick.txt").read_text()
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("words, line", [
-    (["--hours=soon"], "--hours: invalid float value"), (["--hour=1"], "did you mean '--hours'?"),
-    (["quik"], "experiment=quik: unknown name (did you mean 'quick'?)"),
-    (["quick", "experiment=slow"], "experiment=slow: the preset is named already"),
-    (["quick", "training.round=1"], "training.round"), (["quick", "report.seeds=1"], "report.seeds: is planned before"),
-])  # fmt: skip
-def test_mistakes_are_refused(words, line, folder, capsys):
-    reproduced(folder, capsys, "quick", "--hours=0")
-    assert main(["reproduce", f"--config-dir={folder / 'conf'}", *words]) == 2
-    assert line in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "text",
     ["presets:\n- {preset: nothing, hours: 1}", "presets: 3", "[", "presets:\n- {preset: quick, runs: 0}"],

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from knot_runner.composing.commands import compose_all
 from tests.cli.sweep.grids import begun, faulty, results, small, sweep
 from tests.forked import Forked
-from tests.tiny import TINY_IMAGES
 
 #: What happens -> what failed.json calls it, and words of its cause.
 CASES = {
@@ -87,15 +85,6 @@ def _alive(out):
         except OSError:
             continue
     return found
-
-
-def test_a_job_whose_folder_cannot_be_made_ends_no_other(tmp_path):
-    folders = [job.folder for job in compose_all([*TINY_IMAGES, "seed=0,1", f"paths.out={tmp_path}"])[0]]
-    folders[0].parent.mkdir(parents=True)
-    folders[0].write_text("a file stands where the folder of a run should")
-    code, said = sweep(tmp_path, "seed=0,1")
-    assert code == 1 and "1 done, 1 failed" in said and "Traceback" not in said, said
-    assert f"seed 0: {folders[0]}: this folder could not be made" in said
 
 
 def test_what_sets_jobs_apart_is_said_and_each_cause_is_kept(tmp_path):

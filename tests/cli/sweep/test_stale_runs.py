@@ -1,11 +1,6 @@
 """A finished run that other code made is kept and named, or set aside and made anew, by the flag."""
 
-import json
-
-import pytest
-
 from knot_runner.cli.main import main
-from knot_runner.provenance import code_version
 from knot_runner.records import read_result, write_result
 from tests.tiny import TINY_IMAGES
 
@@ -32,16 +27,3 @@ def test_kept_by_default_and_said_in_one_line(tmp_path, capsys):
         said.count("0.0.1+aaaaaaaaaaaa") == 1 and "--stale=rerun" in said and "2 done, 0 failed (2 were there)" in said
     )
     assert [(folder / "result.json").read_bytes() for folder in folders] == before
-
-
-@pytest.mark.thorough
-def test_made_anew_on_request_and_the_old_ones_kept(tmp_path, capsys):
-    grid, folders = made_by_other_code(tmp_path)
-    assert main(["--stale=rerun", *grid]) == 0
-    said = capsys.readouterr().err
-    assert "2 finished runs are set aside (.stale) and made anew" in said
-    assert [read_result(folder)["code"] for folder in folders] == [code_version()] * 2
-    kept = [json.loads(path.read_text())["code"] for path in tmp_path.glob(".stale/femnist/*/*/result.json")]
-    assert kept == ["0.0.1+aaaaaaaaaaaa"] * 2
-    assert main(["--stale=rerun", *grid]) == 0  # once more: nothing is stale now
-    assert "2 were there" in capsys.readouterr().err

@@ -76,22 +76,18 @@ def test_the_interval_is_of_the_recorded_accuracy():
     assert found.differences == ["metrics.accuracy.ALL: 0.8 on record, 0.5 now"]
 
 
-def test_every_data_set_has_its_own_interval():
+def test_every_data_set_has_its_own_interval_and_all_together_decide():
     sizes = {"a": {"role": "local", "test": 40}, "b": {"role": "local", "test": 60.0}}
-    was = changed(datasets=sizes, metrics={"accuracy": {"a": 0.5, "b": 0.5}})
-    now = changed(datasets=sizes, metrics={"accuracy": {"a": 0.6, "b": 0.6}})
-    assert compare_whole(was, [], now, []).likeness == "within the interval"
-    now["metrics"]["accuracy"]["a"] = 0.7
-    assert compare_whole(was, [], now, []).likeness == "not the same"
 
+    def answered(was, now):
+        results = [changed(datasets=sizes, metrics={"accuracy": values}) for values in (was, now)]
+        return compare_whole(results[0], [], results[1], []).likeness
 
-def test_of_several_data_sets_all_together_decide():
-    sizes = {"a": {"role": "local", "test": 40}, "b": {"role": "local", "test": 60.0}}
-    was = changed(datasets=sizes, metrics={"accuracy": {"a": 0.5, "b": 0.5, "ALL": 0.5}})
-    now = changed(datasets=sizes, metrics={"accuracy": {"a": 0.9, "b": 0.3, "ALL": 0.595}})
-    assert compare_whole(was, [], now, []).likeness == "within the interval"
-    now["metrics"]["accuracy"] |= {"a": 0.5, "ALL": 0.601}  # of 100
-    assert compare_whole(was, [], now, []).likeness == "not the same"
+    apart, together = {"a": 0.5, "b": 0.5}, {"a": 0.5, "b": 0.5, "ALL": 0.5}
+    assert answered(apart, {"a": 0.6, "b": 0.6}) == "within the interval"
+    assert answered(apart, {"a": 0.7, "b": 0.6}) == "not the same"
+    assert answered(together, {"a": 0.9, "b": 0.3, "ALL": 0.595}) == "within the interval"
+    assert answered(together, {"a": 0.5, "b": 0.3, "ALL": 0.601}) == "not the same"  # of 100
 
 
 def test_rows_count_and_so_does_their_number():

@@ -57,11 +57,6 @@ def test_two_roles_share_a_prediction(parties):
     assert key_of(ask)[0] == "predictions" and key_of(parties[0])[0] == "local"
 
 
-def test_a_busy_one_is_said_so_at_once(place, parties):
-    with place.store.lock(*key_of(parties[0])), pytest.raises(BusyError):
-        run_one(parties[0], place, nothing)
-
-
 def test_busy_ones_come_last(place, parties, monkeypatch):
     monkeypatch.setattr(loop, "RETRY", 0.001)
     finished, said = [], []

@@ -3,10 +3,8 @@
 That the engine trains as the loop does is in test_parity.py.
 """
 
-import os
 import subprocess
 import sys
-import textwrap
 import time
 from dataclasses import replace
 from multiprocessing import active_children
@@ -123,26 +121,3 @@ def test_close_leaves_no_process_and_no_file_descriptor():
     assert len(pids) == 2 and gone(pids)
     del engine
     assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1  # multiprocessing's own resource tracker
-
-
-SCRIPT = """
-    import multiprocessing, sys, time
-    from tests.unit.engine.federated.cases import MODELS, RECIPES, cohort, made
-
-    if __name__ == "__main__":
-        engine = made("lean", MODELS["mlp"], workers=2)
-        engine.train(cohort(MODELS["mlp"], RECIPES["plain"]))
-        print(*(process.pid for process in multiprocessing.active_children()), flush=True)
-        time.sleep(600)
-"""
-
-
-@pytest.mark.thorough
-def test_workers_die_with_a_killed_parent(tmp_path):
-    script = tmp_path / "parent.py"
-    script.write_text(textwrap.dedent(SCRIPT))
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True, env=environment) as parent:
-        pids = [int(word) for word in parent.stdout.readline().split()]
-        parent.kill()
-    assert len(pids) == 2 and gone(pids)
