@@ -38,7 +38,6 @@ report:
 
 @pytest.fixture
 def preset(tmp_path: Path) -> list[str]:
-    """The words that choose the preset."""
     return written(tmp_path)
 
 

@@ -32,7 +32,6 @@ def nothing_asked(monkeypatch):
 
 
 def composed(caplog, *overrides):
-    """(The one job, what was said of hardware.)"""
     caplog.set_level(logging.INFO, "knot_runner")
     caplog.clear()
     (job,) = compose_jobs(list(overrides), None)

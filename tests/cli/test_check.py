@@ -33,7 +33,6 @@ def write(job, name, content):
 
 
 def commit(job, step):
-    """A commit, as far as ``check`` reads it."""
     job.folder.mkdir(parents=True, exist_ok=True)
     write_sealed(job.folder / "commit.json", {"step": step})
 

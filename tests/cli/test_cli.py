@@ -11,7 +11,6 @@ from tests.tiny import TINY
 
 
 def run(tmp_path, *overrides):
-    """One tiny run through the command; its folder's result."""
     assert main([*TINY, f"paths.out={tmp_path}", *overrides]) == 0
     (path,) = sorted(tmp_path.glob("*/*/*/result.json"), key=lambda p: p.stat().st_mtime)[-1:]
     return json.loads(path.read_text()), path.parent

@@ -46,7 +46,6 @@ def test_a_grid_that_was_asked_for_is_one_with_a_single_job_too(arguments, sweep
 
 
 def commands(*presets):
-    """Commands of one job each, in place of composed ones."""
     settings = SimpleNamespace(report={"kind": "methods"}, plugins=[], paths=SimpleNamespace(out="nowhere"))
     return [Command(name, [f"experiment={name}"], [SimpleNamespace(settings=settings)], None, True) for name in presets]
 

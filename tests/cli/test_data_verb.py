@@ -33,13 +33,11 @@ def server():
 
 @pytest.fixture
 def own(tmp_path, server):
-    """``--config-dir`` of a folder with a data set that the server has."""
     write(tmp_path, server.address)
     return f"--config-dir={tmp_path}/own"
 
 
 def write(tmp_path, address, **changes):
-    """``own/data/toys.yaml``: two files with their published sizes and digests."""
     files = [
         {"path": f"toys/{name}", "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         for name, content in FILES.items()
@@ -51,7 +49,6 @@ def write(tmp_path, address, **changes):
 
 
 def said(capsys, *arguments, code=0):
-    """(stdout, stderr) of ``knot-runner data``."""
     assert main(["data", *arguments]) == code
     told = capsys.readouterr()
     return told.out, told.err

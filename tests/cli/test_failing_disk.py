@@ -33,7 +33,6 @@ def composed(overrides):
 
 
 def once(out, overrides=("training.rounds=2", "training.epochs=1"), disk=None):
-    """One tiny federated run in this process; its problem, if it was one of the disk's."""
     job, text = composed(overrides)
     job = replace(job, settings=replace(job.settings, paths=replace(job.settings.paths, out=str(out))))
     context = RunContext(
@@ -48,7 +47,6 @@ def once(out, overrides=("training.rounds=2", "training.epochs=1"), disk=None):
 
 
 def records(out):
-    """sha256 of the weights; rounds and result less times."""
     (folder,) = [path.parent for path in Path(out).glob("*/*/*/result.json")]
     rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     result = json.loads((folder / "result.json").read_text())
@@ -61,7 +59,6 @@ def records(out):
 
 
 def without_digests(value):
-    """``value`` less the digests of files that hold times."""
     if isinstance(value, dict):
         return {key: without_digests(one) for key, one in value.items() if key != "rounds.jsonl"}
     return value

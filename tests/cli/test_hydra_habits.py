@@ -15,7 +15,6 @@ from tests.tiny import TINY_IMAGES
 
 
 def shown(capsys, *arguments):
-    """What a command prints, which runs nothing."""
     assert main(list(arguments)) == 0
     return capsys.readouterr()
 

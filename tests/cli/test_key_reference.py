@@ -31,7 +31,6 @@ class Two:
 
 @pytest.fixture
 def reference(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """``scripts/key_reference.py`` as a module."""
     monkeypatch.syspath_prepend(SCRIPTS)
     import key_reference
 
@@ -54,7 +53,6 @@ def documented(text: str) -> dict[str, bool]:
 
 
 def leaves(values: object, place: str = "") -> list[str]:
-    """Dotted keys of a composed config."""
     if not isinstance(values, dict) or not values:
         return [place]
     return [leaf for key, value in values.items() for leaf in leaves(value, f"{place}.{key}".lstrip("."))]

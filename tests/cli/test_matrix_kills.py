@@ -19,7 +19,6 @@ from tests.oracles.distances import CLIENTS, result_of
 
 
 def killed(arguments):
-    """In a process of its own: SIGKILL after the third commit of pairs."""
     save, calls = commits.Commits.save, []
 
     def counted(self, *work):

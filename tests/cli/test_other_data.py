@@ -40,7 +40,6 @@ def write_data(root: Path, seed: int) -> Path:
 
 @pytest.fixture
 def data(tmp_path: Path) -> tuple[Path, Path]:
-    """Folders A and B."""
     for name in "ab":
         (tmp_path / name).mkdir()
     return write_data(tmp_path / "a", 0), write_data(tmp_path / "b", 1)

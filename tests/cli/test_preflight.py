@@ -20,7 +20,6 @@ def out(tmp_path, monkeypatch):
 
 @pytest.fixture
 def data(tmp_path):
-    """The folder, with FEMNIST alone."""
     for part in ("train", "test"):
         folder = tmp_path / "data/femnist_digits" / part
         folder.mkdir(parents=True)
@@ -29,7 +28,6 @@ def data(tmp_path):
 
 
 def refused(capsys, *arguments) -> str:
-    """The one line of a command that stops, and nothing else."""
     assert main(list(arguments)) == 2
     told = capsys.readouterr()
     assert told.out == "" and told.err.count("\n") == 1
@@ -78,7 +76,6 @@ def missing(root, *overrides):
 
 
 def touched(root, task):
-    """Every file that the texts of ``task`` name, empty."""
     (job,) = compose_jobs([task], None)
     paths = [
         file.path for data in job.settings.task.datasets.values() for own in data.local.files.values() for file in own

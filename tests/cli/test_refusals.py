@@ -56,7 +56,6 @@ KEYS = [
 
 @pytest.fixture(autouse=True)
 def nowhere(tmp_path, monkeypatch):
-    """An empty folder, without a GPU or data."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.delenv("KNOT_DATA", raising=False)

@@ -42,7 +42,6 @@ def made(monkeypatch):
 
 
 def reproduced(folder, capsys, *words, code=0):
-    """(Lines on standard error but the first, of the Markdown)."""
     capsys.readouterr()
     assert main(["reproduce", f"--config-dir={folder / 'conf'}", f"paths.out={folder / 'out'}", *words]) == code
     table = folder / "out" / "reproduced.md"

@@ -84,7 +84,6 @@ def keys(monkeypatch):
 
 
 def held(out):
-    """Files below ``out`` that hold a key."""
     values = [value.encode() for value in KEYS.values()]
     return [path for path in out.rglob("*") if path.is_file() and any(v in path.read_bytes() for v in values)]
 

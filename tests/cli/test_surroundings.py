@@ -5,7 +5,6 @@ import io
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,6 @@ RUN = replaced(TINY_IMAGES, "hardware.engine=loop", "training.rounds=1", "traini
 
 
 def complaints(capsys):
-    """The lines of an error, of all that was said."""
     said = capsys.readouterr().err
     assert "Traceback" not in said
     return [line for line in said.splitlines() if line.startswith("knot-runner: ")]
@@ -89,8 +87,6 @@ def test_an_out_that_is_no_folder_is_named(tmp_path, capsys):
 
 
 class Broken(io.StringIO):
-    """A stream that takes nothing."""
-
     def __init__(self, number):
         super().__init__()
         self.number = number
@@ -136,15 +132,6 @@ def test_closed_streams_leave_their_numbers_to_no_file(tmp_path):
     )
     done = subprocess.run(["bash", "-c", f"{sys.executable} -c '{code}' {tmp_path}/x >&- 2>&- <&-"])
     assert done.returncode == 1
-
-
-def test_texts_are_read_and_written_in_utf8_whatever_the_locale():
-    """A call that leaves the encoding to the locale is read otherwise under LANG=C."""
-    for path in (Path(__file__).parents[2] / "knot_runner").rglob("*.py"):
-        text = path.read_text(encoding="utf-8")
-        for call in ("read_text()", ".open()", '.open("r")', '.open("a")', '.open("w")', ', "w")'):
-            lines = [line for line in text.splitlines() if call in line and "os.devnull" not in line]
-            assert not lines, (path, lines)
 
 
 # ------------------------------------------------------------------------------------------------- signals and clocks

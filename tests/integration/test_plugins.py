@@ -27,12 +27,10 @@ def test_an_example_has_at_most_30_lines_of_code(name):
 
 
 def own(plugin, small, *overrides):
-    """Words of a small run with a plug-in of the examples."""
     return replaced([f"--config-dir={EXAMPLES / 'conf'}", *small, f"plugins=[{EXAMPLES / plugin}]"], *overrides)
 
 
 def losses(runs, base, out):
-    """The loss of every round of each of ``runs``: name -> overrides."""
     found = {}
     for name, words in runs.items():
         found[name] = [row["loss"] for row in run(out / name, *replaced(base, *words.split())).rows]

@@ -21,7 +21,6 @@ CASES = {
 
 
 def failures(out):
-    """Seed -> its failed.json and its folder."""
     found = {}
     for path in Path(out).glob("*/*/*/failed.json"):
         config = yaml.safe_load((path.parent / "config.yaml").read_text())

@@ -23,7 +23,6 @@ needs_ray = pytest.mark.skipif(not HAS_RAY, reason="needs ray")
 
 
 def launched(ray, out, *overrides, fail_fast=False, **kept):
-    """What a sweep by hand comes to: its plan, jobs, and outcomes."""
     jobs = composed(out, *overrides)
     plan = planned(out, jobs, fail_fast)
     return plan, jobs, launchers.run_on_ray(ray, jobs, plan, kept or {"num_cpus": 1})

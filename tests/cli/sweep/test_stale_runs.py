@@ -6,7 +6,6 @@ from tests.tiny import TINY_IMAGES
 
 
 def made_by_other_code(out):
-    """Runs of a small grid, recorded as if older code had made them."""
     grid = ["-m", *TINY_IMAGES, "seed=0,1", f"paths.out={out}"]
     assert main(grid) == 0
     folders = [path.parent for path in out.glob("femnist/*/*/result.json")]

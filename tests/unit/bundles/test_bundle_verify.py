@@ -20,7 +20,6 @@ from tests.golden.messages import check
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A run of three rounds, measured after the third alone."""
     return small_run(tmp_path_factory.mktemp("run"), "training.evaluate_every=3")
 
 

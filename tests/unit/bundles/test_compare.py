@@ -20,7 +20,6 @@ ROWS = [{"round": r, "participants": [r, 3], "accuracy": 0.5 + 0.1 * r, "loss": 
 
 
 def changed(**values):
-    """The result with dotted keys changed; ``digest`` of the weights."""
     made = copy.deepcopy(RESULT)
     for key, value in values.items():
         *above, last = key.split("__")

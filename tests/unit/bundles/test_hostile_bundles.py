@@ -28,12 +28,10 @@ def made(tmp_path_factory):
 
 
 def refused_archive(capsys, path, members):
-    """Verify refuses the archive of ``members`` with the recorded line."""
     refused(capsys, "verify", str(archive(path, members)))
 
 
 def with_manifest(members, change):
-    """The members with another table of contents."""
     table = json.loads(members["bundle.json"])
     change(table)
     return {**members, "bundle.json": json.dumps(table).encode()}
@@ -99,7 +97,6 @@ def test_what_is_no_archive_or_no_bundle(made, tmp_path, capsys):
 
 
 def many(count, size):
-    """A change of the table: ``count`` more files of ``size`` bytes."""
     more = [{"name": f"f{i}", "size": size, "sha256": "0" * 64} for i in range(count)]
     return lambda table: table["runs"][0]["files"].extend(more)
 
@@ -148,7 +145,6 @@ def test_extended_headers_are_not_read(kind, tmp_path, capsys):
 
 
 def resealed(members, name, content):
-    """The members with other ``content`` of a run's file, and the table of contents that says so."""
     (place,) = [one for one in members if one.endswith(f"/{name}")]
 
     def change(table):
@@ -185,7 +181,6 @@ def test_results_that_no_run_writes(name, made, tmp_path, capsys):
 
 
 def here(made, tmp_path, change, **place):
-    """The job of the run's config after ``change``."""
     config = json.loads(json.dumps(recorded_config(made[0])))
     change(config)
     return job_here(config, RerunPlace(None, tmp_path / "out", **place))
@@ -236,7 +231,6 @@ def test_a_run_that_is_refused_is_said_and_nothing_of_it_executed(made, tmp_path
 
 
 def tampered_config(folder, place, change):
-    """A bundle, whole and sealed, of a run with another config."""
     config = (folder / "config.yaml").read_text()
     try:
         (folder / "config.yaml").write_text(change(config))

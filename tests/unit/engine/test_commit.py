@@ -63,7 +63,6 @@ def test_killed_at_any_io_call_the_last_commit_stands(tmp_path, monkeypatch, nth
 
 
 def committed(folder, steps=3):
-    """What a folder holds after some commits: name -> content."""
     checkpoint = Checkpoint(folder)
     for step in range(steps):
         save(checkpoint, step)
@@ -71,7 +70,6 @@ def committed(folder, steps=3):
 
 
 def changes(content):
-    """Each byte flipped in turn, the file cut in some places, and nothing of it left."""
     for place in range(len(content)):
         yield content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
     yield from (content[:length] for length in range(0, len(content), 23))

@@ -40,7 +40,6 @@ def drawn_in(step, clients, drawn):
 
 
 def plainly(last, clients=12, drawn=3):
-    """The state after ``last`` rounds, by the definition."""
     state = {"weights": torch.full((7,), last - 1.0)}
     for step in range(last):
         state |= {f"control/{c}": torch.full((SIZE,), step + c / 100) for c in drawn_in(step, clients, drawn)}

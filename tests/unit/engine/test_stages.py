@@ -26,7 +26,6 @@ def place(tmp_path):
 
 @pytest.fixture
 def parties(place):
-    """Three trainings that differ by their party."""
     first = Train(
         stage="local", party="A", network=Network(SPEC, 500, 3), start=None,
         train=StoredPart(put_texts(place.store, "t", 20, 1)), valid=StoredPart(put_texts(place.store, "v", 10, 2)),

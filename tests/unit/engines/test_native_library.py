@@ -23,13 +23,11 @@ load = library.native_library.__wrapped__
 
 @pytest.fixture
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The cache folder: an empty one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "knot_runner"
 
 
 def compiler(folder: Path, script: str) -> str:
-    """A compiler that does what ``script`` says."""
     path = folder / "compiler"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)

@@ -30,7 +30,6 @@ def both(channels, filters, bias=True, dtype=torch.float64):
 
 
 def gradients(model, x, slope):
-    """Output, and its gradients with respect to the inputs and all parameters under ``slope``."""
     x = x.clone().requires_grad_()
     y = model(x)
     return [y, *torch.autograd.grad(y, [x, *model.parameters()], slope)]

@@ -29,15 +29,6 @@ def both(request):
     pool.close()
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_workers_and_order_change_no_bit(both, shared):
-    model, alone, pool = both
-    requests = cohort(MODELS[model], RECIPES["everything"], torch.float32, sizes=(23, 5, 40, 16, 9, 30), shared=shared)
-    expected = alone.train(requests)
-    assert all(map(equal, pool.train(requests), expected))
-    assert all(map(equal, pool.train(requests[::-1]), expected[::-1]))
-
-
 def test_a_worker_says_whose_weights_are_not_finite(both):
     model, _, pool = both
     requests = cohort(MODELS[model], RECIPES["plain"], torch.float32, shared=False)
@@ -66,7 +57,6 @@ def test_results_are_ordinary_tensors_of_the_callers_own(both):
 
 @pytest.fixture
 def pool():
-    """An engine with two processes that a test may harm, and its processes' ids."""
     others = {process.pid for process in active_children()}
     engine = made("lean", MODELS["mlp"], torch.float32, 2)
     yield engine, [process.pid for process in active_children() if process.pid not in others]
@@ -74,7 +64,6 @@ def pool():
 
 
 def gone(pids, seconds=20.0):
-    """Whether all processes end within some seconds."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if not any(alive(pid) for pid in pids):

@@ -11,7 +11,6 @@ from knot_runner.engine.federated.lean.stems import Convs
 
 
 def assert_gradients_of_autograd(kind, side, kernels, paddings, channels, count):
-    """Two convolutions of the stem ``kind`` on ``count`` random images: features and an update as autograd has them."""
     torch.manual_seed(0)
     layers = []
     for before, after, kernel in zip(channels, channels[1:], kernels, strict=False):

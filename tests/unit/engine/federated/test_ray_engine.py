@@ -163,7 +163,6 @@ def test_a_run_goes_on_from_its_commit_when_an_actor_was_lost(tmp_path, monkeypa
 
 
 def read(out):
-    """The run, less which engine made it, which is on record."""
     found = runs_below(out)
     for result, *_ in found.values():
         assert result.pop("engine") == out.name
@@ -172,7 +171,6 @@ def read(out):
 
 @pytest.fixture
 def cluster(monkeypatch):
-    """Ray itself, with two workers."""
     import ray
 
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
