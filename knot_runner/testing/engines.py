@@ -17,10 +17,10 @@ from knot_runner.engine.federated.cohort import INFERENCE_ROWS, ClientModel, Inf
 from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.models.network import Network
 
-#: Two networks of the same images, the second with running statistics.
+#: Two networks of the same images, the second with running statistics and more weights than logits of a chunk.
 _NETWORKS = (
     Network(MlpSettings("mlp", "mlp", [16, 12], "logits"), (1, 8, 8), 5),
-    Network(ResnetSettings("resnet", "resnet", [1], 4, "cifar", "batch", 1), (1, 8, 8), 5),
+    Network(ResnetSettings("resnet", "resnet", [1], 24, "cifar", "batch", 1), (1, 8, 8), 5),
 )
 _PLAIN = Recipe(phases=(Phase(1),), batch=8, drop_last=False, lr=0.1)
 _RECIPES = {
