@@ -157,31 +157,28 @@ def _several(draw: random.Random, keys: list[str]) -> list[str]:
     return draw.choice([twice, twice, presets, wide])
 
 
-def outcome(arguments: list[str], carries_out: bool = False) -> Outcome:
-    """Give ``arguments`` to the command, up to where a run would begin or (``carries_out``) to its end."""
+def outcome(arguments: list[str]) -> Outcome:
+    """Give ``arguments`` to the command, up to where a run would begin."""
     out, errors, began = io.StringIO(), io.StringIO(), time.process_time()
     code, wrong = None, ""
-    stub = contextlib.nullcontext() if carries_out else mock.patch.object(launch, "_carried_out", lambda *_, **__: 0)
+    stub = mock.patch.object(launch, "_carried_out", lambda *_, **__: 0)
     with stub, contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
         try:
             code = cli.main(arguments)
         except BaseException:
             wrong = traceback.format_exc(limit=-3)
     said = errors.getvalue()
-    return Outcome(code, said, time.process_time() - began, wrong or _wrong(code, said, carries_out))
+    return Outcome(code, said, time.process_time() - began, wrong or _wrong(code, said))
 
 
-def _wrong(code: int | None, said: str, carried_out: bool) -> str:
+def _wrong(code: int | None, said: str) -> str:
     lines = [line for line in said.splitlines() if not any(note in line for note in NOTES)]
-    if carried_out:
-        lines = [line for line in lines if line.startswith("knot-runner: ")]
     foreign = [word for word in FOREIGN if word in said]
     if foreign:
         return f"says {foreign[0]!r}"
     if code == 2 and (len(lines) != 1 or len(lines[0].removeprefix("knot-runner:").strip()) < 10):
         return f"a refusal of {len(lines)} lines"
-    diverged = carried_out and said.rstrip().endswith("knot-runner: diverged")
-    return "" if code in (0, 2) or diverged else f"exit code {code}"
+    return "" if code in (0, 2) else f"exit code {code}"
 
 
 def within(folder: Path, arguments: list[str]) -> list[str]:

@@ -10,18 +10,8 @@ import torch
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.recipe import Phase
 from knot_runner.engine.objectives import CrossEntropy
-from tests.unit.engine.federated.cases import (
-    CLASSES,
-    FAMILIES,
-    LINEAR,
-    MODELS,
-    PLAIN,
-    RECIPES,
-    Case,
-    assert_alike,
-    cohort,
-    made,
-)
+from tests.unit.engine.federated import cases
+from tests.unit.engine.federated.cases import LINEAR, MODELS, RECIPES, assert_alike, cohort, made
 from tests.unit.engines.native_cases import needs_compiler
 
 pytestmark = pytest.mark.machine
@@ -54,10 +44,10 @@ def test_same_weights_as_the_loop_in_float64(engine, model, recipe):
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("model", "recipe"),
-    [*((model, "everything") for model in FAMILIES), ("wrn_batch", "frozen"), ("vgg_batch", "frozen")],
+    [*((model, "everything") for model in cases.FAMILIES), ("wrn_batch", "frozen"), ("vgg_batch", "frozen")],
 )
 def test_small_families_train_as_in_the_loop(model, recipe):
-    network = FAMILIES[model]
+    network = cases.FAMILIES[model]
     # 52 normalisations in a row, the last ones of two values a group, multiply the last digit's error (up to 7e-11)
     within = 1e-10 if model.startswith("mobilenet") else 1e-12
     requests = cohort(network, RECIPES[recipe], sizes=(9, 1))
@@ -82,7 +72,7 @@ def test_who_has_weights_that_are_not_finite_says_so(engine, model):
     """Found after training, for each client by itself: the first has no number to begin with."""
     requests = cohort(MODELS[model], RECIPES["plain"], shared=False)
     requests[0].start.weights[-1] = float("nan")
-    requests[2] = replace(requests[2], recipe=replace(PLAIN, lr=float("inf")))
+    requests[2] = replace(requests[2], recipe=replace(cases.PLAIN, lr=float("inf")))
     trained = made(engine, MODELS[model]).train(requests)
     assert [each.finite for each in trained] == [False, True, False, True]
     assert [bool(each.weights.isfinite().all()) for each in trained] == [each.finite for each in trained]
@@ -103,11 +93,11 @@ def by_formulas(request, data):
     pixels = data.pixels.numpy()[request.rows.numpy()].astype(np.float64).reshape(len(request.rows), -1) / 255
     x = (pixels - float(data.mean)) / float(data.std)
     x = np.concatenate([x, np.ones((len(x), 1))], 1)  # the bias as a weight of a constant 1
-    truth = np.eye(CLASSES)[data.labels.numpy()[request.rows.numpy()]]
-    inner = CLASSES * (x.shape[1] - 1)
+    truth = np.eye(cases.CLASSES)[data.labels.numpy()[request.rows.numpy()]]
+    inner = cases.CLASSES * (x.shape[1] - 1)
 
     def joined(values):
-        return np.concatenate([values[:inner].reshape(CLASSES, -1), values[inner:, None]], 1)
+        return np.concatenate([values[:inner].reshape(cases.CLASSES, -1), values[inner:, None]], 1)
 
     start = joined(request.start.weights.numpy())
     control = joined(request.control.numpy()) if request.control is not None else 0.0
@@ -138,8 +128,7 @@ def by_formulas(request, data):
 ON_PAPER = {name: case for name, case in RECIPES.items() if name in (
     "plain", "cold", "hard", "hard_rate", "proximal", "control", "momentum", "decay", "decay_weights", "drop_last",
 )} | {
-    "all": Case(replace(PLAIN, phases=(Phase(3),), proximal=0.3, momentum=0.9, weight_decay=0.1, decay_biases=False),
-                control=True, options=CrossEntropy(2.0, 0.5)),
+    "all": replace(RECIPES["everything"], recipe=replace(RECIPES["everything"].recipe, phases=(Phase(3),), augment="none")),
 }  # fmt: skip
 
 

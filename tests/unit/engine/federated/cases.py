@@ -7,14 +7,7 @@ from dataclasses import asdict, dataclass, replace
 import pytest
 import torch
 
-from knot_runner.config.settings import (
-    CnnSettings,
-    MlpSettings,
-    MobilenetSettings,
-    ResnetSettings,
-    VggSettings,
-    WrnSettings,
-)
+from knot_runner.config import settings
 from knot_runner.config.settings.networks import ConvSettings
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
@@ -36,30 +29,31 @@ GREY, COLOUR = (1, 8, 8), (3, 8, 8)
 
 def _cnn(output):
     convs = [ConvSettings(4, 3, 1), ConvSettings(6, 3, 1)]
-    return Network(CnnSettings("cnn", "cnn", convs, [12], output), COLOUR, CLASSES)
+    return Network(settings.CnnSettings("cnn", "cnn", convs, [12], output), COLOUR, CLASSES)
 
 
 def _resnet(norm):
-    return Network(ResnetSettings("resnet", "resnet", [1, 1], 8, "cifar", norm, 4), COLOUR, CLASSES)
+    return Network(settings.ResnetSettings("resnet", "resnet", [1, 1], 8, "cifar", norm, 4), COLOUR, CLASSES)
 
 
 MODELS = {
-    "mlp": Network(MlpSettings("mlp", "mlp", [16, 12], "logits"), GREY, CLASSES),
-    "mlp_softmax": Network(MlpSettings("mlp", "mlp", [16, 12], "softmax"), GREY, CLASSES), "cnn": _cnn("logits"),
-    "cnn_softmax": _cnn("softmax"), "resnet_batch": _resnet("batch"), "resnet_group": _resnet("group"),
+    "mlp": Network(settings.MlpSettings("mlp", "mlp", [16, 12], "logits"), GREY, CLASSES),
+    "mlp_softmax": Network(settings.MlpSettings("mlp", "mlp", [16, 12], "softmax"), GREY, CLASSES),
+    "cnn": _cnn("logits"), "cnn_softmax": _cnn("softmax"),
+    "resnet_batch": _resnet("batch"), "resnet_group": _resnet("group"),
 }  # fmt: skip
 
 
 def _wrn(norm):
-    return Network(WrnSettings("wrn", "wrn", 10, 1, norm, 4), GREY, CLASSES)
+    return Network(settings.WrnSettings("wrn", "wrn", 10, 1, norm, 4), GREY, CLASSES)
 
 
 def _vgg(norm):
-    return Network(VggSettings("vgg", "vgg", [[4], [8, 4]], 2, norm, 4), COLOUR, CLASSES)
+    return Network(settings.VggSettings("vgg", "vgg", [[4], [8, 4]], 2, norm, 4), COLOUR, CLASSES)
 
 
 def _mobilenet(norm):
-    return Network(MobilenetSettings("mobilenet", "mobilenet", 0.1, 8, norm, 4), COLOUR, CLASSES)
+    return Network(settings.MobilenetSettings("mobilenet", "mobilenet", 0.1, 8, norm, 4), COLOUR, CLASSES)
 
 
 #: small families of the distillation literature: for the recipes that concern the model itself
@@ -69,7 +63,7 @@ FAMILIES = {
 }  # fmt: skip
 
 #: without a body: only for recipes that train all of it
-LINEAR = Network(MlpSettings("mlp", "mlp", [], "logits"), GREY, CLASSES)
+LINEAR = Network(settings.MlpSettings("mlp", "mlp", [], "logits"), GREY, CLASSES)
 
 PLAIN = Recipe(phases=(Phase(2),), batch=8, drop_last=False, lr=0.1)
 

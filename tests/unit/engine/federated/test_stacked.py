@@ -57,14 +57,9 @@ def test_a_second_round_on_the_same_tensors_is_a_first_one():
 
 def test_recipes_that_differ_in_numbers_are_one_program():
     network, requests = MODELS["mlp"], cohort(MODELS["mlp"], RECIPES["proximal"])
-    mixed = [
-        replace(
-            request,
-            recipe=replace(request.recipe, lr=0.05 * (k + 1), proximal=0.1 + k),
-            objective=Objective(cross_entropy, {"temperature": 2.0**-k}),
-        )
-        for k, request in enumerate(requests)
-    ]
+    recipes = [replace(one.recipe, lr=0.05 * (k + 1), proximal=0.1 + k) for k, one in enumerate(requests)]
+    losses = [Objective(cross_entropy, {"temperature": 2.0**-k}) for k in range(len(requests))]
+    mixed = [replace(one, recipe=r, objective=loss) for one, r, loss in zip(requests, recipes, losses, strict=True)]
     engine = stacked(network)
     assert len(chunks(mixed)) == 1
     for request, found in zip(mixed, engine.train(mixed), strict=True):
