@@ -36,25 +36,11 @@ def test_a_run_writes_its_records_and_shows_a_table(task, offline, tmp_path, cap
     assert str(folder) in said.replace("\n", "") and "ALL" in said
 
 
-GENRES = {"Fic": "fiction", "Gov": "government", "Slate": "slate", "Tele": "telephone", "Trv": "travel"}
-HELDOUT = (
-    "task.datasets.{}.local.files.heldout=[{{path: multinli/multinli_1.0_dev_matched.jsonl, where: {{genre: {}}}}}]"
-)
-#: Task -> which files of its data sets are read, where not all are at hand.
-THERE = {
-    "nli": [
-        *(HELDOUT.format(name, genre) for name, genre in GENRES.items()),
-        "task.datasets.ANLI.local.files.pool=[{path: anli_v1.0/R1/dev.jsonl}, {path: anli_v1.0/R2/test.jsonl}]",
-    ]
-}
-
-
 @pytest.mark.thorough
 @pytest.mark.real_data
-@pytest.mark.parametrize("task", ["sa", "erc", "nli"])
+@pytest.mark.parametrize("task", ["sa", "erc"])
 def test_a_tiny_run_on_real_files(task, data_root, tmp_path):
     real = ["task.source=local", "task.missing=skip", f"paths.data={data_root}", "model.vocab=bert_tiny"]
-    real += THERE.get(task, [])
     result, _ = run(tmp_path, f"task={task}", *real)
     assert result["source"] == "local" and result["status"] == "done"
     assert any("IEMOCAP: left out" in note for note in result["notes"]) == (task == "erc")

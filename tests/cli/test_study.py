@@ -187,7 +187,7 @@ def test_a_study_whose_trials_diverge_says_so(tmp_path, fake, capsys):
     assert "no trial has a value of valid.accuracy; the lines above say why" in capsys.readouterr().err
 
 
-# ------------------------------------------------------------------------------------------- what trials are compared by
+# ---------------------------------------------------------------------------------------- what trials are compared by
 
 
 def _kept(out: Path, stage: str) -> list[float]:

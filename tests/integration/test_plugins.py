@@ -119,21 +119,13 @@ def test_a_yaml_names_plug_ins_beside_it_from_wherever_it_is_used(tmp_path, caps
         (study / "own_metric.py").write_text((EXAMPLES / "own_metric.py").read_text())
         monkeypatch.chdir(tmp_path if study.name == "here" else study)
         sys.modules.pop("own_metric", None)
-        folder = tmp_path / "out" / study.name
-        own = [f"--config-dir={study}", *TINY_IMAGES, "experiment=measured", f"paths.out={folder}"]
-        assert main(own) == 0, capsys.readouterr().err
-        names |= {path.name for path in folder.glob("femnist/fedavg/*")}
-        capsys.readouterr()
+        words = [f"--config-dir={study}", *TINY_IMAGES, "experiment=measured"]
+        names.add(run(tmp_path / "out" / study.name, *words).folder.name)
     assert len(names) == 1
     (tmp_path / "there" / "own_metric.py").unlink()
     sys.modules.pop("own_metric", None)
-    assert main([*own, "seed=9"]) == 2
-    where = tmp_path / "there" / "own_metric.py"
-    assert f"plugins: ../own_metric.py: is not there; it was looked for as {where}" in capsys.readouterr().err
-    assert main([*TINY_IMAGES, "plugins=[none.py]", f"paths.out={tmp_path}"]) == 2
-    assert f"plugins: none.py: is not there; it was looked for as {tmp_path / 'there' / 'none.py'}" in (
-        capsys.readouterr().err
-    )
+    refused(capsys, *words, "seed=9", f"paths.out={tmp_path / 'refused'}")
+    refused(capsys, *TINY_IMAGES, "plugins=[none.py]", f"paths.out={tmp_path / 'refused'}")
 
 
 OWN_MODEL = own("own_model.py", [word for word in TINY_IMAGES if not word.startswith("model.")], "model=separable")

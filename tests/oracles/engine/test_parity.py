@@ -125,10 +125,11 @@ def by_formulas(request, data):
     return np.concatenate([w[:, :-1].ravel(), w[:, -1]]), float(np.mean(losses))
 
 
+EVERYTHING = RECIPES["everything"]
 ON_PAPER = {name: case for name, case in RECIPES.items() if name in (
     "plain", "cold", "hard", "hard_rate", "proximal", "control", "momentum", "decay", "decay_weights", "drop_last",
 )} | {
-    "all": replace(RECIPES["everything"], recipe=replace(RECIPES["everything"].recipe, phases=(Phase(3),), augment="none")),
+    "all": replace(EVERYTHING, recipe=replace(EVERYTHING.recipe, phases=(Phase(3),), augment="none")),
 }  # fmt: skip
 
 

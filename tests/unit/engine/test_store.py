@@ -8,15 +8,6 @@ from knot_runner.util.files import BusyError
 from tests.golden.messages import refuses
 
 
-def test_put_and_get(tmp_path):
-    store = Store(tmp_path)
-    assert store.find("local", "k") is None
-    store.put("local", "k", {"w": torch.arange(3)}, {"seconds": 1.0})
-    artefact = store.get("local", "k")
-    assert artefact.tensors()["w"].tolist() == [0, 1, 2]
-    assert artefact.info["seconds"] == 1.0
-
-
 def test_a_changed_file_is_refused(tmp_path):
     artefact = Store(tmp_path).put("local", "k", {"w": torch.zeros(100)}, {})
     path = artefact.folder / "tensors.safetensors"
