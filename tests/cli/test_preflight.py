@@ -107,12 +107,10 @@ def test_image_sets_are_there_or_may_be_missing(tmp_path):
 
 
 def test_images_in_a_folder_or_a_zip(tmp_path):
-    assert (
-        missing(tmp_path, "task=cifar10")
-        == f"{tmp_path}/cifar10/cifar10_jpeg_subset.zip/train: is not there (for cifar10)"
-    )
-    (tmp_path / "cifar10").mkdir()
-    (tmp_path / "cifar10/cifar10_jpeg_subset.zip").touch()
+    path = tmp_path / "cifar10" / "cifar10_jpeg_subset.zip"
+    assert missing(tmp_path, "task=cifar10") == f"{path}/train: is not there (for cifar10)"
+    path.parent.mkdir()
+    path.touch()
     assert missing(tmp_path, "task=cifar10") is None
 
 

@@ -65,18 +65,9 @@ def pool():
 
 def gone(pids, seconds=20.0):
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if not any(alive(pid) for pid in pids):
-            return True
+    while time.monotonic() < end and {process.pid for process in active_children()} & set(pids):
         time.sleep(0.02)
-    return False
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    return time.monotonic() < end
 
 
 def endless(requests):
