@@ -70,10 +70,6 @@ BLOCKS = [
 ]  # fmt: skip
 MOOD = [word for word in replaced(TINY_TEXTS, "task=mood", "method=fedavg") if not word.startswith("task.limit")]
 MINE = replaced(TINY_PARTIES, "method=entropy_a", "method.loss.name=mine", "~method.loss.form", "+method.loss.scale=1")
-    *replaced(TINY_PARTIES, "method=entropy_a", "method.loss.name=mine"),
-    "~method.loss.form",
-    "+method.loss.scale=1",
-]
 MARGIN = replaced(TINY_PARTIES, "method=sinkhorn_margin")
 LOGITS = replaced(TINY_TAUGHT, "method=logit_matching")
 
