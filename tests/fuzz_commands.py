@@ -63,28 +63,11 @@ FLAGS = (
     "-sc", "-cn", "--run", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=x",
 )  # fmt: skip
 BASES = (
-    [],
-    [],
-    [],
-    ["task=femnist"],
-    ["task=gaussians"],
-    ["task=image_sets"],
-    ["task=mnist", "method=dataset_distance"],
-)
+    [], [], [], ["task=femnist"], ["task=gaussians"], ["task=image_sets"], ["task=mnist", "method=dataset_distance"],
+)  # fmt: skip
 VERBS = (
-    "check",
-    "check",
-    "check",
-    "table",
-    "plot",
-    "claims",
-    "report",
-    "compare",
-    "ls",
-    "tabel",
-    "help",
-    "plot partition",
-)
+    "check", "check", "check", "table", "plot", "claims", "report", "compare", "ls", "tabel", "help", "plot partition",
+)  # fmt: skip
 #: Parts of lines that say what was understood, before a command is carried out or refused.
 NOTES = ("hardware: CPU (no CUDA device)", " is given ", "left out", ": chosen for method=")
 PRESETS = ("knot/fig5", "fedwad/toy", "chill/fig6", "nope", "a,b", "glob(x*)", "../x", "", "=", "[a]")

@@ -15,30 +15,20 @@ pytestmark = pytest.mark.machine
 FEDERATED = ["task=femnist", "method=fedavg"]
 
 
-@pytest.fixture(params=[None, "Some GPU"])
+@pytest.fixture(params=["Some GPU"])
 def device(request, monkeypatch):
     monkeypatch.setattr(fitting, "cuda_device", lambda: request.param)
     return request.param
 
 
-@pytest.fixture
-def gpu(monkeypatch):
-    monkeypatch.setattr(fitting, "cuda_device", lambda: "Some GPU")
-
-
-@pytest.fixture
-def nothing_asked(monkeypatch):
-    monkeypatch.setattr(fitting, "cuda_device", lambda: pytest.fail("the device was asked for"))
-
-
 def composed(caplog, *overrides):
-    """(The one job, what was said of hardware.)"""
     caplog.set_level(logging.INFO, "knot_runner")
     caplog.clear()
     (job,) = compose_jobs(list(overrides), None)
     return job, [text for text in caplog.messages if text.startswith("hardware")]
 
 
+@pytest.mark.parametrize("device", [None, "Some GPU"], indirect=True)
 @pytest.mark.parametrize("overrides", [FEDERATED, ["task=sa", "method=entropy_a"]])
 def test_auto_is_cuda_where_there_is_a_device_and_else_the_cpu(caplog, device, overrides):
     job, said = composed(caplog, *overrides, "hardware=auto")
@@ -47,7 +37,7 @@ def test_auto_is_cuda_where_there_is_a_device_and_else_the_cpu(caplog, device, o
     assert said == ["hardware: CUDA, Some GPU" if device else "hardware: CPU (no CUDA device)"] and nothing == []
 
 
-def test_auto_is_the_default_unless_the_environment_names_another(caplog, gpu, monkeypatch, tmp_path):
+def test_auto_is_the_default_unless_the_environment_names_another(caplog, device, monkeypatch, tmp_path):
     (tmp_path / "task").mkdir()  # with a folder of one's own, tests compose anew
     for name, wanted in ((None, "cuda"), ("cpu", "cpu"), ("auto", "cuda")):
         monkeypatch.delenv("KNOT_HARDWARE", raising=False)
@@ -57,13 +47,14 @@ def test_auto_is_the_default_unless_the_environment_names_another(caplog, gpu, m
 
 
 @pytest.mark.parametrize("name", ["cpu", "cuda"])
-def test_a_typed_hardware_is_just_that(caplog, nothing_asked, name):
+def test_a_typed_hardware_is_just_that(caplog, monkeypatch, name):
+    monkeypatch.setattr(fitting, "cuda_device", lambda: pytest.fail("the device was asked for"))
     job, said = composed(caplog, *FEDERATED, f"hardware={name}")
     assert job.settings.hardware.name == name and said == []
 
 
 @pytest.mark.parametrize("value", ["hardware.device=cpu", "hardware.engine=lean"])
-def test_what_is_of_the_cpu_alone_keeps_to_it(caplog, gpu, value):
+def test_what_is_of_the_cpu_alone_keeps_to_it(caplog, device, value):
     job, said = composed(caplog, *FEDERATED, "hardware=auto", value)
     assert job.config["hardware"] == composed(caplog, *FEDERATED, "hardware=cpu", value)[0].config["hardware"]
     assert said == [f"hardware: CPU ({value})"]
@@ -74,12 +65,12 @@ def test_what_is_of_the_cpu_alone_keeps_to_it(caplog, gpu, value):
     [(["task=gaussians"], "distance"), (["task=image_sets"], "matrix"), (["task=mnist", "method=coreset"], "coreset"),
      (["task=mnist", "method=coreset_knn"], "knn")],
 )  # fmt: skip
-def test_what_computes_on_the_cpu_alone_keeps_to_it(caplog, gpu, overrides, family):
+def test_what_computes_on_the_cpu_alone_keeps_to_it(caplog, device, overrides, family):
     job, said = composed(caplog, *overrides, "hardware=auto")
     assert job.settings.hardware.name == "cpu" and said == [f"hardware: CPU ({family} computes nothing on Some GPU)"]
 
 
-def test_clients_with_a_text_model_train_in_a_loop_on_a_gpu(caplog, gpu):
+def test_clients_with_a_text_model_train_in_a_loop_on_a_gpu(caplog, device):
     """The stacked engine does not train one, and lean is of the CPU."""
     job, _ = composed(caplog, "task=sa", "method=fedavg", "training=texts", "partition=natural", "hardware=auto")
     assert (job.settings.hardware.name, job.settings.hardware.engine) == ("cuda", "loop")

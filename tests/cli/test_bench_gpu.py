@@ -5,16 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pytest
 import torch
-
-from knot_runner.engine.federated.stacked.engine import Stacked
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
 
 import bench
 import bench_gpu
-import gpu_checks
 
 CPU = torch.device("cpu")
 
@@ -30,44 +26,3 @@ def test_it_runs_without_a_gpu(capsys, tmp_path):
     assert len(rows) == len(only) and not any("FAILED" in found for _, found in rows)
     assert "refused" in rows[1][1] and rows[0][1].startswith("not here: a CPU has no CUDA graphs")
     assert "| W2, loop, float32: s a round |" in (tmp_path / "table.md").read_text()
-
-
-def test_a_line_that_fails_is_said_and_the_others_go_on(capsys, monkeypatch):
-    def broken(device):
-        raise RuntimeError("a\nb")
-
-    monkeypatch.setitem(bench_gpu.CHECKS, "bf16", broken)
-    with pytest.raises(SystemExit) as ended:
-        table(capsys, "--only", "bf16", "tf32")
-    out = capsys.readouterr().out
-    assert ended.value.code == 1 and "FAILED: RuntimeError: a b" in out and "refused" in out
-    with pytest.raises(SystemExit):
-        table(capsys, "--only", "tf32", "--minutes", "-1")
-    assert "left out: no time" in capsys.readouterr().out
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """One model, so that a check is a moment."""
-    monkeypatch.setattr(gpu_checks, "NETWORKS", dict.fromkeys(gpu_checks.NETWORKS, gpu_checks.NETWORKS["MLP"]))
-
-
-def changed(monkeypatch, change):
-    """The stacked engine's results go through ``change(engine, results)``."""
-    real = Stacked.train
-    monkeypatch.setattr(Stacked, "train", lambda self, cohort: change(self, real(self, cohort)))
-
-
-def test_checks_notice_what_does_not_hold(small, monkeypatch):
-    calls = []
-
-    def drift(engine, results):
-        calls.append(1)
-        for result in results:
-            result.weights.add_(1e-3 * len(calls))
-        return results
-
-    changed(monkeypatch, drift)
-    for check in (gpu_checks.stacked_equals_loop, gpu_checks.the_same_twice):
-        with pytest.raises(AssertionError, match="apart|other bits|from alone"):
-            check(CPU)

@@ -12,7 +12,6 @@ from knot_runner.cli import preview
 from knot_runner.cli.main import main
 from knot_runner.cli.parsers import run_verb
 from knot_runner.composing.commands import compose_all
-from knot_runner.pipelines import distillation
 from tests.tiny import TINY, TINY_IMAGES
 
 DISTANCE = ["method=dataset_distance", "method.otdd.samples=20", "method.otdd.solver=exact", "hardware.workers=1"]
@@ -27,11 +26,10 @@ RUNS = {
 
 
 def look(arguments: list[str], out: Path) -> preview.Preview:
-    """The preview of one job, in this process, whose time is short."""
     return preview.prepare(compose_all([*arguments, f"paths.out={out}"])[0], out / "look")
 
 
-@pytest.mark.parametrize("name", [name for name in RUNS if name != "texts"])
+@pytest.mark.parametrize("name", RUNS)
 def test_check_has_every_note_of_the_run(name: str, tmp_path: Path, capsys) -> None:
     assert main([*RUNS[name], f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err
     (path,) = tmp_path.glob("*/*/*/result.json")
@@ -43,27 +41,6 @@ def test_check_has_every_note_of_the_run(name: str, tmp_path: Path, capsys) -> N
     parties = result.get("label_counts", {"parties": {}})["parties"]
     one_class = [party for party, parts in parties.items() if np.count_nonzero(parts["train"]) == 1]
     assert bool(one_class) == (name == "a class a client")
-
-
-def test_texts_say_the_same(tmp_path: Path, monkeypatch) -> None:
-    """The run is stopped where its training would begin."""
-    said: list[str] = []
-
-    class Stop(Exception):
-        pass
-
-    def begin(*_: object) -> None:
-        raise Stop
-
-    monkeypatch.setattr(distillation, "advance_stages", begin)
-    (job,) = compose_all([*RUNS["texts"], f"paths.out={tmp_path}"])[0]
-    context = distillation.RunContext(job.settings, job.method, tmp_path / "run", "", "x", lambda *_: None, said.append)
-    with pytest.raises(Stop):
-        distillation.run_distillation(context)
-    found = look(RUNS["texts"], tmp_path)
-    assert list(found.notes) == said
-    assert any("fewer than a batch of 64" in note for note in said)
-    assert next(iter(found.counts)) == "sa" and any(line.startswith("Cell train 60: ") for line in found.counts["sa"])
 
 
 def test_jobs_alike_are_prepared_once_and_counted(tmp_path: Path, monkeypatch) -> None:

@@ -36,14 +36,9 @@ def test_processes_are_forked_by_the_server_that_was_begun_early(tmp_path: Path)
     assert done.stdout.split() == ["True"] * 3, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("overrides", "begins"),
-    [
-        (["hardware.workers=2"], True),
-        (["hardware.workers=1"], False),
-        (["hardware.workers=2", "task=gaussians"], False),
-    ],
-)
+@pytest.mark.parametrize(("overrides", "begins"), [
+    (["hardware.workers=2"], True), (["hardware.workers=1"], False), (["hardware.workers=2", "task=gaussians"], False),
+])  # fmt: skip
 def test_it_begins_for_runs_with_workers(
     overrides: list[str], begins: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

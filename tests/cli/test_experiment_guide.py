@@ -13,6 +13,8 @@ from knot_runner.util.config_yaml import choices, yaml_files
 
 FOLDER = Path(__file__).resolve().parents[2] / "conf" / "experiment"
 ROWS = re.findall(r"^\| `([\w/]+)` \| (.*) \|$", (FOLDER / "README.md").read_text(), flags=re.M)
+#: Commands of the guide's table of pieces.
+PIECES = re.findall(r"\| `(method=[^`]*)` \|$", (FOLDER.parent / "README.md").read_text(), re.M)
 #: Of presets with printed numbers: name -> what their command has besides.
 BESIDES = {name: cells.split("|")[2].strip(" `") for name, cells in ROWS if cells.count("|") > 3}
 #: Of those whose runs are recorded with settings of their own: one job of the grid.
@@ -40,3 +42,8 @@ def test_what_a_command_has_besides_composes(name: str) -> None:
     words = [word for word in BESIDES[name].split() if not word.startswith("seed=")]
     jobs, _ = compose_all([f"experiment={name}", *words, *ONE_JOB[name].split(), "seed=0"])
     assert len(jobs) == 1
+
+
+@pytest.mark.parametrize("command", PIECES)
+def test_the_guides_pieces_go_together(command: str) -> None:
+    assert len(PIECES) == 5 and len(compose_all(["task=femnist", *command.split()])[0]) == 1

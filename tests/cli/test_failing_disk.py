@@ -7,7 +7,6 @@ import functools
 import hashlib
 import json
 import re
-import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +33,6 @@ def composed(overrides):
 
 
 def once(out, overrides=("training.rounds=2", "training.epochs=1"), disk=None):
-    """One tiny federated run in this process; its problem, if it was one of the disk's."""
     job, text = composed(overrides)
     job = replace(job, settings=replace(job.settings, paths=replace(job.settings.paths, out=str(out))))
     context = RunContext(
@@ -49,7 +47,6 @@ def once(out, overrides=("training.rounds=2", "training.epochs=1"), disk=None):
 
 
 def records(out):
-    """sha256 of the weights; rounds and result less times."""
     (folder,) = [path.parent for path in Path(out).glob("*/*/*/result.json")]
     rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     result = json.loads((folder / "result.json").read_text())
@@ -62,7 +59,6 @@ def records(out):
 
 
 def without_digests(value):
-    """``value`` less the digests of files that hold times."""
     if isinstance(value, dict):
         return {key: without_digests(one) for key, one in value.items() if key != "rounds.jsonl"}
     return value
@@ -128,19 +124,3 @@ def test_a_full_disk_is_one_line_and_the_last_commit_stands(where, undisturbed, 
     commit = Checkpoint(folder.parent).load()
     assert commit.step < 2  # loads, whatever step it was made after
     assert once(tmp_path) is None and records(tmp_path) == wanted
-
-
-@pytest.mark.parametrize("limit", [100, 1500, 4000])
-def test_a_limit_on_the_size_of_files_is_a_full_disk(limit, undisturbed, tmp_path):
-    """``ulimit -f``: the settings, the log or a state no longer fits."""
-    wanted, _ = undisturbed
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-    try:
-        problem = once(tmp_path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert isinstance(problem, DiskFullError), problem
-    assert re.search(r": disk full: needs [\d.]+ (bytes|KB) \(File too large\)", str(problem))
-    assert once(tmp_path) is None and records(tmp_path) == wanted
-    assert not list(tmp_path.rglob("*.tmp"))

@@ -14,13 +14,11 @@ from knot_runner.composing.commands import compose_jobs
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 RUNS = (
-    "task=erc method=sinkhorn_e",
-    "task=femnist method=soup fleet=phones",
+    "task=erc method=sinkhorn_e", "task=femnist method=soup fleet=phones",
     "task=femnist method=fedavg privacy=user_level method.aggregation=uniform",
     "task=mnist_fedwad method=clustered_fedrep",
-    "task=mnist method=multi_teacher +base/term@method.terms.triplet=triplet training=kd",
-    "task=image_sets",
-)
+    "task=mnist method=multi_teacher +base/term@method.terms.triplet=triplet training=kd", "task=image_sets",
+)  # fmt: skip
 
 
 @dataclass
@@ -33,7 +31,6 @@ class Two:
 
 @pytest.fixture
 def reference(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """``scripts/key_reference.py`` as a module."""
     monkeypatch.syspath_prepend(SCRIPTS)
     import key_reference
 
@@ -56,7 +53,6 @@ def documented(text: str) -> dict[str, bool]:
 
 
 def leaves(values: object, place: str = "") -> list[str]:
-    """Dotted keys of a composed config."""
     if not isinstance(values, dict) or not values:
         return [place]
     return [leaf for key, value in values.items() for leaf in leaves(value, f"{place}.{key}".lstrip("."))]

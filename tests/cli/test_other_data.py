@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +40,6 @@ def write_data(root: Path, seed: int) -> Path:
 
 @pytest.fixture
 def data(tmp_path: Path) -> tuple[Path, Path]:
-    """Folders A and B."""
     for name in "ab":
         (tmp_path / name).mkdir()
     return write_data(tmp_path / "a", 0), write_data(tmp_path / "b", 1)
@@ -77,25 +75,6 @@ def test_a_command_on_other_data_is_refused_or_told_what_to_do(data, tmp_path: P
     assert main(command(out, b)) == 0  # and that is B's from now on
     capsys.readouterr()
     assert main(command(out, a)) == 2
-
-
-def test_a_copy_of_the_data_is_the_same_data(data, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    made(out, data[0])
-    shutil.copytree(data[0], tmp_path / "copy")
-    assert main(command(out, tmp_path / "copy")) == 0
-    relative = os.path.relpath(data[0])
-    assert main(command(out, Path(relative))) == 0
-
-
-def test_folders_that_change_places_are_seen(data, tmp_path: Path, capsys) -> None:
-    a, b = data
-    out = tmp_path / "out"
-    made(out, a)
-    a.rename(tmp_path / "c")
-    b.rename(a)
-    assert main(command(out, a)) == 2
-    assert "made from other data" in capsys.readouterr().err
 
 
 def test_check_and_reports_leave_out_runs_of_other_data(data, tmp_path: Path, capsys) -> None:

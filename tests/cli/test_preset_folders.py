@@ -10,7 +10,6 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.util.config_yaml import choices
 from knot_runner.util.errors import nearest
-from tests.golden.messages import refuses
 
 OWN = """\
 # @package _global_
@@ -27,7 +26,7 @@ sweep:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    for name in ("flat", "mine/tiny", "mine/deep/tiny"):
+    for name in ("mine/tiny", "mine/deep/tiny"):
         path = tmp_path / "conf" / "experiment" / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(OWN.format(name=name))
@@ -45,24 +44,13 @@ def test_presets_of_a_folder_are_chosen_by_glob(own: Path) -> None:
     flag = f"--config-dir={own}"
     _, commands = compose_all([flag, "experiment=glob(mine/*)"])
     assert [command.preset for command in commands] == ["mine/deep/tiny", "mine/tiny"]
-    with refuses():
-        compose_all(["experiment=glob(mine/*)"])
 
 
-@pytest.mark.parametrize(
-    "name", ["mine/tiny", *(pytest.param(one, marks=pytest.mark.thorough) for one in ("flat", "mine/deep/tiny"))]
-)
-def test_an_own_preset_writes_below_its_folder(name: str, own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = own.parent / "out"
+def test_an_own_preset_writes_below_its_folder(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name, out = "mine/deep/tiny", own.parent / "out"
     words = [f"--config-dir={own}", f"paths.out={out}"]
     assert main([f"experiment={name}", *words]) == 0
     assert main(["report", name, *words]) == 0
     assert main(["claims", name, *words]) == 0
     for path in (f"figures/{name}.png", f"reports/{name}.html", f"claims/{name}.md"):
         assert (out / path).is_file()
-
-
-def test_an_unknown_preset_of_a_folder_is_named(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "--quick", "experiment=mine/tini", f"--config-dir={own}"]) == 2
-    said = capsys.readouterr().err
-    assert "experiment=mine/tini: unknown name (did you mean 'mine/tiny'?)" in said

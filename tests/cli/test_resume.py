@@ -28,7 +28,6 @@ def start(out, *overrides, until=None):
 
 
 def wait_for(out, pattern, process):
-    """Until a file like ``pattern`` is below ``out``."""
     for _ in range(1200):
         if there(out, pattern):
             return
@@ -38,7 +37,6 @@ def wait_for(out, pattern, process):
 
 
 def records(out):
-    """All that must be equal: result without times, rounds, predictions, final weights."""
     (folder,) = (path.parent for path in out.glob("*/*/*/result.json"))
     result = json.loads((folder / "result.json").read_text())
     del result["seconds"], result["digest"]  # the digest is over the seconds too

@@ -3,6 +3,7 @@
 import os
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -84,43 +85,30 @@ def keys(monkeypatch):
 
 
 def held(out):
-    """Files below ``out`` that hold a key."""
     values = [value.encode() for value in KEYS.values()]
     return [path for path in out.rglob("*") if path.is_file() and any(v in path.read_bytes() for v in values)]
 
 
-class Mirror:
-    """Keeps all that a tracker would send."""
-
-    def __init__(self):
-        self.sent, self.summary = [], {}
-
-    def init(self, **settings):
-        self.sent.append(settings)
-        return self
-
-    def log(self, row):
-        self.sent.append(row)
-
-    def define_metric(self, key, step_metric=None):
-        pass
-
-    def finish(self, exit_code):
-        self.sent.append(self.summary)
+@pytest.fixture
+def sent(monkeypatch):
+    """All that a tracker would send."""
+    found = []
+    run = SimpleNamespace(summary={}, log=found.append, define_metric=lambda *_, **__: None)
+    run.finish = lambda exit_code: found.append(run.summary)
+    monkeypatch.setattr(wandb, "init", lambda **settings: found.append(settings) or run)
+    return found
 
 
-def test_no_key_of_the_environment_is_written_or_sent(keys, tmp_path, monkeypatch, capsys):
-    mirror = Mirror()
-    monkeypatch.setattr(wandb, "init", mirror.init)
+def test_no_key_of_the_environment_is_written_or_sent(keys, tmp_path, sent, capsys):
     assert main([*RUN, "tracker=wandb", f"paths.out={tmp_path}"]) == 0
     assert main([*RUN, "tracker=wandb", "training.lr=1e30", f"paths.out={tmp_path}"]) == 1  # diverges
     assert main([*RUN, "training.batch=99999", f"paths.out={tmp_path}"]) == 2
     assert main(["compare", f"paths.out={tmp_path}", f"--export={tmp_path}/all.csv"]) == 0
     said = capsys.readouterr()
-    assert len(list(tmp_path.glob("*/*/*/result.json"))) == 2 and len(mirror.sent) > 3
+    assert len(list(tmp_path.glob("*/*/*/result.json"))) == 2 and len(sent) > 3
     assert not held(tmp_path)
     for value in KEYS.values():
-        assert value not in said.out + said.err + repr(mirror.sent)
+        assert value not in said.out + said.err + repr(sent)
 
 
 @pytest.mark.parametrize("name", KEYS)

@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from sklearn.metrics import f1_score
 
 from knot_runner.cli import study
 from knot_runner.cli.main import main
@@ -20,8 +22,10 @@ from knot_runner.engine.examples import normalised
 from knot_runner.models.network import build_network
 from knot_runner.pipelines.clients.setup import make_setup
 from knot_runner.pipelines.context import run_context
+from knot_runner.pipelines.parties.setup import make_federation
+from knot_runner.records import read_result, write_result
 from tests.golden.messages import refused, refuses
-from tests.tiny import TINY_IMAGES, replaced
+from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
 
 OPTUNA = "hydra/sweeper=optuna"
 SEARCHED = ("training.batch=8", "training.lr=0.01")
@@ -150,41 +154,124 @@ def test_a_space_is_drawn_as_in_hydra(space, expected, fake):
     assert {key: found[key] for key in expected} == expected and type(found.get("low")) is type(expected.get("low"))
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ([], "hydra/sweeper=optuna: nothing is searched. Use training.lr=tag(log,"),
-        (["seed=0,1"], "seed: cannot be searched. Use one value"),
-        (["hydra.sweeper.n_trials=0", *SPACE], "hydra.sweeper.n_trials: expected a whole number, got '0'"),
-        (["hydra.sweeper.direction=minimize", *SPACE], "hydra.sweeper.direction: not supported"),
-        (["hydra.sweeper.n_jobs=0", *SPACE], "hydra.sweeper.n_jobs: expected a whole number, got '0'"),
-        (["hydra/sweeper=ax", *SPACE], "hydra/sweeper: not supported"),
-        (["training.lr=interval(1,0.5)"], "training.lr=interval(1,0.5): invalid interval. Use rising bounds"),
-        (["training.lr=tag(log,interval(0,1))"], "invalid interval. Use rising bounds"),
-        ([*SPACE, "partition.valid=null"], "needs validation examples. Set partition.valid=0.2"),
-        ([*SPACE, "report={objective: accuracy}"], "report.objective=accuracy: unknown name (there is: valid.accuracy"),
-        ([*SPACE, "report={objective: valid.acuracy}"], "(did you mean 'valid.accuracy'?)"),
-        (
-            [*SPACE, "method=finetune", "report={objective: valid.loss}"],
-            "report.objective=valid.loss: unknown name (there is: valid.accuracy)",
-        ),
-    ],
-)
-def test_a_study_that_cannot_be_is_one_line(words, said, fake, tmp_path, capsys):
-    given = [one for one in RUN if one.partition("=")[0] not in {word.partition("=")[0] for word in words}]
-    refused(capsys, *given, f"paths.out={tmp_path}", OPTUNA, *words)
+@pytest.mark.parametrize("words", [
+    "", "seed=0,1", "hydra.sweeper.n_trials=0 S", "hydra.sweeper.direction=minimize S", "hydra.sweeper.n_jobs=0 S",
+    "hydra/sweeper=ax S", "training.lr=interval(1,0.5)", "training.lr=tag(log,interval(0,1))", "S partition.valid=null",
+    "S report={objective: accuracy}", "S report={objective: valid.acuracy}",
+    "S method=finetune report={objective: valid.loss}",
+])  # fmt: skip
+def test_study_that_cannot_be_is_refused(words, fake, tmp_path, capsys):
+    asked = words.replace("S", " ".join(SPACE)).replace(": ", ":").split()
+    given = [one for one in RUN if one.partition("=")[0] not in {word.partition("=")[0] for word in asked}]
+    refused(capsys, *given, f"paths.out={tmp_path}", OPTUNA, *asked)
 
 
-def test_optuna_is_an_extra_and_intervals_are_its_own(monkeypatch, capsys):
+@pytest.mark.parametrize("words", [
+    "task=sa method=teachers training.local.lr=0.1,0.2", "task=mnist method=coreset task.limit=50,60",
+    "task=gaussians method.fedwad.t=0.2,0.4", "task=mnist method=data_free training.distil.lr=1,2",
+    "task=mnist method=kd training.distil.lr=1,2 report={objective:valid.accuracy}",
+    "method=sinkhorn_e method.loss.epsilon=0.1,0.2", "method=sinkhorn_e training.local.lr=0.1,0.2",
+])  # fmt: skip
+def test_study_without_a_number_to_choose_by_is_refused(words, fake, capsys):
+    refused(capsys, *words.split(), OPTUNA)
+
+
+def test_optuna_is_an_extra(monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert main([*RUN, *SPACE, OPTUNA]) == 2
-    said = "hydra/sweeper=optuna: its package is not installed. Run: pip install 'knot_runner[optuna]'"
-    assert capsys.readouterr().err == f"knot-runner: {said}\n"
-    with refuses():
-        compose_all(["training.local.lr=interval(0,1)"])
+    refused(capsys, *RUN, *SPACE, OPTUNA)
 
 
 def test_a_study_whose_trials_diverge_says_so(tmp_path, fake, capsys):
     words = [*RUN, "training.lr=1e30,1e31", OPTUNA, "hydra.sweeper.n_trials=1", f"paths.out={tmp_path}"]
     assert main(words) == 2
     assert "no trial has a value of valid.accuracy; the lines above say why" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------------------------- what trials are compared by
+
+
+def _kept(out: Path, stage: str) -> list[float]:
+    """The validation value of the epoch that each of the store's ``stage`` kept, from its own record of epochs."""
+    found = []
+    for path in Path(out).glob(f"artefacts/{stage}/*/info.json"):
+        info = json.loads(path.read_text())
+        epochs = [json.loads(line) for line in (path.parent / "rounds.jsonl").read_text().splitlines()]
+        values = {0: None} | {row["epoch"]: row["valid"] for row in epochs}
+        found.append(info["best_score"] if info["best_epoch"] == 0 else values[info["best_epoch"]])
+    return found
+
+
+@pytest.mark.parametrize(("words", "metric", "stage"), [
+    pytest.param([*TINY_TAUGHT, "training.distil.lr=0.01,0.1"], "f1", "distil", marks=pytest.mark.thorough),
+    ([*replaced(TINY_PARTIES, "training.distil.lr=0.001,0.1")], "loss", "distil"),
+])  # fmt: skip
+def test_distillations_are_compared_by_what_chooses_their_epochs(words, metric, stage, tmp_path, fake, capsys):
+    assert main([*words, OPTUNA, "hydra.sweeper.n_trials=2", f"paths.out={tmp_path}"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    scores = _kept(tmp_path, stage)
+    assert len(scores) == 2 and len(results(tmp_path)) == 2
+    best = max(scores) * (-1 if metric == "loss" else 1)  # a loss is kept as its negative
+    assert shown[1].startswith(f"valid.{metric} {best:.4f}")
+    assert FakeStudy.made[0].direction == ("minimize" if metric == "loss" else "maximize")
+
+
+def test_a_batch_is_drawn_before_it_runs_and_runs_as_one_grid(fake):
+    begun = []
+
+    def sweep(command):
+        begun.append([job.run_id for job in command.jobs])
+        assert command.sweep and "Joblib" in command.hydra.launcher["_target_"]
+        return 0
+
+    words = [*RUN, *SPACE, OPTUNA, "hydra.sweeper.n_trials=5", "hydra.sweeper.n_jobs=2", "hydra/launcher=joblib"]
+    with refuses():
+        study.run_study(words, sweep)
+    assert [len(jobs) for jobs in begun] == [2, 2, 1] and FakeStudy.made[0].seed == (0, True)
+
+
+def test_what_a_later_trial_draws_is_looked_at_too(fake):
+    begun = []
+    words = ["task=femnist", "partition=dirichlet", "partition.valid=0.2", "method=fedavg,sinkhorn_e", OPTUNA]
+    with refuses():
+        study.run_study(words, begun.append)
+    assert [command.jobs[0].method.name for command in begun] == ["fedavg"]
+
+
+def test_a_trial_that_diverged_or_is_not_done_has_no_value(tmp_path):
+    (job,), _ = compose_all([*RUN, f"paths.out={tmp_path}"])
+    assert study.valid_value(job, "loss") is None and read_result(job.folder) is None
+    write_result(job.folder, {"status": "done", "valid": {"loss": 1.0}})
+    assert study.valid_value(job, "loss") == 1.0 and study.valid_value(job, "f1") is None
+    points = [{"valid_accuracy": 0.1}, {"valid_accuracy": 0.7}, {"valid_accuracy": 0.2}]
+    write_result(job.folder, {"status": "done", "personalisation": {"points": points, "chosen": 1}})
+    assert study.valid_value(job, "accuracy") == 0.7
+
+
+def test_the_last_round_that_says_a_students_value_counts():
+    rows = [{"round": 0, "teacher": 0.9}, {"round": 1, "student": 0.5}, {"round": 2, "student": 0.7}]
+    assert study.student_value([*rows, {"distil student": {"student": 0.1}}], "f1") == 0.7
+    assert study.student_value([{"round": 0, "A": 0.3}, {"round": 1, "epoch": 2, "valid": 0.4}], "f1") == 0.4
+    assert study.student_value([{"round": 2, "epoch": 0, "loss": 1.5}], "loss") == 1.5
+    assert study.student_value([{"round": 0, "student": 0.5}], "loss") is None
+
+
+@pytest.mark.thorough
+def test_the_value_of_a_distillation_is_macro_f1_of_its_student_on_its_own_valid_part(tmp_path):
+    """The kept weights, loaded into a plain network, are asked about the student's valid rows."""
+    words = [*TINY_TAUGHT, f"paths.out={tmp_path}"]
+    assert main(words) == 0
+    (job,), _ = compose_all(words)
+    context = run_context(job, lambda *_: None, lambda _: None)
+    task = context.services.parties(context)
+    federation = make_federation(context, task, context.store, None)
+    student = federation.server
+    network = build_network(student.network)
+    network.load_state_dict(load_file(job.folder / "model.safetensors"))
+    network.eval()
+    part = task.datasets["student"].splits["valid"]
+    with torch.no_grad():
+        pixels = torch.as_tensor(part.pixels / 255 if part.pixels.dtype == np.uint8 else part.pixels).float()
+        mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (federation.mean, federation.std))
+        found = network((pixels - mean) / std).argmax(1).numpy()
+    expected = f1_score(part.labels, found, average="macro", labels=range(student.network.classes))
+    assert study.valid_value(job, "f1") == pytest.approx(float(expected))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from knot_runner.cli import main as cli
-from knot_runner.cli.parsers import VERBS
+from knot_runner.cli.parsers import VERBS, parser_of
 from tests import fuzz_commands
 
 
@@ -17,6 +17,13 @@ def test_help_fits_a_narrow_terminal(verb, width, capsys, monkeypatch):
     text = capsys.readouterr().out
     assert text.startswith(f"usage: knot-runner {verb}") and "examples:" in text
     assert max(map(len, text.splitlines())) <= max(width, 80)
+
+
+def test_partition_in_the_help_fits_the_embedded_images(tmp_path):
+    (line,) = [line for line in parser_of("plot").epilog.splitlines() if "plot partition" in line]
+    words = [word for word in line.split() if "=" in word]
+    assert cli.main(["plot", "partition", *words, f"paths.out={tmp_path}"]) == 0
+    assert list(tmp_path.glob("figures/*.png"))
 
 
 def test_ls_shows_files_of_config_dir(tmp_path, capsys):
@@ -36,11 +43,6 @@ def test_ls_of_groups_shows_these_alone(capsys):
     assert titles == ["privacy", "tracker"] and "user_level" in said and "task x method" not in said
     assert cli.main(["ls", "method"]) == 0
     assert "task x method" in capsys.readouterr().out
-
-
-def test_a_figure_is_no_table(tmp_path, capsys):
-    assert cli.main(["table", "fedwad/toy", "seed=0", f"paths.out={tmp_path}"]) == 2
-    assert "table fedwad/toy: is a figure ('knot-runner plot fedwad/toy' shows it)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("part", [0, 1, *(pytest.param(part, marks=pytest.mark.thorough) for part in (2, 3))])

@@ -37,56 +37,28 @@ def plan(hp, state, federation, round):
     return [dataclasses.replace(request, {changed}) for request in requests]
 kr.METHODS["fedsam"] = kr.Method(averaging.init, plan, averaging.fold, averaging.deployed)
 """
+#: After the examples of their kinds.
 READER = """
-import numpy as np
-from knot_runner.data.images.load import IMAGE_READERS
-from knot_runner.data.tasks import ImageParts, Images
-def read(folder, settings):
-    pixels, labels = np.zeros((60, 1, 8, 8), np.uint8), np.arange(60) % 4
-    return {parts}
+from knot_runner.data.tasks import ImageParts
+pixels, labels = np.zeros((60, 1, 8, 8), np.uint8), np.arange(60) % 4
+def read(folder, settings): return {parts}
 IMAGE_READERS["npz"] = read
 """
 PARTITION = """
-import numpy as np
-from dataclasses import dataclass
-from typing import Literal
-from knot_runner.config.settings.partition import PARTITION_SETTINGS
-from knot_runner.data.images.partition import PARTITIONS
 from knot_runner.data.tasks import Partition
-@dataclass
-class Blocks:
-    kind: Literal["blocks"]
-    clients: int
-    extra: float
-def blocks(settings, task, rng):
-    rows, none = [np.arange(30), np.arange(30, 60)], [np.arange(0), np.arange(0)]
-    return {partition}
-PARTITION_SETTINGS["blocks"], PARTITIONS["blocks"] = Blocks, blocks
+rows, none = [np.arange(30), np.arange(30, 60)], [np.arange(0), np.arange(0)]
+def blocks(settings, task, rng): return {partition}
+PARTITIONS["blocks"] = blocks
 """
-LOSS = """
-from dataclasses import dataclass
-import knot_runner as kr
-@dataclass
-class Mine:
-    name: str
-kr.LOSSES["mine"] = kr.Loss(Mine, lambda options, log_p, q, points: {values})
-"""
-TEXTS = """
-from knot_runner.data.readers import TEXT_READERS
-def read(path): return {records}
-TEXT_READERS["fasttext"] = read
+LOSS = "\nkr.LOSSES['mine'] = kr.Loss(Distance, lambda options, log_p, q, points: {values})\n"
+TEXTS = "\ndef read(path): return {records}\nTEXT_READERS['fasttext'] = read\n"
+FAMILY = """
+import dataclasses
+from knot_runner.config.settings import families as f
+f.register(dataclasses.replace(f.FAMILIES['federated'], name='mine'))
 """
 WEIGHTING = "import torch\nimport knot_runner as kr\nkr.WEIGHTINGS['M'] = lambda q, shares, biases: {weights}\n"
-TERM = """
-from dataclasses import dataclass
-import knot_runner as kr
-@dataclass
-class Settings:
-    weight: float
-    centred: bool = True
-def make(options, inputs): return {loss}
-kr.TERMS["logits"] = kr.Term(Settings, make)
-"""
+TERM = "\ndef make(options, inputs): return {loss}\nkr.TERMS['logits'] = kr.Term(LogitTermSettings, make)\n"
 METRIC = "import knot_runner as kr\nkr.METRICS['mine'] = kr.Metric('mine', 'higher', lambda test: {value})\n"
 FEDSAM = [*TINY_IMAGES, "method=fedsam"]
 NPZ = [
@@ -94,13 +66,12 @@ NPZ = [
     "task.source=local", "task.local.format=npz", "task.local.train=[a.npz]", "task.local.test=[]",
 ]  # fmt: skip
 BLOCKS = [
-    *(word for word in TINY_IMAGES if not word.startswith("partition.")),
-    "partition=blocks",
-    "partition.clients=2",
-]
+    *(word for word in TINY_IMAGES if not word.startswith("partition.")), "partition=blocks", "partition.clients=2",
+]  # fmt: skip
 MOOD = [word for word in replaced(TINY_TEXTS, "task=mood", "method=fedavg") if not word.startswith("task.limit")]
-MARGIN = [*replaced(TINY_PARTIES, "method=sinkhorn_margin")]
-LOGITS = [*replaced(TINY_TAUGHT, "method=logit_matching")]
+MINE = replaced(TINY_PARTIES, "method=entropy_a", "method.loss.name=mine", "~method.loss.form", "+method.loss.scale=1")
+MARGIN = replaced(TINY_PARTIES, "method=sinkhorn_margin")
+LOGITS = replaced(TINY_TAUGHT, "method=logit_matching")
 
 
 def method(**changes):
@@ -111,8 +82,21 @@ def objective(made, changed="objective=kr.Objective(mine)"):
     return OBJECTIVE.format(objective=made, changed=changed)
 
 
+def after(example, line, **values):
+    """The example with a further line, which takes its entry's place."""
+    return (EXAMPLES / f"own_{example}.py").read_text() + line.format(**values)
+
+
 def reader(pixels="pixels", labels="labels"):
-    return READER.format(parts=f"ImageParts(Images({pixels}, {labels}), None)")
+    return after("reader", READER, parts=f"ImageParts(Images({pixels}, {labels}), None)")
+
+
+def partition(made):
+    return after("partition", PARTITION, partition=made), BLOCKS
+
+
+def term(made):
+    return after("term", TERM, loss=made), LOGITS
 
 
 #: plug-in, overrides
@@ -125,11 +109,7 @@ CASES = {
     "no model": (method().replace("averaging.deployed", "lambda *known: None"), FEDSAM),
     "a function for a method": ("import knot_runner as kr\nkr.METHODS['fedsam'] = print\n", FEDSAM),
     "replaces a method": ("import knot_runner as kr\nkr.METHODS['fedavg'] = kr.METHODS['scaffold']\n", TINY_IMAGES),
-    "replaces a family": (
-        "import dataclasses\nfrom knot_runner.config.settings import families as f\n"
-        "f.register(dataclasses.replace(f.FAMILIES['federated'], name='mine'))\n",
-        TINY_IMAGES,
-    ),
+    "replaces a family": (FAMILY, TINY_IMAGES),
     "exits while it is imported": ("import sys\nsys.exit(0)\n", TINY_IMAGES),
     "a loss of classes": (objective("{}, lambda logits, rows: logits"), FEDSAM),
     "an objective gives None": (objective("None"), FEDSAM),
@@ -142,22 +122,13 @@ CASES = {
     "labels beyond the classes": (reader(labels="labels + 60"), NPZ),
     "negative weights": (WEIGHTING.format(weights="-torch.ones(q.shape[:2])"), MARGIN),
     "a weighting gives None": (WEIGHTING.format(weights="None"), MARGIN),
-    "a loss of the batch": (
-        LOSS.format(values="q.sum()"),
-        [*replaced(TINY_PARTIES, "method=entropy_a"), "~method.loss.form", "method.loss.name=mine"],
-    ),
-    "a partition gives None": (PARTITION.format(partition="None"), BLOCKS),
-    "rows of no image": (
-        PARTITION.format(partition="Partition(['a', 'b'], [rows[0], rows[1] + 900], none, [])"),
-        BLOCKS,
-    ),
-    "masks for rows": (
-        PARTITION.format(partition="Partition(['a', 'b'], [row > 5 for row in rows], none, [])"),
-        BLOCKS,
-    ),
-    "records of one value": (TEXTS.format(records="iter([{'text': 'a', 'label': 'low'}])"), MOOD),
-    "a term gives None": (TERM.format(loss="None"), LOGITS),
-    "a term's loss of classes": (TERM.format(loss="lambda student, teachers, batch: student.logits"), LOGITS),
+    "a loss of the batch": (after("loss", LOSS, values="q.sum()"), MINE),
+    "a partition gives None": partition("None"),
+    "rows of no image": partition("Partition(['a', 'b'], [rows[0], rows[1] + 900], none, [])"),
+    "masks for rows": partition("Partition(['a', 'b'], [row > 5 for row in rows], none, [])"),
+    "records of one value": (after("text_reader", TEXTS, records="iter([{'text': 'a', 'label': 'low'}])"), MOOD),
+    "a term gives None": term("None"),
+    "a term's loss of classes": term("lambda student, teachers, batch: student.logits"),
     "a metric is NaN": (METRIC.format(value="float('nan')"), TINY_IMAGES),
     "a number for a figure": ("import knot_runner as kr\nkr.FIGURES['mine'] = 3\n", TINY_IMAGES),
     "named like a library": ("named like a library", TINY_IMAGES),

@@ -31,16 +31,10 @@ def _wait():
 
 
 FAULTS = {
-    "raise": _raise,
-    "exit": lambda: (_ for _ in ()).throw(SystemExit(3)),
-    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
-    "memory": _exhaust,
-    "cuda": _cuda,
-    "leave": lambda: os._exit(9),
-    "wait": _wait,
-    "pause": lambda: time.sleep(3),
-}
+    "raise": _raise, "exit": lambda: (_ for _ in ()).throw(SystemExit(3)),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL), "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+    "memory": _exhaust, "cuda": _cuda, "leave": lambda: os._exit(9), "wait": _wait, "pause": lambda: time.sleep(3),
+}  # fmt: skip
 
 
 def plan(hp, state, federation, round):

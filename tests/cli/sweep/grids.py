@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import os
 import subprocess
 import sys
@@ -10,11 +9,10 @@ from pathlib import Path
 from unittest import mock
 
 from knot_runner.cli.main import main
+from knot_runner.testing.launchers import runs_below as results  # noqa: F401  for tests of sweeps and endure.py
 from tests.tiny import TINY_IMAGES, replaced
 
 HERE = Path(__file__).parent
-#: What of a result says when and how fast, not what.
-OF_THE_MOMENT = ("seconds", "digest", "device")
 LAUNCHERS = {
     "basic": [],
     "joblib": ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"],
@@ -60,20 +58,6 @@ def sweep_apart(out, *arguments, timeout=240, **env):
     env = {**os.environ, "COLUMNS": "200", **env}
     done = subprocess.run(command(out, *arguments), capture_output=True, text=True, timeout=timeout, env=env)
     return done.returncode, done.stderr
-
-
-def results(out):
-    """Run folder -> result and rounds, less what is of the moment."""
-    found = {}
-    for path in Path(out).glob("*/*/*/result.json"):
-        result = json.loads(path.read_text())
-        rows = [json.loads(line) for line in (path.parent / "rounds.jsonl").read_text().splitlines()]
-        found[path.parent.relative_to(out)] = (
-            {key: value for key, value in result.items() if key not in OF_THE_MOMENT},
-            [{key: value for key, value in row.items() if key != "seconds"} for row in rows],
-            (path.parent / "model.safetensors").read_bytes(),
-        )
-    return found
 
 
 def begun(out):

@@ -62,16 +62,6 @@ def test_a_cause_is_told_once_and_failures_are_counted(tmp_path):
     assert "3 failed" in capture.get()
 
 
-def test_a_failure_from_before_the_sweep_is_not_told_again(tmp_path):
-    job = jobs(tmp_path, 1)[0]
-    job.folder.mkdir()
-    write_failure(job.folder, "error", "of yesterday")
-    time.sleep(0.01)
-    shown = board.Board([job], 0, Console(file=io.StringIO()))
-    shown._look()
-    assert shown._waiting
-
-
 def test_the_summary_says_a_cause_once_and_the_exit_code(tmp_path):
     all_jobs = jobs(tmp_path, 4)
     finish(all_jobs[0])

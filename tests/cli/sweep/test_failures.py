@@ -1,4 +1,4 @@
-"""A job that raises, exits, is killed, crashes or runs out of memory stops no other, under no launcher."""
+"""A job that raises, exits, is killed, crashes or runs out of memory stops no other."""
 
 import json
 import os
@@ -9,27 +9,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from knot_runner.composing.commands import compose_all
-from tests.cli.sweep.grids import LAUNCHERS, begun, faulty, results, small, sweep, sweep_apart
+from tests.cli.sweep.grids import begun, faulty, results, small, sweep
 from tests.forked import Forked
-from tests.tiny import TINY_IMAGES
 
 #: What happens -> what failed.json calls it, and words of its cause.
 CASES = {
-    "raise": ("error", "RuntimeError: a planted bug"),
-    "exit": ("exit", "SystemExit(3)"),
-    "kill": ("killed", "SIGKILL"),
-    "crash": ("killed", "SIGSEGV"),
-    "memory": ("memory", "a planted lack of memory"),
-    "cuda": ("memory", "CUDA out of memory"),
-    "leave": ("exit", "exit code 9"),
-}
-#: What happens in one job of launchers that are not ours.
-OF_OTHERS = {"joblib": "raise", "submitit_local": "kill"}
+    "raise": ("error", "RuntimeError: a planted bug"), "exit": ("exit", "SystemExit(3)"), "kill": ("killed", "SIGKILL"),
+    "crash": ("killed", "SIGSEGV"), "memory": ("memory", "a planted lack of memory"),
+    "cuda": ("memory", "CUDA out of memory"), "leave": ("exit", "exit code 9"),
+}  # fmt: skip
 
 
 def failures(out):
-    """Seed -> its failed.json and its folder."""
     found = {}
     for path in Path(out).glob("*/*/*/failed.json"):
         config = yaml.safe_load((path.parent / "config.yaml").read_text())
@@ -37,30 +28,21 @@ def failures(out):
     return found
 
 
-@pytest.mark.parametrize(
-    "launcher", ["basic", *(pytest.param(one, marks=pytest.mark.thorough) for one in LAUNCHERS if one != "basic")]
-)
-def test_what_ends_one_job_ends_no_other_and_the_same_command_goes_on(launcher, tmp_path):
-    """All cases where jobs are begun by this project's code; one under launchers that run its task as it is."""
-    own = launcher == "basic"
-    cases = {name: CASES[name] for name in CASES if own or name == OF_OTHERS[launcher]}
-    grid, out = [*faulty("none", *cases, *(["none"] * own)), *LAUNCHERS[launcher]], tmp_path
-    code, said = (sweep if own else sweep_apart)(out, *grid)
-    assert code == 1, said
-    assert f"{1 + own} done, {len(cases)} failed" in said and "Traceback" not in said, said
+def test_what_ends_one_job_ends_no_other_and_the_same_command_goes_on(tmp_path):
+    grid, out = faulty("none", *CASES, "none"), tmp_path
+    code, said = sweep(out, *grid)
+    assert code == 1 and f"2 done, {len(CASES)} failed" in said and "Traceback" not in said, said
     found = failures(out)
-    for seed, (kind, words) in enumerate(cases.values(), 1):
+    for seed, (kind, words) in enumerate(CASES.values(), 1):
         failure, folder = found[seed]
         assert (failure["kind"], failure["attempts"]) == (kind, 1) and words in failure["cause"]
         assert words in said and str(folder) in said
         log = (folder / "log.txt").read_text()
         assert kind in ("killed", "exit") or "Traceback" in log
         assert "SIGSEGV" not in words or "Segmentation fault" in log
-    if not own:
-        return  # they go on by the same plan
     code, said = sweep(out, *grid, NO_FAULTS="1")
-    assert code == 0 and f"{len(cases) + 2} done, 0 failed (2 were there" in said, said
-    assert not failures(out) and len(results(out)) == len(cases) + 2
+    assert code == 0 and f"{len(CASES) + 2} done, 0 failed (2 were there" in said, said
+    assert not failures(out) and len(results(out)) == len(CASES) + 2
 
 
 def test_fail_fast_begins_no_more_jobs(tmp_path):
@@ -102,15 +84,6 @@ def _alive(out):
         except OSError:
             continue
     return found
-
-
-def test_a_job_whose_folder_cannot_be_made_ends_no_other(tmp_path):
-    folders = [job.folder for job in compose_all([*TINY_IMAGES, "seed=0,1", f"paths.out={tmp_path}"])[0]]
-    folders[0].parent.mkdir(parents=True)
-    folders[0].write_text("a file stands where the folder of a run should")
-    code, said = sweep(tmp_path, "seed=0,1")
-    assert code == 1 and "1 done, 1 failed" in said and "Traceback" not in said, said
-    assert f"seed 0: {folders[0]}: this folder could not be made" in said
 
 
 def test_what_sets_jobs_apart_is_said_and_each_cause_is_kept(tmp_path):

@@ -72,7 +72,6 @@ def test_what_kept_a_job_from_returning_is_raised(tmp_path, monkeypatch, hydra):
 
 
 def told(monkeypatch, *messages, exitcode):
-    """A process that sends ``messages`` and ends."""
     pipe, theirs = multiprocessing.Pipe()
     for message in messages:
         theirs.send(message)

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner.composing.commands import compose_all
 from knot_runner.sweeps import launchers
 from knot_runner.sweeps.plan import STOP
 from knot_runner.sweeps.state import read_failure
 from knot_runner.util.errors import UserError
-from tests.cli.sweep.grids import begun, faulty, results, sweep, sweep_apart
+from tests.cli.sweep.grids import begun, faulty, results, small, sweep, sweep_apart
 from tests.cli.sweep.planned import composed, planned
-from tests.cli.test_command_line import refusal
 from tests.fake_ray import faked
+from tests.golden.messages import refused
 
 RAY = "hydra/launcher=ray"
 GRID = ["seed=0,1", "training.rounds=1"]
@@ -23,25 +22,9 @@ needs_ray = pytest.mark.skipif(not HAS_RAY, reason="needs ray")
 
 
 def launched(ray, out, *overrides, fail_fast=False, **kept):
-    """What a sweep by hand comes to: its plan, jobs, and outcomes."""
     jobs = composed(out, *overrides)
     plan = planned(out, jobs, fail_fast)
     return plan, jobs, launchers.run_on_ray(ray, jobs, plan, kept or {"num_cpus": 1})
-
-
-@pytest.mark.thorough
-def test_a_sweep_is_that_of_the_basic_launcher(tmp_path, monkeypatch, capfd):
-    """Bit for bit, and what is done is found again, by either."""
-    ray = faked(monkeypatch, resources={"CPU": 1.0})
-    assert sweep(tmp_path / "basic", *GRID)[0] == 0
-    code, said = sweep(tmp_path / "ray", *GRID, RAY, "hydra.launcher.num_gpus=0.5", "hydra.launcher.address=head:6379")
-    assert code == 0 and "2 done, 0 failed" in said, said
-    assert "jobs want 0.5 GPU each and the cluster has 0; they wait" in said and "CPU each" not in said
-    assert results(tmp_path / "ray") == results(tmp_path / "basic")
-    assert ray.calls == ["run_on_worker"] * 2 and [one["address"] for one in ray.inits] == ["head:6379"]
-    assert ray.options == [{"max_retries": 0, "num_cpus": 1, "num_gpus": 0.5}]
-    code, said = sweep(tmp_path / "ray", *GRID)
-    assert code == 0 and "2 were there" in said and set(begun(tmp_path / "ray").values()) == {1}
 
 
 def test_a_job_whose_worker_is_lost_begins_again(tmp_path, monkeypatch, caplog):
@@ -86,29 +69,16 @@ def test_a_worker_works_in_the_folder_of_the_command(tmp_path, monkeypatch):
     assert seen == [str(tmp_path)]
 
 
-def test_a_cluster_that_is_not_there_is_one_line(tmp_path, monkeypatch):
-    faked(monkeypatch)
-    code, said = sweep(tmp_path, *GRID, RAY, "hydra.launcher.address=nowhere:1")
-    assert code == 2 and "hydra/launcher=ray: Ray has no cluster at nowhere:1: could not connect\n" in said
-    assert "Traceback" not in said and not begun(tmp_path)
-
-
-def test_jobs_and_actors_do_not_wait_for_each_others_cores(tmp_path, monkeypatch):
+@pytest.mark.parametrize("words", ["hydra.launcher.address=nowhere:1", "hardware.engine=ray"])
+def test_a_sweep_that_no_cluster_can_run_is_refused(words, tmp_path, monkeypatch, capsys):
     ray = faked(monkeypatch)
-    code, said = sweep(tmp_path, *GRID, RAY, "hardware.engine=ray")
-    assert code == 2 and "hydra/launcher=ray and hardware.engine=ray: one is right" in said and not ray.calls
+    refused(capsys, *small(tmp_path, *GRID, RAY, words))
+    assert not ray.calls and not begun(tmp_path)
 
 
-def test_ray_is_an_extra(monkeypatch):
+def test_ray_is_an_extra(monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    said = "hydra/launcher=ray: its package is not installed. Run: pip install 'knot_runner[ray]'"
-    assert refusal("-m", "seed=0,1", RAY) == said
-
-
-def test_whole_and_part_gpus_are_right(monkeypatch):
-    faked(monkeypatch)
-    _, (command,) = compose_all([RAY, "hydra.launcher.num_gpus=0.25", "hydra.launcher.num_cpus=0"])
-    assert command.hydra.launcher.num_gpus == 0.25
+    refused(capsys, "-m", "seed=0,1", RAY)
 
 
 # ------------------------------------------------------------------------------------------------------ Ray itself

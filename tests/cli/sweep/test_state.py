@@ -6,13 +6,7 @@ import time
 import pytest
 
 from knot_runner.sweeps import state
-from knot_runner.sweeps.plan import (
-    PATIENT,
-    STOP,
-    new_plan,
-    read_plan,
-    write_plan,
-)
+from knot_runner.sweeps.plan import PATIENT, STOP, new_plan, read_plan, write_plan
 from tests.golden.messages import refuses
 
 

@@ -7,37 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from knot_runner.engine.federated import flat, local
-from knot_runner.engine.federated.cohort import ClientModel, Inference
-from knot_runner.engine.federated.lean.engine import Lean
-from knot_runner.engine.federated.loop import Loop
+from knot_runner.engine.federated import local
 from knot_runner.engine.federated.recipe import Phase
-from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.engine.objectives import CrossEntropy
-from knot_runner.engines.native.engine import Native
-from tests.unit.engine.federated.cases import CLASSES, FAMILIES, LINEAR, MODELS, PLAIN, RECIPES, Case, cohort, images
+from tests.unit.engine.federated import cases
+from tests.unit.engine.federated.cases import LINEAR, MODELS, RECIPES, assert_alike, cohort, made
 from tests.unit.engines.native_cases import needs_compiler
 
 pytestmark = pytest.mark.machine
 
-CPU = torch.device("cpu")
 #: weights after the few steps of these cases in float32, from the loop's (measured: 1.2e-7)
 FLOAT32_BAND = 2e-6
-
-
-def _stacked(network, data, test, dtype):
-    return Stacked(network, data, test, CPU, dtype, stack=0, autocast="none", tf32=False)
-
-
-def _lean(network, data, test, dtype):
-    return Lean(network, data, test, dtype, workers=1, threads=1)
-
-
-def _native(network, data, test, dtype):
-    return Native(network, data, test, dtype, workers=1, threads=1)
-
-
-ENGINES = {"stacked": _stacked, "lean": _lean, "native": _native}
 NAMES = ["stacked", "lean", pytest.param("native", marks=needs_compiler)]
 
 
@@ -49,22 +29,8 @@ def one_thread():
 @cache
 def loop_result(model, recipe, dtype=torch.float64):
     """The cohort of a case and what the loop makes of it."""
-    network = MODELS[model]
-    requests = cohort(network, RECIPES[recipe], dtype)
-    return requests, Loop(network, *split(network), CPU, dtype).train(requests)
-
-
-def split(network):
-    return images(network.inputs), images(network.inputs, 40, 1)
-
-
-def made(engine, network, dtype=torch.float64):
-    return ENGINES[engine](network, *split(network), dtype)
-
-
-def apart(a, b):
-    """Largest difference, relative to the largest value."""
-    return float((a - b).abs().max() / b.abs().max()) if len(b) else 0.0
+    requests = cohort(MODELS[model], RECIPES[recipe], dtype)
+    return requests, made("loop", MODELS[model], dtype).train(requests)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -72,31 +38,23 @@ def apart(a, b):
 @pytest.mark.parametrize("engine", NAMES)
 def test_same_weights_as_the_loop_in_float64(engine, model, recipe):
     requests, expected = loop_result(model, recipe)
-    for found, wanted in zip(made(engine, MODELS[model]).train(requests), expected, strict=True):
-        assert apart(found.weights, wanted.weights) < 1e-12
-        assert apart(found.buffers, wanted.buffers) < 1e-12
-        assert found.loss == pytest.approx(wanted.loss, rel=1e-12)
-        for name in ("client", "steps", "before", "after"):
-            assert getattr(found, name) == getattr(wanted, name), name
+    assert_alike(made(engine, MODELS[model]).train(requests), expected)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("model", "recipe"),
-    [*((model, "everything") for model in FAMILIES), ("wrn_batch", "frozen"), ("vgg_batch", "frozen")],
+    [*((model, "everything") for model in cases.FAMILIES), ("wrn_batch", "frozen"), ("vgg_batch", "frozen")],
 )
 def test_small_families_train_as_in_the_loop(model, recipe):
-    network = FAMILIES[model]
+    network = cases.FAMILIES[model]
     # 52 normalisations in a row, the last ones of two values a group, multiply the last digit's error (up to 7e-11)
     within = 1e-10 if model.startswith("mobilenet") else 1e-12
     requests = cohort(network, RECIPES[recipe], sizes=(9, 1))
-    expected = Loop(network, *split(network), CPU, torch.float64).train(requests)
+    expected = made("loop", network).train(requests)
+    assert all(one.steps and not torch.equal(one.weights, requests[0].start.weights) for one in expected)
     for engine in ("stacked", "lean"):
-        for found, wanted in zip(made(engine, network).train(requests), expected, strict=True):
-            assert wanted.steps and not torch.equal(wanted.weights, requests[0].start.weights)
-            assert apart(found.weights, wanted.weights) < within
-            assert apart(found.buffers, wanted.buffers) < within
-            assert found.loss == pytest.approx(wanted.loss, rel=within)
+        assert_alike(made(engine, network).train(requests), expected, within)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -108,51 +66,14 @@ def test_float32_stays_in_the_stated_band(engine, model):
         assert float((found.weights - wanted.weights).abs().max()) < FLOAT32_BAND
 
 
-@pytest.mark.parametrize("model", ["mlp", "cnn", "resnet_batch"])
-@pytest.mark.parametrize("engine", NAMES)
-def test_order_of_requests_changes_no_bit(engine, model):
-    requests, _ = loop_result(model, "everything", torch.float32)
-    trainer = made(engine, MODELS[model], torch.float32)
-    straight, mixed = trainer.train(requests), trainer.train(requests[::-1])[::-1]
-    for a, b in zip(straight, mixed, strict=True):
-        assert torch.equal(a.weights, b.weights) and torch.equal(a.buffers, b.buffers) and a.loss == b.loss
-
-
-@pytest.mark.parametrize("engine", NAMES)
-def test_requests_with_starts_of_their_own(engine):
-    network = MODELS["resnet_batch"]
-    requests = cohort(network, RECIPES["proximal"], shared=False)
-    expected = Loop(network, *split(network), CPU, torch.float64).train(requests)
-    for found, wanted in zip(made(engine, network).train(requests), expected, strict=True):
-        assert apart(found.weights, wanted.weights) < 1e-12
-
-
-@pytest.mark.parametrize("part", ["test", "train"])
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("engine", NAMES)
-def test_same_logits_as_the_loop(engine, model, part):
-    network = MODELS[model]
-    weights, buffers = (each.double() for each in flat.initial(network, 5))
-    rows = torch.randint(40, (600,), generator=torch.Generator().manual_seed(1))  # more than one chunk
-    requests = [
-        Inference(ClientModel(weights, buffers), rows, part),
-        Inference(ClientModel(weights * 2, buffers), rows[:3], part),
-    ]
-    expected = Loop(network, *split(network), CPU, torch.float64).logits(requests)
-    for found, wanted in zip(made(engine, network).logits(requests), expected, strict=True):
-        assert found.shape == wanted.shape and apart(found, wanted) < 1e-12
-
-
 @pytest.mark.parametrize("engine", ["loop", *NAMES])
 @pytest.mark.parametrize("model", ["mlp", "resnet_group"])
 def test_who_has_weights_that_are_not_finite_says_so(engine, model):
     """Found after training, for each client by itself: the first has no number to begin with."""
     requests = cohort(MODELS[model], RECIPES["plain"], shared=False)
     requests[0].start.weights[-1] = float("nan")
-    requests[2] = replace(requests[2], recipe=replace(PLAIN, lr=float("inf")))
-    network = MODELS[model]
-    trainer = Loop(network, *split(network), CPU, torch.float64) if engine == "loop" else made(engine, network)
-    trained = trainer.train(requests)
+    requests[2] = replace(requests[2], recipe=replace(cases.PLAIN, lr=float("inf")))
+    trained = made(engine, MODELS[model]).train(requests)
     assert [each.finite for each in trained] == [False, True, False, True]
     assert [bool(each.weights.isfinite().all()) for each in trained] == [each.finite for each in trained]
 
@@ -172,11 +93,11 @@ def by_formulas(request, data):
     pixels = data.pixels.numpy()[request.rows.numpy()].astype(np.float64).reshape(len(request.rows), -1) / 255
     x = (pixels - float(data.mean)) / float(data.std)
     x = np.concatenate([x, np.ones((len(x), 1))], 1)  # the bias as a weight of a constant 1
-    truth = np.eye(CLASSES)[data.labels.numpy()[request.rows.numpy()]]
-    inner = CLASSES * (x.shape[1] - 1)
+    truth = np.eye(cases.CLASSES)[data.labels.numpy()[request.rows.numpy()]]
+    inner = cases.CLASSES * (x.shape[1] - 1)
 
     def joined(values):
-        return np.concatenate([values[:inner].reshape(CLASSES, -1), values[inner:, None]], 1)
+        return np.concatenate([values[:inner].reshape(cases.CLASSES, -1), values[inner:, None]], 1)
 
     start = joined(request.start.weights.numpy())
     control = joined(request.control.numpy()) if request.control is not None else 0.0
@@ -204,22 +125,21 @@ def by_formulas(request, data):
     return np.concatenate([w[:, :-1].ravel(), w[:, -1]]), float(np.mean(losses))
 
 
+EVERYTHING = RECIPES["everything"]
 ON_PAPER = {name: case for name, case in RECIPES.items() if name in (
     "plain", "cold", "hard", "hard_rate", "proximal", "control", "momentum", "decay", "decay_weights", "drop_last",
 )} | {
-    "all": Case(replace(PLAIN, phases=(Phase(3),), proximal=0.3, momentum=0.9, weight_decay=0.1, decay_biases=False),
-                control=True, options=CrossEntropy(2.0, 0.5)),
+    "all": replace(EVERYTHING, recipe=replace(EVERYTHING.recipe, phases=(Phase(3),), augment="none")),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("recipe", ON_PAPER)
 def test_the_loop_is_what_the_formulas_say(recipe):
-    data, test = split(LINEAR)
-    data = replace(data, mean=data.mean.double(), std=data.std.double())
-    requests = cohort(LINEAR, ON_PAPER[recipe])
-    for request, found in zip(requests, Loop(LINEAR, data, test, CPU, torch.float64).train(requests), strict=True):
+    loop, requests = made("loop", LINEAR), cohort(LINEAR, ON_PAPER[recipe])
+    loop.data = replace(loop.data, mean=loop.data.mean.double(), std=loop.data.std.double())
+    for request, found in zip(requests, loop.train(requests), strict=True):
         if found.steps:
-            weights, loss = by_formulas(request, data)
+            weights, loss = by_formulas(request, loop.data)
             np.testing.assert_allclose(found.weights.numpy(), weights, rtol=0, atol=1e-12)
             assert found.loss == pytest.approx(loss, rel=1e-12)
         else:

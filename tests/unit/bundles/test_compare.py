@@ -12,20 +12,14 @@ from knot_runner.bundles.compare import compare_rounds, compare_whole
 from knot_runner.report.statistics.intervals import wilson
 
 RESULT = {
-    "metrics": {"accuracy": {"ALL": 0.8}, "loss": {"ALL": 1.25}},
-    "datasets": {"train": 500, "test": 100},
-    "clients": 6,
-    "bytes": 10**6,
-    "best": {"accuracy": 0.8, "round": 2},
-    "seconds": {"total": 3.0},
-    "code": "a",
+    "metrics": {"accuracy": {"ALL": 0.8}, "loss": {"ALL": 1.25}}, "datasets": {"train": 500, "test": 100}, "clients": 6,
+    "bytes": 10**6, "best": {"accuracy": 0.8, "round": 2}, "seconds": {"total": 3.0}, "code": "a",
     "digest": {"model.safetensors": "x", "config.yaml": "c", "result.json": "r", "rounds.jsonl": "l"},
-}
+}  # fmt: skip
 ROWS = [{"round": r, "participants": [r, 3], "accuracy": 0.5 + 0.1 * r, "loss": 2.0, "seconds": r} for r in range(3)]
 
 
 def changed(**values):
-    """The result with dotted keys changed; ``digest`` of the weights."""
     made = copy.deepcopy(RESULT)
     for key, value in values.items():
         *above, last = key.split("__")
@@ -81,22 +75,18 @@ def test_the_interval_is_of_the_recorded_accuracy():
     assert found.differences == ["metrics.accuracy.ALL: 0.8 on record, 0.5 now"]
 
 
-def test_every_data_set_has_its_own_interval():
+def test_every_data_set_has_its_own_interval_and_all_together_decide():
     sizes = {"a": {"role": "local", "test": 40}, "b": {"role": "local", "test": 60.0}}
-    was = changed(datasets=sizes, metrics={"accuracy": {"a": 0.5, "b": 0.5}})
-    now = changed(datasets=sizes, metrics={"accuracy": {"a": 0.6, "b": 0.6}})
-    assert compare_whole(was, [], now, []).likeness == "within the interval"
-    now["metrics"]["accuracy"]["a"] = 0.7
-    assert compare_whole(was, [], now, []).likeness == "not the same"
 
+    def answered(was, now):
+        results = [changed(datasets=sizes, metrics={"accuracy": values}) for values in (was, now)]
+        return compare_whole(results[0], [], results[1], []).likeness
 
-def test_of_several_data_sets_all_together_decide():
-    sizes = {"a": {"role": "local", "test": 40}, "b": {"role": "local", "test": 60.0}}
-    was = changed(datasets=sizes, metrics={"accuracy": {"a": 0.5, "b": 0.5, "ALL": 0.5}})
-    now = changed(datasets=sizes, metrics={"accuracy": {"a": 0.9, "b": 0.3, "ALL": 0.595}})
-    assert compare_whole(was, [], now, []).likeness == "within the interval"
-    now["metrics"]["accuracy"] |= {"a": 0.5, "ALL": 0.601}  # of 100
-    assert compare_whole(was, [], now, []).likeness == "not the same"
+    apart, together = {"a": 0.5, "b": 0.5}, {"a": 0.5, "b": 0.5, "ALL": 0.5}
+    assert answered(apart, {"a": 0.6, "b": 0.6}) == "within the interval"
+    assert answered(apart, {"a": 0.7, "b": 0.6}) == "not the same"
+    assert answered(together, {"a": 0.9, "b": 0.3, "ALL": 0.595}) == "within the interval"
+    assert answered(together, {"a": 0.5, "b": 0.3, "ALL": 0.601}) == "not the same"  # of 100
 
 
 def test_rows_count_and_so_does_their_number():

@@ -103,17 +103,6 @@ def test_another_seed_is_another_draw_and_the_same_seed_the_same(name: str) -> N
     assert plain(draw(3)) != plain(draw(4))
 
 
-def test_a_client_draws_anew_in_each_round_and_not_as_another_client() -> None:
-    assert local(3) != local(3, round=2) and local(3) != local(3, client=1)
-    assert POPULATION.drawn(0) == POPULATION.drawn(0)
-    assert len({tuple(POPULATION.drawn(round)) for round in range(8)}) > 1
-
-
-def test_the_two_epochs_of_a_client_are_in_different_order() -> None:
-    first, _, _, second, _, _ = local(3)
-    assert first != second and sorted(first) == sorted(second) == list(range(40))
-
-
 def test_times_are_drawn_for_each_pair_and_points_once_for_all() -> None:
     assert plain(draw_times(0, 1, otdd().fedwad, 3)) != plain(draw_times(1, 0, otdd().fedwad, 3))
 

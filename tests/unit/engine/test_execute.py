@@ -11,7 +11,7 @@ from knot_runner.engine.execute import Executor
 from knot_runner.engine.hardware import worker_count
 from knot_runner.engine.loop import key_of
 from knot_runner.engine.objectives import cross_entropy
-from knot_runner.engine.requests import Objective, Predict, StoredPart, Train
+from knot_runner.engine.requests import Objective, StoredPart, Train
 from knot_runner.engine.store import Store
 from knot_runner.models.network import Network
 from knot_runner.util.errors import DivergedError
@@ -65,7 +65,6 @@ def plugin(tmp_path_factory):
 
 
 def marked(party, **settings):
-    """A training whose objective is the plug-in's."""
     import marks_plugin
 
     return training(party, Objective(marks_plugin.marked, settings))
@@ -94,14 +93,6 @@ def test_two_workers_or_none_the_same_numbers_and_a_busy_one_last(tmp_path):
     for artefact, one in zip(made, expected, strict=True):
         mine, theirs = artefact.tensors(), one.tensors()
         assert all(torch.equal(mine[name], theirs[name]) for name in theirs) and mine.keys() == theirs.keys()
-
-
-def test_short_work_starts_no_workers(tmp_path):
-    with Executor(fill(tmp_path), TWO, None, [], nothing) as executor:
-        executor([training("A")])
-        asks = [Predict("predictions", "A", NETWORK, key_of(training("A")), ("tokens", text)) for text in "tv"]
-        assert [len(artefact.tensors()["logits"]) for artefact in executor(asks)] == [40, 20]
-        assert executor._pool is None
 
 
 def test_an_interrupted_run_takes_its_workers_with_it(tmp_path):

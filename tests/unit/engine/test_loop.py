@@ -152,11 +152,6 @@ def test_select_best_keeps_the_first_of_the_best(request_, place, tmp_path, monk
     assert (facts["best_epoch"], facts["kept"]) == (kept, "best")
 
 
-def test_select_is_in_the_key_of_a_stage(request_):
-    other = dataclasses.replace(request_, training=dataclasses.replace(request_.training, select="last"))
-    assert request_key(other) != request_key(request_)
-
-
 def test_predictions_keep_the_order_of_texts(request_, place):
     torch.manual_seed(0)
     model = build_network(request_.network)
@@ -175,6 +170,7 @@ def test_what_decides_a_result_is_in_its_key(request_):
     changes = [
         {"seed": 8}, {"party": "B"}, {"start": ("local", "x")}, {"select": "loss"}, {"train": request_.valid},
         {"training": dataclasses.replace(request_.training, lr=0.02)}, {"weights": "hub@1"},
+        {"training": dataclasses.replace(request_.training, select="last")},
         {"objective": Objective(cross_entropy, {"x": 1})}, {"network": Network(SPEC, 501, 3)},
         {"network": Network(dataclasses.replace(SPEC, dropout=0.2), 500, 3)},
     ]  # fmt: skip

@@ -1,38 +1,27 @@
 """One request carried out: once, alone, and not waited for while there is other work."""
 
-import contextlib
 import dataclasses
 from collections import Counter
 
 import pytest
 import torch
 
-from knot_runner.config.settings import StageSettings
 from knot_runner.engine import loop
 from knot_runner.engine.loop import key_of, missing_of, run_each, run_one
-from knot_runner.engine.objectives import cross_entropy
-from knot_runner.engine.requests import Objective, Predict, StoredPart, Train
-from knot_runner.engine.store import Store
-from knot_runner.models.network import Network
+from knot_runner.engine.requests import Predict
 from knot_runner.util.files import BusyError
-from tests.unit.engine.test_loop import SPEC, put_texts
+from tests.unit.engine.test_execute import fill, training
 
 
 @pytest.fixture
 def place(tmp_path):
-    torch.set_num_threads(1)
-    return loop.Place(Store(tmp_path), torch.device("cpu"), None)
+    return loop.Place(fill(tmp_path), torch.device("cpu"), None)
 
 
 @pytest.fixture
-def parties(place):
+def parties():
     """Three trainings that differ by their party."""
-    first = Train(
-        stage="local", party="A", network=Network(SPEC, 500, 3), start=None,
-        train=StoredPart(put_texts(place.store, "t", 20, 1)), valid=StoredPart(put_texts(place.store, "v", 10, 2)),
-        objective=Objective(cross_entropy), training=StageSettings(1, 16, 1e-2, 0.1), select="f1", seed=7,
-    )  # fmt: skip
-    return [first, *(dataclasses.replace(first, party=party) for party in "BC")]
+    return [training(party) for party in "ABC"]
 
 
 def nothing(*event):
@@ -55,29 +44,6 @@ def test_two_roles_share_a_prediction(parties):
     ask = Predict("soft_labels", "A", parties[0].network, ("local", "w"), ("tokens", "t"))
     assert key_of(ask) == key_of(dataclasses.replace(ask, stage="predictions", party="B"))
     assert key_of(ask)[0] == "predictions" and key_of(parties[0])[0] == "local"
-
-
-def test_a_busy_one_is_said_so_at_once(place, parties):
-    with place.store.lock(*key_of(parties[0])), pytest.raises(BusyError):
-        run_one(parties[0], place, nothing)
-
-
-def test_busy_ones_come_last(place, parties, monkeypatch):
-    monkeypatch.setattr(loop, "RETRY", 0.001)
-    finished, said = [], []
-    with contextlib.ExitStack() as held:
-        held.enter_context(place.store.lock(*key_of(parties[0])))
-
-        def watch(title, done, total, text):
-            said.append((title, text))
-            if text == "done":
-                finished.append(title)
-            if len(finished) == 2:
-                held.close()
-
-        run_each(parties, place, watch)
-    assert finished == ["local B", "local C", "local A"]
-    assert ("local A", "another process is at it") in said
 
 
 def test_it_waits_where_all_that_is_left_is_busy(place, parties, monkeypatch):

@@ -1,22 +1,11 @@
 """Artefacts: whole or not there, and never a wrong number."""
 
-import multiprocessing
-
 import pytest
 import torch
 
 from knot_runner.engine.store import Store
 from knot_runner.util.files import BusyError
 from tests.golden.messages import refuses
-
-
-def test_put_and_get(tmp_path):
-    store = Store(tmp_path)
-    assert store.find("local", "k") is None
-    store.put("local", "k", {"w": torch.arange(3)}, {"seconds": 1.0})
-    artefact = store.get("local", "k")
-    assert artefact.tensors()["w"].tolist() == [0, 1, 2]
-    assert artefact.info["seconds"] == 1.0
 
 
 def test_a_changed_file_is_refused(tmp_path):
@@ -62,36 +51,6 @@ def test_a_finished_one_needs_no_commits(tmp_path):
         (tmp_path / "local" / "k" / name).write_text("x")
     folder = put(Store(tmp_path)).folder
     assert sorted(path.name for path in folder.iterdir()) == ["info.json", "rounds.jsonl", "tensors.safetensors"]
-
-
-def test_an_unfinished_one_is_not_there(tmp_path):
-    store = Store(tmp_path)
-    store.put("local", "k", {"w": torch.zeros(1)}, {})
-    (store.folder("local", "k") / "info.json").unlink()
-    assert store.find("local", "k") is None
-    with refuses():
-        store.get("local", "k")
-
-
-def _work_once(root, counter):
-    store = Store(root)
-    with store.lock("local", "k"):
-        if store.find("local", "k") is None:
-            with counter.get_lock():
-                counter.value += 1
-            store.put("local", "k", {"w": torch.zeros(1)}, {})
-
-
-def test_two_processes_do_the_work_once(tmp_path):
-    context = multiprocessing.get_context("fork")
-    counter = context.Value("i", 0)
-    workers = [context.Process(target=_work_once, args=(tmp_path, counter)) for _ in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-        assert worker.exitcode == 0
-    assert counter.value == 1
 
 
 def test_a_lock_that_is_not_waited_for(tmp_path):

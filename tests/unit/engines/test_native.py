@@ -19,8 +19,6 @@ from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
 from knot_runner.engines.native.engine import Native
 from knot_runner.engines.native.stem import PooledConvs
 from knot_runner.models.network import Network
-from tests.unit.engine.federated.cases import MODELS, RECIPES, cohort, lean_engine
-from tests.unit.engine.federated.test_lean import equal
 from tests.unit.engine.federated.test_lean_layers import assert_gradients_of_autograd
 from tests.unit.engines.native_cases import needs_compiler
 
@@ -156,14 +154,3 @@ def test_exponentials_are_as_exact_as_their_type(dtype, rounding):
     recipe = Recipe((Phase(1),), 40, False, 0.001)
     found, wanted = trained_by_both((9, 9), [30], 21, 40, recipe, dtype=dtype, scale=3.0)
     assert found.steps == 1 and found.loss == pytest.approx(wanted.loss, rel=rounding)
-
-
-def test_workers_have_the_bits_of_one_process():
-    for model in ("mlp", "cnn"):
-        alone, pool = lean_engine(model, 1, kind=Native), lean_engine(model, 2, kind=Native)
-        try:
-            requests = cohort(MODELS[model], RECIPES["momentum"], torch.float32)
-            assert alone.name == pool.name == "native"
-            assert all(map(equal, alone.train(requests), pool.train(requests)))
-        finally:
-            pool.close()

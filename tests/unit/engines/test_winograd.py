@@ -30,7 +30,6 @@ def both(channels, filters, bias=True, dtype=torch.float64):
 
 
 def gradients(model, x, slope):
-    """Output, and its gradients with respect to the inputs and all parameters under ``slope``."""
     x = x.clone().requires_grad_()
     y = model(x)
     return [y, *torch.autograd.grad(y, [x, *model.parameters()], slope)]
@@ -101,15 +100,10 @@ def test_a_copy_has_weights_of_its_own():
     assert torch.equal(fast(x), before) and not other(x).any()
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"kernel_size": 5, "padding": 2}, {"kernel_size": 1, "padding": 0}, {"stride": 2}, {"padding": 0},
-        {"dilation": 2}, {"groups": 2}, {"padding_mode": "circular"}, {"in_channels": 3},
-        {"out_channels": 20},
-    ],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize("options", [
+    {"kernel_size": 5, "padding": 2}, {"kernel_size": 1, "padding": 0}, {"stride": 2}, {"padding": 0}, {"dilation": 2},
+    {"groups": 2}, {"padding_mode": "circular"}, {"in_channels": 3}, {"out_channels": 20},
+], ids=str)  # fmt: skip
 def test_other_convolutions_stay(options):
     usual = {"in_channels": 64, "out_channels": 64, "kernel_size": 3, "padding": 1}
     model = nn.Sequential(nn.Conv2d(**{**usual, **options}))

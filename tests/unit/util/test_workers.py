@@ -16,7 +16,6 @@ from tests.forked import PRELOADED
 
 
 def prepare(send, arrays):
-    """A handler of (name of a case, value)."""
     if arrays is None:
         raise UserError("plugins: no_such_plugin")
 

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 
+import pytest
 import torch
 
-from knot_runner.config.settings import (
-    CnnSettings,
-    MlpSettings,
-    MobilenetSettings,
-    ResnetSettings,
-    VggSettings,
-    WrnSettings,
-)
+from knot_runner.config import settings
 from knot_runner.config.settings.networks import ConvSettings
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
 from knot_runner.engine.federated.lean.engine import Lean
+from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.recipe import Phase, Recipe
+from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
+from knot_runner.engines.native.engine import Native
 from knot_runner.models.network import Network
 
-CLASSES = 5
+CLASSES, CPU = 5, torch.device("cpu")
+STACKED = {"device": CPU, "stack": 0, "autocast": "none", "tf32": False}
 #: images a client: several batches, a ragged one, less than a batch, one image
 SIZES = (23, 16, 5, 1)
 GREY, COLOUR = (1, 8, 8), (3, 8, 8)
@@ -31,46 +29,41 @@ GREY, COLOUR = (1, 8, 8), (3, 8, 8)
 
 def _cnn(output):
     convs = [ConvSettings(4, 3, 1), ConvSettings(6, 3, 1)]
-    return Network(CnnSettings("cnn", "cnn", convs, [12], output), COLOUR, CLASSES)
+    return Network(settings.CnnSettings("cnn", "cnn", convs, [12], output), COLOUR, CLASSES)
 
 
 def _resnet(norm):
-    return Network(ResnetSettings("resnet", "resnet", [1, 1], 8, "cifar", norm, 4), COLOUR, CLASSES)
+    return Network(settings.ResnetSettings("resnet", "resnet", [1, 1], 8, "cifar", norm, 4), COLOUR, CLASSES)
 
 
 MODELS = {
-    "mlp": Network(MlpSettings("mlp", "mlp", [16, 12], "logits"), GREY, CLASSES),
-    "mlp_softmax": Network(MlpSettings("mlp", "mlp", [16, 12], "softmax"), GREY, CLASSES),
-    "cnn": _cnn("logits"),
-    "cnn_softmax": _cnn("softmax"),
-    "resnet_batch": _resnet("batch"),
-    "resnet_group": _resnet("group"),
-}
+    "mlp": Network(settings.MlpSettings("mlp", "mlp", [16, 12], "logits"), GREY, CLASSES),
+    "mlp_softmax": Network(settings.MlpSettings("mlp", "mlp", [16, 12], "softmax"), GREY, CLASSES),
+    "cnn": _cnn("logits"), "cnn_softmax": _cnn("softmax"),
+    "resnet_batch": _resnet("batch"), "resnet_group": _resnet("group"),
+}  # fmt: skip
 
 
 def _wrn(norm):
-    return Network(WrnSettings("wrn", "wrn", 10, 1, norm, 4), GREY, CLASSES)
+    return Network(settings.WrnSettings("wrn", "wrn", 10, 1, norm, 4), GREY, CLASSES)
 
 
 def _vgg(norm):
-    return Network(VggSettings("vgg", "vgg", [[4], [8, 4]], 2, norm, 4), COLOUR, CLASSES)
+    return Network(settings.VggSettings("vgg", "vgg", [[4], [8, 4]], 2, norm, 4), COLOUR, CLASSES)
 
 
 def _mobilenet(norm):
-    return Network(MobilenetSettings("mobilenet", "mobilenet", 0.1, 8, norm, 4), COLOUR, CLASSES)
+    return Network(settings.MobilenetSettings("mobilenet", "mobilenet", 0.1, 8, norm, 4), COLOUR, CLASSES)
 
 
 #: small families of the distillation literature: for the recipes that concern the model itself
 FAMILIES = {
-    "wrn_batch": _wrn("batch"),
-    "wrn_group": _wrn("group"),
-    "vgg_batch": _vgg("batch"),
-    "vgg_group": _vgg("group"),
+    "wrn_batch": _wrn("batch"), "wrn_group": _wrn("group"), "vgg_batch": _vgg("batch"), "vgg_group": _vgg("group"),
     "mobilenet_group": _mobilenet("group"),
-}
+}  # fmt: skip
 
 #: without a body: only for recipes that train all of it
-LINEAR = Network(MlpSettings("mlp", "mlp", [], "logits"), GREY, CLASSES)
+LINEAR = Network(settings.MlpSettings("mlp", "mlp", [], "logits"), GREY, CLASSES)
 
 PLAIN = Recipe(phases=(Phase(2),), batch=8, drop_last=False, lr=0.1)
 
@@ -138,8 +131,29 @@ def cohort(network, case, dtype=torch.float64, sizes=SIZES, seed=3, shared=True)
     return requests
 
 
-def lean_engine(model, workers, dtype=torch.float32, kind=Lean):
-    """The lean engine, or one of another ``kind``, of one of :data:`MODELS`, with training and test images."""
-    network = MODELS[model]
+def made(name, network, dtype=torch.float64, workers=1, **options):
+    """The engine ``name`` of ``network``, with training and test images; ``options`` of a stacked one."""
     data = images(network.inputs), images(network.inputs, 40, 1)
-    return kind(network, *data, dtype, workers, threads=1)
+    if name == "loop":
+        return Loop(network, *data, CPU, dtype)
+    if name == "stacked":
+        return Stacked(network, *data, **{**STACKED, "dtype": dtype, **options})
+    return {"lean": Lean, "native": Native}[name](network, *data, dtype, workers, threads=1)
+
+
+def equal(a, b):
+    """Whether two results are the same to the last bit."""
+    rest = ("client", "steps", "loss", "before", "after", "finite")
+    same = torch.equal(a.weights, b.weights) and torch.equal(a.buffers, b.buffers)
+    return same and all(getattr(a, name) == getattr(b, name) for name in rest)
+
+
+def assert_alike(found, wanted, within=1e-12):
+    """Two cohorts' results are the same up to rounding, relative to the largest weight."""
+    for one, other in zip(found, wanted, strict=True):
+        for part in ("weights", "buffers"):
+            a, b = getattr(one, part), getattr(other, part)
+            assert not len(b) or float((a - b).abs().max()) < within * float(b.abs().max())
+        assert one.loss == pytest.approx(other.loss, rel=within)
+        for name in ("client", "steps", "before", "after"):
+            assert getattr(one, name) == getattr(other, name), name

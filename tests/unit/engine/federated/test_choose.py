@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from knot_runner.config.settings import HardwareSettings
+from knot_runner.composing.commands import compose_all
+from knot_runner.config.settings import HardwareSettings, groups
 from knot_runner.engine.federated import choose
 from tests.golden.messages import refuses
 from tests.unit.engine.federated.cases import GREY, LINEAR, MODELS, images
@@ -31,17 +32,18 @@ def test_auto_is_stacked_on_a_gpu_where_all_networks_are_of_the_package(networks
 
 
 @pytest.mark.parametrize(
-    ("engine", "precision", "said"),
-    [
-        ("lean", "float32", "hardware.engine: lean is for the CPU; stacked is for a GPU, loop runs on both"),
-        ("ray", "float32", "hardware.engine: ray trains on the CPUs of a cluster; hydra/launcher=ray gives each job a"),
-        ("loop", "tf32", "hardware.precision: tf32 is for engine=stacked on CUDA; float32 runs anywhere"),
-        ("stacked", "bf16", "hardware.precision: bf16 is for engine=stacked on CUDA; float32 runs anywhere"),
-    ],
+    ("engine", "precision"), [("lean", "float32"), ("ray", "float32"), ("loop", "tf32"), ("stacked", "bf16")]
 )
-def test_an_engine_that_does_not_fit_the_device_is_one_line(engine, precision, said, monkeypatch) -> None:
+def test_an_engine_that_does_not_fit_the_device_is_one_line(engine, precision, monkeypatch) -> None:
     """On an accelerator that is not CUDA."""
     monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("meta"))
     hardware = HardwareSettings("gpu", "cuda", threads=1, workers=1, engine=engine, precision=precision)
     with refuses():
         choose.make_engine(hardware, LINEAR, images(GREY), images(GREY, 40, 1))
+
+
+def test_without_its_folder_the_engine_is_an_unknown_name(monkeypatch):
+    monkeypatch.setattr(groups, "OPTIONAL_ENGINES", "knot_runner.bundles")  # a package without engines
+    monkeypatch.delitem(groups.ENGINES.data, "native", raising=False)
+    with refuses():
+        compose_all(["task=femnist", "method=fedavg", "hardware.engine=native"])

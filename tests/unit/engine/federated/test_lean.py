@@ -3,11 +3,8 @@
 That the engine trains as the loop does is in test_parity.py.
 """
 
-import os
-import signal
 import subprocess
 import sys
-import textwrap
 import time
 from dataclasses import replace
 from multiprocessing import active_children
@@ -16,10 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import INFERENCE_ROWS, ClientModel, Inference
 from tests.golden.messages import refuses
-from tests.unit.engine.federated.cases import MODELS, RECIPES, cohort, lean_engine
+from tests.unit.engine.federated.cases import MODELS, RECIPES, cohort, equal, made
 
 pytestmark = pytest.mark.machine
 
@@ -29,25 +24,9 @@ ROOT = Path(__file__).resolve().parents[4]
 @pytest.fixture(scope="module", params=["mlp", "resnet_batch"])
 def both(request):
     """(model, engine without processes, engine with two)"""
-    alone, pool = lean_engine(request.param, 1), lean_engine(request.param, 2)
+    alone, pool = (made("lean", MODELS[request.param], torch.float32, workers) for workers in (1, 2))
     yield request.param, alone, pool
     pool.close()
-
-
-def equal(a, b):
-    """Whether two results are the same to the last bit."""
-    rest = ("client", "steps", "loss", "before", "after", "finite")
-    same = torch.equal(a.weights, b.weights) and torch.equal(a.buffers, b.buffers)
-    return same and all(getattr(a, name) == getattr(b, name) for name in rest)
-
-
-@pytest.mark.parametrize("shared", [True, False])
-def test_workers_and_order_change_no_bit(both, shared):
-    model, alone, pool = both
-    requests = cohort(MODELS[model], RECIPES["everything"], torch.float32, sizes=(23, 5, 40, 16, 9, 30), shared=shared)
-    expected = alone.train(requests)
-    assert all(map(equal, pool.train(requests), expected))
-    assert all(map(equal, pool.train(requests[::-1]), expected[::-1]))
 
 
 def test_a_worker_says_whose_weights_are_not_finite(both):
@@ -65,20 +44,6 @@ def test_a_tensor_changed_between_calls_is_sent_anew(both):
     assert all(map(equal, pool.train(requests), alone.train(requests)))
 
 
-def test_logits_come_back_whole_and_in_order(both):
-    model, alone, pool = both
-    weights, buffers = flat.initial(MODELS[model], 5)
-    rows = torch.arange(40).repeat(2 * INFERENCE_ROWS // 40)[: INFERENCE_ROWS + 7]
-    requests = [
-        Inference(ClientModel(weights, buffers), rows),
-        Inference(ClientModel(weights + 1, buffers), rows[:0]),
-        Inference(ClientModel(weights * 2, buffers), rows[:3], "train"),
-    ]
-    found = pool.logits(requests)
-    assert [len(each) for each in found] == [len(rows), 0, 3]
-    assert all(map(torch.equal, found, alone.logits(requests)))
-
-
 def test_results_are_ordinary_tensors_of_the_callers_own(both):
     model, alone, pool = both
     requests = cohort(MODELS[model], RECIPES["plain"], torch.float32)
@@ -92,51 +57,36 @@ def test_results_are_ordinary_tensors_of_the_callers_own(both):
 
 @pytest.fixture
 def pool():
-    """An engine with two processes that a test may harm, and its processes' ids."""
     others = {process.pid for process in active_children()}
-    engine = lean_engine("mlp", 2)
+    engine = made("lean", MODELS["mlp"], torch.float32, 2)
     yield engine, [process.pid for process in active_children() if process.pid not in others]
     engine.close()
 
 
 def gone(pids, seconds=20.0):
-    """Whether all processes end within some seconds."""
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if not any(alive(pid) for pid in pids):
-            return True
+    while time.monotonic() < end and {process.pid for process in active_children()} & set(pids):
         time.sleep(0.02)
-    return False
+    return time.monotonic() < end
 
 
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+def endless(requests):
+    phase = replace(requests[0].recipe.phases[0], epochs=10**9)
+    return [replace(requests[0], recipe=replace(requests[0].recipe, phases=(phase,)))] * 2
 
 
-def test_a_killed_worker_is_a_message_not_a_hang(pool):
-    engine, pids = pool
-    requests = cohort(MODELS["mlp"], RECIPES["plain"], torch.float32)
-    engine.train(requests)
-    os.kill(pids[1], signal.SIGKILL)
-    with refuses():
-        for _ in range(3):  # the other worker may finish a round before the death is seen
-            engine.train(requests)
-    assert gone(pids)
-
-
-def test_a_worker_killed_at_work_is_a_message_not_a_hang(pool):
+@pytest.mark.parametrize("at_work", [False, True])
+def test_a_killed_worker_is_a_message_not_a_hang(pool, at_work):
     engine, pids = pool
     requests = cohort(MODELS["mlp"], RECIPES["plain"], torch.float32)
     engine.train(requests)  # so that the workers are up
-    request = requests[0]
-    phase = replace(request.recipe.phases[0], epochs=10**9)
-    endless = [replace(request, recipe=replace(request.recipe, phases=(phase,)))] * 2
-    killer = subprocess.Popen([sys.executable, "-c", f"import os, time; time.sleep(0.5); os.kill({pids[0]}, 9)"])
+    kill = f"import os, time; time.sleep({0.5 * at_work}); os.kill({pids[0]}, 9)"
+    killer = subprocess.Popen([sys.executable, "-c", kill])
+    if not at_work:
+        killer.wait()
     with refuses():
-        engine.train(endless)
+        for _ in range(3):  # the other worker may finish a round before the death is seen
+            engine.train(endless(requests) if at_work else requests)
     killer.wait()
     assert gone(pids)
 
@@ -144,36 +94,10 @@ def test_a_worker_killed_at_work_is_a_message_not_a_hang(pool):
 def test_close_leaves_no_process_and_no_file_descriptor():
     before = len(list(Path("/proc/self/fd").iterdir()))
     others = set(active_children())
-    engine = lean_engine("mlp", 2)
+    engine = made("lean", MODELS["mlp"], torch.float32, 2)
     pids = [process.pid for process in active_children() if process not in others]
     engine.close()
     engine.close()
     assert len(pids) == 2 and gone(pids)
     del engine
     assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1  # multiprocessing's own resource tracker
-
-
-SCRIPT = """
-    import multiprocessing, sys, time
-    import torch
-    from knot_runner.engine.federated.lean.engine import Lean
-    from tests.unit.engine.federated.cases import MODELS, RECIPES, cohort, images, lean_engine
-
-    if __name__ == "__main__":
-        network = MODELS["mlp"]
-        engine = Lean(network, images(network.inputs), images(network.inputs, 40, 1), torch.float32, 2, 1)
-        engine.train(cohort(network, RECIPES["plain"], torch.float32))
-        print(*(process.pid for process in multiprocessing.active_children()), flush=True)
-        time.sleep(600)
-"""
-
-
-@pytest.mark.thorough
-def test_workers_die_with_a_killed_parent(tmp_path):
-    script = tmp_path / "parent.py"
-    script.write_text(textwrap.dedent(SCRIPT))
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True, env=environment) as parent:
-        pids = [int(word) for word in parent.stdout.readline().split()]
-        parent.kill()
-    assert len(pids) == 2 and gone(pids)

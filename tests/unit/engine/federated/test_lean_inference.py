@@ -1,5 +1,6 @@
 """Inference of the lean engine where many models are asked about the same images: what is done once for all of them."""
 
+import functools
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,9 @@ from knot_runner.engine.federated.cohort import ROWS_OF_MANY, ClientModel, Infer
 from knot_runner.engine.federated.lean import client as lean_client
 from knot_runner.engine.federated.lean.dense import Foreground
 from knot_runner.engine.federated.lean.engine import Lean
-from tests.unit.engine.federated.cases import MODELS, images, lean_engine
+from tests.unit.engine.federated.cases import MODELS, images, made
+
+lean = functools.partial(made, "lean", dtype=torch.float32)
 
 
 def test_many_models_are_asked_about_the_same_images_and_few_are_kept(monkeypatch):
@@ -23,8 +26,8 @@ def test_many_models_are_asked_about_the_same_images_and_few_are_kept(monkeypatc
         for own in (rows, rows[:7], rows.flip(0))
         for split in ("test", "train")
     ]
-    expected = [lean_engine("mlp", 1).logits([request])[0] for request in asked]
-    engine = lean_engine("mlp", 1)
+    expected = [lean(network).logits([request])[0] for request in asked]
+    engine = lean(network)
     (client,) = engine._clients
     assert all(map(torch.equal, engine.logits(asked), expected))
     assert len(client._recent) == 6
@@ -52,7 +55,7 @@ def asked_of_many(network, body=""):
 @pytest.mark.parametrize("model", ["mlp", "resnet_batch"])
 def test_what_is_kept_of_many_models_changes_no_bit(model):
     """Neither a body that is computed once nor who computes it."""
-    alone, pool = lean_engine(model, 1), lean_engine(model, 2)
+    alone, pool = lean(MODELS[model]), lean(MODELS[model], workers=2)
     expected = alone.logits(asked_of_many(MODELS[model]))
     plain = alone.logits([replace(request, many=False) for request in asked_of_many(MODELS[model])])
     assert all(float((a - b).abs().max()) < 1e-5 for a, b in zip(expected, plain, strict=True))
@@ -71,7 +74,7 @@ def test_what_heads_read_is_computed_once_for_all_with_one_body(model, monkeypat
         return features(self, parameters, rows)
 
     monkeypatch.setattr(lean_client.ManualBackward, "_features", counted)
-    engine = lean_engine(model, 1)
+    engine = lean(MODELS[model])
     apart = engine.logits(asked_of_many(MODELS[model]))
     assert len(computed) == 6 and len({id(rows) for rows in computed}) == 2  # images are prepared once
     together = engine.logits(asked_of_many(MODELS[model], "one"))

@@ -48,11 +48,6 @@ def test_draws_are_keyed_by_seed_round_and_client_alone():
     assert orders(request)[0] != orders(request)[1]
 
 
-def test_more_epochs_begin_with_the_same_ones():
-    short, long = request_with(phases=(Phase(2),)), request_with(phases=(Phase(5),))
-    assert orders(long, "crop_flip")[:2] == orders(short, "crop_flip")
-
-
 def test_augmentation_draws_cover_their_range():
     epoch = next(local.epochs(request_with(60, batch=8, drop_last=True), "crop_flip"))
     assert epoch.shifts.shape == (56, 2) and epoch.flips.shape == (56,)
@@ -89,15 +84,6 @@ def test_bytes_and_fractions_are_normalised_alike():
     assert torch.allclose(found, normalised(parts, rows, torch.float64), rtol=0, atol=1e-6)
     by_hand = (whole.pixels[0, 2, 4, 5].item() / 255 - whole.mean[2].item()) / whole.std[2].item()
     assert found[1, 2, 4, 5].item() == pytest.approx(by_hand, abs=1e-6)
-
-
-def test_temperatures_run_from_easy_to_hard():
-    logits, labels = torch.tensor([[60.0, 0.0], [0.0, 60.0], [0.0, 0.0]]), torch.tensor([0, 0, 0])
-    options = CrossEntropy(4.0, 0.5)
-    values, scales = sample_temperatures(options, logits, labels)
-    assert values.tolist() == pytest.approx([4.0, 0.5, 2.25]) and scales.tolist() == [1.0, 1.0, 1.0]
-    values, scales = sample_temperatures(replace(options, per_sample_rate=True), logits, labels)
-    assert values.tolist() == [1.0, 1.0, 1.0] and scales.tolist() == pytest.approx([0.25, 2.0, 1 / 2.25])
 
 
 @given(st.floats(0.05, 8), st.floats(0.05, 8), st.integers(0, 1000))

@@ -7,10 +7,7 @@ import pytest
 import torch
 
 from knot_runner.engine.federated.cohort import LocalProgram, LocalResult
-from knot_runner.engine.federated.lean.engine import Lean
-from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.stacked.engine import Stacked
-from tests.unit.engine.federated.cases import MODELS, RECIPES, cohort, images
+from tests.unit.engine.federated.cases import MODELS, RECIPES, cohort, made
 
 
 def pulled(settings, work):
@@ -28,25 +25,25 @@ def broken(settings, work):
     return LocalResult(0.0, 1, {"what": torch.tensor([1.0, float("nan")])})
 
 
-def requests(name="mlp"):
-    network = MODELS[name]
-    made = cohort(network, RECIPES["plain"], torch.float64)
-    to = torch.linspace(-1, 1, len(made[0].start.weights), dtype=torch.float64)
+NETWORK = MODELS["mlp"]
+
+
+def requests():
+    """A cohort, all but the third with a program; and the vector to which those pull."""
+    cohort_ = cohort(NETWORK, RECIPES["plain"])
+    to = torch.linspace(-1, 1, len(cohort_[0].start.weights), dtype=torch.float64)
     program = LocalProgram(pulled, {"share": 0.25}, {"to": to})
-    return network, [replace(one, program=program) if place != 2 else one for place, one in enumerate(made)], to
+    return [replace(one, program=program) if place != 2 else one for place, one in enumerate(cohort_)], to
 
 
 @pytest.fixture(scope="module")
 def expected():
-    network, asked, _ = requests()
-    data = images((1, 8, 8)), images((1, 8, 8), 40, 1)
-    return Loop(network, *data, torch.device("cpu"), torch.float64).train(asked)
+    return made("loop", NETWORK).train(requests()[0])
 
 
 def test_a_program_does_what_it_says(expected):
-    network, asked, to = requests()
-    data = images((1, 8, 8)), images((1, 8, 8), 40, 1)
-    plain = Loop(network, *data, torch.device("cpu"), torch.float64).train([replace(r, program=None) for r in asked])
+    asked, to = requests()
+    plain = made("loop", NETWORK).train([replace(request, program=None) for request in asked])
     for place, (found, without) in enumerate(zip(expected, plain, strict=True)):
         assert (found.steps, found.loss, found.before) == (without.steps, without.loss, without.before)
         weights = without.weights if place == 2 else 0.75 * without.weights + 0.25 * to
@@ -59,18 +56,13 @@ def test_a_program_does_what_it_says(expected):
             assert found.kept == {}
 
 
-@pytest.mark.parametrize("engine", ["lean", "workers", "stacked"])
-def test_engines_agree(expected, engine):
-    network, asked, _ = requests()
-    data = images((1, 8, 8)), images((1, 8, 8), 40, 1)
-    if engine == "stacked":
-        made = Stacked(network, *data, torch.device("cpu"), torch.float64, 0, "none", False)
-    else:
-        made = Lean(network, *data, torch.float64, 2 if engine == "workers" else 1, 1)
+@pytest.mark.parametrize(("engine", "workers"), [("lean", 1), ("lean", 2), ("stacked", 1)])
+def test_engines_agree(expected, engine, workers):
+    trainer = made(engine, NETWORK, workers=workers)
     try:
-        found = made.train(asked)
+        found = trainer.train(requests()[0])
     finally:
-        made.close()
+        trainer.close()
     for place, (one, same) in enumerate(zip(found, expected, strict=True)):
         assert set(one.kept) == set(same.kept)
         assert all(torch.equal(one.kept[name], same.kept[name]) for name in same.kept)
@@ -80,13 +72,9 @@ def test_engines_agree(expected, engine):
 
 
 def test_what_is_not_finite_is_said():
-    network, asked, _ = requests()
-    data = images((1, 8, 8)), images((1, 8, 8), 40, 1)
-    loop = Loop(network, *data, torch.device("cpu"), torch.float64)
-    (result,) = loop.train([replace(asked[0], program=LocalProgram(broken))])
-    assert result.finite is False
-    (result,) = loop.train([asked[0]])
-    assert result.finite is True
+    (request, *_), loop = requests()[0], made("loop", NETWORK)
+    found = loop.train([replace(request, program=LocalProgram(broken)), request])
+    assert [one.finite for one in found] == [False, True]
 
 
 def heavy(settings, work):
@@ -95,12 +83,10 @@ def heavy(settings, work):
 
 
 def test_tensors_beyond_what_a_pipe_holds_go_both_ways_without_waiting_for_each_other():
-    network, asked, _ = requests()
     sent = torch.arange(500_000, dtype=torch.float64)
     program = LocalProgram(heavy, {}, {"sent": sent})
-    many = [replace(asked[0], client=number, program=program) for number in range(9)]
-    engine = Lean(network, images((1, 8, 8)), images((1, 8, 8), 40, 1), torch.float64, workers=2, threads=1)
-    found = []
+    many = [replace(requests()[0][0], client=number, program=program) for number in range(9)]
+    engine, found = made("lean", NETWORK, workers=2), []
     thread = threading.Thread(target=lambda: found.extend(engine.train(many)), daemon=True)
     thread.start()
     thread.join(60)

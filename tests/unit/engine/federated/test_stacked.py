@@ -1,19 +1,17 @@
 """The stacked engine: what stacking, padding and grouping must not change."""
 
+import functools
 from dataclasses import replace
 
 import pytest
 import torch
 
-from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.recipe import Phase
-from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.engine.federated.stacked.plan import chunks, structure_of
 from knot_runner.engine.objectives import Objective, cross_entropy
 from tests.golden.messages import refuses
-from tests.unit.engine.federated.cases import MODELS, PLAIN, RECIPES, Case, cohort, images
+from tests.unit.engine.federated.cases import MODELS, PLAIN, RECIPES, Case, assert_alike, cohort, made
 
-CPU = torch.device("cpu")
 SIZES = (23, 16, 5, 1, 9, 30, 12)
 
 
@@ -22,9 +20,7 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-def stacked(network, dtype=torch.float64, stack=0, autocast="none", tf32=False, device=CPU):
-    data, test = images(network.inputs), images(network.inputs, 40, 1)
-    return Stacked(network, data, test, device, dtype, stack, autocast, tf32)
+stacked = functools.partial(made, "stacked")
 
 
 def same_bits(a, b):
@@ -61,49 +57,47 @@ def test_a_second_round_on_the_same_tensors_is_a_first_one():
 
 def test_recipes_that_differ_in_numbers_are_one_program():
     network, requests = MODELS["mlp"], cohort(MODELS["mlp"], RECIPES["proximal"])
-    mixed = [
-        replace(
-            request,
-            recipe=replace(request.recipe, lr=0.05 * (k + 1), proximal=0.1 + k),
-            objective=Objective(cross_entropy, {"temperature": 2.0**-k}),
-        )
-        for k, request in enumerate(requests)
-    ]
+    recipes = [replace(one.recipe, lr=0.05 * (k + 1), proximal=0.1 + k) for k, one in enumerate(requests)]
+    losses = [Objective(cross_entropy, {"temperature": 2.0**-k}) for k in range(len(requests))]
+    mixed = [replace(one, recipe=r, objective=loss) for one, r, loss in zip(requests, recipes, losses, strict=True)]
     engine = stacked(network)
     assert len(chunks(mixed)) == 1
     for request, found in zip(mixed, engine.train(mixed), strict=True):
         assert same_bits(found, engine.train([request])[0])
 
 
-def test_recipes_that_differ_in_structure_train_group_by_group():
-    network = MODELS["mlp"]
-    names = ["plain", "head_body", "momentum", "control"]
-    mixed = [cohort(network, RECIPES[name])[k] for k, name in enumerate(names)]
-    assert len(chunks(mixed)) == 4
-    data, test = images(network.inputs), images(network.inputs, 40, 1)
-    expected = Loop(network, data, test, CPU, torch.float64).train(mixed)
-    for found, wanted in zip(stacked(network).train(mixed), expected, strict=True):
-        assert found.client == wanted.client and torch.allclose(found.weights, wanted.weights, rtol=0, atol=1e-13)
+def _fewer_epochs():
+    requests = cohort(MODELS["cnn"], RECIPES["momentum"])
+    return [replace(r, recipe=replace(r.recipe, phases=(Phase(1 + 2 * (r.client % 2)),))) for r in requests]
 
 
-def test_clients_with_fewer_epochs_train_beside_the_others():
-    network, requests = MODELS["cnn"], cohort(MODELS["cnn"], RECIPES["momentum"])
-    mixed = [replace(r, recipe=replace(r.recipe, phases=(Phase(1 + 2 * (r.client % 2)),))) for r in requests]
-    assert len(chunks(mixed)) == 1
-    data, test = images(network.inputs), images(network.inputs, 40, 1)
-    expected = Loop(network, data, test, CPU, torch.float64).train(mixed)
-    for found, wanted in zip(stacked(network).train(mixed), expected, strict=True):
-        assert found.steps == wanted.steps and torch.allclose(found.weights, wanted.weights, rtol=0, atol=1e-13)
+def _not_plain():
+    first, second, *others = cohort(MODELS["mlp"], RECIPES["plain"])
+    return [first, replace(second, recipe=replace(second.recipe, optimiser="adamw", lr=0.01)), *others]
+
+
+STRUCTURES = ["plain", "head_body", "momentum", "control"]
+#: Model, requests, and the number of programs that train them.
+COHORTS = {
+    "recipes of other structure": (
+        "mlp", [cohort(MODELS["mlp"], RECIPES[name])[k] for k, name in enumerate(STRUCTURES)], 4
+    ),
+    "fewer epochs beside others": ("cnn", _fewer_epochs(), 1),
+    "a batch far larger than the client": ("mlp", cohort(MODELS["mlp"], Case(replace(PLAIN, batch=100_000))), 1),
+    "one that is not plain": ("mlp", _not_plain(), 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COHORTS)
+def test_unlike_requests_train_as_in_the_loop(name):
+    model, requests, programs = COHORTS[name]
+    assert len(chunks([one for one in requests if one.is_plain])) == programs
+    assert_alike(stacked(MODELS[model]).train(requests), made("loop", MODELS[model]).train(requests))
 
 
 def test_a_batch_far_larger_than_the_client_takes_no_room():
-    case = Case(replace(PLAIN, batch=100_000))
-    requests = cohort(MODELS["mlp"], case)
+    requests = COHORTS["a batch far larger than the client"][1]
     assert {structure_of(request).room for request in requests} == {64}
-    data, test = images((1, 8, 8)), images((1, 8, 8), 40, 1)
-    expected = Loop(MODELS["mlp"], data, test, CPU, torch.float64).train(requests)
-    for found, wanted in zip(stacked(MODELS["mlp"]).train(requests), expected, strict=True):
-        assert torch.allclose(found.weights, wanted.weights, rtol=0, atol=1e-13)
 
 
 def test_a_diverging_client_leaves_the_others_alone():
@@ -131,20 +125,7 @@ def test_tf32_on_a_cpu_is_refused():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU here")
 @pytest.mark.parametrize("model", MODELS)
 def test_graphs_on_a_gpu_train_as_the_loop_on_a_cpu(model):
-    network, requests = MODELS[model], cohort(MODELS[model], RECIPES["everything"], sizes=SIZES)
-    data, test = images(network.inputs), images(network.inputs, 40, 1)
-    expected = Loop(network, data, test, CPU, torch.float64).train(requests)
-    engine = stacked(network, device=torch.device("cuda"))
+    requests = cohort(MODELS[model], RECIPES["everything"], sizes=SIZES)
+    expected, engine = made("loop", MODELS[model]).train(requests), stacked(MODELS[model], device=torch.device("cuda"))
     for _ in range(2):  # captured, then replayed
-        for found, wanted in zip(engine.train(requests), expected, strict=True):
-            assert torch.allclose(found.weights, wanted.weights, rtol=0, atol=1e-10)
-            assert (found.steps, found.before, found.after) == (wanted.steps, wanted.before, wanted.after)
-
-
-def test_requests_that_are_not_plain_train_as_in_the_loop():
-    network = MODELS["mlp"]
-    requests = cohort(network, RECIPES["plain"])
-    requests[1] = replace(requests[1], recipe=replace(requests[1].recipe, optimiser="adamw", lr=0.01))
-    loop = Loop(network, images(network.inputs), images(network.inputs, 40, 1), CPU, torch.float64)
-    for found, wanted in zip(stacked(network).train(requests), loop.train(requests), strict=True):
-        assert float((found.weights - wanted.weights).abs().max()) < 1e-13 and found.client == wanted.client
+        assert_alike(engine.train(requests), expected, 1e-10)

@@ -1,16 +1,17 @@
 """Stacks are as large as memory allows, and no number depends on it beyond rounding."""
 
+import functools
+
 import pytest
 import torch
 
 from knot_runner.engine.federated.stacked import engine as stacked
-from knot_runner.engine.federated.stacked.engine import Stacked, out_of_memory
+from knot_runner.engine.federated.stacked.engine import out_of_memory
 from knot_runner.engine.federated.stacked.plan import structure_of
 from knot_runner.engine.federated.stacked.program import Program
 from tests.golden.messages import refuses
-from tests.unit.engine.federated.cases import MODELS, RECIPES, cohort, images
+from tests.unit.engine.federated.cases import MODELS, RECIPES, assert_alike, cohort, made
 
-CPU = torch.device("cpu")
 SIZES = (23, 16, 5, 1, 9, 30, 12)
 
 
@@ -19,10 +20,7 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-def engine(stack=0, note=lambda text: None):
-    network = MODELS["mlp"]
-    data, test = images(network.inputs), images(network.inputs, 40, 1)
-    return Stacked(network, data, test, CPU, torch.float64, stack, "none", False, note)
+engine = functools.partial(made, "stacked", MODELS["mlp"])
 
 
 def test_memory_that_runs_out_is_known_under_another_error():
@@ -83,9 +81,7 @@ def test_memory_that_runs_out_halves_the_stack_and_changes_no_result(small, stac
     small(1)
     halved = engine(stack=stack, note=said.append)
     for _ in range(2):  # the second round begins with what the first one found
-        for a, b in zip(halved.train(requests), expected, strict=True):
-            assert float((a.weights - b.weights).abs().max()) < 1e-13 and a.loss == pytest.approx(b.loss, abs=1e-13)
-            assert (a.client, a.steps, a.before, a.after) == (b.client, b.steps, b.before, b.after)
+        assert_alike(halved.train(requests), expected, 1e-13)
     assert said == [
         f"hardware.stack: out of GPU memory with {a} clients together; going on with {b} (float32 may round "
         "differently in the last place)"

@@ -41,12 +41,8 @@ def test_a_step_of_padding_changes_nothing(model):
 NOT_IN_A_GRAPH = {"_local_scalar_dense", "nonzero", "masked_select", "bincount", "equal", "is_nonzero", "unique_dim"}
 #: raise under deterministic algorithms on CUDA, or add atomically
 NOT_DETERMINISTIC = {
-    "nll_loss_forward",
-    "nll_loss_backward",
-    "scatter_add",
-    "index_put",
-    "_adaptive_avg_pool2d_backward",
-}
+    "nll_loss_forward", "nll_loss_backward", "scatter_add", "index_put", "_adaptive_avg_pool2d_backward",
+}  # fmt: skip
 
 
 class Operations(TorchDispatchMode):

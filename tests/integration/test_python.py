@@ -17,19 +17,11 @@ from tests.tiny import TINY_IMAGES
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module")
-def out(tmp_path_factory):
-    """Runs of two methods."""
-    folder = tmp_path_factory.mktemp("out")
-    for method in ("fedavg", "fedprox"):
-        kr.run([*TINY_IMAGES, f"method={method}", f"paths.out={folder}"])
-    return folder
-
-
-def test_a_run_has_its_result_rounds_and_folder(out, caplog):
-    (job,) = kr.compose([*TINY_IMAGES, "method=fedavg", f"paths.out={out}"])
+def test_a_run_has_its_result_rounds_and_folder(sweep_runs):
+    folder = sweep_runs[0].folder
+    (job,) = kr.compose([*TINY_IMAGES, "training.lr=0.1", f"paths.out={folder.parents[2]}"])
     found = kr.run(job)
-    assert found.folder == job.folder and found.result["run_id"] == job.run_id
+    assert found.folder == job.folder == folder and found.result["run_id"] == job.run_id
     assert [row["round"] for row in found.rounds] == [1, 2, 3]
     assert found.rounds[-1]["accuracy"] == found.result["metrics"]["accuracy"]["ALL"]
 
@@ -40,24 +32,21 @@ def test_notes_go_to_the_logger(tmp_path, caplog):
     assert any("engine lean" in record.message for record in caplog.records)
 
 
-def test_runs_are_a_frame(out):
-    frame = kr.runs("method=fedavg", out=out).frame()
-    value = kr.run([*TINY_IMAGES, "method=fedavg", f"paths.out={out}"]).result["metrics"]["accuracy"]["ALL"]
+def test_runs_and_their_comparison_are_frames(sweep_runs):
+    out = sweep_runs[0].folder.parents[2]
+    frame = kr.runs("method=fedavg seed=0", out=out).frame()
     (row,) = frame[frame["metric"] == "metrics.accuracy.ALL"].to_dict("records")
-    assert row["value"] == value and row["state"] == "done" and row["method"] == "fedavg"
+    assert row["value"] == sweep_runs[0].result["metrics"]["accuracy"]["ALL"]
+    assert row["state"] == "done" and row["method"] == "fedavg"
     assert set(kr.runs(out=out).frame()["method"]) == {"fedavg", "fedprox"}
-
-
-def test_compare_is_a_frame(out):
-    frame = kr.compare("task=femnist", out=out, by="method.name", measure="accuracy")
-    assert len(frame) == 2 and {"fedavg", "fedprox"} <= set(frame.iloc[:, 0])
+    compared = kr.compare("task=femnist", out=out, by="method.name", measure="accuracy")
+    assert len(compared) == 2 and {"fedavg", "fedprox"} <= set(compared.iloc[:, 0])
 
 
 def test_several_runs_are_for_sweep_and_mistakes_are_the_same_line(tmp_path):
-    with refuses():
-        kr.run([*TINY_IMAGES, "seed=0,1", f"paths.out={tmp_path}"])
-    with refuses():
-        kr.run([*TINY_IMAGES, "+training.rond=1", f"paths.out={tmp_path}"])
+    for words in ("seed=0,1", "+training.rond=1"):
+        with refuses():
+            kr.run([*TINY_IMAGES, words, f"paths.out={tmp_path}"])
     assert not list(tmp_path.iterdir())
 
 

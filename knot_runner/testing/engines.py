@@ -1,0 +1,115 @@
+"""A check of engines against ``hardware.engine=loop``."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from knot_runner.config.settings import HardwareSettings, MlpSettings, ResnetSettings
+from knot_runner.engine.examples import ImageData
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.choose import make_engine
+from knot_runner.engine.federated.cohort import INFERENCE_ROWS, ClientModel, Inference, LocalTraining
+from knot_runner.engine.federated.recipe import Phase, Recipe
+from knot_runner.models.network import Network
+
+#: Two networks of the same images, the second with running statistics and more weights than logits of a chunk.
+_NETWORKS = (
+    Network(MlpSettings("mlp", "mlp", [16, 12], "logits"), (1, 8, 8), 5),
+    Network(ResnetSettings("resnet", "resnet", [1], 24, "cifar", "batch", 1), (1, 8, 8), 5),
+)
+_PLAIN = Recipe(phases=(Phase(1),), batch=8, drop_last=False, lr=0.1)
+_RECIPES = {
+    "plain SGD": {}, "momentum": {"momentum": 0.9}, "weight decay": {"weight_decay": 0.1, "decay_biases": False},
+    "the proximal term": {"proximal": 0.3}, "several epochs": {"phases": (Phase(3),)}, "control variates": {},
+    "AdamW": {"optimiser": "adamw", "lr": 0.01},
+}  # fmt: skip
+#: Of a trained client, what is compared.
+_PARTS = ("client", "steps", "before", "after", "finite", "loss", "weights", "buffers")
+_Cohort = dict[str, LocalTraining]
+
+
+def check_engine(name: str, workers: Sequence[int] = (1, 2), within: float = 1e-9) -> None:
+    """Check that ``hardware.engine=name`` trains clients, and infers, as ``hardware.engine=loop`` does.
+
+    On the CPU in float64, for a cohort of clients of two networks (an MLP, and a residual network with BatchNorm) with
+    17, 16, 5 and 1 examples in batches of 8: weights [P], buffers [Q], mean loss, steps and correct test examples of
+    plain SGD, momentum, weight decay, the proximal term, several epochs, control variates, and AdamW; logits
+    [n, classes] of test and training examples, of none of them, and of more than one chunk. Neither the order of
+    requests nor ``hardware.workers`` changes a bit; an empty list is answered by one; requests keep their weights.
+
+    Args:
+        name: An entry of the table ``ENGINES``, or a folder of ``knot_runner/engines``.
+        workers: The values of ``hardware.workers`` that are tried.
+        within: The largest difference from the loop, relative to the largest value of a vector.
+
+    Raises:
+        AssertionError: For the first difference that is found.
+    """
+    cohort, questions = _cohort(), _questions()
+    models = [*(one.start for one in cohort.values()), *(one.model for one in questions)]
+    before = torch.cat([model.weights for model in models])
+    first = _answers(name, workers[0], cohort, questions)
+    assert torch.equal(torch.cat([model.weights for model in models]), before), f"engine={name} changes its requests"
+    _compare(first, _answers("loop", 1, cohort, questions), within, f"engine={name} and loop")
+    turned = _answers(name, workers[0], dict(reversed(cohort.items())), questions[::-1])
+    _compare(turned, first, 0.0, f"engine={name} and the same with requests in reverse")
+    for count in workers[1:]:
+        _compare(
+            _answers(name, count, cohort, questions), first, 0.0, f"engine={name}, {workers[0]} and {count} workers"
+        )
+
+
+def _answers(name: str, workers: int, cohort: _Cohort, questions: list[Inference]) -> dict[str, Tensor]:
+    """Returns what the engine makes of all requests, each part by its name."""
+    hardware = HardwareSettings("cpu", "cpu", threads=1, workers=workers, engine=name, precision="float64")
+    engine = make_engine(hardware, _NETWORKS[0], _images(80), _images(40), others=_NETWORKS[1:])
+    try:
+        assert engine.train([]) == engine.logits([]) == [], f"engine={name} answers requests that nobody made"
+        trained = zip(cohort, engine.train(list(cohort.values())), strict=True)
+        told = {f"{what}: {part}": getattr(one, part) for what, one in trained for part in _PARTS}
+        told |= zip([f"question {one.cluster}: logits" for one in questions], engine.logits(questions), strict=True)
+    finally:
+        engine.close()
+    return {what: torch.as_tensor(value, dtype=torch.float64) for what, value in told.items()}
+
+
+def _compare(found: dict[str, Tensor], expected: dict[str, Tensor], within: float, who: str) -> None:
+    for what, right in expected.items():
+        assert found[what].shape == right.shape, f"{who}: {what} has the shapes {found[what].shape} and {right.shape}"
+        gap = (found[what] - right).abs().max() / right.abs().max().clamp(min=1e-300) if right.numel() else 0.0
+        assert gap <= within, f"{who}: {what} is {float(gap):.1e} apart"
+
+
+def _images(count: int) -> ImageData:
+    draws = torch.Generator().manual_seed(count)
+    pixels, labels = torch.randint(256, (count, 1, 8, 8), generator=draws), torch.randint(5, (count,), generator=draws)
+    return ImageData(pixels.byte(), labels, torch.tensor([0.5]), torch.tensor([0.3]))
+
+
+def _cohort() -> _Cohort:
+    draws, requests = torch.Generator().manual_seed(3), _Cohort()
+    for client, (what, size, network) in enumerate(itertools.product(_RECIPES, (17, 16, 5, 1), (0, 1))):
+        start, recipe = _model(network, client % 3), replace(_PLAIN, **_RECIPES[what])
+        rows, tests = torch.randperm(80, generator=draws)[:size], torch.randperm(40, generator=draws)[: client % 20]
+        control = torch.randn(len(start.weights), generator=draws).double() / 20 if "control" in what else None
+        request = LocalTraining(client, 2, 3, start, rows, tests, recipe, control, network=network)
+        requests[f"{what}, client {client}"] = request
+    return requests
+
+
+def _model(network: int, seed: int) -> ClientModel:
+    weights, buffers = flat.initial(_NETWORKS[network], seed)
+    return ClientModel(weights.double(), buffers.double())
+
+
+def _questions() -> list[Inference]:
+    rows = torch.arange(INFERENCE_ROWS + 9) % 40
+    asked = enumerate(itertools.product((1, 0), (rows, rows[:0], rows[5:8]), ("test", "train")))
+    return [
+        Inference(_model(network, 4), own, split, cluster=at, network=network) for at, (network, own, split) in asked
+    ]

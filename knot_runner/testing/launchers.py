@@ -1,0 +1,66 @@
+"""A check of launchers of sweeps against ``hydra/launcher=basic``."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from knot_runner.cli.main import main
+from knot_runner.cli.python import FinishedRun
+from knot_runner.util.files import read_json
+
+#: A job of a moment: embedded digits, six clients, one round.
+_SMALL = (
+    "task=femnist", "task.source=embedded", "task.limit=300", "task.shape=[1,8,8]", "paths.data=null", "hardware=cpu",
+    "hardware.workers=1", "partition.count=6", "partition.alpha=5.0", "model.hidden=[16]", "training.rounds=1",
+    "training.epochs=1", "training.participants=3", "training.lr=0.01",
+)  # fmt: skip
+#: Of a result, what says when, where and how fast.
+_OF_THE_MOMENT = ("seconds", "digest", "device")
+
+
+def check_launcher(name: str, *overrides: str) -> None:
+    """Check that ``hydra/launcher=name`` runs a sweep as ``basic`` does.
+
+    A sweep of three jobs, the second of which is refused: the other two have the results, rounds and weights of
+    ``basic``; the second has its ``failed.json``; the exit code is 2, for a mistake of the user's. The same command
+    without that job ends with 0 and begins no job again.
+
+    Args:
+        name: The name of the launcher; its package must be installed.
+        overrides: Further words of the command, such as ``hydra.launcher.n_jobs=2``.
+
+    Raises:
+        AssertionError: For the first difference that is found.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        basic, own = Path(folder, "basic"), Path(folder, "own")
+        words = [f"hydra/launcher={name}", *overrides]
+        _launched(0, basic, "hydra/launcher=basic", "training.batch=8,4")
+        logs = _launched(2, own, *words, "training.batch=8,99999,4")
+        found, expected = runs_below(own), runs_below(basic)
+        assert found.keys() == expected.keys(), f"{name}: a failing job costs others ({len(found)} of 2 are done)"
+        assert len(list(own.glob("*/*/*/failed.json"))) == 1, f"{name}: the job that fails has no failed.json"
+        assert found == expected, f"{name}: results, rounds or weights are not those of basic"
+        assert _launched(0, own, *words, "training.batch=8,4") == logs, f"{name}: finished jobs begin again"
+
+
+def runs_below(out: Path) -> dict[Path, tuple[Any, list[Any], bytes]]:
+    """Return of every finished run below ``out`` its result, rounds (both without times) and weights, by its folder."""
+    found = {}
+    for folder in (path.parent for path in out.glob("*/*/*/result.json")):
+        run = FinishedRun(folder, read_json(folder / "result.json"))
+        parts = [{key: one[key] for key in one if key not in _OF_THE_MOMENT} for one in (run.result, *run.rounds)]
+        found[folder.relative_to(out)] = parts[0], parts[1:], (folder / "model.safetensors").read_bytes()
+    return found
+
+
+def _launched(expected: int, out: Path, *words: str) -> list[str]:
+    """Run the sweep, which is to end with ``expected``; returns its jobs' logs, a line more for each beginning."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+        code = main(["-m", *_SMALL, *words, f"paths.out={out}"])
+    assert code == expected, f"{' '.join(words)}: exit code {code}, {expected} is right:\n{said.getvalue()}"
+    return [path.read_text(encoding="utf-8") for path in sorted(out.glob("*/*/*/log.txt"))]

@@ -1,0 +1,33 @@
+"""The names that stand nearest to a typed one, and how they are told."""
+
+import pytest
+
+from knot_runner.util.errors import MAX_NAMES, closest, nearest
+
+
+def test_upper_and_lower_case_do_not_hide_what_was_meant():
+    assert nearest("FEMNIST", ["femnist", "mnist"]) == " (did you mean 'femnist'?)"
+    assert nearest("iemocap", ["IEMOCAP", "MELD"]) == " (did you mean 'IEMOCAP'?)"
+
+
+@pytest.mark.parametrize(
+    ("typed", "known", "meant"),
+    [
+        ("fedvag", ["fedavg", "fedprox"], "fedavg"),  # two letters swapped
+        ("feddyn", ["fedavg", "fedmd", "fedprox"], None),
+        ("fedal", ["fedavg", "fedala"], "fedala"),
+        ("fede", ["federated_distance", "fedmd_long_name"], "federated_distance"),  # the only one that begins so
+        ("fed", ["fedavg_x", "fedprox_x"], None),
+        ("x", ["y"], None),
+        ("tabel1", ["chill/table1", "chill/table2"], "chill/table1"),
+    ],
+)
+def test_near_spellings_are_at_most_two_edits_away_or_begin_one_name(typed, known, meant):
+    assert closest(typed, known) == meant
+
+
+def test_many_names_are_not_listed():
+    names = [f"{number}{number}" for number in range(MAX_NAMES)]
+    assert nearest("x", names, listed_by="ls") == ". Run 'ls' to list them"
+    assert nearest("x", names) == f" (there is: {', '.join(sorted(names))})"
+    assert nearest("x", [*names, "y" * 9]) == ""
