@@ -12,8 +12,7 @@ import numpy as np
 from knot_runner import metrics
 from knot_runner.report.claims.verdicts import Verdict, judge
 from knot_runner.report.run_folders import Job
-from tests.unit.report.conftest import DATASETS, LABELS
-from tests.unit.report.sealing import save_file, seal
+from tests.unit.report.conftest import DATASETS, LABELS, save_file, seal
 
 BASE = {"text": "a claim", "source": "a paper"}
 EXTRA = {"sinkhorn": {"epsilon": 0.1}, "entropy": {"form": "kl"}}

@@ -14,7 +14,7 @@ from knot_runner.report.render.table_model import ResultTable
 from knot_runner.report.render.terminal import TerminalTable
 from knot_runner.report.run_folders import Job
 from knot_runner.report.tables.build import build_table
-from tests.unit.report.sealing import seal
+from tests.unit.report.conftest import seal
 
 BOTH = ["clusters", "weighted"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,12 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
+from safetensors import numpy as safetensors
 
 from knot_runner.config.strict import digest
+from knot_runner.records import write_result
+from knot_runner.report.figures import style as figure_style
 from knot_runner.report.run_folders import Job
 from knot_runner.results.base import BYTES, FLOPS
-from tests.unit.report import clustered_runs, pages
-from tests.unit.report.sealing import put, save_file, seal
 
 LABELS = {
     "sa": (
@@ -34,6 +38,94 @@ DATASETS = {
     "nli": ["Fic", "Gov", "Slate", "Tele", "Trv", "SNLI"],
 }
 TRANSFER = {"sa": "Grocery", "erc": "DyDa3", "nli": "ANLI"}
+OF_RECORDS = ("digest", "run_id", "written_by")
+#: Facts of every result.
+FACTS: dict[str, Any] = {"kind": "distillation", "files": [], "versions": {"torch": "2.13.0"}}
+
+
+def seal(folder: Path, result: dict[str, Any] | None = None) -> None:
+    """Write ``result`` (by default the one that is there) with the checksums of the files in ``folder``."""
+    found = json.loads((folder / "result.json").read_text()) if result is None else result
+    write_result(folder, FACTS | {key: value for key, value in found.items() if key not in OF_RECORDS})
+
+
+def save_file(arrays: dict[str, np.ndarray], path: Path) -> None:
+    """Write a safetensors file, and the result of its folder, if there is one, anew."""
+    safetensors.save_file(arrays, path)
+    if (path.parent / "result.json").exists():
+        seal(path.parent)
+
+
+def put(path: Path, text: str) -> None:
+    """Write a text file, and the result of its folder, if there is one, anew."""
+    path.write_text(text, encoding="utf-8")
+    if (path.parent / "result.json").exists():
+        seal(path.parent)
+
+
+# ----------------------------------------------------------------------------------------------- results of other kinds
+
+_CORESET = {
+    "task": "mnist", "method": "coreset", "seed": 0, "status": "done", "source": "local", "points": 4, "clients": 5,
+    "shape": [1, 3, 2], "datasets": {"train": 50, "test": 20}, "labels": {"names": ["a", "b", "c"]},
+    "distance": "federated", "losses": [3.0, 2.0], "notes": [], "seconds": {"total": 1.0, "descent": 0.5},
+}  # fmt: skip
+CORESET = {**_CORESET, "kind": "coreset", "metrics": {"distance": {"ALL": 2.0}}, "classes_covered": 2}
+SCORES = {"accuracy": {"ALL": 0.8}, "f1": {"ALL": 0.7}, "client_accuracy": {"weighted": 0.8, "unweighted": 0.75}}
+KNN = {**_CORESET, "kind": "knn", "metrics": SCORES}
+FLEET = {"clock": 900.0, "arrived": 90, "dropped": 0, "late": 0, "partial": 0, "empty": 0, "staleness": 0.0}
+#: Bytes and operations of one round.
+COSTS = {"bytes_down": 30, "bytes_up": 12, "client_flops": 5_000, "server_flops": None}
+#: Distances of three data sets.
+EXACT = [[0.0, 1.0, 2.0], [1.0, 0.0, 4.0], [2.0, 4.0, 0.0]]
+
+
+def distance_result(
+    mode: str = "approximate", seed: int = 0, support: int = 4, n: int = 20, **changes: Any
+) -> dict[str, Any]:
+    """A run of three iterations: exact distance 2, value 2.2, closed form 4."""
+    return {
+        "kind": "distance", "task": "gaussians", "source": "generated", "method": "federated_distance", "seed": seed,
+        "status": "done", "mode": mode, "iterations": 3, "samples": [n, n], "ratio": 1, "dimension": 2, "value": 2.2,
+        "exact": 2.0, "closed_form": 4.0, "server_only": [1.9, 2.1, 2.0], "sums": [3.0, 2.6, 2.4],
+        "values": [2.6, 2.4, 2.2], "support": [support] * 3, "spent": None, "notes": [],
+        "seconds": {"total": 1.0, "federated": 0.5, "exact": 0.25},
+    } | changes  # fmt: skip
+
+
+def matrix_result(matrix: list[list[float]] = EXACT, **changes: Any) -> dict[str, Any]:
+    count = len(matrix)
+    return {
+        "task": "image_sets", "source": "local", "method": "dataset_distance", "seed": 0, "kind": "matrix",
+        "status": "done", "solver": "exact", "names": [f"set {i}" for i in range(count)], "sizes": [50] * count,
+        "groups": None, "pairs": count * (count - 1) // 2, "matrix": matrix, "notes": [],
+        "seconds": {"total": 2.0, "distances": 1.5},
+    } | changes  # fmt: skip
+
+
+# -------------------------------------------------------------------------------------------------------------- printed
+
+
+def shown(renderable: Any, width: int = 80, color_system: str | None = None) -> str:
+    """What a terminal of this width shows."""
+    out = io.StringIO()
+    Console(file=out, width=width, force_terminal=bool(color_system), color_system=color_system).print(renderable)
+    return out.getvalue()
+
+
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of the CSV that is beside ``path``."""
+    return list(csv.DictReader(io.StringIO(path.with_suffix(".csv").read_text(encoding="utf-8"))))
+
+
+def assert_drawn(path: Path) -> None:
+    """The picture has the size of a figure, and at least one pixel in a hundred is not white."""
+    from matplotlib.image import imread
+
+    image = imread(path)
+    height, width = (pixels / figure_style.DPI for pixels in image.shape[:2])  # inches
+    assert 5 <= width <= 13 and 2.5 <= height <= 9
+    assert (image[..., :3].min(2) < 0.9).mean() > 0.01
 
 
 @dataclass
@@ -233,33 +325,3 @@ def trio(federated: Any) -> list[Any]:
         0.05: ([0.2, 0.3, 0.4, 0.5, 0.5, 0.5, 0.5, 0.6], [0.1, 0.2, 0.9, 0.5, 0.5, 0.5, 0.5, 0.6]),
     }
     return [federated.made(t, accs, seed=seed) for t, both in courses.items() for seed, accs in enumerate(both)]
-
-
-@pytest.fixture
-def two_seeds(tmp_path: Path) -> list[Job]:
-    """Clustered runs of two seeds."""
-    return clustered_runs.two_seeds(tmp_path)
-
-
-@pytest.fixture
-def whole(tmp_path: Path) -> list[Job]:
-    """Clustered runs of every row of Table 2, two seeds."""
-    return clustered_runs.whole(tmp_path)
-
-
-@pytest.fixture(scope="session")
-def grid() -> list[Job]:
-    """The jobs of the preset whose pages are made."""
-    return pages.composed()
-
-
-@pytest.fixture
-def jobs(grid: list[Job], tmp_path: Path) -> list[Job]:
-    """Those, with nothing run yet."""
-    return pages.placed(grid, tmp_path)
-
-
-@pytest.fixture
-def finished(jobs: list[Job], factory: Factory) -> list[Job]:
-    """Those, all run."""
-    return pages.finish(jobs, factory)

@@ -1,0 +1,189 @@
+"""Measures on resampled test items, compared with the metrics of explicit resamples."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+from sklearn.metrics import balanced_accuracy_score, recall_score
+
+from knot_runner import metrics
+from knot_runner.metrics import METRICS, Metric
+from knot_runner.report.claims import items as claims_items
+from knot_runner.report.claims.items import Want, replicates
+from knot_runner.report.run_folders import load_runs, predictions
+from knot_runner.report.statistics.intervals import RESAMPLES, resampled_sums
+from tests.golden.messages import refuses
+from tests.unit.report import clustered_runs
+from tests.unit.report.claimed import claim, judged, knot
+from tests.unit.report.conftest import put
+
+
+def made(jobs):
+    return {run.job.run_id: run for run in load_runs(jobs)}
+
+
+def weights_of(labels):
+    """How often each item is drawn, per resample: as the resampling draws them."""
+    seed = int.from_bytes(hashlib.sha256(labels.tobytes()).digest()[:8], "big")
+    return resampled_sums(np.eye(len(labels)), seed).astype(int)
+
+
+@pytest.mark.parametrize("side", ["after", "before"])
+def test_all_measures_are_those_of_measures_py_on_each_resample(factory, side):
+    runs = made([knot(factory, "sinkhorn_e", 0, 1.0, rows=40)])
+    run_id = next(iter(runs))
+    prefix = "before/" if side == "before" else ""
+    stored = {
+        k.removeprefix(prefix): v
+        for k, v in predictions(runs[run_id]).items()
+        if k.startswith("before") == (side == "before")
+    }
+    wanted = [Want(run_id, side, measure, on) for measure in ("f1", "accuracy", "sd") for on in ("MELD", "ALL")]
+    found, problems = replicates(wanted, runs, "")
+    assert not problems
+    weights = {name: weights_of(labels) for name, (_, labels) in stored.items()}
+    points = np.array(runs[run_id].result["labels"]["coordinates"])
+    for b in (0, 1, 17, RESAMPLES - 1):
+        rows = {name: np.repeat(np.arange(40), weights[name][b]) for name in stored}
+        expected = metrics.measure_all({n: (p[rows[n]], y[rows[n]]) for n, (p, y) in stored.items()}, points)
+        for want in wanted:
+            assert found[want][b] == pytest.approx(expected[want.measure][want.on], abs=1e-5), want
+
+
+def test_accuracy_alone_takes_the_short_way_to_the_same(factory):
+    runs = made([knot(factory, "sinkhorn_e", 0, 1.0, rows=50)])
+    run_id = next(iter(runs))
+    short, _ = replicates([Want(run_id, "after", "accuracy")], runs, "")
+    long, _ = replicates([Want(run_id, "after", "accuracy"), Want(run_id, "after", "f1")], runs, "")
+    assert np.array_equal(short[Want(run_id, "after", "accuracy")], long[Want(run_id, "after", "accuracy")])
+
+
+def test_runs_share_their_items_also_in_blocks(factory, monkeypatch):
+    jobs = [knot(factory, method, seed, 1.0) for method in ("sinkhorn_e", "entropy_e") for seed in (0, 1)]
+    runs = made(jobs)
+    wanted = [Want(job.run_id, "after", "accuracy") for job in jobs]
+    whole, _ = replicates(wanted, runs, "")
+    assert np.array_equal(whole[wanted[0]], whole[wanted[2]])  # the same predictions
+    monkeypatch.setattr(claims_items, "WIDEST", 4)
+    blocks, _ = replicates(wanted, runs, "")
+    assert all(np.array_equal(whole[want], blocks[want]) for want in wanted)
+
+
+def test_damaged_predictions_are_named_and_the_others_stay(factory):
+    good, bad = (knot(factory, "sinkhorn_e", seed, 1.0) for seed in (0, 1))
+    (bad.folder / "predictions.safetensors").write_bytes(b"x" * 100)
+    found, problems = replicates([Want(job.run_id, "after", "sd") for job in (good, bad)], made([good, bad]), "make it")
+    assert [want.run_id for want in found] == [good.run_id]
+    assert str(bad.folder) in problems[bad.run_id] and "make it" in problems[bad.run_id]
+
+
+CLIENTS, SIZES = [1.0, 0.5, None, 0.25], [40, 10, 0, 20]
+
+
+def over_clients(tmp_path, sizes=SIZES):
+    """A run of four clients in two clusters, the third without test images."""
+    job = clustered_runs.job(tmp_path, "affinity", clients=4)
+    clusters = {
+        "graph": "affinity",
+        "labels": [0, 0, 1, 1],
+        "sizes": [2, 2],
+        "count": 2,
+        "ari": None,
+        "eigenvalues": [],
+    }
+    clustered_runs.write(job, 0.5, rounds=1, clusters=clusters)
+    row = {
+        "round": 1, "participants": [], "before": [], "after": [], "accuracy": 0.7, "f1": 0.7, "loss": 1.0,
+        "tempered_loss": 1.0, "clients": CLIENTS,
+    }  # fmt: skip
+    put(job.folder / "rounds.jsonl", json.dumps(row) + "\n")
+    put(job.folder / "partition.json", json.dumps({"test": sizes}))
+    return made([job]), job.run_id
+
+
+def test_accuracy_over_clients_is_binomial_in_each(tmp_path):
+    runs, run_id = over_clients(tmp_path)
+    found, _ = replicates(
+        [Want(run_id, "after", "accuracy", over=o) for o in ("weighted", "clusters", "unweighted")], runs, ""
+    )
+    spread = {1: 0.5 * 0.5 * 10, 3: 0.25 * 0.75 * 20}  # of the hits
+    expected = {
+        "weighted": (50 / 70, (spread[1] + spread[3]) / 70**2),
+        "clusters": ((45 / 50 + 0.25) / 2, (spread[1] / 50**2 + spread[3] / 20**2) / 4),
+        "unweighted": (1.75 / 3, (spread[1] / 10**2 + spread[3] / 20**2) / 9),
+    }
+    for over, (mean, variance) in expected.items():
+        values = found[Want(run_id, "after", "accuracy", over=over)]
+        assert values.mean() == pytest.approx(mean, abs=5 * np.sqrt(variance / RESAMPLES))
+        assert values.var() == pytest.approx(variance, rel=0.15)
+
+
+def balanced(test):
+    hits, truth = np.diag(test.confusion), test.confusion.sum(1)
+    return float(np.mean(hits[truth > 0] / truth[truth > 0]))
+
+
+def unsure(test):
+    """A metric of probabilities: a confusion table is not enough."""
+    return float(1 - test.probabilities.max(1).mean())
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """Returns a function that registers a metric for one test."""
+
+    def register(name, function, **facts):
+        monkeypatch.setitem(METRICS, name, Metric(name, "higher", function, **facts))
+
+    return register
+
+
+def drawn(labels):
+    """The items of every resample [B, N], as the module's docstring says that they are drawn."""
+    seed = int.from_bytes(hashlib.sha256(labels.tobytes()).digest()[:8], "big")
+    return np.random.default_rng(seed).integers(0, len(labels), (RESAMPLES, len(labels)))
+
+
+@pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")
+@pytest.mark.parametrize("on", ["MELD", "ALL"])
+@pytest.mark.parametrize("side", ["after", "before"])
+@pytest.mark.parametrize(
+    ("name", "function", "over", "oracle"),
+    [
+        ("balanced_accuracy", balanced, "pooled", lambda p, y: balanced_accuracy_score(y, p.argmax(1))),
+        ("recall", balanced, "mean", lambda p, y: recall_score(y, p.argmax(1), labels=np.unique(y), average="macro")),
+        ("unsure", unsure, "pooled", lambda p, y: 1 - p.astype(np.float64).max(1).mean()),
+    ],
+)  # fmt: skip
+def test_replicates_of_an_own_metric_are_its_functions(factory, own, name, function, over, oracle, side, on):
+    own(name, function, over=over)
+    job = knot(factory, "sinkhorn_e", 0, 1.0, rows=30)
+    (run,) = load_runs([job])
+    prefix = "before/" if side == "before" else ""
+    stored = {key: pair for key, pair in predictions(run).items() if key.startswith("before/") == bool(prefix)}
+    if on != "ALL":
+        stored = {prefix + on: stored[prefix + on]}
+    want = Want(job.run_id, side, name, on)
+    found, problems = replicates([want, Want(job.run_id, side, "f1", on)], {job.run_id: run}, "")
+    assert not problems
+    for b in (0, 1, 500, RESAMPLES - 1):
+        parts = [(shares[drawn(labels)[b]], labels[drawn(labels)[b]]) for shares, labels in stored.values()]
+        if over == "pooled":
+            parts = [tuple(np.concatenate(column) for column in zip(*parts, strict=True))]
+        assert found[want][b] == pytest.approx(np.mean([oracle(*part) for part in parts]), abs=1e-12)
+
+
+@pytest.mark.parametrize("value", [1, np.float32(0.5), np.int64(1), np.float64(0.25)])
+def test_a_metric_may_return_any_kind_of_number(own, value):
+    own("own", lambda test: value)
+    probabilities = np.eye(2)
+    found = metrics.measured(metrics.TestSet(probabilities, probabilities, np.array([0, 1]), None))["own"]
+    assert type(found) is float and found == value
+
+
+@pytest.mark.parametrize("name", ["time", "rounds", "ari", "plain_loss"])
+def test_a_metric_with_the_name_of_another_measure_of_claims_is_refused(factory, own, name):
+    own(name, balanced)
+    with refuses():
+        judged([knot(factory, "sinkhorn_e", 0, 1.0)], claim())

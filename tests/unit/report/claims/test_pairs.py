@@ -1,0 +1,153 @@
+"""Which runs decide a claim: pairs that differ in nothing else, averaged by seed."""
+
+import json
+
+import numpy as np
+import pytest
+
+from knot_runner.report.run_folders import load_runs
+from tests.golden.messages import refuses
+from tests.unit.report import clustered_runs
+from tests.unit.report.claimed import claim, grid, judged, knot, rewrite
+from tests.unit.report.clustered_runs import job as clustered
+from tests.unit.report.clustered_runs import write
+from tests.unit.report.conftest import put
+
+
+def test_pairs_agree_on_all_other_settings(factory):
+    methods = ("sinkhorn_a", "sinkhorn_e", "entropy_a", "entropy_e")
+    jobs = [knot(factory, m, seed, skill) for m, skill in zip(methods, (1, 2, 1, 1.5), strict=True) for seed in (0, 1)]
+    weighting = judged(jobs, claim(of={"method.weighting": "e"}, against={"method.weighting": "a"}))[0]
+    assert weighting.runs == 8  # E with A of its own loss
+    loss = judged(jobs, claim(of={"method.loss.name": "sinkhorn"}, against={"method.loss.name": "entropy"}))[0]
+    assert loss.runs == 8  # a name takes with it what it selects: epsilon, form
+    f1 = {(job.method, job.seed): run.metric("f1", "ALL") for job, run in zip(jobs, load_runs(jobs), strict=True)}
+    gains = [f1[f"{loss}_e", seed] - f1[f"{loss}_a", seed] for seed in (0, 1) for loss in ("sinkhorn", "entropy")]
+    assert weighting.effect == pytest.approx(np.mean(gains))
+
+
+def test_two_runs_that_fit_one_place_need_a_word_more(factory):
+    jobs = grid(factory, seeds=1)
+    other = knot(factory, "entropy_e", 0, 1.0, label="again")
+    other.config["method"]["form"] = "b"
+    with refuses():
+        judged([*jobs, other], claim())
+
+
+def gained(tmp_path, clients=(20, 40)):
+    """Affinity gains 10 points with 20 clients and 30 with 40, a point more in the second and third seed."""
+    return [
+        write(clustered(tmp_path, graph, seed, n), 0.5 + (graph != "none") * (gain + 0.01 * bool(seed)))
+        for n, gain in zip(clients, (0.1, 0.3), strict=True)
+        for graph in ("none", "affinity")
+        for seed in (0, 1, 2)
+    ]
+
+
+LIFT = {"measure": "accuracy", "over": "clusters", "of": {"method.clustering.graph": "affinity"}}
+
+
+def lift(**changes):
+    return claim(**{**LIFT, "against": {"method.clustering.graph": "none"}, **changes})
+
+
+def with_clients(jobs):
+    """The records that accuracy over clients is resampled from: all hits at the recorded share."""
+    for job in jobs:
+        result = json.loads((job.folder / "result.json").read_text())
+        share = result["metrics"]["client_accuracy"]["clusters"]
+        row = {"round": 1, "participants": [], "before": [], "after": [], "accuracy": share, "f1": share, "loss": 1.0,
+               "tempered_loss": 1.0, "clients": [share] * result["clients"]}  # fmt: skip
+        rewrite(job.folder, rounds=1)
+        put(job.folder / "rounds.jsonl", json.dumps(row) + "\n")
+        put(job.folder / "partition.json", json.dumps({"test": [100_000] * result["clients"]}))
+    return jobs
+
+
+def test_the_effect_of_a_seed_is_the_mean_over_its_pairs(tmp_path):
+    found = judged(with_clients(gained(tmp_path)), lift())[0]
+    values = [20.0, 21.0, 21.0]
+    assert found.effect == pytest.approx(np.mean(values)) and found.seeds == 3 and found.verdict == "holds"
+
+
+def test_settings_with_fewer_seeds_are_left_out_and_said(tmp_path):
+    jobs = with_clients(gained(tmp_path))
+    (jobs[-1].folder / "result.json").unlink()  # affinity, 40 clients, the last seed
+    found = judged(jobs, lift())[0]
+    assert found.effect == pytest.approx(np.mean([10, 11, 11])) and found.seeds == 3
+    assert "2 of 6 effects left out: their settings have fewer seeds" in found.note
+
+
+def test_a_vanilla_run_that_is_asked_for_twice_serves_every_support(tmp_path):
+    jobs = []
+    for support in (10, 100):
+        for seed in (0, 1):
+            jobs.append(write(clustered(tmp_path, "none", seed, support=support), 0.2))
+            jobs.append(write(clustered(tmp_path, "affinity", seed, support=support), 0.5 + support / 1000))
+    assert jobs[0].run_id == jobs[4].run_id
+    found = judged(with_clients(jobs), lift())[0]
+    assert found.effect == pytest.approx(35.5) and found.runs == 6
+
+
+def test_a_level_needs_no_opponent(tmp_path):
+    jobs = [write(clustered(tmp_path, "affinity", seed), 0.5, ari=ari) for seed, ari in enumerate((0.99, 1.0, 0.98))]
+    index = {"measure": "ari", "of": LIFT["of"], "against": None}
+    above, below = judged(jobs, claim(**index, expect={"above": 0.9}), claim(**index, expect={"below": 0.9}))
+    assert above.effect == pytest.approx(0.99) and above.verdict == "holds" and not above.signed
+    assert below.verdict == "does not hold" and above.basis == "seeds"
+
+
+@pytest.mark.parametrize(
+    ("expect", "effects", "verdict"),
+    [
+        ({"above": 0.9}, (0.90, 0.90, 0.90), "undecided"),  # equal to the bound: neither above nor below
+        ({"below": 0.9}, (0.90, 0.90, 0.90), "undecided"),
+        ({"below": 0.9}, (0.61, 0.62, 0.63), "holds"),
+        ({"above": 0.9}, (0.61, 0.62, 0.63), "does not hold"),
+    ],
+)
+def test_levels_against_a_bound(tmp_path, expect, effects, verdict):
+    jobs = [write(clustered(tmp_path, "affinity", seed), 0.5, ari=ari) for seed, ari in enumerate(effects)]
+    assert judged(jobs, claim(measure="ari", of=LIFT["of"], against=None, expect=expect))[0].verdict == verdict
+
+
+def test_an_accuracy_has_its_interval_between_0_and_100(tmp_path):
+    jobs = [write(clustered(tmp_path, "affinity", seed), value) for seed, value in enumerate((0.9, 0.98, 0.99))]
+    found = judged(with_clients(jobs), claim(**LIFT, against=None, expect={"above": 50}))[0]
+    assert found.effect == pytest.approx(100 * (0.9 + 0.98 + 0.99) / 3) and 80 < found.low < 90 and found.high == 100
+
+
+@pytest.mark.parametrize(("over", "gain"), [("clusters", 20.0), ("weighted", 5.0), ("unweighted", 10.0)])
+def test_the_weightings_of_clients_are_not_each_other(tmp_path, over, gain):
+    """By clusters 20 points, by images 5, by clients 10: as the records have them, each read under its own name."""
+    jobs = with_clients([write(clustered(tmp_path, g, s), 0.5) for g in ("none", "affinity") for s in (0, 1, 2)])
+    for job in jobs:
+        more = 0.0 if job.config["method"]["clustering"]["graph"] == "none" else 0.01
+        means = {"clusters": 0.5 + 20 * more, "weighted": 0.5 + 5 * more, "unweighted": 0.5 + 10 * more}
+        metrics = json.loads((job.folder / "result.json").read_text())["metrics"]
+        rewrite(job.folder, metrics=metrics | {"client_accuracy": means})
+    assert judged(jobs, lift(over=over))[0].effect == pytest.approx(gain)
+
+
+def test_seeds_that_do_not_differ_count_by_their_number(tmp_path):
+    jobs = [write(clustered(tmp_path, "affinity", seed), 0.5, ari=1.0) for seed in range(6)]
+    index = claim(measure="ari", of=LIFT["of"], against=None, expect={"above": 0.9})
+    assert judged(jobs, index, seeds=6)[0].verdict == "holds"  # 2^-5 = .031, below .05 * 2/3
+    few = judged(jobs[:5], index, seeds=5)[0]  # 2^-4
+    assert few.verdict == "undecided" and few.more_seeds == 5 and few.low is None and "sign test" in few.note
+
+
+def test_values_are_listed_side_by_side(factory):
+    jobs = [
+        knot(factory, m, seed, s)
+        for m, s in (("sinkhorn_a", 2), ("sinkhorn_e", 2), ("entropy_e", 1))
+        for seed in (0, 1)
+    ]
+    found = judged(jobs, claim(of={"method.name": ["sinkhorn_a", "sinkhorn_e"]}))[0]
+    assert found.runs == 6 and found.seeds == 2
+
+
+def test_clustered_runs_have_measures_of_items_only_with_their_records(tmp_path):
+    """Accuracy over clients is resampled from rounds.jsonl and partition.json; without them the runs are left out."""
+    found = judged(clustered_runs.two_seeds(tmp_path), lift())[0]
+    assert found.verdict == "no runs" and "rounds.jsonl: is not there" in found.note

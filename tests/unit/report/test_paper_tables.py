@@ -1,0 +1,217 @@
+"""The papers' tables as carried over: every cell by sums, and the rules of their columns."""
+
+from __future__ import annotations
+
+import statistics
+
+import numpy as np
+import pytest
+
+from knot_runner.report import paper_tables
+from knot_runner.report.render.table_model import METHOD_NAMES
+from knot_runner.report.render.table_model import METHOD_NAMES as EIGHT
+
+OF_METHODS = ["knot/table2", "knot/table3", "knot/table4"]
+
+
+@pytest.mark.parametrize("name", OF_METHODS)
+def test_eight_methods_and_every_column(name: str) -> None:
+    table = paper_tables.read_printed(name)
+    assert table["columns"][-1] == "ALL" and table["global"] == table["columns"][-2]
+    for rows in table["metrics"].values():
+        assert tuple(rows) == METHOD_NAMES
+        assert all(len(row) == len(table["columns"]) and all(0 < v < 1 for v in row) for row in rows.values())
+
+
+@pytest.mark.parametrize("name", OF_METHODS)
+def test_sd_of_all_is_the_mean_of_its_columns(name: str) -> None:
+    for row in paper_tables.read_printed(name)["metrics"]["sd"].values():
+        assert row[-1] == pytest.approx(sum(row[:-1]) / (len(row) - 1), abs=0.0081)
+
+
+def test_pooled_accuracy_of_all_follows_from_the_test_sizes() -> None:
+    table, sizes = paper_tables.read_printed("knot/table4"), paper_tables.read_printed("knot/table1")["datasets"]["nli"]
+    weights = [sizes[name]["test"] for name in table["columns"][:-1]]
+    for row in table["metrics"]["accuracy"].values():
+        pooled = sum(w * v for w, v in zip(weights, row[:-1], strict=True)) / sum(weights)
+        assert row[-1] == pytest.approx(pooled, abs=0.0101)
+
+
+@pytest.mark.parametrize(("name", "metric", "method", "dataset", "value"), [
+    ("knot/table2", "f1", "sinkhorn_d", "Food", 0.59), ("knot/table2", "sd", "sinkhorn_e", "ALL", 0.73),
+    ("knot/table3", "f1", "entropy_e", "IEMOCAP", 0.36), ("knot/table3", "sd", "sinkhorn_e", "DyDa0", 0.53),
+    ("knot/table4", "accuracy", "sinkhorn_a", "SNLI", 0.73), ("knot/table4", "sd", "sinkhorn_d", "SNLI", 0.23),
+    ("knot/table4", "f1", "sinkhorn_d", "SNLI", None), ("knot/table4", "sd", "fedavg", "SNLI", None),
+    ("knot/table4", "sd", "sinkhorn_d", "Moon", None),
+])  # fmt: skip
+def test_single_numbers(name: str, metric: str, method: str, dataset: str, value: float | None) -> None:
+    assert paper_tables.printed_value(paper_tables.read_printed(name), metric, method, dataset) == value
+
+
+def test_table_of_locals_keeps_the_printed_slip_and_says_so() -> None:
+    table = paper_tables.read_printed("knot/table1")
+    assert table["datasets"]["sa"]["Cloths"]["train"] == 19470
+    assert any("19,470" in note and "dropped digit" in note for note in table["notes"])
+    assert [table["datasets"]["erc"][f"DyDa{i}"]["score"] for i in range(3)] == [0.38, 0.34, 0.40]
+
+
+def test_bias_shares_sum_to_one() -> None:
+    for task, teachers in paper_tables.read_printed("knot/bias")["shares"].items():
+        for name, shares in teachers.items():
+            assert sum(shares) == pytest.approx(1, abs=0.003), (task, name)
+
+
+def sums(rows: list[list[float]], unit: int) -> tuple[list[int], list[int]]:
+    """Of each row and each column, in whole units: a cell that is off shows in one of each."""
+    whole = [[round(value * unit) for value in row] for row in rows]
+    return [sum(row) for row in whole], [sum(column) for column in zip(*whole, strict=True)]
+
+
+#: (table, measure) -> columns, sums of the rows in the order of EIGHT, sums of the columns; in hundredths
+METHODS = {
+    ("knot/table2", "f1"): ("Cloths Toys Cell Food ALL", [241, 246, 236, 250, 250, 247, 239, 251],
+                            [385, 359, 375, 433, 408]),
+    ("knot/table2", "sd"): ("Cloths Toys Cell Food ALL", [398, 389, 412, 374, 376, 378, 408, 364],
+                            [607, 674, 602, 595, 621]),
+    ("knot/table3", "f1"): ("MELD IEMOCAP DyDa0 DyDa1 DyDa2 ALL", [183, 197, 197, 235, 211, 231, 199, 244],
+                            [255, 215, 332, 290, 320, 285]),
+    ("knot/table3", "sd"): ("MELD IEMOCAP DyDa0 DyDa1 DyDa2 ALL", [380, 372, 383, 371, 381, 365, 391, 354],
+                            [538, 517, 462, 482, 497, 501]),
+    ("knot/table4", "accuracy"): ("Fic Gov Slate Tele Trv SNLI ALL", [447, 438, 444, 444, 443, 425, 445, 445],
+                                  [473, 489, 471, 473, 482, 627, 516]),
+    ("knot/table4", "sd"): ("Fic Gov Slate Tele Trv SNLI ALL", [370, 370, 369, 365, 364, 362, 354, 352],
+                            [442, 431, 448, 446, 435, 288, 416]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "measure"), METHODS)
+def test_cells_of_knots_tables(name: str, measure: str) -> None:
+    table, (columns, rows, downward) = paper_tables.read_printed(name), METHODS[name, measure]
+    assert table["columns"] == columns.split()
+    cells = table["metrics"][measure]
+    assert sums([cells[method] for method in EIGHT], 100) == (rows, downward)
+
+
+TEMPERATURES = [4.0, 2.0, 1.0, 0.5, 0.25, 0.05]
+#: (table, case) -> sums in thousandths; Table 1: accuracy, delta, loss, rounds, speed-up; Table 2: accuracy, loss
+CHILLED = {
+    ("chill/table1", "FEMNIST-DNN"): ([368873, 282129, 212344, 171064, 140320, 111703],
+                                      [469600, -2340, 4273, 803000, 11900]),
+    ("chill/table1", "CIFAR10-CNN"): ([335384, 311928, 294934, 205811, 180912, 157978],
+                                      [248910, 870, 9567, 1219000, 8600]),
+    ("chill/table1", "CIFAR100-ResNet18"): ([319524, 319138, 232168, 213285, 189327, 268298],
+                                            [171640, 620, 18920, 1345000, 5560]),
+    ("chill/table2", "centralised iid"): ([59202, 64311, 66224, 65220, 64972, 62207], [375550, 6586]),
+    ("chill/table2", "federated iid"): ([49693, 53303, 55985, 54510, 55905, 49301], [310210, 8487]),
+    ("chill/table2", "federated non-iid"): ([39304, 41988, 42934, 43071, 44942, 46238], [248910, 9567]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "case"), CHILLED)
+def test_cells_of_chillings_tables(name: str, case: str) -> None:
+    values = paper_tables.read_printed(name)["values"][case]
+    assert sums([values[t] for t in TEMPERATURES], 1000) == CHILLED[name, case]
+
+
+def test_cells_of_the_notebook() -> None:
+    """Accuracy after rounds 1, 10, ..., 50, then the loss after 50; in ten-thousandths."""
+    values = paper_tables.read_printed("chill/mnist_notebook")["values"]["MNIST"]
+    assert sums([values[t] for t in TEMPERATURES[:5]], 10000) == (
+        [2055846, 3173182, 4215307, 4632374, 4950655],
+        [915400, 2810300, 3504200, 3836400, 3844600, 4081300, 35164],
+    )
+
+
+#: table -> data sets, numbers of clients, sums of the rows and of the columns (mean, deviation, mean, ...) in tenths
+CLUSTERED_CELLS = {
+    "fedwad/table1": ("MNIST CIFAR10", [20, 40, 100],
+        [5651, 6143, 6316, 7464, 7455, 7635, 7783, 7733, 7812, 4271, 4240, 3591, 7043, 6859, 6444, 7249, 7102, 6840],
+        [12197, 759, 16153, 310, 14822, 629, 15100, 627, 12260, 672, 15093, 990, 13327, 707, 13249, 736]),
+    "fedwad/table2": ("MNIST", [10, 20, 40, 100],
+        [6037, 6324, 6468, 6438, 6807, 6844, 6969, 6885, 6898, 6957, 6994, 6917],
+        [8325, 706, 11904, 4, 11904, 5, 11590, 352, 11798, 145, 11523, 450, 11633, 199]),
+    "fedwad/table3": ("MNIST", [10, 20, 40, 100],
+        [5147, 4385, 4821, 5012, 6451, 6322, 6048, 6411, 6914, 6732, 6513, 6685],
+        [7957, 679, 10226, 624, 10156, 629, 9845, 590, 9739, 641, 9655, 555, 9676, 469]),
+    "fedwad/table4": ("CIFAR10", [10, 20, 40, 100],
+        [4874, 4292, 4180, 3848, 6335, 6080, 5886, 5482, 6465, 6305, 6132, 5876],
+        [7472, 267, 9869, 392, 9804, 374, 8502, 481, 8963, 658, 8903, 470, 9069, 531]),
+    "fedwad/table5": ("CIFAR10", [10, 20, 40, 100],
+        [4806, 3973, 3647, 2940, 6443, 6350, 6204, 5873, 6525, 6462, 6341, 6147],
+        [7716, 262, 10104, 615, 10087, 538, 8716, 346, 8751, 361, 8811, 363, 8723, 318]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CLUSTERED_CELLS)
+def test_cells_of_fedwads_tables(name: str) -> None:
+    table, (datasets, clients, *expected) = paper_tables.read_printed(name), CLUSTERED_CELLS[name]
+    cells = [
+        table["values"][data][algorithm][count]
+        for data in datasets.split()
+        for algorithm in ("FedAvg", "FedRep", "FedPer")
+        for count in clients
+    ]
+    assert sums([np.ravel(row).tolist() for row in cells], 10) == tuple(expected)
+
+
+#: training, valid and test texts, and the score in hundredths (KNOT Table 1)
+SIZES = {
+    "sa": {"Cell": (133574, 19463, 37784, 49), "Cloths": (19470, 28376, 55085, 52),
+           "Toys": (116666, 17000, 33000, 49), "Food": (397917, 57982, 112555, 64)},
+    "erc": {"IEMOCAP": (3354, 342, 901, 55), "MELD": (9450, 1047, 2492, 45), "DyDa0": (21680, 2013, 1919, 38),
+            "DyDa1": (21680, 2013, 1919, 34), "DyDa2": (21680, 2013, 1919, 40)},
+    "nli": {"Fic": (77348, 5902, 5903, 63), "Gov": (77350, 5888, 5889, 65), "Slate": (77306, 5893, 5894, 62),
+            "Tele": (83348, 5899, 5899, 65), "Trv": (77350, 5904, 5904, 63), "SNLI": (549367, 9842, 9824, 85)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", SIZES)
+def test_cells_of_the_table_of_data(task: str) -> None:
+    rows = paper_tables.read_printed("knot/table1")["datasets"][task]
+    found = {
+        name: (row["train"], row["valid"], row["test"], round(100 * row["score"]))
+        for name, row in rows.items()
+        if row["role"] != "transfer"
+    }
+    assert found == SIZES[task]
+    assert paper_tables.read_printed("knot/table1")["datasets"]["sa"]["Grocery"]["train"] == 104817
+
+
+TABLES = [f"fedwad/table{number}" for number in range(1, 6)]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_mean_uplifts_follow_from_the_printed_rows(name: str) -> None:
+    table = paper_tables.read_printed(name)
+    for data, uplift in table["uplift"].items():
+        rows = [row for algorithm in table["values"][data].values() for row in algorithm.values()]
+        assert len(rows) == (9 if name == "fedwad/table1" else 12)
+        for i, (structure, _, _) in enumerate(table["columns"]):
+            plain = table["columns"].index([structure, "none", None])
+            gains = [row[i][0] - row[plain][0] for row in rows]
+            if i == plain:
+                assert uplift[i] is None
+            else:
+                assert [statistics.fmean(gains), statistics.pstdev(gains)] == pytest.approx(uplift[i], abs=0.11)
+
+
+def test_table_1_is_part_of_the_others() -> None:
+    one, rest = paper_tables.read_printed("fedwad/table1"), [paper_tables.read_printed(name) for name in TABLES[1:]]
+    for data, algorithms in one["values"].items():
+        for algorithm, rows in algorithms.items():
+            for clients, cells in rows.items():
+                for column, pair in zip(one["columns"], cells, strict=True):
+                    of = next(t for t in rest if data in t["values"] and column in t["columns"])
+                    assert of["values"][data][algorithm][clients][of["columns"].index(column)] == pair
+
+
+def test_printed_tables_keep_the_papers_arithmetic() -> None:
+    """Deltas and speed-ups follow from accuracies and rounds, but for the two slips and rounding."""
+    table = paper_tables.read_printed("chill/table1")
+    wrong = []
+    for case, rows in table["values"].items():
+        accuracy, _, _, rounds, _ = rows[1.0]
+        for t, row in rows.items():
+            wrong += [(case, t, "delta")] if abs(row[0] - accuracy - row[1]) > 0.0151 else []
+            wrong += [(case, t, "speedup")] if abs(rounds / row[3] - row[4]) > 0.0101 else []
+    assert wrong == [("CIFAR100-ResNet18", 0.05, "delta"), ("CIFAR100-ResNet18", 0.05, "speedup")]
