@@ -12,8 +12,10 @@ import numpy as np
 from knot_runner import metrics
 from knot_runner.report.claims.verdicts import Verdict, judge
 from knot_runner.report.run_folders import Job
-from tests.unit.report.conftest import DATASETS, LABELS, save_file, seal
+from tests.unit.report.conftest import DATASETS, FLEET, LABELS, save_file, seal
 
+COLD = {"method.temperature": 0.05, "method.lr_control": False}
+WARMER = {"method.temperature": 1}
 BASE = {"text": "a claim", "source": "a paper"}
 EXTRA = {"sinkhorn": {"epsilon": 0.1}, "entropy": {"form": "kl"}}
 SINKHORN, ENTROPY = {"method.name": "sinkhorn_e"}, {"method.name": "entropy_e"}
@@ -67,3 +69,31 @@ def grid(factory: Any, seeds: int = 3, skills: tuple[float, float] = (2.0, 0.5))
     """Sinkhorn-E, whose student leans to the truth by the first skill, and Entropy-E."""
     pairs = zip(("sinkhorn_e", "entropy_e"), skills, strict=True)
     return [knot(factory, method, seed, skill) for method, skill in pairs for seed in range(seeds)]
+
+
+def rounds_claim(**changes: Any) -> dict[str, Any]:
+    """T=.05 needs fewer rounds than T=1."""
+    return claim(**{"measure": "rounds", "of": COLD, "against": WARMER, "expect": "lower", **changes})
+
+
+def courses(
+    federated: Any, cold: Any, plain: Any, length: int = 40, spent: Any = None, seconds: Any = None
+) -> list[Job]:
+    """Runs at T=.05 and T=1, a seed each, that are at .6 from these rounds on (None: never), and T=4, which sets the
+    target of .5. ``spent``: bytes of each round at T=.05 and at T=1, the last goes on; ``seconds``: those of a round,
+    by seed."""
+    jobs = [federated.made(4.0, [0.1, 0.5], seed=seed) for seed in range(len(cold))]
+    for side, (temperature, reached) in enumerate(((0.05, cold), (1.0, plain))):
+        for seed, reaches in enumerate(reached):
+            below = length if reaches is None else reaches
+            each, facts = {}, {}
+            if spent:
+                total = [spent[side][min(i, len(spent[side]) - 1)] for i in range(length)]
+                each = {"bytes_down": [own // 4 for own in total], "bytes_up": [own - own // 4 for own in total]}
+            if seconds:
+                each = {key: [0] * length for key in ("dropped", "late", "partial", "staleness")}
+                each["clock"] = [seconds[side][seed] * (i + 1) for i in range(length)]
+                facts = {"fleet": FLEET | {"clock": each["clock"][-1]}}
+            job = federated.job(temperature, seed=seed)
+            jobs.append(federated.write(job, [0.1] * below + [0.6] * (length - below), each=each, **facts))
+    return jobs

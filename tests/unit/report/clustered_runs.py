@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import io
+import json
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
 
 from knot_runner.config.strict import digest
 from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import ResultTable
-from knot_runner.report.render.terminal import TerminalTable
 from knot_runner.report.run_folders import Job
 from knot_runner.report.tables.build import build_table
-from tests.unit.report.conftest import seal
+from tests.unit.report.conftest import put, seal
 
 BOTH = ["clusters", "weighted"]
 
@@ -76,6 +73,16 @@ def write(
     return job
 
 
+def record_clients(job: Job, accuracies: list[float | None], sizes: list[int], mean: float) -> None:
+    """Write the records that accuracy over clients is resampled from: their accuracies, and ``sizes`` of tests."""
+    row = {
+        "round": 1, "participants": [], "before": [], "after": [], "accuracy": mean, "f1": mean, "loss": 1.0,
+        "tempered_loss": 1.0, "clients": accuracies,
+    }  # fmt: skip
+    put(job.folder / "rounds.jsonl", json.dumps(row) + "\n")
+    put(job.folder / "partition.json", json.dumps({"test": sizes}))
+
+
 def build(jobs: list[Job], paper: str | None = "fedwad/table2", metrics: list[str] = BOTH, **more: Any) -> ResultTable:
     return build_table(jobs, paper, metrics, kind="clustered", **more)
 
@@ -88,12 +95,6 @@ def cell(table: ResultTable, row: tuple[str, ...], column: str, weighting: str =
 
 def said(table: ResultTable, start: str) -> str:
     return next(line for line in table.lines if line.startswith(start))
-
-
-def shown(table: ResultTable, width: int) -> list[str]:
-    out = io.StringIO()
-    Console(file=out, width=width, color_system=None).print(TerminalTable(table))
-    return out.getvalue().splitlines()
 
 
 def two_seeds(root: Path) -> list[Job]:

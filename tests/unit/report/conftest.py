@@ -124,7 +124,7 @@ def assert_drawn(path: Path) -> None:
 
     image = imread(path)
     height, width = (pixels / figure_style.DPI for pixels in image.shape[:2])  # inches
-    assert 5 <= width <= 13 and 2.5 <= height <= 9
+    assert 5 <= width <= 13 and 2 <= height <= 10
     assert (image[..., :3].min(2) < 0.9).mean() > 0.01
 
 
@@ -278,8 +278,19 @@ class FederatedFactory:
         }  # fmt: skip
         return made | changes
 
-    def write(self, job: Job, accuracies: list[float], every: int = 1, **changes: Any) -> Job:
+    def write(
+        self,
+        job: Job,
+        accuracies: list[float],
+        every: int = 1,
+        each: dict[str, list[Any]] | None = None,
+        **changes: Any,
+    ) -> Job:
+        """``each``: further key of the rows -> its values."""
         rows = self.rows(job, accuracies, every)
+        for key, values in (each or {}).items():
+            for row, value in zip(rows, values, strict=True):
+                row[key] = value
         job.folder.mkdir(parents=True, exist_ok=True)
         (job.folder / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         result = self.result(job, rows, **changes)

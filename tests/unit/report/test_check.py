@@ -1,23 +1,19 @@
 """A preset's report is checked before its runs."""
 
-from pathlib import Path
-
 import pytest
 import yaml
 
 from knot_runner.cli.main import main
 from knot_runner.report.check import check_report
+from knot_runner.util.config_yaml import yaml_files
 from tests.golden.messages import refuses
 
-PRESETS = sorted((Path(__file__).parents[3] / "conf" / "experiment").glob("*.yaml"))
-CLAIM = {"text": "a", "measure": "accuracy", "of": {"method.name": "fedavg"}, "against": {"method.name": "fedprox"}}
+CLAIM = {"text": "a", "measure": "accuracy", "of": {"method.name": "fedavg"}, "against": {"method.name": "fedprox"},
+         "source": "ours", "expect": "higher"}  # fmt: skip
 
 
-CLAIM |= {"source": "ours", "expect": "higher"}
-
-
-def test_every_preset_passes():
-    for path in PRESETS:
+def test_report_of_every_preset_passes():
+    for path in yaml_files("experiment").values():
         check_report(yaml.safe_load(path.read_text()).get("report") or {})
 
 
@@ -26,13 +22,13 @@ def test_every_preset_passes():
     {"paper": "chill/table1"}, {"figures": ["curvs"]}, {"seeds": 1}, {"claims": [CLAIM | {"measure": "acc"}]},
     {"claims": [CLAIM | {"expects": "higher"}]},
 ])  # fmt: skip
-def test_what_is_misspelt_is_one_line(spec):
+def test_misspelled_report_is_refused(spec):
     with refuses():
         check_report(spec)
 
 
 @pytest.mark.parametrize("verb", [[], ["check", "--quick"]])
-def test_nothing_runs_where_the_report_could_not_be_made(verb, tmp_path, capsys):
+def test_nothing_runs_if_the_report_could_not_be_made(verb, tmp_path, capsys):
     (tmp_path / "experiment").mkdir()
     own = "# @package _global_\nsweep:\n  seed: 0,1\nreport:\n  kind: gridd\n"
     (tmp_path / "experiment" / "mine.yaml").write_text(own)

@@ -22,7 +22,7 @@ def runs(tmp_path):
     return read_runs(tmp_path)
 
 
-def test_a_row_per_run_and_metric(runs):
+def test_frame_has_a_row_per_run_and_metric(runs):
     frame = runs.frame()
     assert list(frame) == [*IDENTITY, "method.temperature", "metric", "value"]
     assert frame["seed"].dtype == "int64" and frame["method.temperature"].dtype == "float64"
@@ -34,7 +34,7 @@ def test_a_row_per_run_and_metric(runs):
     assert found.to_dict() == wanted
 
 
-def test_numbers_are_those_of_the_result(tmp_path):
+def test_values_of_a_frame_are_those_of_the_result(tmp_path):
     folder = made(tmp_path, 1 / 3, {"target": None, "notes": ["x"]})
     result, frame = read_result(folder), read_runs(tmp_path).frame().set_index("metric")
     assert frame.loc["seconds.total", "value"] == result["seconds"]["total"]
@@ -43,7 +43,7 @@ def test_numbers_are_those_of_the_result(tmp_path):
     assert set(frame["folder"]) == {str(folder)} and set(frame["run_id"]) == {folder.name}
 
 
-def test_what_is_not_done_has_a_state_a_reason_and_no_value(runs):
+def test_run_that_is_not_done_has_a_state_a_reason_and_no_value(runs):
     frame = runs.frame()
     rest = frame[frame["state"] != "done"]
     assert sorted(rest["state"]) == ["damaged", "diverged", "failed", "unfinished"] and rest["folder"].is_unique
@@ -54,7 +54,7 @@ def test_what_is_not_done_has_a_state_a_reason_and_no_value(runs):
     assert (rest["method.temperature"] == 8).all()
 
 
-def test_settings_that_differ(tmp_path):
+def test_frame_has_the_settings_that_differ(tmp_path):
     made(tmp_path, 0.5, method__mu=0.1, training__lr="1e-3")
     made(tmp_path, 0.6, method__name="other", training__rounds=4)
     frame = read_runs(tmp_path).frame()
@@ -65,7 +65,7 @@ def test_settings_that_differ(tmp_path):
     assert by_method["training.lr"].to_dict() == {"fedavg_chill": 0.001, "other": 0.01}
 
 
-def test_filtered(runs):
+def test_selected_runs_are_those_of_the_filters(runs):
     kept, lines = select_runs(runs, [parse_filter("method.temperature<=1"), parse_filter("seed=0,7")])
     frame = kept.frame()
     assert len(frame["folder"].unique()) == 2 and set(frame["seed"]) == {0} and len(lines) == 1

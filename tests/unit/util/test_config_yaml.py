@@ -27,7 +27,7 @@ configs = st.dictionaries(
 @pytest.mark.thorough
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(configs, st.booleans())
-def test_section_by_section_is_what_yaml_reads(tmp_path, config, flow):
+def test_config_is_read_as_yaml_reads_it(tmp_path, config, flow):
     path = tmp_path / "config.yaml"
     config["of_groups"] = {"a": {"b": 1}}
     dumper = type("Plain", (yaml.SafeDumper,), {"ignore_aliases": lambda *_: True})
@@ -52,13 +52,13 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_bombs_are_refused(tmp_path, bomb):
+def test_hostile_yaml_is_refused(tmp_path, bomb):
     (tmp_path / "config.yaml").write_text(BOMBS[bomb])
     with pytest.raises(ValueError):
         read_config(tmp_path / "config.yaml")
 
 
-def test_a_pipe_is_not_waited_for(tmp_path):
+def test_pipe_is_refused(tmp_path):
     os.mkfifo(tmp_path / "config.yaml")
     with pytest.raises(ValueError, match="not a file"):
         read_config(tmp_path / "config.yaml")

@@ -1,7 +1,6 @@
 """Measures on resampled test items, compared with the metrics of explicit resamples."""
 
 import hashlib
-import json
 
 import numpy as np
 import pytest
@@ -12,46 +11,41 @@ from knot_runner.metrics import METRICS, Metric
 from knot_runner.report.claims import items as claims_items
 from knot_runner.report.claims.items import Want, replicates
 from knot_runner.report.run_folders import load_runs, predictions
-from knot_runner.report.statistics.intervals import RESAMPLES, resampled_sums
+from knot_runner.report.statistics.intervals import RESAMPLES
 from tests.golden.messages import refuses
 from tests.unit.report import clustered_runs
 from tests.unit.report.claimed import claim, judged, knot
-from tests.unit.report.conftest import put
 
 
 def made(jobs):
     return {run.job.run_id: run for run in load_runs(jobs)}
 
 
-def weights_of(labels):
-    """How often each item is drawn, per resample: as the resampling draws them."""
-    seed = int.from_bytes(hashlib.sha256(labels.tobytes()).digest()[:8], "big")
-    return resampled_sums(np.eye(len(labels)), seed).astype(int)
-
-
-@pytest.mark.parametrize("side", ["after", "before"])
-def test_all_measures_are_those_of_measures_py_on_each_resample(factory, side):
-    runs = made([knot(factory, "sinkhorn_e", 0, 1.0, rows=40)])
-    run_id = next(iter(runs))
+@pytest.mark.parametrize(("side", "rows"), [("after", 40), ("before", 40), ("after", 4)])  # of 4, most miss a class
+def test_replicates_are_the_metrics_of_each_resample(factory, side, rows):
+    runs = made([knot(factory, "sinkhorn_e", 0, 1.0, rows=rows)])
+    ((run_id, run),) = runs.items()
     prefix = "before/" if side == "before" else ""
-    stored = {
-        k.removeprefix(prefix): v
-        for k, v in predictions(runs[run_id]).items()
-        if k.startswith("before") == (side == "before")
-    }
+    stored = {k.removeprefix(prefix): v for k, v in predictions(run).items() if k.startswith("before") == bool(prefix)}
     wanted = [Want(run_id, side, measure, on) for measure in ("f1", "accuracy", "sd") for on in ("MELD", "ALL")]
     found, problems = replicates(wanted, runs, "")
     assert not problems
-    weights = {name: weights_of(labels) for name, (_, labels) in stored.items()}
-    points = np.array(runs[run_id].result["labels"]["coordinates"])
-    for b in (0, 1, 17, RESAMPLES - 1):
-        rows = {name: np.repeat(np.arange(40), weights[name][b]) for name in stored}
-        expected = metrics.measure_all({n: (p[rows[n]], y[rows[n]]) for n, (p, y) in stored.items()}, points)
+    draws = {name: drawn(labels) for name, (_, labels) in stored.items()}
+    points = np.array(run.result["labels"]["coordinates"])
+    for b in (0, 1, 2, 3, 17, RESAMPLES - 1):
+        resample = {name: (p[draws[name][b]], y[draws[name][b]]) for name, (p, y) in stored.items()}
+        expected = metrics.measure_all(resample, points)
         for want in wanted:
             assert found[want][b] == pytest.approx(expected[want.measure][want.on], abs=1e-5), want
 
 
-def test_accuracy_alone_takes_the_short_way_to_the_same(factory):
+def drawn(labels):
+    """The items of every resample [B, N], as the module's docstring says that they are drawn."""
+    seed = int.from_bytes(hashlib.sha256(labels.tobytes()).digest()[:8], "big")
+    return np.random.default_rng(seed).integers(0, len(labels), (RESAMPLES, len(labels)))
+
+
+def test_accuracy_alone_has_the_same_replicates_as_beside_other_metrics(factory):
     runs = made([knot(factory, "sinkhorn_e", 0, 1.0, rows=50)])
     run_id = next(iter(runs))
     short, _ = replicates([Want(run_id, "after", "accuracy")], runs, "")
@@ -59,7 +53,7 @@ def test_accuracy_alone_takes_the_short_way_to_the_same(factory):
     assert np.array_equal(short[Want(run_id, "after", "accuracy")], long[Want(run_id, "after", "accuracy")])
 
 
-def test_runs_share_their_items_also_in_blocks(factory, monkeypatch):
+def test_runs_share_their_items_also_in_blocks_of_columns(factory, monkeypatch):
     jobs = [knot(factory, method, seed, 1.0) for method in ("sinkhorn_e", "entropy_e") for seed in (0, 1)]
     runs = made(jobs)
     wanted = [Want(job.run_id, "after", "accuracy") for job in jobs]
@@ -78,11 +72,8 @@ def test_damaged_predictions_are_named_and_the_others_stay(factory):
     assert str(bad.folder) in problems[bad.run_id] and "make it" in problems[bad.run_id]
 
 
-CLIENTS, SIZES = [1.0, 0.5, None, 0.25], [40, 10, 0, 20]
-
-
-def over_clients(tmp_path, sizes=SIZES):
-    """A run of four clients in two clusters, the third without test images."""
+def test_accuracy_over_clients_is_binomial_in_each(tmp_path):
+    """Four clients in two clusters, the third without test images."""
     job = clustered_runs.job(tmp_path, "affinity", clients=4)
     clusters = {
         "graph": "affinity",
@@ -93,30 +84,18 @@ def over_clients(tmp_path, sizes=SIZES):
         "eigenvalues": [],
     }
     clustered_runs.write(job, 0.5, rounds=1, clusters=clusters)
-    row = {
-        "round": 1, "participants": [], "before": [], "after": [], "accuracy": 0.7, "f1": 0.7, "loss": 1.0,
-        "tempered_loss": 1.0, "clients": CLIENTS,
-    }  # fmt: skip
-    put(job.folder / "rounds.jsonl", json.dumps(row) + "\n")
-    put(job.folder / "partition.json", json.dumps({"test": sizes}))
-    return made([job]), job.run_id
-
-
-def test_accuracy_over_clients_is_binomial_in_each(tmp_path):
-    runs, run_id = over_clients(tmp_path)
-    found, _ = replicates(
-        [Want(run_id, "after", "accuracy", over=o) for o in ("weighted", "clusters", "unweighted")], runs, ""
-    )
+    clustered_runs.record_clients(job, [1.0, 0.5, None, 0.25], [40, 10, 0, 20], 0.7)
+    wanted = [Want(job.run_id, "after", "accuracy", over=over) for over in ("weighted", "clusters", "unweighted")]
+    found, _ = replicates(wanted, made([job]), "")
     spread = {1: 0.5 * 0.5 * 10, 3: 0.25 * 0.75 * 20}  # of the hits
-    expected = {
-        "weighted": (50 / 70, (spread[1] + spread[3]) / 70**2),
-        "clusters": ((45 / 50 + 0.25) / 2, (spread[1] / 50**2 + spread[3] / 20**2) / 4),
-        "unweighted": (1.75 / 3, (spread[1] / 10**2 + spread[3] / 20**2) / 9),
-    }
-    for over, (mean, variance) in expected.items():
-        values = found[Want(run_id, "after", "accuracy", over=over)]
-        assert values.mean() == pytest.approx(mean, abs=5 * np.sqrt(variance / RESAMPLES))
-        assert values.var() == pytest.approx(variance, rel=0.15)
+    expected = [
+        (50 / 70, (spread[1] + spread[3]) / 70**2),
+        ((45 / 50 + 0.25) / 2, (spread[1] / 50**2 + spread[3] / 20**2) / 4),
+        (1.75 / 3, (spread[1] / 10**2 + spread[3] / 20**2) / 9),
+    ]
+    for want, (mean, variance) in zip(wanted, expected, strict=True):
+        assert found[want].mean() == pytest.approx(mean, abs=5 * np.sqrt(variance / RESAMPLES))
+        assert found[want].var() == pytest.approx(variance, rel=0.15)
 
 
 def balanced(test):
@@ -137,12 +116,6 @@ def own(monkeypatch):
         monkeypatch.setitem(METRICS, name, Metric(name, "higher", function, **facts))
 
     return register
-
-
-def drawn(labels):
-    """The items of every resample [B, N], as the module's docstring says that they are drawn."""
-    seed = int.from_bytes(hashlib.sha256(labels.tobytes()).digest()[:8], "big")
-    return np.random.default_rng(seed).integers(0, len(labels), (RESAMPLES, len(labels)))
 
 
 @pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")
@@ -175,7 +148,7 @@ def test_replicates_of_an_own_metric_are_its_functions(factory, own, name, funct
 
 
 @pytest.mark.parametrize("value", [1, np.float32(0.5), np.int64(1), np.float64(0.25)])
-def test_a_metric_may_return_any_kind_of_number(own, value):
+def test_metric_returns_any_kind_of_number(own, value):
     own("own", lambda test: value)
     probabilities = np.eye(2)
     found = metrics.measured(metrics.TestSet(probabilities, probabilities, np.array([0, 1]), None))["own"]
@@ -183,7 +156,7 @@ def test_a_metric_may_return_any_kind_of_number(own, value):
 
 
 @pytest.mark.parametrize("name", ["time", "rounds", "ari", "plain_loss"])
-def test_a_metric_with_the_name_of_another_measure_of_claims_is_refused(factory, own, name):
+def test_metric_with_the_name_of_another_measure_of_claims_is_refused(factory, own, name):
     own(name, balanced)
     with refuses():
         judged([knot(factory, "sinkhorn_e", 0, 1.0)], claim())

@@ -11,7 +11,6 @@ from tests.unit.report import clustered_runs
 from tests.unit.report.claimed import claim, grid, judged, knot, rewrite
 from tests.unit.report.clustered_runs import job as clustered
 from tests.unit.report.clustered_runs import write
-from tests.unit.report.conftest import put
 
 
 def test_pairs_agree_on_all_other_settings(factory):
@@ -26,7 +25,7 @@ def test_pairs_agree_on_all_other_settings(factory):
     assert weighting.effect == pytest.approx(np.mean(gains))
 
 
-def test_two_runs_that_fit_one_place_need_a_word_more(factory):
+def test_two_runs_of_one_side_of_a_pair_are_refused(factory):
     jobs = grid(factory, seeds=1)
     other = knot(factory, "entropy_e", 0, 1.0, label="again")
     other.config["method"]["form"] = "b"
@@ -52,33 +51,26 @@ def lift(**changes):
 
 
 def with_clients(jobs):
-    """The records that accuracy over clients is resampled from: all hits at the recorded share."""
+    """All hits at the recorded share."""
     for job in jobs:
         result = json.loads((job.folder / "result.json").read_text())
-        share = result["metrics"]["client_accuracy"]["clusters"]
-        row = {"round": 1, "participants": [], "before": [], "after": [], "accuracy": share, "f1": share, "loss": 1.0,
-               "tempered_loss": 1.0, "clients": [share] * result["clients"]}  # fmt: skip
+        share, clients = result["metrics"]["client_accuracy"]["clusters"], result["clients"]
         rewrite(job.folder, rounds=1)
-        put(job.folder / "rounds.jsonl", json.dumps(row) + "\n")
-        put(job.folder / "partition.json", json.dumps({"test": [100_000] * result["clients"]}))
+        clustered_runs.record_clients(job, [share] * clients, [100_000] * clients, share)
     return jobs
 
 
-def test_the_effect_of_a_seed_is_the_mean_over_its_pairs(tmp_path):
-    found = judged(with_clients(gained(tmp_path)), lift())[0]
-    values = [20.0, 21.0, 21.0]
-    assert found.effect == pytest.approx(np.mean(values)) and found.seeds == 3 and found.verdict == "holds"
-
-
-def test_settings_with_fewer_seeds_are_left_out_and_said(tmp_path):
+def test_effect_of_a_seed_is_the_mean_over_its_pairs_of_settings_with_the_most_seeds(tmp_path):
     jobs = with_clients(gained(tmp_path))
+    whole = judged(jobs, lift())[0]
     (jobs[-1].folder / "result.json").unlink()  # affinity, 40 clients, the last seed
-    found = judged(jobs, lift())[0]
-    assert found.effect == pytest.approx(np.mean([10, 11, 11])) and found.seeds == 3
-    assert "2 of 6 effects left out: their settings have fewer seeds" in found.note
+    rest = judged(jobs, lift())[0]
+    assert whole.effect == pytest.approx(np.mean([20, 21, 21])) and whole.seeds == 3 and whole.verdict == "holds"
+    assert rest.effect == pytest.approx(np.mean([10, 11, 11])) and rest.seeds == 3
+    assert "2 of 6 effects left out: their settings have fewer seeds" in rest.note
 
 
-def test_a_vanilla_run_that_is_asked_for_twice_serves_every_support(tmp_path):
+def test_run_that_is_asked_for_twice_is_paired_with_each_other_side(tmp_path):
     jobs = []
     for support in (10, 100):
         for seed in (0, 1):
@@ -89,36 +81,27 @@ def test_a_vanilla_run_that_is_asked_for_twice_serves_every_support(tmp_path):
     assert found.effect == pytest.approx(35.5) and found.runs == 6
 
 
-def test_a_level_needs_no_opponent(tmp_path):
-    jobs = [write(clustered(tmp_path, "affinity", seed), 0.5, ari=ari) for seed, ari in enumerate((0.99, 1.0, 0.98))]
-    index = {"measure": "ari", "of": LIFT["of"], "against": None}
-    above, below = judged(jobs, claim(**index, expect={"above": 0.9}), claim(**index, expect={"below": 0.9}))
-    assert above.effect == pytest.approx(0.99) and above.verdict == "holds" and not above.signed
-    assert below.verdict == "does not hold" and above.basis == "seeds"
+@pytest.mark.parametrize(("expect", "indices", "verdict"), [
+    ({"above": 0.9}, (0.99, 1.0, 0.98), "holds"), ({"below": 0.9}, (0.99, 1.0, 0.98), "does not hold"),
+    ({"above": 0.9}, (0.90, 0.90, 0.90), "undecided"),  # equal to the bound: neither above nor below
+    ({"below": 0.9}, (0.90, 0.90, 0.90), "undecided"), ({"below": 0.9}, (0.61, 0.62, 0.63), "holds"),
+    ({"above": 0.9}, (0.61, 0.62, 0.63), "does not hold"),
+])  # fmt: skip
+def test_level_is_compared_with_a_bound(tmp_path, expect, indices, verdict):
+    jobs = [write(clustered(tmp_path, "affinity", seed), 0.5, ari=ari) for seed, ari in enumerate(indices)]
+    found = judged(jobs, claim(measure="ari", of=LIFT["of"], against=None, expect=expect))[0]
+    assert (found.verdict, found.signed, found.basis) == (verdict, False, "seeds")
+    assert found.effect == pytest.approx(np.mean(indices))
 
 
-@pytest.mark.parametrize(
-    ("expect", "effects", "verdict"),
-    [
-        ({"above": 0.9}, (0.90, 0.90, 0.90), "undecided"),  # equal to the bound: neither above nor below
-        ({"below": 0.9}, (0.90, 0.90, 0.90), "undecided"),
-        ({"below": 0.9}, (0.61, 0.62, 0.63), "holds"),
-        ({"above": 0.9}, (0.61, 0.62, 0.63), "does not hold"),
-    ],
-)
-def test_levels_against_a_bound(tmp_path, expect, effects, verdict):
-    jobs = [write(clustered(tmp_path, "affinity", seed), 0.5, ari=ari) for seed, ari in enumerate(effects)]
-    assert judged(jobs, claim(measure="ari", of=LIFT["of"], against=None, expect=expect))[0].verdict == verdict
-
-
-def test_an_accuracy_has_its_interval_between_0_and_100(tmp_path):
+def test_interval_of_an_accuracy_is_between_0_and_100(tmp_path):
     jobs = [write(clustered(tmp_path, "affinity", seed), value) for seed, value in enumerate((0.9, 0.98, 0.99))]
     found = judged(with_clients(jobs), claim(**LIFT, against=None, expect={"above": 50}))[0]
     assert found.effect == pytest.approx(100 * (0.9 + 0.98 + 0.99) / 3) and 80 < found.low < 90 and found.high == 100
 
 
 @pytest.mark.parametrize(("over", "gain"), [("clusters", 20.0), ("weighted", 5.0), ("unweighted", 10.0)])
-def test_the_weightings_of_clients_are_not_each_other(tmp_path, over, gain):
+def test_weightings_of_clients_are_read_under_their_own_name(tmp_path, over, gain):
     """By clusters 20 points, by images 5, by clients 10: as the records have them, each read under its own name."""
     jobs = with_clients([write(clustered(tmp_path, g, s), 0.5) for g in ("none", "affinity") for s in (0, 1, 2)])
     for job in jobs:
@@ -129,7 +112,7 @@ def test_the_weightings_of_clients_are_not_each_other(tmp_path, over, gain):
     assert judged(jobs, lift(over=over))[0].effect == pytest.approx(gain)
 
 
-def test_seeds_that_do_not_differ_count_by_their_number(tmp_path):
+def test_equal_seeds_are_judged_by_their_number(tmp_path):
     jobs = [write(clustered(tmp_path, "affinity", seed), 0.5, ari=1.0) for seed in range(6)]
     index = claim(measure="ari", of=LIFT["of"], against=None, expect={"above": 0.9})
     assert judged(jobs, index, seeds=6)[0].verdict == "holds"  # 2^-5 = .031, below .05 * 2/3
@@ -137,7 +120,7 @@ def test_seeds_that_do_not_differ_count_by_their_number(tmp_path):
     assert few.verdict == "undecided" and few.more_seeds == 5 and few.low is None and "sign test" in few.note
 
 
-def test_values_are_listed_side_by_side(factory):
+def test_list_of_values_is_several_runs_of_one_side(factory):
     jobs = [
         knot(factory, m, seed, s)
         for m, s in (("sinkhorn_a", 2), ("sinkhorn_e", 2), ("entropy_e", 1))
@@ -147,7 +130,7 @@ def test_values_are_listed_side_by_side(factory):
     assert found.runs == 6 and found.seeds == 2
 
 
-def test_clustered_runs_have_measures_of_items_only_with_their_records(tmp_path):
+def test_accuracy_over_clients_needs_its_records(tmp_path):
     """Accuracy over clients is resampled from rounds.jsonl and partition.json; without them the runs are left out."""
     found = judged(clustered_runs.two_seeds(tmp_path), lift())[0]
     assert found.verdict == "no runs" and "rounds.jsonl: is not there" in found.note

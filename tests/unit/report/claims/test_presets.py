@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.report import paper_tables
 from knot_runner.report.claims.spec import read_claims
 from knot_runner.report.claims.verdicts import judge
-from knot_runner.util.config_yaml import config_folder, yaml_files
+from knot_runner.util.config_yaml import yaml_files
 from tests.golden.messages import refuses
 
 PRESETS = {name: yaml.safe_load(path.read_text()) for name, path in yaml_files("experiment").items()}
@@ -34,7 +33,7 @@ QUICK = {"chill/table1", "federated/fedmd_femnist", "fedwad/table1", "kd/tempera
 @pytest.mark.parametrize(
     "name", [one if one in QUICK else pytest.param(one, marks=pytest.mark.thorough) for one in sorted(PRESETS)]
 )
-def test_every_preset_composes_and_every_claim_is_on_runs_of_it(name, tmp_path):
+def test_preset_composes_and_its_claims_are_on_its_runs(name, tmp_path):
     jobs, _ = compose_all([f"experiment={name}", f"paths.out={tmp_path}", "seed=0", *PARTS.get(name, [])])
     assert jobs
     if name not in CLAIMED or name in TWINS:
@@ -45,7 +44,7 @@ def test_every_preset_composes_and_every_claim_is_on_runs_of_it(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["knot/table2", "knot/table3", "knot/table4"])
-def test_the_papers_effects_of_knot(name):
+def test_paper_effects_of_knot_are_those_of_its_tables(name):
     table = paper_tables.read_printed(name)
     for claim in CLAIMED[name]:
         if claim.against != "before":
@@ -62,7 +61,7 @@ def _printed(table, measure, side):
 
 
 @pytest.mark.parametrize("name", ["chill/table1", "chill/table2"])
-def test_the_papers_effects_of_chilling(name):
+def test_paper_effects_of_chilling_are_those_of_its_tables(name):
     table = paper_tables.read_printed(name)
     cases = {
         "femnist": "FEMNIST-DNN", "cifar10": "CIFAR10-CNN", "cifar100": "CIFAR100-ResNet18", "iid": "federated iid",
@@ -83,21 +82,17 @@ def test_the_papers_effects_of_chilling(name):
 
 
 @pytest.mark.parametrize("name", [f"fedwad/table{i}" for i in range(1, 6)])
-def test_the_papers_effects_of_clustering(name):
+def test_paper_effects_of_clustering_are_means_over_its_tables(name):
     """Mean over numbers of clients (and supports) of what the columns differ by."""
     table = paper_tables.read_printed(name)
     for claim in CLAIMED[name]:
         if claim.paper is None:
             continue
         data = "MNIST" if "mnist" in claim.where["task.name"] else "CIFAR10"
-        algorithms = (
-            [table["algorithms"][claim.where["method.name"]]]
-            if "method.name" in claim.where
-            else ["FedAvg", "FedRep", "FedPer"]
-        )
-        structures = {"pairs": ["strong"], "shards": ["none"]}.get(
-            claim.where.get("partition.kind"), ["strong", "none"]
-        )
+        own = claim.where.get("method.name")
+        algorithms = [table["algorithms"][own]] if own else ["FedAvg", "FedRep", "FedPer"]
+        partition = claim.where.get("partition.kind")
+        structures = {"pairs": ["strong"], "shards": ["none"]}.get(partition, ["strong", "none"])
         graphs = [side["method.clustering.graph"] for side in (claim.of, claim.against)]
         cells = [(row, s) for a in algorithms for row in table["values"][data][a].values() for s in structures]
         of, against = (
@@ -108,12 +103,12 @@ def test_the_papers_effects_of_clustering(name):
 
 
 @pytest.mark.parametrize("arguments", [[], ["seed=0"], ["--al"], ["knot/bias"], ["knot_tabel3"]])
-def test_the_verb_says_what_it_needs(arguments):
+def test_claims_verb_refuses_what_is_no_preset_with_claims(arguments):
     with refuses():
         run_verb("claims", arguments)
 
 
-def test_seeds_are_planned_in_the_preset_and_nowhere_else():
+def test_planned_seeds_are_set_by_the_preset_alone():
     """What a preset runs reaches its first look, but for the two that say that they give estimates."""
     for name in CLAIMED:
         report, seeds = PRESETS[name]["report"], str(PRESETS[name]["sweep"]["seed"]).split(",")
@@ -123,7 +118,7 @@ def test_seeds_are_planned_in_the_preset_and_nowhere_else():
             run_verb("claims", ["chill/mnist_notebook", override])
 
 
-def test_claims_are_said_in_plain_words():
+def test_claims_have_texts_of_their_own_and_a_source():
     for own in CLAIMED.values():
         assert len({claim.text for claim in own}) == len(own)
         assert all(claim.source and not re.search(r"[{}<>]", claim.text) for claim in own)
@@ -133,7 +128,7 @@ TABLES = [f"fedwad/table{number}" for number in range(1, 6)]
 
 
 @pytest.mark.thorough
-def test_the_runs_of_table_1_are_those_of_the_others() -> None:
+def test_runs_of_fedwad_table_1_are_those_of_the_other_tables() -> None:
     few = ["method=clustered_fedavg", "partition.clients=20", "seed=0"]
     made = {name: compose_all([f"experiment={name}", *few])[0] for name in TABLES}
     ids = {name: {one.run_id for one in jobs} for name, jobs in made.items()}
@@ -143,21 +138,17 @@ def test_the_runs_of_table_1_are_those_of_the_others() -> None:
         assert (one.method.clustering.otdd.encoder is None) == (one.settings.task.name == "mnist")
 
 
-def effects() -> list[Any]:
-    files = (config_folder() / "experiment").glob("*.yaml")
-    experiments = {path.stem: yaml.safe_load(path.read_text()) for path in files}
-    claims = [(name, claim) for name, one in experiments.items() for claim in read_claims(one.get("report") or {})]
-    return [pytest.param(claim, id=f"{name}: {claim.text}") for name, claim in claims if claim.paper is not None]
-
-
-@pytest.mark.parametrize("claim", effects())
-def test_a_claim_expects_what_the_paper_found(claim: Any) -> None:
+@pytest.mark.parametrize("name", CLAIMED)
+def test_claims_expect_what_the_paper_found(name):
     """The sign of the paper's own effect: of ratios (above 1: of is quicker) its logarithm, less what ``by`` asks."""
-    if isinstance(claim.expect, dict):
-        assert claim.paper >= claim.expect["ratio"]
-        return
-    effect = np.log(claim.paper) if claim.logs else claim.paper - claim.by
-    rising = claim.expect in ("higher", "rises")
-    if claim.logs and not claim.trend:
-        rising = not rising  # rounds of against over rounds of of: fewer rounds, a larger ratio
-    assert effect > 0 if rising else effect < 0
+    for claim in CLAIMED[name]:
+        if claim.paper is None:
+            continue
+        if isinstance(claim.expect, dict):
+            assert claim.paper >= claim.expect["ratio"], claim.text
+            continue
+        effect = np.log(claim.paper) if claim.logs else claim.paper - claim.by
+        rising = claim.expect in ("higher", "rises")
+        if claim.logs and not claim.trend:
+            rising = not rising  # rounds of against over rounds of of: fewer rounds, a larger ratio
+        assert effect > 0 if rising else effect < 0, claim.text

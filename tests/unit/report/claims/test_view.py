@@ -5,11 +5,11 @@ import io
 import json
 
 import pytest
-from rich.console import Console
 
 from knot_runner.report.claims.verdicts import Verdict
 from knot_runner.report.claims.view import claims_csv, claims_markdown, claims_table, footnotes, write_claims
 from tests.golden.messages import refuses
+from tests.unit.report.conftest import shown
 
 HELD = Verdict(
     "T=0.05 reaches the target at least twice as fast as T=1 on FEMNIST", "FLex&Chill Table 1", "holds", 2.41, 2.1, 2.8,
@@ -27,29 +27,13 @@ BAD = Verdict(HOSTILE, HOSTILE, "no runs", unit=HOSTILE, runs=2, note=HOSTILE, c
 ALL = [HELD, OPEN, UNASKED, BAD]
 
 
-def shown(verdicts, width=80):
-    out = io.StringIO()
-    Console(file=out, width=width, color_system=None).print(claims_table("Claims of x", verdicts))
-    return out.getvalue().splitlines()
-
-
 @pytest.mark.parametrize("width", [80, 100])
-def test_the_terminal_has_every_number_in_its_width(width):
-    lines = shown(ALL, width)
-    text = "\n".join(lines)
-    assert max(map(len, lines)) <= width and "\x1b" not in text
-    for part in (
-        "2.41 times",
-        "[2.10, 2.80]",
-        "paper 6.00",
-        "+0.008 SD",
-        "[-0.008, +0.024]",
-        "paper -0.030",
-        "holds",
-        "> 100 more",
-    ):
+def test_table_in_a_terminal_has_every_number_in_its_width(width):
+    text = shown(claims_table("Claims of x", ALL), width)
+    assert max(map(len, text.splitlines())) <= width and "\x1b" not in text
+    for part in ("2.41 times", "[2.10, 2.80]", "paper 6.00", "+0.008 SD", "[-0.008, +0.024]", "> 100 more", "[red]"):
         assert part in text, part
-    assert "on other runs" not in text and "[red]" in text
+    assert "on other runs" not in text
 
 
 def test_markdown_is_escaped_and_whole():
@@ -76,15 +60,10 @@ def test_files_are_written_and_json_is_read_again(tmp_path):
         write_claims("x", ALL, tmp_path, "../x")
 
 
-def test_footnotes_say_what_was_done():
+def test_footnotes_count_claims_and_name_those_with_a_note():
     lines = footnotes([HELD, OPEN, OPEN, OPEN, UNASKED])
     text = "\n".join(lines)
-    assert "after Holm's correction over the 4 claims asked for here" in text
-    assert "on the first 3, 6, 12, ... seeds (from 0 on; the preset plans 3), which spend 2/3, 2/9, 2/27" in text
-    assert "More seeds: an estimate, with 80% power" in text
-    assert any(
-        line.startswith("Over seeds alone, so for these test items") and line.endswith("claim 1.") for line in lines
-    )
-    assert "Ratios are geometric means. Rounds are those trained" in text
-    assert "claims 2, 3, 4: as said." in lines
+    assert "correction over the 4 claims" in text and "which spend 2/3, 2/9, 2/27" in text and "plans 3" in text
+    assert any(line.startswith("Over seeds alone") and line.endswith("claim 1.") for line in lines)
+    assert "Ratios are geometric means" in text and "claims 2, 3, 4: as said." in lines
     assert "1 of the preset's claims are on runs that this command does not ask for." in lines

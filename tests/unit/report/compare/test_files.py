@@ -6,7 +6,6 @@ import io
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 
 from knot_runner.cli.parsers import run_verb
 from knot_runner.report.compare.files import (
@@ -22,14 +21,9 @@ from knot_runner.report.compare.files import (
 from knot_runner.report.statistics.intervals import MeanEstimate, mean_estimate
 from tests.golden.messages import refuses
 from tests.unit.report.compared import begun, made, sheet_of
+from tests.unit.report.conftest import shown
 
 HOSTILE = '=1+1 a|b_&% <i> $x$ \x1b[31m {y} \\ "q"'
-
-
-def printed(sheet, width):
-    console = Console(width=width, file=io.StringIO(), force_terminal=False)
-    console.print(TerminalSheet(sheet))
-    return console.file.getvalue()
 
 
 finite = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e12, max_value=1e12)
@@ -60,28 +54,25 @@ def test_csv_holds_the_numbers_of_the_frame_to_the_last_bit(found):
                 assert written.removeprefix("'") == value
             else:
                 assert type(value)(written) == value
-    means = [cell.mean if cell else None for _, _, cell in found]
-    assert exact["metrics.f1.ALL.mean"] == means
+    assert exact["metrics.f1.ALL.mean"] == [cell.mean if cell else None for _, _, cell in found]
     assert exact["n"] == [count for _, count, _ in found]
 
 
-def test_columns_have_one_type():
-    for cells, exact, dtype in (
-        (("4", "0.05", None), [4.0, 0.05, None], "float64"),
-        (("4", "0.05", "null"), ["4", "0.05", "null"], object),
-        (("4", "2"), [4, 2], "Int64"),
-        (("4", None), [4, None], "Int64"),
-        ((None, None), [None, None], "float64"),
-    ):
-        found = exact_frame(sheet_of(COLUMNS[:1], [(cell,) for cell in cells]))["method.x"]
-        assert found.dtype == dtype and found.astype(object).where(found.notna(), None).tolist() == exact
-    empty = sheet_of(COLUMNS, ())
-    assert len(exact_frame(empty)) == 0 and sheet_csv(empty).count("\n") == 1
+@pytest.mark.parametrize(("cells", "exact", "dtype"), [
+    (("4", "0.05", None), [4.0, 0.05, None], "float64"), (("4", "0.05", "null"), ["4", "0.05", "null"], object),
+    (("4", "2"), [4, 2], "Int64"), (("4", None), [4, None], "Int64"), ((None, None), [None, None], "float64"),
+    ((), [], "float64"),
+])  # fmt: skip
+def test_column_of_a_frame_has_one_type(cells, exact, dtype):
+    sheet = sheet_of(COLUMNS[:1], [(cell,) for cell in cells])
+    found = exact_frame(sheet)["method.x"]
+    assert found.dtype == dtype and found.astype(object).where(found.notna(), None).tolist() == exact
+    assert sheet_csv(sheet).count("\n") == 1 + len(cells)
 
 
-def test_hostile_names_stay_names():
+def test_hostile_names_are_escaped():
     sheet = sheet_of([Column(HOSTILE, HOSTILE, "key")], [(HOSTILE,)], [HOSTILE], HOSTILE)
-    assert "\x1b" not in printed(sheet, 200)
+    assert "\x1b" not in shown(TerminalSheet(sheet), 200)
     line = sheet_csv(sheet).splitlines()[1]
     assert line.startswith("\"'=1+1") and "\x1b" not in line
     markdown, latex = sheet_markdown(sheet), sheet_latex(sheet)
@@ -90,43 +81,39 @@ def test_hostile_names_stay_names():
     assert "\\textbackslash{}" in latex and "\\&\\%" in latex and "\x1b" not in latex
 
 
-def test_long_names_are_cut_in_print_only():
+def test_long_names_are_cut_in_print_alone():
     sheet = sheet_of(COLUMNS[:1], [("x" * 500,)])
-    assert "x" * 41 not in printed(sheet, 80) + sheet_markdown(sheet) and "x" * 500 in sheet_csv(sheet)
+    assert "x" * 41 not in shown(TerminalSheet(sheet), 80) + sheet_markdown(sheet) and "x" * 500 in sheet_csv(sheet)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_every_width_shows_every_number(width):
+def test_terminal_of_every_width_shows_every_number(width):
     keys = [Column(f"method.key{i}", f"key{i}", "key") for i in range(7)]
     measures = [Column(f"metrics.m{i}.ALL", f"measure{i}", "measure", 3) for i in range(6)]
     row = (*(f"value{i}" for i in range(7)), 3, *(MeanEstimate(i + 0.125, 0.5, 3) for i in range(6)))
     sheet = sheet_of((*keys, Column("n", "n", "count"), *measures), [row])
-    text = printed(sheet, width)
+    text = shown(TerminalSheet(sheet), width)
     assert max(map(len, text.splitlines())) <= width
     assert all(f"{i}.125±0.500" in text for i in range(6))
     assert all(f"value{i}" in text for i in range(7))
 
 
-def test_a_mean_over_fewer_runs_says_so():
+def test_mean_over_fewer_runs_has_their_number():
     rows = [("a", 3, MeanEstimate(0.5, 0.01, 2)), ("b", 2, MeanEstimate(0.5, None, 2)), ("c", 2, None)]
     sheet = sheet_of(COLUMNS, rows)
-    lines = [line.split() for line in printed(sheet, 80).splitlines()]
+    lines = [line.split() for line in shown(TerminalSheet(sheet), 80).splitlines()]
     assert ["a", "3", "0.500±0.010", "(2)"] in lines and ["b", "2", "0.500"] in lines and ["c", "2", "-"] in lines
 
 
-def test_the_verb_prints_and_writes(tmp_path, capsys):
+def test_compare_verb_prints_and_writes(tmp_path, capsys):
     for seed in range(2):
         made(tmp_path / "o", 0.5 + seed / 10, seed=seed)
     begun(tmp_path / "o", seed=2, method__temperature=4)
     names = [tmp_path / "new" / f"t.{ending}" for ending in ("csv", "md", "tex")]
-    exports = [f"--export={','.join(str(name) for name in names)}"]
-    assert run_verb("compare", [f"paths.out={tmp_path / 'o'}", "task=mnist", *exports]) == 0
-    out = capsys.readouterr().out
-    assert (
-        "2 finished of 3 runs" in out
-        and "temperature" in out
-        and all(str(name) in out.replace("\n", "") for name in names)
-    )
+    export = f"--export={','.join(map(str, names))}"
+    assert run_verb("compare", [f"paths.out={tmp_path / 'o'}", "task=mnist", export]) == 0
+    printed = capsys.readouterr().out.replace("\n", "")
+    assert "2 finished of 3 runs" in printed and all(str(name) in printed for name in names)
     found = read_csv(names[0].read_text())
     assert found["method.temperature"] == ["1", "4"] and found["metrics.accuracy.ALL.mean"] == ["0.55", ""]
     # 12.7062 * sqrt(.005 / 2) = .635 on either side of .55, and a share lies from 0 to 1
@@ -136,7 +123,7 @@ def test_the_verb_prints_and_writes(tmp_path, capsys):
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(name.name for name in names)
 
 
-def test_where_nothing_can_be_written(tmp_path):
+def test_file_that_cannot_be_written_is_refused(tmp_path):
     sheet = sheet_of(COLUMNS, ())
     with refuses():
         write(sheet, tmp_path / ("x" * 300 + ".csv"))

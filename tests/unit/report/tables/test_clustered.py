@@ -10,11 +10,15 @@ import pytest
 
 from knot_runner.report import paper_tables
 from knot_runner.report.render.markup import table_csv, table_latex, table_markdown
+from knot_runner.report.render.terminal import TerminalTable
 from knot_runner.report.run_folders import Job, load_runs
 from knot_runner.report.tables.clustered_grid import clustered_frame, grid_columns
 from tests.golden.messages import refuses
 from tests.unit.report import clustered_runs
-from tests.unit.report.clustered_runs import build, cell, job, said, shown, write
+from tests.unit.report.clustered_runs import build, cell, job, said, write
+from tests.unit.report.conftest import shown
+
+ROW, UPLIFT = ("MNIST", "FedAvg", "20"), ("MNIST", "mean uplift", "")
 
 
 @pytest.fixture
@@ -29,44 +33,35 @@ def whole(tmp_path: Path) -> list[Job]:
 
 def test_cells_are_means_over_seeds_in_percent_beside_the_paper(two_seeds: list[Job]) -> None:
     table = build(two_seeds)
-    found = cell(table, ("MNIST", "FedAvg", "20"), "strong_affinity_S10")
+    found, by_images = (cell(table, ROW, "strong_affinity_S10", over) for over in ("clusters", "weighted"))
     # 90 and 98: spread 5.6569, t(1 d.f.) = 12.7062: 12.7062 * 5.6569 / sqrt(2) = 50.825
     assert found.mean == pytest.approx(94) and found.half == pytest.approx(50.825, abs=1e-3)
     assert (found.paper, found.paper_std, found.seeds, found.planned) == (99.5, 0.0, 2, 2)
-    assert cell(table, ("MNIST", "FedAvg", "20"), "strong_vanilla").paper == 26.3
-
-
-def test_both_weightings_stand_in_blocks_and_the_paper_beside_its_own(two_seeds: list[Job]) -> None:
-    table = build(two_seeds)
-    other = cell(table, ("MNIST", "FedAvg", "20"), "strong_affinity_S10", "weighted")
-    assert other.mean == pytest.approx(85) and other.paper is None
+    assert by_images.mean == pytest.approx(85) and by_images.paper is None  # which stands beside its own weighting
+    assert cell(table, ROW, "strong_vanilla").paper == 26.3
     assert [block[0].block for block in table.blocks()] == [
         "strong structure: accuracy in percent, clusters alike, clients in them by test images",
         "strong structure: accuracy in percent, all clients by test images",
     ]
 
 
-def test_fewer_images_than_half_of_the_papers_leave_no_gap(tmp_path: Path, two_seeds: list[Job]) -> None:
-    line = (
-        "MNIST: ours are 20,000 training images and 10 classes, the paper's 60,000 and 10: orientation, not comparison."
-    )
-    assert line in build(two_seeds).lines
-    assert cell(build(two_seeds), ("MNIST", "FedAvg", "20"), "strong_affinity_S10").gap is None
+def test_data_of_less_than_half_the_size_have_no_gap(tmp_path: Path, two_seeds: list[Job]) -> None:
+    few = build(two_seeds)
     full = build([write(job(tmp_path / "full", graph), 0.5, train=60_000) for graph in ("none", "affinity")])
-    assert cell(full, ("MNIST", "FedAvg", "20"), "strong_affinity_S10").gap == pytest.approx(50 - 99.5)
+    assert any(x.startswith("MNIST: ours are 20,000 training images and 10 classes, the paper's") for x in few.lines)
+    assert cell(few, ROW, "strong_affinity_S10").gap is None
+    assert cell(full, ROW, "strong_affinity_S10").gap == pytest.approx(50 - 99.5)
 
 
-def test_a_vanilla_run_asked_for_per_support_counts_once(tmp_path: Path) -> None:
+def test_vanilla_run_asked_for_per_support_counts_once(tmp_path: Path) -> None:
     jobs = [job(tmp_path, graph, support=support) for support in (10, 100) for graph in ("none", "affinity")]
     table = build([write(one, 0.5) for one in jobs])
-    assert [group.columns for group in table.groups[:2]] == [
-        ("strong_vanilla", "strong_affinity_S10"),
-        ("strong_affinity_S100",),
-    ]
-    assert cell(table, ("MNIST", "FedAvg", "20"), "strong_vanilla").planned == 1
+    columns = [group.columns for group in table.groups[:2]]
+    assert columns == [("strong_vanilla", "strong_affinity_S10"), ("strong_affinity_S100",)]
+    assert cell(table, ROW, "strong_vanilla").planned == 1
 
 
-def test_columns_and_rows_come_in_the_papers_order(tmp_path: Path) -> None:
+def test_columns_and_rows_are_in_the_order_of_the_paper(tmp_path: Path) -> None:
     jobs = [
         write(job(tmp_path, graph, 0, clients, support, kind, method), 0.5)
         for method in ("clustered_fedper", "clustered_fedavg")
@@ -75,16 +70,14 @@ def test_columns_and_rows_come_in_the_papers_order(tmp_path: Path) -> None:
         for graph, support in (("sparse10", 10), ("sparse5", 10), ("affinity", 100), ("affinity", 10), ("none", 10))
     ]
     found = clustered_frame(load_runs(jobs), {}, paper_tables.read_printed("fedwad/table1")["algorithms"])
-    assert [(line.algorithm, line.clients) for line in found["line"].unique()] == [
-        ("FedAvg", 20), ("FedAvg", 100), ("FedPer", 20), ("FedPer", 100)
-    ]  # fmt: skip
+    lines = [(line.algorithm, line.clients) for line in found["line"].unique()]
+    assert lines == [("FedAvg", 20), ("FedAvg", 100), ("FedPer", 20), ("FedPer", 100)]
     heads = ["vanilla", "affinity 10", "sparse5 10", "sparse10 10", "affinity 100"]
-    assert [(place.structure, place.head) for place in grid_columns(found)] == [
-        (structure, head) for structure in ("strong", "none", "iid") for head in heads
-    ]
+    places = [(place.structure, place.head) for place in grid_columns(found)]
+    assert places == [(structure, head) for structure in ("strong", "none", "iid") for head in heads]
 
 
-def test_a_run_without_clusters_is_vanilla_by_images(tmp_path: Path) -> None:
+def test_run_without_clusters_is_vanilla_by_images(tmp_path: Path) -> None:
     plain = job(tmp_path, "none", method="fedavg")
     means = {"weighted": 0.25, "unweighted": 0.3}
     metrics = {**{m: {"ALL": 0.5} for m in ("accuracy", "f1", "loss", "tempered_loss")}, "client_accuracy": means}
@@ -93,91 +86,70 @@ def test_a_run_without_clusters_is_vanilla_by_images(tmp_path: Path) -> None:
     assert cell(build([plain], None), ("mnist, mlp_fedrep", "fedavg", "20"), "strong_vanilla").mean == 25
 
 
-def test_other_settings_have_rows_of_their_own_without_the_papers_numbers(tmp_path: Path) -> None:
-    jobs = [
-        write(job(tmp_path, graph, label=f"method.temperature={t}"), 0.5)
-        for graph in ("none", "affinity")
-        for t in (1, 0.5)
-    ]
-    table = build(jobs)
+def test_other_settings_have_rows_without_the_numbers_of_the_paper(tmp_path: Path) -> None:
+    places = [(graph, f"method.temperature={t}") for graph in ("none", "affinity") for t in (1, 0.5)]
+    table = build([write(job(tmp_path, graph, label=label), 0.5) for graph, label in places])
     assert table.heads[-1] == "settings"
-    row = ("MNIST", "FedAvg", "20", "method.temperature=0.5")
-    assert cell(table, row, "strong_affinity_S10").paper is None
+    assert cell(table, (*ROW, "method.temperature=0.5"), "strong_affinity_S10").paper is None
 
 
-def test_the_mean_uplift_is_over_all_rows_as_the_paper_has_it(whole: list[Job]) -> None:
+def test_mean_uplift_is_over_all_rows_as_the_paper_has_it(whole: list[Job], tmp_path: Path) -> None:
     table = build(whole)
     theirs = paper_tables.read_printed("fedwad/table2")["uplift"]["MNIST"]
-    found = cell(table, ("MNIST", "mean uplift", ""), "strong_affinity_S10")
+    found = cell(table, UPLIFT, "strong_affinity_S10")
     assert (found.mean, found.std) == pytest.approx(theirs[1], abs=0.11)
     assert (found.paper, found.paper_std) == tuple(theirs[1]) and (found.seeds, found.half) == (2, None)
-    assert cell(table, ("MNIST", "mean uplift", ""), "strong_vanilla").mean is None
+    assert cell(table, UPLIFT, "strong_vanilla").mean is None
+    jobs = [write(job(tmp_path, graph), accuracy) for graph, accuracy in (("none", 0.0), ("affinity", 0.5))]
+    one = cell(build(jobs, None), ("mnist, mlp_fedrep", "mean uplift", ""), "strong_affinity_S10")
+    assert (one.mean, one.std) == (50, None)  # of one row there is no deviation; 0 is a number
 
 
-def test_without_a_row_there_is_no_mean_uplift(whole: list[Job]) -> None:
-    (whole[0].folder / "result.json").unlink()
-    (whole[1].folder / "result.json").unlink()
+def test_mean_uplift_needs_every_row(whole: list[Job]) -> None:
+    for one in whole[:2]:
+        (one.folder / "result.json").unlink()
     table = build(whole)
-    assert cell(table, ("MNIST", "mean uplift", ""), "strong_affinity_S10").mean is None
+    assert cell(table, UPLIFT, "strong_affinity_S10").mean is None
     assert "MNIST: no mean uplift, since not all rows that it is over are there." in table.lines
     assert said(table, "MNIST FedAvg N=10") == "MNIST FedAvg N=10: 12 of 14 runs are there (seed 0, 1 not run yet)."
 
 
-def test_runs_that_have_no_row(tmp_path: Path) -> None:
-    natural = write(job(tmp_path, "none", kind="natural"), 0.5)
+def test_run_that_fits_no_row_is_refused(tmp_path: Path) -> None:
+    natural, probe = write(job(tmp_path, "none", kind="natural"), 0.5), write(job(tmp_path, "affinity"), 0.5)
     natural.config["partition"]["clients"] = None
-    with refuses():
-        build([natural])
-    probe = write(job(tmp_path, "affinity"), 0.5)
     del probe.config["method"]["clustering"]
-    with refuses():
-        build([probe])
-    with refuses():
-        build([natural], metrics=["cluster"])
+    for jobs, more in (([natural], {}), ([probe], {}), ([natural], {"metrics": ["cluster"]})):
+        with refuses():
+            build(jobs, **more)
 
 
-def test_two_unlike_runs_of_a_cell_are_refused(tmp_path: Path) -> None:
-    one, other = job(tmp_path, "affinity"), job(tmp_path, "affinity")
+def test_two_runs_of_a_cell_are_refused(tmp_path: Path) -> None:
+    one = write(job(tmp_path, "affinity"), 0.5)
+    other = write(Job(**{**vars(one), "run_id": "x"}), 0.5)
     with pytest.raises(ValueError, match="two runs share mnist, mlp_fedrep"):
-        clustered_frame(
-            load_runs([write(one, 0.5), write(Job(**{**vars(other), "run_id": "x", "config": other.config}), 0.5)]),
-            {},
-            {},
-        )
-
-
-def test_an_accuracy_of_0_is_a_number_in_the_mean_uplift(tmp_path: Path) -> None:
-    jobs = [write(job(tmp_path, graph), accuracy) for graph, accuracy in (("none", 0.0), ("affinity", 0.5))]
-    table = build(jobs, None)
-    uplift = cell(table, ("mnist, mlp_fedrep", "mean uplift", ""), "strong_affinity_S10")
-    assert (uplift.mean, uplift.std) == (50, None)  # of one row there is no deviation
+        clustered_frame(load_runs([one, other]), {}, {})
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("width", "grids"), [(80, 4), (100, 4), (120, 2)])
-def test_a_table_of_seven_columns_fits(whole: list[Job], width: int, grids: int) -> None:
-    lines = shown(build(whole), width)
+def test_table_of_seven_columns_fits(whole: list[Job], width: int, grids: int) -> None:
+    text = shown(TerminalTable(build(whole)), width)
+    lines = text.splitlines()
     assert max(map(len, lines)) <= width
     assert sum(line.startswith("data set") for line in lines) == grids  # both weightings, in two parts where narrow
-    text = "\n".join(lines)
     assert "(26.3±3.8)" in text and "(29.8±28.4)" in text and "nan" not in text
 
 
-def test_csv_has_standard_deviations(two_seeds: list[Job]) -> None:
-    rows = list(csv.DictReader(io.StringIO(table_csv(build(two_seeds)))))
-    first = rows[0]
-    assert (first["data set"], first["algorithm"], first["clients"]) == ("MNIST", "FedAvg", "20")
-    assert (first["column"], first["metric"]) == ("strong_vanilla", "accuracy_clusters_percent")
-    assert (first["mean"], first["paper"], first["paper_std"], first["std"]) == ("22", "26.3", "3.8", "")
-    assert len(rows) == 2 * 2 * 2
-
-
-def test_markdown_and_latex(two_seeds: list[Job]) -> None:
+def test_table_in_every_form_has_standard_deviations(two_seeds: list[Job]) -> None:
     table = build(two_seeds)
-    assert (
-        "| MNIST | FedAvg | 20 | 22.0 \\[0, 47.4\\] (26.3±3.8) | 94.0 \\[43.2, 100\\] (99.5±0.0) |"
-        in table_markdown(table)
+    rows, markdown, latex = (
+        list(csv.DictReader(io.StringIO(table_csv(table)))),
+        table_markdown(table),
+        table_latex(table),
     )
-    assert "| data set | algorithm | clients | vanilla | affinity 10 |" in table_markdown(table)
-    latex = table_latex(table)
+    place = ("data set", "algorithm", "clients", "column", "metric", "mean", "paper", "paper_std", "std")
+    first = ["MNIST", "FedAvg", "20", "strong_vanilla", "accuracy_clusters_percent", "22", "26.3", "3.8", ""]
+    assert [rows[0][key] for key in place] == first and len(rows) == 2 * 2 * 2
+    assert "| data set | algorithm | clients | vanilla | affinity 10 |" in markdown
+    assert "| MNIST | FedAvg | 20 | 22.0 \\[0, 47.4\\] (26.3±3.8) | 94.0 \\[43.2, 100\\] (99.5±0.0) |" in markdown
     assert r"(26.3$\pm$3.8)" in latex and "±" not in latex
