@@ -25,43 +25,29 @@ from tests.unit.report.conftest import assert_drawn, csv_rows, put, save_file
 OF_TEXTS = ("expected_label", "confidence", "tsne", "support", "epsilon", "bias", "probe")
 
 
-@pytest.fixture
-def jobs(factory: Any) -> Any:
-    """Two methods, everything recorded, of one task."""
-
-    def make(task: str) -> list[Any]:
-        made = [factory.made(method, task=task) for method in ("entropy_e", "sinkhorn_e")]
-        return [factory.probes(factory.vectors(factory.predictions(job, rows=120), rows=60)) for job in made]
-
-    return make
-
-
 @pytest.mark.parametrize("name", OF_TEXTS)
 @pytest.mark.parametrize("task", ["nli", pytest.param("sa", marks=pytest.mark.thorough)])
-def test_every_figure_is_drawn(jobs: Any, tmp_path: Path, name: str, task: str) -> None:
-    path = tmp_path / "figure.png"
-    lines = FIGURES[name](jobs(task), path, notes=["a note"], command="knot-runner x")
-    assert_drawn(path)
+def test_figure_of_text_runs_is_drawn(factory: Any, tmp_path: Path, name: str, task: str) -> None:
+    made = [factory.made(method, task=task) for method in ("entropy_e", "sinkhorn_e")]
+    jobs = [factory.probes(factory.vectors(factory.predictions(job, rows=120), rows=60)) for job in made]
+    lines = FIGURES[name](jobs, tmp_path / "figure.png", notes=["a note"], command="knot-runner x")
+    assert_drawn(tmp_path / "figure.png")
     assert lines and all(isinstance(line, str) and "nan" not in line for line in lines)
     assert not list(tmp_path.glob("*.tmp"))
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_without_runs_the_command_is_named(factory: Any, tmp_path: Path, name: str) -> None:
+def test_figure_without_runs_names_the_command(factory: Any, tmp_path: Path, name: str) -> None:
     with refuses():
         FIGURES[name]([factory.job()], tmp_path / "figure.png", command="knot-runner experiment=x")
     assert not (tmp_path / "figure.png").exists()
 
 
-@pytest.mark.parametrize("name", ["expected_label", "tsne", "probe"])
-def test_a_missing_array_names_its_file(factory: Any, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["expected_label", "tsne", "probe", "bias"])
+def test_figure_refuses_runs_without_its_records_and_of_several_tasks(factory: Any, tmp_path: Path, name: str) -> None:
+    jobs = [factory.made(), *([factory.made(task="sa")] if name == "bias" else [])]
     with refuses():
-        FIGURES[name]([factory.made()], tmp_path / "figure.png", command="knot-runner x")
-
-
-def test_several_tasks_are_refused(factory: Any, tmp_path: Path) -> None:
-    with refuses():
-        FIGURES["bias"]([factory.made(), factory.made(task="sa")], tmp_path / "figure.png")
+        FIGURES[name](jobs, tmp_path / "figure.png", command="knot-runner x")
 
 
 def test_hostile_names_are_drawn_as_they_are(factory: Any, tmp_path: Path) -> None:
@@ -80,39 +66,33 @@ def test_numbers_as_csv_are_escaped_and_rounded() -> None:
 
 
 def test_expected_label_by_hand(factory: Any, tmp_path: Path) -> None:
-    job = factory.made(task="sa")
-    shares = np.array([[0.2, 0.7, 0.1, 0, 0], [0, 0, 0, 0, 1], [0.5, 0.5, 0, 0, 0]], np.float32)
-    labels = np.array([0, 4, 0])
-    save_file({"Food.probabilities": shares, "Food.labels": labels}, job.folder / "predictions.safetensors")
-    lines = FIGURES["expected_label"]([job], tmp_path / "figure.png")
-    # strong_negative (-2): expected -1.1 and -1.5; strong_positive: expected 2
-    assert lines == [
+    shares = [[0.2, 0.7, 0.1, 0, 0], [0, 0, 0, 0, 1], [0.5, 0.5, 0, 0, 0]]
+    lines = {}
+    for task, data, rows, labels in (("sa", "Food", shares, [0, 4, 0]), ("nli", "SNLI", [[0.5, 0, 0.5]], [0])):
+        job = factory.made(task=task)
+        arrays = {f"{data}.probabilities": np.array(rows, np.float32), f"{data}.labels": np.array(labels)}
+        save_file(arrays, job.folder / "predictions.safetensors")
+        lines[task] = FIGURES["expected_label"]([job], tmp_path / "figure.png")
+    assert lines["sa"] == [  # strong_negative (-2): expected -1.1 and -1.5; strong_positive: expected 2
         "Sinkhorn-E, strong_negative: expected label median -1.300 (-1.400 to -1.200), mean -1.300",
         "Sinkhorn-E, strong_positive: expected label median 2.000 (2.000 to 2.000), mean 2.000",
     ]
+    # in more dimensions it is a distance: of (.5, 0, .5) from (1, 0, 0)
+    assert "entailment: distance median 0.707" in lines["nli"][0]
 
 
-def test_expected_label_in_more_dimensions_is_a_distance(factory: Any, tmp_path: Path) -> None:
-    job = factory.made(task="nli")
-    shares = np.array([[0.5, 0, 0.5]], np.float32)
-    save_file({"SNLI.probabilities": shares, "SNLI.labels": np.array([0])}, job.folder / "predictions.safetensors")
-    lines = FIGURES["expected_label"]([job], tmp_path / "figure.png")
-    assert "entailment: distance median 0.707" in lines[0]  # (.5, 0, .5) from (1, 0, 0)
+@pytest.mark.parametrize(("runs", "names"), [
+    ([("sinkhorn_e", "a.lr=1, b.c.size=2"), ("sinkhorn_e", "a.lr=3, b.c.size=2")], ["lr=1, size=2", "lr=3, size=2"]),
+    ([("sinkhorn_e", "a.lr=1"), ("sinkhorn_e", "b.lr=1")], ["a.lr=1", "b.lr=1"]),
+    ([("sinkhorn_e", ""), ("entropy_a", "a.b=1")], ["Sinkhorn-E", "Entropy-A b=1"]),
+])  # fmt: skip
+def test_runs_are_named_briefly_unless_that_makes_two_alike(
+    factory: Any, runs: list[tuple[str, str]], names: list[str]
+) -> None:
+    assert list(by_name(load_runs([factory.made(method, label=label) for method, label in runs]))) == names
 
 
-def test_settings_are_named_briefly_unless_that_makes_two_alike(factory: Any) -> None:
-    def names(*labels: str) -> list[str]:
-        return list(by_name(load_runs([factory.made(label=label) for label in labels])))
-
-    assert names("a.lr=1, b.c.size=2", "a.lr=3, b.c.size=2") == ["lr=1, size=2", "lr=3, size=2"]
-    assert names("a.lr=1", "b.lr=1") == ["a.lr=1", "b.lr=1"]
-    assert list(by_name(load_runs([factory.made(), factory.made("entropy_a", label="a.b=1")]))) == [
-        "Sinkhorn-E",
-        "Entropy-A b=1",
-    ]
-
-
-def test_arcs_of_equal_confidence_are_centred_at_the_foot_of_b() -> None:
+def test_arcs_of_equal_confidence_are_centered_at_the_foot_of_b() -> None:
     share = np.array([0.4, 0.1, 0.3, 0.15, 0.05])
     chosen = face(share)
     centre = foot(share, chosen)
@@ -126,7 +106,7 @@ def test_arcs_of_equal_confidence_are_centred_at_the_foot_of_b() -> None:
     assert np.ptp(distance) < 1e-12
 
 
-def test_confidence_numbers(factory: Any, tmp_path: Path) -> None:
+def test_confidence_by_hand(factory: Any, tmp_path: Path) -> None:
     job = factory.made(task="nli", names=["Fic", "SNLI"], bias={"Fic": [0.6, 0.4, 0.0], "SNLI": [0.2, 0.3, 0.5]})
     lines = FIGURES["confidence"]([factory.predictions(job, rows=20)], tmp_path / "figure.png")
     assert lines[0].startswith("Fic: bias / confidence at the corner: entailment 0.600 / 0.566, neutral 0.400 / 0.849")
@@ -141,35 +121,31 @@ def test_bias_is_the_mean_over_seeds_and_methods_count_once(factory: Any, tmp_pa
 
 
 def write_probe(job: Any, **models: list[list[float]]) -> Any:
-    entries = [
-        {"probe": "gender", "template": "My {} ...", "words": ["father", "mother"], "model": model,
-         "probabilities": rows}
-        for model, rows in models.items()
-    ]  # fmt: skip
+    entry = {"probe": "gender", "template": "My {} ...", "words": ["father", "mother"]}
+    entries = [entry | {"model": model, "probabilities": rows} for model, rows in models.items()]
     put(job.folder / "probe.json", json.dumps(entries))
     return job
 
 
+MOVED = [[0.5, 0.5, 0, 0, 0], [0.1, 0.5, 0.4, 0, 0]]  # total variation .4, expected label -1.5 and -.7
+STILL = [[0.9, 0.1, 0, 0, 0], [0.9, 0.1, 0, 0, 0]]
+
+
 def test_probe_by_hand(factory: Any, tmp_path: Path) -> None:
-    moved = [[0.5, 0.5, 0, 0, 0], [0.1, 0.5, 0.4, 0, 0]]  # total variation .4, expected label -1.5 and -.7
-    still = [[0.9, 0.1, 0, 0, 0], [0.9, 0.1, 0, 0, 0]]
-    jobs = [write_probe(factory.made(seed=seed, task="sa"), student=moved, Cell=still) for seed in (0, 1)]
+    jobs = [write_probe(factory.made(seed=seed, task="sa"), student=MOVED, Cell=STILL) for seed in (0, 1)]
     student, teacher = probe_moves(load_runs(jobs)).itertuples()
+    FIGURES["probe"](jobs, tmp_path / "probe.png")
     assert (student.model, student.pairs, student.flips) == ("student, Sinkhorn-E", 2, 1.0)
     assert (student.total_variation, student.shift) == (pytest.approx(0.4), pytest.approx(0.8))
     assert (teacher.model, teacher.total_variation, teacher.flips) == ("teacher Cell", 0, 0)
-    FIGURES["probe"](jobs, tmp_path / "probe.png")
-    rows = csv_rows(tmp_path / "probe.png")
-    assert [row["total variation"] for row in rows] == ["0.4", "0"]
+    assert [row["total variation"] for row in csv_rows(tmp_path / "probe.png")] == ["0.4", "0"]
 
 
 def test_models_before_distillation_count_once_per_seed(factory: Any) -> None:
-    rows = [[0.5, 0.5, 0, 0, 0], [0.1, 0.5, 0.4, 0, 0]]
     jobs = [factory.made(method, task="sa") for method in ("entropy_e", "sinkhorn_e")]
-    moves = probe_moves(load_runs([write_probe(job, student=rows, before=rows, Cell=rows) for job in jobs]))
-    assert [(m.model, m.pairs) for m in moves.itertuples()] == [
-        ("student, Entropy-E", 1), ("student, Sinkhorn-E", 1), ("before distillation", 1), ("teacher Cell", 1),
-    ]  # fmt: skip
+    moves = probe_moves(load_runs([write_probe(job, student=MOVED, before=MOVED, Cell=MOVED) for job in jobs]))
+    models = ["student, Entropy-E", "student, Sinkhorn-E", "before distillation", "teacher Cell"]
+    assert [(move.model, move.pairs) for move in moves.itertuples()] == [(model, 1) for model in models]
 
 
 def test_purity_of_separate_and_of_mixed_labels() -> None:
@@ -180,7 +156,7 @@ def test_purity_of_separate_and_of_mixed_labels() -> None:
     assert apart == 1.0 and mixed == pytest.approx(0.5, abs=0.06) and chance == pytest.approx(199 / 399)
 
 
-def test_a_panel_per_setting_with_its_purity(factory: Any, tmp_path: Path) -> None:
+def test_support_has_a_panel_per_setting_with_its_purity(factory: Any, tmp_path: Path) -> None:
     labels = [f"task.labels.support={support}" for support in ("semantic", "onehot")]
     jobs = [
         factory.vectors(factory.made(label=label, seed=seed), rows=60, spread=spread)

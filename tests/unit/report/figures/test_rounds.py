@@ -33,66 +33,54 @@ def jobs(federated: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", ["curves", "aggregation"])
-def test_figures_are_drawn_with_their_numbers(jobs: list[Any], tmp_path: Path, name: str) -> None:
+def test_figure_over_rounds_is_drawn_with_its_numbers(
+    jobs: list[Any], federated: Any, tmp_path: Path, name: str
+) -> None:
     path = tmp_path / "figure.png"
     lines = FIGURES[name](jobs, path, notes=["a note"])
     assert_drawn(path)
     assert len(lines) == (4 if name == "curves" else 8) and all("nan" not in line for line in lines)
     assert any("T=1 at rate lr/0.05" in line for line in lines)
     assert {row["settings"] for row in csv_rows(path)} == {"", "rate=lr/0.05"}
-
-
-def test_curves_by_hand(jobs: list[Any], tmp_path: Path) -> None:
-    lines = FIGURES["curves"](jobs, tmp_path / "figure.png")
-    assert lines[0] == "FEMNIST-DNN, T=4: after 12 rounds accuracy 27.00%, loss at T 2.730"
-    rows = csv_rows(tmp_path / "figure.csv")
-    one = next(r for r in rows if (r["T"], r["quantity"], r["round"]) == ("4", "accuracy", "4"))
-    expected = [11, max(11 - 5 * T1, 0), 11 + 5 * T1, 2]  # of 6 and 16; a share is cut at 0
-    assert [float(one[key]) for key in ("mean", "low", "high", "seeds")] == pytest.approx(expected, rel=1e-5)
-
-
-def test_other_settings_have_a_panel_each(federated: Any, tmp_path: Path) -> None:
-    jobs = [federated.made(1.0, [0.2, 0.3], label=f"training.lr={lr}") for lr in (0.1, 0.2)]
-    lines = FIGURES["curves"](jobs, tmp_path / "figure.png")
-    assert lines[1].startswith("FEMNIST-DNN (training.lr=0.2), T=1")
-
-
-def test_rounds_not_measured_and_runs_of_unlike_length(federated: Any, tmp_path: Path) -> None:
-    jobs = [federated.write(federated.job(seed=0), [0.1] * 6, every=2), federated.made(1.0, [0.3] * 4, seed=1)]
-    FIGURES["curves"](jobs, tmp_path / "figure.png")
-    rows = [row for row in csv_rows(tmp_path / "figure.csv") if row["quantity"] == "accuracy"]
-    assert [(row["round"], row["mean"]) for row in rows] == [("2", "20"), ("4", "20")]
-
-
-@pytest.mark.parametrize("name", ["curves", "aggregation"])
-def test_one_round_is_enough(federated: Any, tmp_path: Path, name: str) -> None:
-    lines = FIGURES[name]([federated.made(1.0, [0.2])], tmp_path / "figure.png")
+    lines = FIGURES[name]([federated.made(1.0, [0.2], seed=7)], path)  # one round is enough
     assert not any("nan" in line for line in lines)
     if name == "aggregation":
         assert [line.partition(": ")[2] for line in lines] == ["participants -10.00 points", "others none"]
 
 
-@pytest.mark.parametrize(("absent", "titles"), [(False, ["participants"]), (True, ["participants", "others"])])
-def test_clients_of_whom_nothing_is_measured_have_no_panel(
-    federated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absent: bool, titles: list[str]
+def test_curves_by_hand(jobs: list[Any], tmp_path: Path) -> None:
+    lines = FIGURES["curves"](jobs, tmp_path / "figure.png")
+    assert lines[0] == "FEMNIST-DNN, T=4: after 12 rounds accuracy 27.00%, loss at T 2.730"
+    rows = csv_rows(tmp_path / "figure.png")
+    one = next(r for r in rows if (r["T"], r["quantity"], r["round"]) == ("4", "accuracy", "4"))
+    expected = [11, max(11 - 5 * T1, 0), 11 + 5 * T1, 2]  # of 6 and 16; a share is cut at 0
+    assert [float(one[key]) for key in ("mean", "low", "high", "seeds")] == pytest.approx(expected, rel=1e-5)
+
+
+def test_curves_of_other_settings_and_of_rounds_that_all_seeds_have(federated: Any, tmp_path: Path) -> None:
+    jobs = [federated.made(1.0, [0.2, 0.3], label=f"training.lr={lr}") for lr in (0.1, 0.2)]
+    assert FIGURES["curves"](jobs, tmp_path / "figure.png")[1].startswith("FEMNIST-DNN (training.lr=0.2), T=1")
+    jobs = [federated.write(federated.job(seed=0), [0.1] * 6, every=2), federated.made(1.0, [0.3] * 4, seed=1)]
+    FIGURES["curves"](jobs, tmp_path / "figure.png")
+    rows = [row for row in csv_rows(tmp_path / "figure.png") if row["quantity"] == "accuracy"]
+    assert [(row["round"], row["mean"]) for row in rows] == [("2", "20"), ("4", "20")]
+
+
+@pytest.mark.parametrize("titles", [["participants"], ["participants", "others"]], ids=len)
+def test_aggregation_has_no_panel_of_clients_that_are_not_measured(
+    federated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, titles: list[str]
 ) -> None:
     drawn, panels = [], figure_style.panels
-
-    def spied(*arguments: Any, **options: Any) -> Any:
-        drawn.append(panels(*arguments, **options))
-        return drawn[-1]
-
-    monkeypatch.setattr(figure_style, "panels", spied)
-    job = federated.made(1.0, [0.2, 0.3])
-    if not absent:
+    monkeypatch.setattr(figure_style, "panels", lambda *args, **more: drawn.append(panels(*args, **more)) or drawn[-1])
+    if len(titles) == 1:
         monkeypatch.setattr("knot_runner.report.figures.rounds.others_change", lambda rows: {})
-    FIGURES["aggregation"]([job], tmp_path / "figure.png")
+    FIGURES["aggregation"]([federated.made(1.0, [0.2, 0.3])], tmp_path / "figure.png")
     ((_, axes),) = drawn
     assert [one.get_title().rpartition(": ")[2] for one in axes] == titles
 
 
 @pytest.mark.parametrize("name", ["curves", "aggregation"])
-def test_nothing_there_and_damage_are_said(federated: Any, tmp_path: Path, name: str) -> None:
+def test_figure_over_missing_or_damaged_rounds_is_refused(federated: Any, tmp_path: Path, name: str) -> None:
     with refuses():
         FIGURES[name]([federated.job()], tmp_path / "figure.png", command="knot-runner x")
     job = federated.made(1.0, [0.2])
@@ -114,25 +102,20 @@ def test_change_at_aggregation_by_hand() -> None:
     assert others_change(rows) == pytest.approx({2: 10})
 
 
-def test_a_band_is_over_places_that_all_seeds_have() -> None:
-    one = band([{0: 1.0, 1: 2.0, 2: 6.0}, {1: 4.0, 2: 0.0, 3: 9.0}])
-    assert (one.places.tolist(), one.mean.tolist(), one.seeds.tolist()) == ([1, 2], [3.0, 3.0], [2, 2])
-    np.testing.assert_allclose(one.low, [3 - T1, 3 - 3 * T1])
-    np.testing.assert_allclose(one.high, [3 + T1, 3 + 3 * T1])
+def test_band_is_the_t_interval_over_places_that_all_seeds_have() -> None:
+    both = band([{0: 1.0, 1: 2.0, 2: 6.0}, {1: 4.0, 2: 0.0, 3: 9.0}])
+    assert (both.places.tolist(), both.mean.tolist(), both.seeds.tolist()) == ([1, 2], [3.0, 3.0], [2, 2])
+    np.testing.assert_allclose([both.low, both.high], [[3 - T1, 3 - 3 * T1], [3 + T1, 3 + 3 * T1]])
     assert len(band([{0: 1.0}, {1: 1.0}]).places) == 0
-
-
-def test_a_band_of_three_seeds_is_their_t_interval_and_of_one_a_line() -> None:
     values = [1.0, 2.0, 6.0]
-    one = band([{0: value} for value in values])
-    low, high = scipy.stats.t.interval(0.95, 2, np.mean(values), scipy.stats.sem(values))
-    assert (one.low[0], one.high[0]) == (pytest.approx(low), pytest.approx(high))
-    alone = band([{0: 4.0, 1: 5.0}])
+    three, alone = band([{0: value} for value in values]), band([{0: 4.0, 1: 5.0}])
+    interval = scipy.stats.t.interval(0.95, 2, np.mean(values), scipy.stats.sem(values))
+    assert (three.low[0], three.high[0]) == pytest.approx(interval)
     assert alone.low.tolist() == alone.high.tolist() == alone.mean.tolist() == [4.0, 5.0]
 
 
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=40), st.integers(1, 12))
-def test_smoothing_is_the_mean_of_the_neighbours(values: list[float], window: int) -> None:
+def test_smoothing_is_the_mean_of_the_neighbors(values: list[float], window: int) -> None:
     found = smoothed(dict(enumerate(values)), window)
     before, after = window // 2, (window - 1) // 2
     for i, value in found.items():
@@ -140,7 +123,7 @@ def test_smoothing_is_the_mean_of_the_neighbours(values: list[float], window: in
         assert value == pytest.approx(float(np.mean(near)), abs=1e-9)
 
 
-def test_intervals_of_a_share_are_cut_and_its_axis_ends_there() -> None:
+def test_band_of_a_share_is_cut_and_its_axis_ends_there() -> None:
     """As the tables' are: no accuracy is below 0 or above 100%."""
     seeds = [{1: 20.0, 2: 99.0}, {1: 60.0, 2: 100.0}]
     cut, whole = band(seeds, top=100.0), band(seeds)

@@ -49,20 +49,19 @@ def job(factory: Any, seed: int = 0, label: str = "", change: dict[str, Any] | N
     return made
 
 
-def test_medians_of_gradient_norms_by_hand(factory: Any, tmp_path: Path) -> None:
+def test_gradient_figure_has_the_medians_by_hand(factory: Any, tmp_path: Path) -> None:
     norm = np.array([[1, 2, 3, 10, 20], [2, 4, 6, 0, 40], [4, 8, 12, 0, 80]], np.float32)
     change = {"gradients.norm": norm, "gradients.right": np.array([1, 1, 1, 0, 0], np.uint8)}
     lines = gradient_figure([job(factory, change=change)], tmp_path / "figure.png")
+    medians = {"right": (2, 4, 8), "wrong": (15, 20, 40)}
     assert sorted(lines) == sorted(
-        [
-            "T=4, right: median 2 of 3", "T=1, right: median 4 of 3", "T=0.05, right: median 8 of 3",
-            "T=4, wrong: median 15 of 2", "T=1, wrong: median 20 of 2",
-            "T=0.05, wrong: median 40 of 2",
-        ]
-    )  # fmt: skip
+        f"T={t:g}, {kind}: median {median} of {3 if kind == 'right' else 2}"
+        for kind, values in medians.items()
+        for t, median in zip(TEMPERATURES, values, strict=True)
+    )
 
 
-def test_bins_begin_where_the_norms_do() -> None:
+def test_norm_bins_begin_where_the_norms_do() -> None:
     """No half of a panel is empty: from just below the smallest norm, zeros aside, over five decades at most."""
     bins = norm_bins(np.array([[0.0, 0.2], [3.0, 40.0]], np.float32))
     assert 0.1 < bins[0] < 0.2 and bins[-1] == 40 and (np.diff(bins) > 0).all()
@@ -70,7 +69,7 @@ def test_bins_begin_where_the_norms_do() -> None:
     assert norm_bins(np.zeros(3))[-1] == 1 and norm_bins(np.full(3, 2.0))[0] < 2
 
 
-def test_moves_of_the_boundary_by_hand(factory: Any, tmp_path: Path) -> None:
+def test_boundary_figure_has_the_moves_by_hand(factory: Any, tmp_path: Path) -> None:
     change = {
         "boundary.before": np.array([0.1, 0.2, np.inf], np.float32),
         "boundary.after": np.array([[0.1, 0.2, 1], [0.4, 0.3, 1], [np.inf, np.inf, 1]], np.float32),
@@ -85,13 +84,13 @@ def test_moves_of_the_boundary_by_hand(factory: Any, tmp_path: Path) -> None:
     assert [row["left out"] for row in csv_rows(tmp_path / "figure.png")] == ["1", "1", "3"]
 
 
-def test_seeds_are_pooled_and_the_lowest_shows_its_image(factory: Any) -> None:
+def test_probes_are_pooled_over_seeds_and_the_lowest_shows_its_image(factory: Any) -> None:
     jobs = [job(factory, seed, change={"softmax.row": np.array([seed])}) for seed in (3, 1)]
     found = probe_view.pool_probes(load_runs(jobs))
     assert (found.norm.shape, found.after.shape, found.tried, found.row) == ((3, 120), (3, 40), 60, 1)
 
 
-def test_without_a_wrong_image_there_is_no_boundary_to_draw(factory: Any, tmp_path: Path) -> None:
+def test_boundary_figure_without_a_wrong_image_is_refused(factory: Any, tmp_path: Path) -> None:
     none = {"boundary.before": np.zeros(0, np.float32), "boundary.after": np.zeros((3, 0), np.float32)}
     made = job(factory, change=none | {"boundary.right": np.zeros((3, 0), np.uint8)})
     with refuses():
@@ -99,7 +98,7 @@ def test_without_a_wrong_image_there_is_no_boundary_to_draw(factory: Any, tmp_pa
     assert gradient_figure([made], tmp_path / "figure.png") and softmax_figure([made], tmp_path / "figure.png")
 
 
-def test_softmax_says_the_top_and_the_true_class(factory: Any, tmp_path: Path) -> None:
+def test_softmax_figure_has_the_top_and_the_true_class(factory: Any, tmp_path: Path) -> None:
     lines = softmax_figure([job(factory)], tmp_path / "figure.png")
     assert lines[-1] == "T=0.05: plane 1.000; true deer_x 0.000"
     assert len(csv_rows(tmp_path / "figure.png")) == 9
