@@ -1,7 +1,5 @@
 """Trackers mirror every kind of run, by fakes of their packages, by wandb offline and by TensorBoard's files."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 

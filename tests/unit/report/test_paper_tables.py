@@ -1,7 +1,5 @@
 """The papers' tables as carried over: every cell by sums, and the rules of their columns."""
 
-from __future__ import annotations
-
 import statistics
 
 import numpy as np
@@ -15,7 +13,7 @@ OF_METHODS = ["knot/table2", "knot/table3", "knot/table4"]
 
 
 @pytest.mark.parametrize("name", OF_METHODS)
-def test_eight_methods_and_every_column(name: str) -> None:
+def test_eight_methods_and_every_column(name):
     table = paper_tables.read_printed(name)
     assert table["columns"][-1] == "ALL" and table["global"] == table["columns"][-2]
     for rows in table["metrics"].values():
@@ -24,12 +22,12 @@ def test_eight_methods_and_every_column(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OF_METHODS)
-def test_sd_of_all_is_the_mean_of_its_columns(name: str) -> None:
+def test_sd_of_all_is_the_mean_of_its_columns(name):
     for row in paper_tables.read_printed(name)["metrics"]["sd"].values():
         assert row[-1] == pytest.approx(sum(row[:-1]) / (len(row) - 1), abs=0.0081)
 
 
-def test_pooled_accuracy_of_all_follows_from_the_test_sizes() -> None:
+def test_pooled_accuracy_of_all_follows_from_the_test_sizes():
     table, sizes = paper_tables.read_printed("knot/table4"), paper_tables.read_printed("knot/table1")["datasets"]["nli"]
     weights = [sizes[name]["test"] for name in table["columns"][:-1]]
     for row in table["metrics"]["accuracy"].values():
@@ -44,24 +42,24 @@ def test_pooled_accuracy_of_all_follows_from_the_test_sizes() -> None:
     ("knot/table4", "f1", "sinkhorn_d", "SNLI", None), ("knot/table4", "sd", "fedavg", "SNLI", None),
     ("knot/table4", "sd", "sinkhorn_d", "Moon", None),
 ])  # fmt: skip
-def test_single_numbers(name: str, metric: str, method: str, dataset: str, value: float | None) -> None:
+def test_single_numbers(name, metric, method, dataset, value):
     assert paper_tables.printed_value(paper_tables.read_printed(name), metric, method, dataset) == value
 
 
-def test_table_of_locals_keeps_the_printed_slip_and_says_so() -> None:
+def test_table_of_locals_keeps_the_printed_slip_and_says_so():
     table = paper_tables.read_printed("knot/table1")
     assert table["datasets"]["sa"]["Cloths"]["train"] == 19470
     assert any("19,470" in note and "dropped digit" in note for note in table["notes"])
     assert [table["datasets"]["erc"][f"DyDa{i}"]["score"] for i in range(3)] == [0.38, 0.34, 0.40]
 
 
-def test_bias_shares_sum_to_one() -> None:
+def test_bias_shares_sum_to_one():
     for task, teachers in paper_tables.read_printed("knot/bias")["shares"].items():
         for name, shares in teachers.items():
             assert sum(shares) == pytest.approx(1, abs=0.003), (task, name)
 
 
-def sums(rows: list[list[float]], unit: int) -> tuple[list[int], list[int]]:
+def sums(rows, unit):
     """Of each row and each column, in whole units: a cell that is off shows in one of each."""
     whole = [[round(value * unit) for value in row] for row in rows]
     return [sum(row) for row in whole], [sum(column) for column in zip(*whole, strict=True)]
@@ -85,7 +83,7 @@ METHODS = {
 
 
 @pytest.mark.parametrize(("name", "measure"), METHODS)
-def test_cells_of_knots_tables(name: str, measure: str) -> None:
+def test_cells_of_knots_tables(name, measure):
     table, (columns, rows, downward) = paper_tables.read_printed(name), METHODS[name, measure]
     assert table["columns"] == columns.split()
     cells = table["metrics"][measure]
@@ -108,12 +106,12 @@ CHILLED = {
 
 
 @pytest.mark.parametrize(("name", "case"), CHILLED)
-def test_cells_of_chillings_tables(name: str, case: str) -> None:
+def test_cells_of_chillings_tables(name, case):
     values = paper_tables.read_printed(name)["values"][case]
     assert sums([values[t] for t in TEMPERATURES], 1000) == CHILLED[name, case]
 
 
-def test_cells_of_the_notebook() -> None:
+def test_cells_of_the_notebook():
     """Accuracy after rounds 1, 10, ..., 50, then the loss after 50; in ten-thousandths."""
     values = paper_tables.read_printed("chill/mnist_notebook")["values"]["MNIST"]
     assert sums([values[t] for t in TEMPERATURES[:5]], 10000) == (
@@ -143,7 +141,7 @@ CLUSTERED_CELLS = {
 
 
 @pytest.mark.parametrize("name", CLUSTERED_CELLS)
-def test_cells_of_fedwads_tables(name: str) -> None:
+def test_cells_of_fedwads_tables(name):
     table, (datasets, clients, *expected) = paper_tables.read_printed(name), CLUSTERED_CELLS[name]
     cells = [
         table["values"][data][algorithm][count]
@@ -166,7 +164,7 @@ SIZES = {
 
 
 @pytest.mark.parametrize("task", SIZES)
-def test_cells_of_the_table_of_data(task: str) -> None:
+def test_cells_of_the_table_of_data(task):
     rows = paper_tables.read_printed("knot/table1")["datasets"][task]
     found = {
         name: (row["train"], row["valid"], row["test"], round(100 * row["score"]))
@@ -181,7 +179,7 @@ TABLES = [f"fedwad/table{number}" for number in range(1, 6)]
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_mean_uplifts_follow_from_the_printed_rows(name: str) -> None:
+def test_mean_uplifts_follow_from_the_printed_rows(name):
     table = paper_tables.read_printed(name)
     for data, uplift in table["uplift"].items():
         rows = [row for algorithm in table["values"][data].values() for row in algorithm.values()]
@@ -195,7 +193,7 @@ def test_mean_uplifts_follow_from_the_printed_rows(name: str) -> None:
                 assert [statistics.fmean(gains), statistics.pstdev(gains)] == pytest.approx(uplift[i], abs=0.11)
 
 
-def test_table_1_is_part_of_the_others() -> None:
+def test_table_1_is_part_of_the_others():
     one, rest = paper_tables.read_printed("fedwad/table1"), [paper_tables.read_printed(name) for name in TABLES[1:]]
     for data, algorithms in one["values"].items():
         for algorithm, rows in algorithms.items():
@@ -205,7 +203,7 @@ def test_table_1_is_part_of_the_others() -> None:
                     assert of["values"][data][algorithm][clients][of["columns"].index(column)] == pair
 
 
-def test_printed_tables_keep_the_papers_arithmetic() -> None:
+def test_printed_tables_keep_the_papers_arithmetic():
     """Deltas and speed-ups follow from accuracies and rounds, but for the two slips and rounding."""
     table = paper_tables.read_printed("chill/table1")
     wrong = []

@@ -1,10 +1,5 @@
 """Records of a run folder are read as its result sealed them, or named and left out."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from knot_runner.report.claims.items import _test_sizes
@@ -13,7 +8,7 @@ from knot_runner.report.figures.coreset import _strip
 from knot_runner.report.figures.federated_distance import _scatter
 from knot_runner.report.figures.style import Drawing, figure_of, panels
 from knot_runner.report.records import probe as probe_view
-from knot_runner.report.run_folders import Job, Run, cls_vectors, load_runs, predictions, probes, readable, rounds
+from knot_runner.report.run_folders import cls_vectors, load_runs, predictions, probes, readable, rounds
 from knot_runner.report.run_rows import run_rows
 from knot_runner.report.tables.chilling import with_learning_curves
 from knot_runner.report.tables.footnotes import absences
@@ -22,7 +17,7 @@ from tests.unit.report.compared import made
 from tests.unit.report.conftest import seal
 
 
-def test_runs_have_the_numbers_of_finished_records(factory: Any, federated: Any) -> None:
+def test_runs_have_the_numbers_of_finished_records(factory, federated):
     jobs = [factory.made(base=0.4), factory.job(seed=1), factory.made(seed=2, status="diverged")]
     done, absent, diverged = load_runs(jobs)
     assert (done.status, done.problem, done.metric("f1", "MELD"), done.metric("f1", "Moon")) == ("done", "", 0.4, None)
@@ -33,13 +28,13 @@ def test_runs_have_the_numbers_of_finished_records(factory: Any, federated: Any)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"status": NaN}', "[" * 100_000, '{"a":1,"a":2}', "\x00"])
-def test_damaged_result_is_not_read(factory: Any, text: str) -> None:
+def test_damaged_result_is_not_read(factory, text):
     job = factory.made()
     (job.folder / "result.json").write_text(text)
     assert load_runs([job])[0].status in ("corrupt", "other version")
 
 
-def test_truncated_result_is_not_read(factory: Any) -> None:
+def test_truncated_result_is_not_read(factory):
     job = factory.made()
     path = job.folder / "result.json"
     whole = path.read_bytes()
@@ -48,7 +43,7 @@ def test_truncated_result_is_not_read(factory: Any) -> None:
         assert load_runs([job])[0].status == "corrupt"
 
 
-def test_arrays_of_a_run_are_read_by_name(factory: Any) -> None:
+def test_arrays_of_a_run_are_read_by_name(factory):
     (run,) = load_runs([factory.probes(factory.vectors(factory.predictions(factory.made(), rows=30), rows=50))])
     found, (points, labels) = predictions(run), cls_vectors(run)
     assert set(found) == {*run.result["bias"], *(f"before/{name}" for name in run.result["bias"])}
@@ -58,7 +53,7 @@ def test_arrays_of_a_run_are_read_by_name(factory: Any) -> None:
     assert {entry["model"] for entry in probes(run)} == {"student", "before", "MELD"}
 
 
-def test_missing_and_damaged_arrays_name_the_command(factory: Any) -> None:
+def test_missing_and_damaged_arrays_name_the_command(factory):
     (bare,) = load_runs([factory.made()])
     for read in (predictions, cls_vectors, probes):
         with refuses():
@@ -70,7 +65,7 @@ def test_missing_and_damaged_arrays_name_the_command(factory: Any) -> None:
         predictions(cut, "knot-runner y")
 
 
-def test_rounds_of_a_federated_run_are_read(federated: Any) -> None:
+def test_rounds_of_a_federated_run_are_read(federated):
     jobs = [federated.made(0.5, [0.1, 0.2, 0.4]), federated.write(federated.job(seed=1), [0.1, 0.2, 0.3], every=2)]
     # a loss may be large, and clients may be without images
     each = {"tempered_loss": [2.0, 46.2], "clients": [[None, 0.2, 0.2, 0.2]] * 2, "after": [[None, 0.3]] * 2}
@@ -82,7 +77,7 @@ def test_rounds_of_a_federated_run_are_read(federated: Any) -> None:
     assert rounds(large)[1]["tempered_loss"] == 46.2
 
 
-def test_truncated_and_missing_rounds_are_refused(federated: Any) -> None:
+def test_truncated_and_missing_rounds_are_refused(federated):
     (run,) = load_runs([federated.made(1.0, [0.1, 0.2, 0.3])])
     path = run.job.folder / "rounds.jsonl"
     whole = path.read_bytes()
@@ -108,7 +103,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_reader_refuses_a_file_that_does_not_match_its_checksum(factory: Any, name: str) -> None:
+def test_reader_refuses_a_file_that_does_not_match_its_checksum(factory, name):
     job = factory.probes(factory.vectors(factory.predictions(factory.made(), rows=30), rows=50))
     path = job.folder / name
     if not path.exists():
@@ -121,13 +116,13 @@ def test_reader_refuses_a_file_that_does_not_match_its_checksum(factory: Any, na
             READERS[name](load_runs([job])[0])
 
 
-def swap(one: Path, other: Path) -> None:
+def swap(one, other):
     first, second = one.read_bytes(), other.read_bytes()
     one.write_bytes(second)
     other.write_bytes(first)
 
 
-def test_swapped_logs_are_left_out_of_tables_and_figures_and_named(trio: list[Job], tmp_path: Path) -> None:
+def test_swapped_logs_are_left_out_of_tables_and_figures_and_named(trio, tmp_path):
     jobs = trio
     swap(jobs[2].folder / "rounds.jsonl", jobs[4].folder / "rounds.jsonl")
     runs, courses = with_learning_curves(load_runs(jobs), "knot-runner x")
@@ -138,7 +133,7 @@ def test_swapped_logs_are_left_out_of_tables_and_figures_and_named(trio: list[Jo
     assert " ".join(absences(rows, rows["task"])).count("rounds.jsonl: does not match its digest in result.json") == 2
 
     @figure_of(reads=("rounds.jsonl",))
-    def figure(runs: list[Run], command: str) -> Drawing:
+    def figure(runs, command):
         return Drawing(panels(1, 8, 4)[0], "Runs", [], [run.job.run_id for run in runs])
 
     lines = figure(jobs, tmp_path / "x.png")
@@ -146,7 +141,7 @@ def test_swapped_logs_are_left_out_of_tables_and_figures_and_named(trio: list[Jo
     assert len([run for run in readable(jobs) if run.status == "done"]) == len(jobs)  # a figure that reads no logs
 
 
-def test_compare_leaves_out_changed_configs_and_swapped_results(tmp_path: Path) -> None:
+def test_compare_leaves_out_changed_configs_and_swapped_results(tmp_path):
     """Two runs of one task, method and seed, told apart by a setting alone."""
     folders = [made(tmp_path, 0.5 + heat / 10, method__temperature=heat) for heat in (1, 2, 3)]
     swap(*(folder / "result.json" for folder in folders[:2]))

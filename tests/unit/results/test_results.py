@@ -1,7 +1,5 @@
 """Results are valid for the dataclass of their kind, and the part that cannot be is named."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

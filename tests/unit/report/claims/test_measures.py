@@ -1,7 +1,5 @@
 """Claims on rounds, bytes and time to a target, on trends, ratios, costs and any number of a result."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The claims of presets: each can be judged, and its printed effect is that of the paper's table."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -128,7 +126,7 @@ TABLES = [f"fedwad/table{number}" for number in range(1, 6)]
 
 
 @pytest.mark.thorough
-def test_runs_of_fedwad_table_1_are_those_of_the_other_tables() -> None:
+def test_runs_of_fedwad_table_1_are_those_of_the_other_tables():
     few = ["method=clustered_fedavg", "partition.clients=20", "seed=0"]
     made = {name: compose_all([f"experiment={name}", *few])[0] for name in TABLES}
     ids = {name: {one.run_id for one in jobs} for name, jobs in made.items()}

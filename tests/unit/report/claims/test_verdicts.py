@@ -1,7 +1,5 @@
 """Verdicts of claims from records: what they decide, and on which side of which bound."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``knot-runner compare`` from run folders to the table: groups, means, states and best-of."""
 
-from __future__ import annotations
-
 import os
 import random
 

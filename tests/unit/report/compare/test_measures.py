@@ -1,7 +1,5 @@
 """Measures of ``compare``: their names, direction and units."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd

@@ -1,8 +1,5 @@
 """Figures of coresets and of what they classify."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -13,7 +10,7 @@ from tests.golden.messages import refuses
 from tests.unit.report.conftest import CORESET, KNN, SCORES, assert_drawn, csv_rows, save_file
 
 
-def job(folder: Path, result: dict[str, Any], **changes: Any) -> Job:
+def job(folder, result, **changes):
     """A job whose folder holds ``result``."""
     config = {
         "method": {"distance": result["distance"], "fedwad": {"support": 10}, "encoder": None},
@@ -24,7 +21,7 @@ def job(folder: Path, result: dict[str, Any], **changes: Any) -> Job:
     return Job(folder.name, folder, "mnist", method, seed, "", config)
 
 
-def test_coreset_images_are_in_the_order_of_their_labels(tmp_path: Path) -> None:
+def test_coreset_images_are_in_the_order_of_their_labels(tmp_path):
     jobs = [job(tmp_path / "a", CORESET), job(tmp_path / "b", {**CORESET, "distance": "exact"})]
     arrays = {"points": np.full((4, 6), 0.5, np.float32), "labels": np.array([1, 0, 2, 0])}
     for one in jobs:
@@ -40,12 +37,12 @@ def test_coreset_images_are_in_the_order_of_their_labels(tmp_path: Path) -> None
 @pytest.mark.parametrize(("figure", "result"), [
     (coreset_images, CORESET), (coreset_images, KNN), (coreset_accuracy, CORESET),
 ], ids=["no coreset on record", "images of another kind", "accuracy of another kind"])  # fmt: skip
-def test_run_that_cannot_be_drawn_is_refused(figure: Any, result: dict[str, Any], tmp_path: Path) -> None:
+def test_run_that_cannot_be_drawn_is_refused(figure, result, tmp_path):
     with refuses():
         figure([job(tmp_path / "a", result)], tmp_path / "f.png")
 
 
-def test_coreset_accuracy_is_the_mean_over_seeds_by_clients(tmp_path: Path) -> None:
+def test_coreset_accuracy_is_the_mean_over_seeds_by_clients(tmp_path):
     jobs = []
     for seed, clients, accuracy in ((0, 5, 0.8), (1, 5, 0.6), (0, 9, 0.5), (1, 9, 0.5)):
         scores = {**SCORES, "accuracy": {"ALL": accuracy}}

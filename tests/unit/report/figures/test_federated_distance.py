@@ -1,10 +1,5 @@
 """Figures of the federated distance, by hand."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -15,7 +10,7 @@ from tests.golden.messages import refuses
 from tests.unit.report.conftest import csv_rows, distance_result, save_file, seal
 
 
-def made(root: Path, label: str = "", **of_record: Any) -> Job:
+def made(root, label="", **of_record):
     """A finished run with its measures: xi moves from the origin towards (2, 2)."""
     result = distance_result(**of_record)
     run_id = digest({**result, "seconds": 0, "label": label}, 12)
@@ -31,7 +26,7 @@ def made(root: Path, label: str = "", **of_record: Any) -> Job:
     return job
 
 
-def test_moving_measure_shows_the_excess(tmp_path: Path) -> None:
+def test_moving_measure_shows_the_excess(tmp_path):
     jobs = [made(tmp_path), made(tmp_path, seed=1, values=[2.6, 2.4, 2.4], sums=[3.0, 2.6, 2.6])]
     lines = moving_measure(jobs, tmp_path / "figure.png")
     assert lines == [
@@ -46,7 +41,7 @@ def test_moving_measure_shows_the_excess(tmp_path: Path) -> None:
     assert [float(values[key]) for key in ("low", "high")] == pytest.approx([0.15 - 0.6353102, 0.15 + 0.6353102])
 
 
-def test_distance_runtime_shows_times_and_errors(tmp_path: Path) -> None:
+def test_distance_runtime_shows_times_and_errors(tmp_path):
     slow = {"total": 9.0, "federated": 4.0, "exact": 0.75}
     jobs = [
         *(made(tmp_path, n=10, seed=seed) for seed in (0, 1)),
@@ -68,6 +63,6 @@ def test_distance_runtime_shows_times_and_errors(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_distance_runtime_refuses_two_equal_distributions(tmp_path: Path) -> None:
+def test_distance_runtime_refuses_two_equal_distributions(tmp_path):
     with refuses():
         distance_runtime([made(tmp_path, closed_form=0.0)], tmp_path / "figure.png")

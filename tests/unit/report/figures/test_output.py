@@ -1,9 +1,6 @@
 """Figures for print: vector formats, the width of a column, nothing cut off, no caption."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,16 +17,14 @@ SINGLE = FigureOutput(("png",), 3.35)
 
 
 @pytest.fixture
-def jobs(factory: Any) -> list[Any]:
+def jobs(factory):
     made = [factory.made(method, task="erc") for method in ("entropy_e", "sinkhorn_e")]
     return [factory.probes(factory.vectors(factory.predictions(job, rows=60), rows=40)) for job in made]
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["expected_label", "confidence", "bias"])
-def test_figure_of_a_single_column_is_not_cut_off(
-    jobs: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
-) -> None:
+def test_figure_of_a_single_column_is_not_cut_off(jobs, monkeypatch, tmp_path, name):
     drawn: list[Any] = []
     real = output.write_figure
     monkeypatch.setattr(figure_style, "write_figure", lambda figure, *more: drawn.append(figure) or real(figure, *more))
@@ -51,7 +46,7 @@ def test_figure_of_a_single_column_is_not_cut_off(
 
 
 @pytest.mark.parametrize("legend", ["T=1", "FedWaD-a, S=200", None])
-def test_title_is_beside_the_legend(legend: str | None, tmp_path: Path) -> None:
+def test_title_is_beside_the_legend(legend, tmp_path):
     title = "The federated distance of two samples: its measure on the way, and its error"
     made, _ = figure_style.panels(2, 3.4, 3.2, across=2)
     if legend:
@@ -65,7 +60,7 @@ def test_title_is_beside_the_legend(legend: str | None, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_vector_files_hold_text_as_text_and_no_date(jobs: Any, tmp_path: Path) -> None:
+def test_vector_files_hold_text_as_text_and_no_date(jobs, tmp_path):
     FIGURES["probe"](jobs, tmp_path / "plain.png")
     with figure_output(FigureOutput(("svg", "pdf", "png"))):
         FIGURES["probe"](jobs, tmp_path / "one.png")
@@ -85,16 +80,14 @@ def test_vector_files_hold_text_as_text_and_no_date(jobs: Any, tmp_path: Path) -
 @pytest.mark.parametrize(("count", "width", "height", "total", "inches"), [
     (3, 4.0, 2.0, 3.35, [3.35, 3 * 1.675]), (3, 3.0, 3.0, 7.0, [7.0, 7 / 3]), (1, 5.0, 3.0, 2.4, [2.4, 1.6]),
 ])  # fmt: skip
-def test_panels_keep_their_shape_and_go_below_each_other(
-    count: int, width: float, height: float, total: float, inches: list[float]
-) -> None:
+def test_panels_keep_their_shape_and_go_below_each_other(count, width, height, total, inches):
     with figure_output(FigureOutput(width=total)):
         figure, _ = figure_style.panels(count, width, height, across=4)
     assert figure.get_size_inches().tolist() == pytest.approx(inches)
 
 
 @pytest.mark.thorough
-def test_plot_writes_the_formats_and_width_of_its_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plot_writes_the_formats_and_width_of_its_options(tmp_path, capsys):
     words = ["partition", "task=femnist", "task.source=embedded", "partition=dirichlet", "partition.clients=3"]
     words += ["task.limit=300", "partition.floor=0", f"paths.out={tmp_path}"]
     assert main(["plot", *words, "--formats=pdf,svg", "--width=85"]) == 0
@@ -111,12 +104,12 @@ def test_plot_writes_the_formats_and_width_of_its_options(tmp_path: Path, capsys
     "--formats=pgn", "--formats=gif", "--formats=,", "--formats", "--width=wide", "--width=5000", "--width=nan",
     "--format=pdf",
 ])  # fmt: skip
-def test_invalid_option_of_plot_is_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_option_of_plot_is_refused(flag, capsys):
     refused(capsys, "plot", "chill/fig4", flag)
 
 
 @pytest.mark.parametrize("width", [None, 3.35])
-def test_star_of_the_last_round_is_inside_its_axes(width: float | None, tmp_path: Path) -> None:
+def test_star_of_the_last_round_is_inside_its_axes(width, tmp_path):
     """It lies in a corner of the data, where its points would reach over the axis."""
     start, end = {"id_accuracy": 0.5, "ood_accuracy": 0.6}, {"id_accuracy": 0.9, "ood_accuracy": 0.3}
     points = [{**end, "step": 1, "alpha": 1.0}]

@@ -1,9 +1,5 @@
 """The figure of a partition, its numbers and its CSV."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -14,12 +10,12 @@ from tests.unit.report.conftest import assert_drawn, csv_rows
 
 
 @pytest.fixture(autouse=True)
-def as_printed(printed_resolution: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def as_printed(printed_resolution, monkeypatch):
     """Figures of this file are as users get them."""
     monkeypatch.setattr(figure_style, "DPI", printed_resolution)
 
 
-def read(path: Path) -> np.ndarray:
+def read(path):
     """The PNG's pixels, RGB 0..1."""
     from matplotlib.image import imread
 
@@ -28,7 +24,7 @@ def read(path: Path) -> np.ndarray:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("clients", "classes"), [(1, 2), (10, 10), (100, 62), (700, 100)])
-def test_partition_is_drawn_at_every_size(tmp_path: Path, clients: int, classes: int) -> None:
+def test_partition_is_drawn_at_every_size(tmp_path, clients, classes):
     rng = np.random.default_rng(0)
     counts = rng.multinomial(200, rng.dirichlet(np.full(classes, 0.3)), clients)
     names = [f"client {k}" for k in range(clients)]
@@ -40,7 +36,7 @@ def test_partition_is_drawn_at_every_size(tmp_path: Path, clients: int, classes:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["partition.csv", "partition.png"]
 
 
-def test_partition_in_numbers(tmp_path: Path) -> None:
+def test_partition_in_numbers(tmp_path):
     draw_partition(np.array([[3, 0], [1, 5]]), ["client 0", "=writer\n1"], ["no", "-yes"], tmp_path / "p.png", "t")
     first, second = csv_rows(tmp_path / "p.png")
     assert list(first.items()) == [("client", "client 0"), ("examples", "3"), ("no", "3"), ("'-yes", "0")]
@@ -51,7 +47,7 @@ def test_partition_in_numbers(tmp_path: Path) -> None:
     ]
 
 
-def test_larger_share_is_darker(tmp_path: Path) -> None:
+def test_larger_share_is_darker(tmp_path):
     """Client 0 has class 0 alone: of the map's four quarters the upper left is the darkest, the upper right white."""
     draw_partition(np.array([[8, 0], [4, 4]]), ["a", "b"], ["x", "y"], tmp_path / "p.png", "t")
     grey = read(tmp_path / "p.png").mean(2)
@@ -62,7 +58,7 @@ def test_larger_share_is_darker(tmp_path: Path) -> None:
     assert lower[left] == pytest.approx(lower[right], abs=0.01)
 
 
-def test_hostile_names_and_settings_of_matplotlib_have_no_effect(tmp_path: Path) -> None:
+def test_hostile_names_and_settings_of_matplotlib_have_no_effect(tmp_path):
     import matplotlib
 
     with matplotlib.rc_context({"figure.dpi": 10, "savefig.dpi": 10, "text.parse_math": True}):
@@ -71,7 +67,7 @@ def test_hostile_names_and_settings_of_matplotlib_have_no_effect(tmp_path: Path)
     assert read(tmp_path / "p.png").shape[1] >= 950
 
 
-def test_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with refuses():
         draw_partition(np.eye(2, dtype=int), ["a", "b"], ["x", "y"], tmp_path / "file" / "p.png", "t")

@@ -1,10 +1,5 @@
 """Figures over rounds: numbers by hand, and a CSV that holds what is shown."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -23,7 +18,7 @@ T1 = 12.706204736
 
 
 @pytest.fixture
-def jobs(federated: Any) -> list[Any]:
+def jobs(federated):
     """Three temperatures and a rate control over two seeds, 12 rounds."""
     return [
         federated.made(t, [round(0.02 * i + 0.1 * seed, 6) for i in range(12)], seed=seed, control=control)
@@ -33,9 +28,7 @@ def jobs(federated: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", ["curves", "aggregation"])
-def test_figure_over_rounds_is_drawn_with_its_numbers(
-    jobs: list[Any], federated: Any, tmp_path: Path, name: str
-) -> None:
+def test_figure_over_rounds_is_drawn_with_its_numbers(jobs, federated, tmp_path, name):
     path = tmp_path / "figure.png"
     lines = FIGURES[name](jobs, path, notes=["a note"])
     assert_drawn(path)
@@ -48,7 +41,7 @@ def test_figure_over_rounds_is_drawn_with_its_numbers(
         assert [line.partition(": ")[2] for line in lines] == ["participants -10.00 points", "others none"]
 
 
-def test_curves_by_hand(jobs: list[Any], tmp_path: Path) -> None:
+def test_curves_by_hand(jobs, tmp_path):
     lines = FIGURES["curves"](jobs, tmp_path / "figure.png")
     assert lines[0] == "FEMNIST-DNN, T=4: after 12 rounds accuracy 27.00%, loss at T 2.730"
     rows = csv_rows(tmp_path / "figure.png")
@@ -57,7 +50,7 @@ def test_curves_by_hand(jobs: list[Any], tmp_path: Path) -> None:
     assert [float(one[key]) for key in ("mean", "low", "high", "seeds")] == pytest.approx(expected, rel=1e-5)
 
 
-def test_curves_of_other_settings_and_of_rounds_that_all_seeds_have(federated: Any, tmp_path: Path) -> None:
+def test_curves_of_other_settings_and_of_rounds_that_all_seeds_have(federated, tmp_path):
     jobs = [federated.made(1.0, [0.2, 0.3], label=f"training.lr={lr}") for lr in (0.1, 0.2)]
     assert FIGURES["curves"](jobs, tmp_path / "figure.png")[1].startswith("FEMNIST-DNN (training.lr=0.2), T=1")
     jobs = [federated.write(federated.job(seed=0), [0.1] * 6, every=2), federated.made(1.0, [0.3] * 4, seed=1)]
@@ -67,9 +60,7 @@ def test_curves_of_other_settings_and_of_rounds_that_all_seeds_have(federated: A
 
 
 @pytest.mark.parametrize("titles", [["participants"], ["participants", "others"]], ids=len)
-def test_aggregation_has_no_panel_of_clients_that_are_not_measured(
-    federated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, titles: list[str]
-) -> None:
+def test_aggregation_has_no_panel_of_clients_that_are_not_measured(federated, tmp_path, monkeypatch, titles):
     drawn, panels = [], figure_style.panels
     monkeypatch.setattr(figure_style, "panels", lambda *args, **more: drawn.append(panels(*args, **more)) or drawn[-1])
     if len(titles) == 1:
@@ -80,7 +71,7 @@ def test_aggregation_has_no_panel_of_clients_that_are_not_measured(
 
 
 @pytest.mark.parametrize("name", ["curves", "aggregation"])
-def test_figure_over_missing_or_damaged_rounds_is_refused(federated: Any, tmp_path: Path, name: str) -> None:
+def test_figure_over_missing_or_damaged_rounds_is_refused(federated, tmp_path, name):
     with refuses():
         FIGURES[name]([federated.job()], tmp_path / "figure.png", command="knot-runner x")
     job = federated.made(1.0, [0.2])
@@ -89,7 +80,7 @@ def test_figure_over_missing_or_damaged_rounds_is_refused(federated: Any, tmp_pa
         FIGURES[name]([job], tmp_path / "figure.png")
 
 
-def test_change_at_aggregation_by_hand() -> None:
+def test_change_at_aggregation_by_hand():
     rows = [
         {"round": 1, "participants": [0, 1], "after": [0.9, 0.7], "clients": [0.6, 0.5, 0.4, None]},
         {"round": 2, "participants": [2, 0], "after": [0.8, None], "clients": [0.7, 0.6, 0.5, None]},
@@ -102,7 +93,7 @@ def test_change_at_aggregation_by_hand() -> None:
     assert others_change(rows) == pytest.approx({2: 10})
 
 
-def test_band_is_the_t_interval_over_places_that_all_seeds_have() -> None:
+def test_band_is_the_t_interval_over_places_that_all_seeds_have():
     both = band([{0: 1.0, 1: 2.0, 2: 6.0}, {1: 4.0, 2: 0.0, 3: 9.0}])
     assert (both.places.tolist(), both.mean.tolist(), both.seeds.tolist()) == ([1, 2], [3.0, 3.0], [2, 2])
     np.testing.assert_allclose([both.low, both.high], [[3 - T1, 3 - 3 * T1], [3 + T1, 3 + 3 * T1]])
@@ -115,7 +106,7 @@ def test_band_is_the_t_interval_over_places_that_all_seeds_have() -> None:
 
 
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=40), st.integers(1, 12))
-def test_smoothing_is_the_mean_of_the_neighbors(values: list[float], window: int) -> None:
+def test_smoothing_is_the_mean_of_the_neighbors(values, window):
     found = smoothed(dict(enumerate(values)), window)
     before, after = window // 2, (window - 1) // 2
     for i, value in found.items():
@@ -123,7 +114,7 @@ def test_smoothing_is_the_mean_of_the_neighbors(values: list[float], window: int
         assert value == pytest.approx(float(np.mean(near)), abs=1e-9)
 
 
-def test_band_of_a_share_is_cut_and_its_axis_ends_there() -> None:
+def test_band_of_a_share_is_cut_and_its_axis_ends_there():
     """As the tables' are: no accuracy is below 0 or above 100%."""
     seeds = [{1: 20.0, 2: 99.0}, {1: 60.0, 2: 100.0}]
     cut, whole = band(seeds, top=100.0), band(seeds)

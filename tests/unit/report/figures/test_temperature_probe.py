@@ -1,10 +1,5 @@
 """Figures of the temperature probe, by hand."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -18,7 +13,7 @@ TEMPERATURES = [4.0, 1.0, 0.05]
 CLASSES = ["plane", "deer_x", "$\\frac{x$"]
 
 
-def arrays(seed: int = 0, images: int = 60, wrong: int = 20) -> dict[str, np.ndarray]:
+def arrays(seed=0, images=60, wrong=20):
     """Probe arrays whose norms grow as 1 / T, and of which one image of Fig. 2 never changes after the step."""
     rng = np.random.default_rng(seed)
     scale = 1 / np.array(TEMPERATURES)
@@ -38,7 +33,7 @@ def arrays(seed: int = 0, images: int = 60, wrong: int = 20) -> dict[str, np.nda
     }
 
 
-def job(factory: Any, seed: int = 0, label: str = "", change: dict[str, Any] | None = None) -> Any:
+def job(factory, seed=0, label="", change=None):
     names = {"names": CLASSES, "coordinates": None}
     made = factory.job("temperature_probe", seed, "cifar10", label)
     made.folder.mkdir(parents=True)
@@ -49,7 +44,7 @@ def job(factory: Any, seed: int = 0, label: str = "", change: dict[str, Any] | N
     return made
 
 
-def test_gradient_figure_has_the_medians_by_hand(factory: Any, tmp_path: Path) -> None:
+def test_gradient_figure_has_the_medians_by_hand(factory, tmp_path):
     norm = np.array([[1, 2, 3, 10, 20], [2, 4, 6, 0, 40], [4, 8, 12, 0, 80]], np.float32)
     change = {"gradients.norm": norm, "gradients.right": np.array([1, 1, 1, 0, 0], np.uint8)}
     lines = gradient_figure([job(factory, change=change)], tmp_path / "figure.png")
@@ -61,7 +56,7 @@ def test_gradient_figure_has_the_medians_by_hand(factory: Any, tmp_path: Path) -
     )
 
 
-def test_norm_bins_begin_where_the_norms_do() -> None:
+def test_norm_bins_begin_where_the_norms_do():
     """No half of a panel is empty: from just below the smallest norm, zeros aside, over five decades at most."""
     bins = norm_bins(np.array([[0.0, 0.2], [3.0, 40.0]], np.float32))
     assert 0.1 < bins[0] < 0.2 and bins[-1] == 40 and (np.diff(bins) > 0).all()
@@ -69,7 +64,7 @@ def test_norm_bins_begin_where_the_norms_do() -> None:
     assert norm_bins(np.zeros(3))[-1] == 1 and norm_bins(np.full(3, 2.0))[0] < 2
 
 
-def test_boundary_figure_has_the_moves_by_hand(factory: Any, tmp_path: Path) -> None:
+def test_boundary_figure_has_the_moves_by_hand(factory, tmp_path):
     change = {
         "boundary.before": np.array([0.1, 0.2, np.inf], np.float32),
         "boundary.after": np.array([[0.1, 0.2, 1], [0.4, 0.3, 1], [np.inf, np.inf, 1]], np.float32),
@@ -84,13 +79,13 @@ def test_boundary_figure_has_the_moves_by_hand(factory: Any, tmp_path: Path) -> 
     assert [row["left out"] for row in csv_rows(tmp_path / "figure.png")] == ["1", "1", "3"]
 
 
-def test_probes_are_pooled_over_seeds_and_the_lowest_shows_its_image(factory: Any) -> None:
+def test_probes_are_pooled_over_seeds_and_the_lowest_shows_its_image(factory):
     jobs = [job(factory, seed, change={"softmax.row": np.array([seed])}) for seed in (3, 1)]
     found = probe_view.pool_probes(load_runs(jobs))
     assert (found.norm.shape, found.after.shape, found.tried, found.row) == ((3, 120), (3, 40), 60, 1)
 
 
-def test_boundary_figure_without_a_wrong_image_is_refused(factory: Any, tmp_path: Path) -> None:
+def test_boundary_figure_without_a_wrong_image_is_refused(factory, tmp_path):
     none = {"boundary.before": np.zeros(0, np.float32), "boundary.after": np.zeros((3, 0), np.float32)}
     made = job(factory, change=none | {"boundary.right": np.zeros((3, 0), np.uint8)})
     with refuses():
@@ -98,7 +93,7 @@ def test_boundary_figure_without_a_wrong_image_is_refused(factory: Any, tmp_path
     assert gradient_figure([made], tmp_path / "figure.png") and softmax_figure([made], tmp_path / "figure.png")
 
 
-def test_softmax_figure_has_the_top_and_the_true_class(factory: Any, tmp_path: Path) -> None:
+def test_softmax_figure_has_the_top_and_the_true_class(factory, tmp_path):
     lines = softmax_figure([job(factory)], tmp_path / "figure.png")
     assert lines[-1] == "T=0.05: plane 1.000; true deer_x 0.000"
     assert len(csv_rows(tmp_path / "figure.png")) == 9

@@ -1,7 +1,5 @@
 """The HTML page: complete without a network, the numbers of the table, and no text of a record as markup."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import io
@@ -37,7 +35,7 @@ VOID = {"meta", "link", "img", "br"}
 class Reader(HTMLParser):
     """The tags of a page in order, its texts by tag, and every address; fails where tags do not nest."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__(convert_charrefs=True)
         self.open: list[str] = []
         self.tags: list[tuple[str, tuple[str, ...]]] = []
@@ -49,7 +47,7 @@ class Reader(HTMLParser):
         self.close()
         assert self.open == []
 
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attributes):
         self.tags.append((tag, tuple(name for name, _ in attributes)))
         self.addresses += [value or "" for name, value in attributes if name in ("src", "href", "srcset", "action")]
         self.ids |= {value for name, value in attributes if name == "id" and value}
@@ -60,10 +58,10 @@ class Reader(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         if "style" not in self.open:
             self.text += data
         if {"td", "th"} & set(self.open):

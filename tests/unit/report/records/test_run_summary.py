@@ -1,7 +1,5 @@
 """The summary of a run in 80 columns."""
 
-from __future__ import annotations
-
 import pytest
 
 from knot_runner.report.records.run_summary import summary_table

@@ -1,7 +1,5 @@
 """Means, intervals and effects over seeds and test items, compared with scipy, resamples and simulation."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,10 +1,7 @@
 """Tables of clustered federated learning: cells, mean uplift and forms, by hand."""
 
-from __future__ import annotations
-
 import csv
 import io
-from pathlib import Path
 
 import pytest
 
@@ -22,16 +19,16 @@ ROW, UPLIFT = ("MNIST", "FedAvg", "20"), ("MNIST", "mean uplift", "")
 
 
 @pytest.fixture
-def two_seeds(tmp_path: Path) -> list[Job]:
+def two_seeds(tmp_path):
     return clustered_runs.two_seeds(tmp_path)
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> list[Job]:
+def whole(tmp_path):
     return clustered_runs.whole(tmp_path)
 
 
-def test_cells_are_means_over_seeds_in_percent_beside_the_paper(two_seeds: list[Job]) -> None:
+def test_cells_are_means_over_seeds_in_percent_beside_the_paper(two_seeds):
     table = build(two_seeds)
     found, by_images = (cell(table, ROW, "strong_affinity_S10", over) for over in ("clusters", "weighted"))
     # 90 and 98: spread 5.6569, t(1 d.f.) = 12.7062: 12.7062 * 5.6569 / sqrt(2) = 50.825
@@ -45,7 +42,7 @@ def test_cells_are_means_over_seeds_in_percent_beside_the_paper(two_seeds: list[
     ]
 
 
-def test_data_of_less_than_half_the_size_have_no_gap(tmp_path: Path, two_seeds: list[Job]) -> None:
+def test_data_of_less_than_half_the_size_have_no_gap(tmp_path, two_seeds):
     few = build(two_seeds)
     full = build([write(job(tmp_path / "full", graph), 0.5, train=60_000) for graph in ("none", "affinity")])
     assert any(x.startswith("MNIST: ours are 20,000 training images and 10 classes, the paper's") for x in few.lines)
@@ -53,7 +50,7 @@ def test_data_of_less_than_half_the_size_have_no_gap(tmp_path: Path, two_seeds: 
     assert cell(full, ROW, "strong_affinity_S10").gap == pytest.approx(50 - 99.5)
 
 
-def test_vanilla_run_asked_for_per_support_counts_once(tmp_path: Path) -> None:
+def test_vanilla_run_asked_for_per_support_counts_once(tmp_path):
     jobs = [job(tmp_path, graph, support=support) for support in (10, 100) for graph in ("none", "affinity")]
     table = build([write(one, 0.5) for one in jobs])
     columns = [group.columns for group in table.groups[:2]]
@@ -61,7 +58,7 @@ def test_vanilla_run_asked_for_per_support_counts_once(tmp_path: Path) -> None:
     assert cell(table, ROW, "strong_vanilla").planned == 1
 
 
-def test_columns_and_rows_are_in_the_order_of_the_paper(tmp_path: Path) -> None:
+def test_columns_and_rows_are_in_the_order_of_the_paper(tmp_path):
     jobs = [
         write(job(tmp_path, graph, 0, clients, support, kind, method), 0.5)
         for method in ("clustered_fedper", "clustered_fedavg")
@@ -77,7 +74,7 @@ def test_columns_and_rows_are_in_the_order_of_the_paper(tmp_path: Path) -> None:
     assert places == [(structure, head) for structure in ("strong", "none", "iid") for head in heads]
 
 
-def test_run_without_clusters_is_vanilla_by_images(tmp_path: Path) -> None:
+def test_run_without_clusters_is_vanilla_by_images(tmp_path):
     plain = job(tmp_path, "none", method="fedavg")
     means = {"weighted": 0.25, "unweighted": 0.3}
     metrics = {**{m: {"ALL": 0.5} for m in ("accuracy", "f1", "loss", "tempered_loss")}, "client_accuracy": means}
@@ -86,14 +83,14 @@ def test_run_without_clusters_is_vanilla_by_images(tmp_path: Path) -> None:
     assert cell(build([plain], None), ("mnist, mlp_fedrep", "fedavg", "20"), "strong_vanilla").mean == 25
 
 
-def test_other_settings_have_rows_without_the_numbers_of_the_paper(tmp_path: Path) -> None:
+def test_other_settings_have_rows_without_the_numbers_of_the_paper(tmp_path):
     places = [(graph, f"method.temperature={t}") for graph in ("none", "affinity") for t in (1, 0.5)]
     table = build([write(job(tmp_path, graph, label=label), 0.5) for graph, label in places])
     assert table.heads[-1] == "settings"
     assert cell(table, (*ROW, "method.temperature=0.5"), "strong_affinity_S10").paper is None
 
 
-def test_mean_uplift_is_over_all_rows_as_the_paper_has_it(whole: list[Job], tmp_path: Path) -> None:
+def test_mean_uplift_is_over_all_rows_as_the_paper_has_it(whole, tmp_path):
     table = build(whole)
     theirs = paper_tables.read_printed("fedwad/table2")["uplift"]["MNIST"]
     found = cell(table, UPLIFT, "strong_affinity_S10")
@@ -105,7 +102,7 @@ def test_mean_uplift_is_over_all_rows_as_the_paper_has_it(whole: list[Job], tmp_
     assert (one.mean, one.std) == (50, None)  # of one row there is no deviation; 0 is a number
 
 
-def test_mean_uplift_needs_every_row(whole: list[Job]) -> None:
+def test_mean_uplift_needs_every_row(whole):
     for one in whole[:2]:
         (one.folder / "result.json").unlink()
     table = build(whole)
@@ -114,7 +111,7 @@ def test_mean_uplift_needs_every_row(whole: list[Job]) -> None:
     assert said(table, "MNIST FedAvg N=10") == "MNIST FedAvg N=10: 12 of 14 runs are there (seed 0, 1 not run yet)."
 
 
-def test_run_that_fits_no_row_is_refused(tmp_path: Path) -> None:
+def test_run_that_fits_no_row_is_refused(tmp_path):
     natural, probe = write(job(tmp_path, "none", kind="natural"), 0.5), write(job(tmp_path, "affinity"), 0.5)
     natural.config["partition"]["clients"] = None
     del probe.config["method"]["clustering"]
@@ -123,7 +120,7 @@ def test_run_that_fits_no_row_is_refused(tmp_path: Path) -> None:
             build(jobs, **more)
 
 
-def test_two_runs_of_a_cell_are_refused(tmp_path: Path) -> None:
+def test_two_runs_of_a_cell_are_refused(tmp_path):
     one = write(job(tmp_path, "affinity"), 0.5)
     other = write(Job(**{**vars(one), "run_id": "x"}), 0.5)
     with pytest.raises(ValueError, match="two runs share mnist, mlp_fedrep"):
@@ -132,7 +129,7 @@ def test_two_runs_of_a_cell_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("width", "grids"), [(80, 4), (100, 4), (120, 2)])
-def test_table_of_seven_columns_fits(whole: list[Job], width: int, grids: int) -> None:
+def test_table_of_seven_columns_fits(whole, width, grids):
     text = shown(TerminalTable(build(whole)), width)
     lines = text.splitlines()
     assert max(map(len, lines)) <= width
@@ -140,7 +137,7 @@ def test_table_of_seven_columns_fits(whole: list[Job], width: int, grids: int) -
     assert "(26.3±3.8)" in text and "(29.8±28.4)" in text and "nan" not in text
 
 
-def test_table_in_every_form_has_standard_deviations(two_seeds: list[Job]) -> None:
+def test_table_in_every_form_has_standard_deviations(two_seeds):
     table = build(two_seeds)
     rows, markdown, latex = (
         list(csv.DictReader(io.StringIO(table_csv(table)))),

@@ -1,9 +1,5 @@
 """Tables of methods, grids, gains and local models, by hand."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from knot_runner.report.render.table_model import METHOD_NAMES, display
@@ -11,14 +7,14 @@ from knot_runner.report.tables.build import build_table
 from tests.golden.messages import refuses
 
 
-def cell(table: Any, row: str, group: str, column: str) -> Any:
+def cell(table, row, group, column):
     """The cell of a row by its first key, or of a data set by its last."""
     found = next(r for r in table.rows if row in (r.keys[0], r.keys[-1]))
     columns = next(g for g in table.groups if g.key == group).columns
     return found.cells[group][columns.index(column)]
 
 
-def test_rows_and_columns_are_in_the_order_of_the_paper(full_grid: Any) -> None:
+def test_rows_and_columns_are_in_the_order_of_the_paper(full_grid):
     table = build_table(list(reversed(full_grid("sa", 1))), "knot/table2", ["f1", "sd"])
     assert [row.keys[0] for row in table.rows] == list(METHOD_NAMES)
     assert [row.heads[0] for row in table.rows][::7] == ["Entropy-A", "Sinkhorn-E"]
@@ -27,7 +23,7 @@ def test_rows_and_columns_are_in_the_order_of_the_paper(full_grid: Any) -> None:
     assert (first.columns, first.of_global) == (("Cloths", "Toys", "Cell", "Food", "ALL"), ("Food",))
 
 
-def test_cell_has_mean_interval_paper_and_gap(factory: Any) -> None:
+def test_cell_has_mean_interval_paper_and_gap(factory):
     jobs = [factory.made(seed=seed, base=base) for seed, base in enumerate((0.38, 0.40, 0.42))]
     three, one = (
         cell(build_table(some, "knot/table3", ["f1"]), "sinkhorn_e", "f1", "MELD") for some in (jobs, jobs[1:2])
@@ -38,7 +34,7 @@ def test_cell_has_mean_interval_paper_and_gap(factory: Any) -> None:
     assert (one.mean, one.half, one.seeds) == (0.4, None, 1)
 
 
-def test_missing_runs_are_counted_and_named(factory: Any) -> None:
+def test_missing_runs_are_counted_and_named(factory):
     jobs = [factory.made(seed=0), factory.job(seed=1), factory.made(seed=2, status="diverged"), factory.job(seed=3)]
     jobs.append(factory.made(seed=4))
     (jobs[-1].folder / "result.json").write_text("{")
@@ -50,7 +46,7 @@ def test_missing_runs_are_counted_and_named(factory: Any) -> None:
     assert f"Not counted: {jobs[-1].folder / 'result.json'}: cannot be read" in text
 
 
-def test_all_over_other_data_sets_has_no_gap(factory: Any) -> None:
+def test_all_over_other_data_sets_has_no_gap(factory):
     names = ["MELD", "DyDa0", "DyDa1", "DyDa2"]
     table = build_table([factory.made(names=names)], "knot/table3", ["f1", "sd"])
     absent, joined = cell(table, "sinkhorn_e", "f1", "IEMOCAP"), cell(table, "sinkhorn_e", "f1", "ALL")
@@ -62,13 +58,13 @@ def test_all_over_other_data_sets_has_no_gap(factory: Any) -> None:
     assert "Not every run has the same data sets, so their ALL differ in meaning." in unlike.lines
 
 
-def test_generated_text_has_no_gap(factory: Any) -> None:
+def test_generated_text_has_no_gap(factory):
     table = build_table([factory.made(source="embedded")], "knot/table3", ["f1"])
     assert all(found.gap is None for row in table.rows for found in row.cells["f1"])
     assert any("embedded" in line for line in table.lines)
 
 
-def test_rows_are_by_setting_and_a_grid_has_all_alone(factory: Any) -> None:
+def test_rows_are_by_setting_and_a_grid_has_all_alone(factory):
     labels = [f"training.distil.batch={size}" for size in (16, 32)]
     jobs = [factory.made(label=label, base=base) for label, base in zip(labels, (0.3, 0.4), strict=True)]
     table, grid = build_table(jobs, "knot/table3", ["f1"]), build_table(jobs, None, ["f1", "sd"], kind="grid")
@@ -79,14 +75,14 @@ def test_rows_are_by_setting_and_a_grid_has_all_alone(factory: Any) -> None:
     assert cell(grid, labels[1], "f1", "ALL").mean == pytest.approx(0.45)
 
 
-def test_two_runs_of_one_row_and_seed_are_refused(factory: Any) -> None:
+def test_two_runs_of_one_row_and_seed_are_refused(factory):
     first = factory.made()
     second = type(first)("other", first.folder, first.task, first.method, first.seed)
     with pytest.raises(ValueError, match="share 'sinkhorn_e'"):
         build_table([first, second], None, ["f1"])
 
 
-def test_columns_without_a_paper_are_those_measured(factory: Any) -> None:
+def test_columns_without_a_paper_are_those_measured(factory):
     table = build_table([factory.made("other_method", names=["A", "B"])], None, ["f1"])
     assert table.groups[0].columns == ("A", "B", "ALL") and table.title == "erc: methods"
     assert table.rows[0].heads == ("other_method",) and display("other_method") == "other_method"
@@ -95,12 +91,12 @@ def test_columns_without_a_paper_are_those_measured(factory: Any) -> None:
 @pytest.mark.parametrize(("paper", "metrics"), [
     ("knot/table2", ["f1"]), ("knot_table9", ["f1"]), ("knot/bias", ["f1"]), ("knot/table3", ["f2"]),
 ])  # fmt: skip
-def test_request_that_fits_no_table_is_refused(factory: Any, paper: str, metrics: list[str]) -> None:
+def test_request_that_fits_no_table_is_refused(factory, paper, metrics):
     with refuses():
         build_table([factory.made()], paper, metrics)
 
 
-def test_locals_are_beside_table_1(factory: Any) -> None:
+def test_locals_are_beside_table_1(factory):
     methods = ("entropy_a", "sinkhorn_e")  # whose local models of a seed are the same, and count once
     jobs = [factory.made(m, seed, task) for task in ("erc", "sa", "nli") for m in methods for seed in (0, 1)]
     table = build_table(jobs, "knot/table1", ["f1"], kind="locals")
@@ -114,13 +110,13 @@ def test_locals_are_beside_table_1(factory: Any) -> None:
     assert any("dropped digit" in line for line in table.lines)
 
 
-def gains_of(jobs: list[Any], metric: str = "f1") -> Any:
+def gains_of(jobs, metric="f1"):
     """The table of gains over Entropy-A, and its cells by keys of the row."""
     table = build_table(jobs, None, [metric], kind="gains", options={"reference": "entropy_a"})
     return table, {row.keys: {name: cells[0] for name, cells in row.cells.items()} for row in table.rows}
 
 
-def test_gains_are_paired_by_seed(factory: Any) -> None:
+def test_gains_are_paired_by_seed(factory):
     jobs = [
         *(factory.made("entropy_a", seed, base=base) for seed, base in ((0, 0.3), (1, 0.5), (3, 0.9))),
         *(factory.made("sinkhorn_e", seed, base=base) for seed, base in ((1, 0.58), (0, 0.34), (2, 0.1))),
@@ -133,14 +129,14 @@ def test_gains_are_paired_by_seed(factory: Any) -> None:
     assert group.signed and "less that of entropy_a at the same seed, in points" in group.title
 
 
-def test_gains_are_over_the_reference_of_the_same_label(factory: Any) -> None:
+def test_gains_are_over_the_reference_of_the_same_label(factory):
     places = [("entropy_a", "a", 0.3), ("entropy_a", "b", 0.4), ("sinkhorn_e", "a", 0.5), ("sinkhorn_e", "b", 0.5)]
     _, cells = gains_of([factory.made(method, 0, label=label, base=base) for method, label, base in places])
     assert [cells["sinkhorn_e", label]["gain"].mean for label in "ab"] == pytest.approx([20, 10])
 
 
 @pytest.mark.parametrize(("metric", "best"), [("f1", 0.8), ("sd", 0.2)])
-def test_gains_are_beside_the_best_teacher_and_not_the_ensemble(factory: Any, metric: str, best: float) -> None:
+def test_gains_are_beside_the_best_teacher_and_not_the_ensemble(factory, metric, best):
     values = {"teacher 1": (0.6, 0.4), "teacher 2": (0.8, 0.2), "ensemble": (0.99, 0.01)}
     baselines = {name: {"f1": f1, "sd": sd} for name, (f1, sd) in values.items()}
     _, cells = gains_of([factory.made("entropy_a"), factory.made("sinkhorn_e", baselines=baselines)], metric)
