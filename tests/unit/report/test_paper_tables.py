@@ -7,7 +7,6 @@ import pytest
 
 from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import METHOD_NAMES
-from knot_runner.report.render.table_model import METHOD_NAMES as EIGHT
 
 OF_METHODS = ["knot/table2", "knot/table3", "knot/table4"]
 
@@ -35,22 +34,17 @@ def test_pooled_accuracy_of_all_follows_from_the_test_sizes():
         assert row[-1] == pytest.approx(pooled, abs=0.0101)
 
 
-@pytest.mark.parametrize(("name", "metric", "method", "dataset", "value"), [
-    ("knot/table2", "f1", "sinkhorn_d", "Food", 0.59), ("knot/table2", "sd", "sinkhorn_e", "ALL", 0.73),
-    ("knot/table3", "f1", "entropy_e", "IEMOCAP", 0.36), ("knot/table3", "sd", "sinkhorn_e", "DyDa0", 0.53),
-    ("knot/table4", "accuracy", "sinkhorn_a", "SNLI", 0.73), ("knot/table4", "sd", "sinkhorn_d", "SNLI", 0.23),
-    ("knot/table4", "f1", "sinkhorn_d", "SNLI", None), ("knot/table4", "sd", "fedavg", "SNLI", None),
-    ("knot/table4", "sd", "sinkhorn_d", "Moon", None),
+@pytest.mark.parametrize(("metric", "method", "dataset"), [
+    ("f1", "sinkhorn_d", "SNLI"), ("sd", "fedavg", "SNLI"), ("sd", "sinkhorn_d", "Moon"),
 ])  # fmt: skip
-def test_single_numbers(name, metric, method, dataset, value):
-    assert paper_tables.printed_value(paper_tables.read_printed(name), metric, method, dataset) == value
+def test_number_that_is_not_printed_is_none(metric, method, dataset):
+    assert paper_tables.printed_value(paper_tables.read_printed("knot/table4"), metric, method, dataset) is None
 
 
-def test_table_of_locals_keeps_the_printed_slip_and_says_so():
-    table = paper_tables.read_printed("knot/table1")
-    assert table["datasets"]["sa"]["Cloths"]["train"] == 19470
-    assert any("19,470" in note and "dropped digit" in note for note in table["notes"])
-    assert [table["datasets"]["erc"][f"DyDa{i}"]["score"] for i in range(3)] == [0.38, 0.34, 0.40]
+def test_table_of_locals_notes_the_printed_slip():
+    assert any(
+        "19,470" in note and "dropped digit" in note for note in paper_tables.read_printed("knot/table1")["notes"]
+    )
 
 
 def test_bias_shares_sum_to_one():
@@ -65,7 +59,7 @@ def sums(rows, unit):
     return [sum(row) for row in whole], [sum(column) for column in zip(*whole, strict=True)]
 
 
-#: (table, measure) -> columns, sums of the rows in the order of EIGHT, sums of the columns; in hundredths
+#: (table, measure) -> columns, sums of the rows in the order of METHOD_NAMES, sums of the columns; in hundredths
 METHODS = {
     ("knot/table2", "f1"): ("Cloths Toys Cell Food ALL", [241, 246, 236, 250, 250, 247, 239, 251],
                             [385, 359, 375, 433, 408]),
@@ -87,7 +81,7 @@ def test_cells_of_knots_tables(name, measure):
     table, (columns, rows, downward) = paper_tables.read_printed(name), METHODS[name, measure]
     assert table["columns"] == columns.split()
     cells = table["metrics"][measure]
-    assert sums([cells[method] for method in EIGHT], 100) == (rows, downward)
+    assert sums([cells[method] for method in METHOD_NAMES], 100) == (rows, downward)
 
 
 TEMPERATURES = [4.0, 2.0, 1.0, 0.5, 0.25, 0.05]
@@ -191,16 +185,6 @@ def test_mean_uplifts_follow_from_the_printed_rows(name):
                 assert uplift[i] is None
             else:
                 assert [statistics.fmean(gains), statistics.pstdev(gains)] == pytest.approx(uplift[i], abs=0.11)
-
-
-def test_table_1_is_part_of_the_others():
-    one, rest = paper_tables.read_printed("fedwad/table1"), [paper_tables.read_printed(name) for name in TABLES[1:]]
-    for data, algorithms in one["values"].items():
-        for algorithm, rows in algorithms.items():
-            for clients, cells in rows.items():
-                for column, pair in zip(one["columns"], cells, strict=True):
-                    of = next(t for t in rest if data in t["values"] and column in t["columns"])
-                    assert of["values"][data][algorithm][clients][of["columns"].index(column)] == pair
 
 
 def test_printed_tables_keep_the_papers_arithmetic():

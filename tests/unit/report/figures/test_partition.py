@@ -5,7 +5,7 @@ import pytest
 
 from knot_runner.report.figures import style as figure_style
 from knot_runner.report.figures.partition import draw_partition, partition_lines
-from tests.golden.messages import refuses
+from knot_runner.util.errors import UserError
 from tests.unit.report.conftest import assert_drawn, csv_rows
 
 
@@ -69,5 +69,5 @@ def test_hostile_names_and_settings_of_matplotlib_have_no_effect(tmp_path):
 
 def test_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with refuses():
+    with pytest.raises(UserError, match="p.png: cannot be written"):
         draw_partition(np.eye(2, dtype=int), ["a", "b"], ["x", "y"], tmp_path / "file" / "p.png", "t")

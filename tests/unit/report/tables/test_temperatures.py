@@ -2,7 +2,6 @@
 
 import pytest
 
-from knot_runner.metrics import rounds_to_target
 from knot_runner.report.tables.build import build_table
 from knot_runner.report.tables.chilling import check_target
 from tests.golden.messages import refuses
@@ -68,7 +67,6 @@ def test_target_met_in_the_first_round_takes_one_round(federated):
     jobs = [federated.made(t, accs) for t, accs in ((4.0, [0.1, 0.4]), (1.0, [0.1, 0.4]), (0.05, [0.5, 0.5]))]
     table = build(jobs)
     assert means(table, "rounds", "0.05") == [1] and means(table, "speedup", "0.05") == [2]
-    assert [rounds_to_target([(1, a), (2, 0.1), (3, 0.9)], 0.4) for a in (0.4, 0.3999, 0.4001)] == [1, 3, 1]
 
 
 def test_seed_without_its_t4_run_has_no_target(federated, trio):
