@@ -31,7 +31,7 @@ def fake_wandb(monkeypatch: pytest.MonkeyPatch) -> list[WandbRun]:
     """Replace ``wandb.init``; return the list to which each run is added."""
     import wandb
 
-    runs: list[WandbRun] = []
+    runs = []
     monkeypatch.setattr(wandb, "init", lambda **settings: runs.append(WandbRun(**settings)) or runs[-1])
     return runs
 
@@ -52,7 +52,7 @@ class Writer:
 
 def fake_tensorboard(monkeypatch: pytest.MonkeyPatch) -> list[Writer]:
     """Replace TensorBoard; return the list to which each writer is added."""
-    writers: list[Writer] = []
+    writers = []
     fake = ModuleType("torch.utils.tensorboard")
     fake.SummaryWriter = lambda folder: writers.append(Writer(folder)) or writers[-1]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)

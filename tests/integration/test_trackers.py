@@ -10,7 +10,7 @@ import yaml
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.config.settings import TrackerSettings
-from knot_runner.engine.tracker import TRACKERS, TrackedRun, Tracker, counting_keys, flat, points
+from knot_runner.engine.tracker import TrackedRun, Tracker, counting_keys, flat, points
 from tests.fake_trackers import fake_mlflow, fake_tensorboard, fake_wandb
 from tests.golden.messages import refuses
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
@@ -78,15 +78,6 @@ def test_tracker_whose_package_is_not_installed_is_refused_before_the_run(name, 
     with refuses():
         run(tmp_path, *TINY_IMAGES, f"tracker={name}")
     assert not list(tmp_path.glob("*/*/*/rounds.jsonl"))
-
-
-def test_failure_of_a_tracker_is_one_line(tmp_path, monkeypatch):
-    def begin(tracked_run):
-        raise OSError("gone\nmore")
-
-    monkeypatch.setitem(TRACKERS, "bad", begin)
-    note = "tracker: bad did not start (gone); the local records go on without it"
-    assert mirrored(tracked(tmp_path, "bad")) == [note]
 
 
 # ----------------------------------------------------------------------------------------------------------- whole runs

@@ -23,11 +23,6 @@ def test_metric_of_a_plugin_keeps_its_contract():
     check_metric("balanced_accuracy", examples=25, classes=10)
 
 
-def shift(test):
-    test.labels[:] = 0
-    return 0.5
-
-
 def batch_share(sums):
     values = F1.of_sums(sums)
     return values * (1 if len(values) == 1 else 0.5)
@@ -54,4 +49,4 @@ def test_check_metric_reports_a_broken_contract(broken, message):
 
 def test_check_metric_lends_arrays_that_cannot_be_changed():
     with pytest.raises(ValueError, match="read-only"):
-        check_metric(Metric("x", "higher", shift))
+        check_metric(Metric("x", "higher", lambda test: test.labels.sort()))

@@ -8,31 +8,6 @@ import pytest
 from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import METHOD_NAMES
 
-OF_METHODS = ["knot/table2", "knot/table3", "knot/table4"]
-
-
-@pytest.mark.parametrize("name", OF_METHODS)
-def test_eight_methods_and_every_column(name):
-    table = paper_tables.read_printed(name)
-    assert table["columns"][-1] == "ALL" and table["global"] == table["columns"][-2]
-    for rows in table["metrics"].values():
-        assert tuple(rows) == METHOD_NAMES
-        assert all(len(row) == len(table["columns"]) and all(0 < v < 1 for v in row) for row in rows.values())
-
-
-@pytest.mark.parametrize("name", OF_METHODS)
-def test_sd_of_all_is_the_mean_of_its_columns(name):
-    for row in paper_tables.read_printed(name)["metrics"]["sd"].values():
-        assert row[-1] == pytest.approx(sum(row[:-1]) / (len(row) - 1), abs=0.0081)
-
-
-def test_pooled_accuracy_of_all_follows_from_the_test_sizes():
-    table, sizes = paper_tables.read_printed("knot/table4"), paper_tables.read_printed("knot/table1")["datasets"]["nli"]
-    weights = [sizes[name]["test"] for name in table["columns"][:-1]]
-    for row in table["metrics"]["accuracy"].values():
-        pooled = sum(w * v for w, v in zip(weights, row[:-1], strict=True)) / sum(weights)
-        assert row[-1] == pytest.approx(pooled, abs=0.0101)
-
 
 @pytest.mark.parametrize(("metric", "method", "dataset"), [
     ("f1", "sinkhorn_d", "SNLI"), ("sd", "fedavg", "SNLI"), ("sd", "sinkhorn_d", "Moon"),
@@ -77,11 +52,11 @@ METHODS = {
 
 
 @pytest.mark.parametrize(("name", "measure"), METHODS)
-def test_cells_of_knots_tables(name, measure):
+def test_cells_of_knot_tables(name, measure):
     table, (columns, rows, downward) = paper_tables.read_printed(name), METHODS[name, measure]
-    assert table["columns"] == columns.split()
+    assert table["columns"] == columns.split() and table["global"] == table["columns"][-2]
     cells = table["metrics"][measure]
-    assert sums([cells[method] for method in METHOD_NAMES], 100) == (rows, downward)
+    assert tuple(cells) == METHOD_NAMES and sums([cells[method] for method in METHOD_NAMES], 100) == (rows, downward)
 
 
 TEMPERATURES = [4.0, 2.0, 1.0, 0.5, 0.25, 0.05]
@@ -100,7 +75,7 @@ CHILLED = {
 
 
 @pytest.mark.parametrize(("name", "case"), CHILLED)
-def test_cells_of_chillings_tables(name, case):
+def test_cells_of_chilling_tables(name, case):
     values = paper_tables.read_printed(name)["values"][case]
     assert sums([values[t] for t in TEMPERATURES], 1000) == CHILLED[name, case]
 
@@ -135,7 +110,7 @@ CLUSTERED_CELLS = {
 
 
 @pytest.mark.parametrize("name", CLUSTERED_CELLS)
-def test_cells_of_fedwads_tables(name):
+def test_cells_of_fedwad_tables(name):
     table, (datasets, clients, *expected) = paper_tables.read_printed(name), CLUSTERED_CELLS[name]
     cells = [
         table["values"][data][algorithm][count]
@@ -185,15 +160,3 @@ def test_mean_uplifts_follow_from_the_printed_rows(name):
                 assert uplift[i] is None
             else:
                 assert [statistics.fmean(gains), statistics.pstdev(gains)] == pytest.approx(uplift[i], abs=0.11)
-
-
-def test_printed_tables_keep_the_papers_arithmetic():
-    """Deltas and speed-ups follow from accuracies and rounds, but for the two slips and rounding."""
-    table = paper_tables.read_printed("chill/table1")
-    wrong = []
-    for case, rows in table["values"].items():
-        accuracy, _, _, rounds, _ = rows[1.0]
-        for t, row in rows.items():
-            wrong += [(case, t, "delta")] if abs(row[0] - accuracy - row[1]) > 0.0151 else []
-            wrong += [(case, t, "speedup")] if abs(rounds / row[3] - row[4]) > 0.0101 else []
-    assert wrong == [("CIFAR100-ResNet18", 0.05, "delta"), ("CIFAR100-ResNet18", 0.05, "speedup")]

@@ -27,20 +27,14 @@ def test_runs_have_the_numbers_of_finished_records(factory, federated):
         readable(jobs[1:], command="knot-runner x")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"status": NaN}', "[" * 100_000, '{"a":1,"a":2}', "\x00"])
-def test_damaged_result_is_not_read(factory, text):
-    job = factory.made()
-    (job.folder / "result.json").write_text(text)
-    assert load_runs([job])[0].status in ("corrupt", "other version")
-
-
-def test_truncated_result_is_not_read(factory):
+def test_damaged_result_is_not_read(factory):
     job = factory.made()
     path = job.folder / "result.json"
     whole = path.read_bytes()
-    for length in range(0, len(whole), 97):
-        path.write_bytes(whole[:length])
-        assert load_runs([job])[0].status == "corrupt"
+    texts = [b"", b"{", b"[]", b"null", b'{"status": NaN}', b"[" * 100_000, b'{"a":1,"a":2}', b"\x00"]
+    for text in [*texts, *(whole[:length] for length in range(0, len(whole), 97))]:
+        path.write_bytes(text)
+        assert load_runs([job])[0].status in ("corrupt", "other version"), text[:20]
 
 
 def test_arrays_of_a_run_are_read_by_name(factory):

@@ -45,23 +45,16 @@ def drawn(labels):
     return np.random.default_rng(seed).integers(0, len(labels), (RESAMPLES, len(labels)))
 
 
-def test_accuracy_alone_has_the_same_replicates_as_beside_other_metrics(factory):
-    runs = made([knot(factory, "sinkhorn_e", 0, 1.0, rows=50)])
-    run_id = next(iter(runs))
-    short, _ = replicates([Want(run_id, "after", "accuracy")], runs, "")
-    long, _ = replicates([Want(run_id, "after", "accuracy"), Want(run_id, "after", "f1")], runs, "")
-    assert np.array_equal(short[Want(run_id, "after", "accuracy")], long[Want(run_id, "after", "accuracy")])
-
-
-def test_runs_share_their_items_also_in_blocks_of_columns(factory, monkeypatch):
+def test_runs_share_their_items_also_beside_other_metrics_and_in_blocks_of_columns(factory, monkeypatch):
     jobs = [knot(factory, method, seed, 1.0) for method in ("sinkhorn_e", "entropy_e") for seed in (0, 1)]
-    runs = made(jobs)
-    wanted = [Want(job.run_id, "after", "accuracy") for job in jobs]
-    whole, _ = replicates(wanted, runs, "")
-    assert np.array_equal(whole[wanted[0]], whole[wanted[2]])  # the same predictions
+    runs, wanted = made(jobs), [Want(job.run_id, "after", "accuracy") for job in jobs]
+    alone, _ = replicates(wanted, runs, "")
+    beside, _ = replicates([*wanted, *(Want(job.run_id, "after", "f1") for job in jobs)], runs, "")
     monkeypatch.setattr(claims_items, "WIDEST", 4)
     blocks, _ = replicates(wanted, runs, "")
-    assert all(np.array_equal(whole[want], blocks[want]) for want in wanted)
+    assert np.array_equal(alone[wanted[0]], alone[wanted[2]])  # the same predictions
+    for want in wanted:
+        assert np.array_equal(alone[want], beside[want]) and np.array_equal(alone[want], blocks[want])
 
 
 def test_damaged_predictions_are_named_and_the_others_stay(factory):
@@ -75,15 +68,8 @@ def test_damaged_predictions_are_named_and_the_others_stay(factory):
 def test_accuracy_over_clients_is_binomial_in_each(tmp_path):
     """Four clients in two clusters, the third without test images."""
     job = clustered_runs.job(tmp_path, "affinity", clients=4)
-    clusters = {
-        "graph": "affinity",
-        "labels": [0, 0, 1, 1],
-        "sizes": [2, 2],
-        "count": 2,
-        "ari": None,
-        "eigenvalues": [],
-    }
-    clustered_runs.write(job, 0.5, rounds=1, clusters=clusters)
+    clusters = {"graph": "affinity", "labels": [0, 0, 1, 1], "sizes": [2, 2], "count": 2}
+    clustered_runs.write(job, 0.5, rounds=1, clusters=clusters | {"ari": None, "eigenvalues": []})
     clustered_runs.record_clients(job, [1.0, 0.5, None, 0.25], [40, 10, 0, 20], 0.7)
     wanted = [Want(job.run_id, "after", "accuracy", over=over) for over in ("weighted", "clusters", "unweighted")]
     found, _ = replicates(wanted, made([job]), "")

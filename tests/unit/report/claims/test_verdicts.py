@@ -6,19 +6,20 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from knot_runner.report.claims.items import Want, replicates
 from knot_runner.report.claims.spec import Claim, planned_seeds
 from knot_runner.report.claims.verdicts import threshold
 from knot_runner.report.run_folders import load_runs
+from knot_runner.report.statistics.effects import EffectEstimate
+from knot_runner.report.statistics.error_control import seeds_suggested
 from tests.golden.messages import refuses
 from tests.unit.report.claimed import claim, courses, grid, judged, knot, rewrite, rounds_claim
 
 
 def test_verdicts_are_holds_does_not_hold_and_undecided(factory):
-    jobs = grid(factory)
-    found = judged(
-        jobs, claim(), claim(expect="lower"), claim(measure="sd", expect="lower"), claim(expect="higher", by=0.9)
-    )
-    assert [one.verdict for one in found] == ["holds", "does not hold", "holds", "does not hold"]
+    claims = claim(), claim(expect="lower"), claim(measure="sd", expect="lower"), claim(expect="higher", by=0.9)
+    verdicts = [one.verdict for one in judged(grid(factory), *claims)]
+    assert verdicts == ["holds", "does not hold", "holds", "does not hold"]
     alike = judged(grid(factory, skills=(1.0, 1.01)), claim())[0]
     assert alike.verdict == "undecided" and alike.low < 0 < alike.high and alike.more_seeds > 0
 
@@ -41,10 +42,17 @@ def test_claim_against_before_compares_with_the_same_runs(factory):
 
 
 def test_one_seed_has_the_interval_of_its_items_and_no_verdict(factory):
-    found = judged(grid(factory, seeds=1), claim())[0]
+    """The items of a seed are those of its mean effect: here of two pairs, each with its own loss."""
+    skills = {"sinkhorn_a": 1.0, "sinkhorn_e": 2.0, "entropy_a": 1.0, "entropy_e": 1.5}
+    jobs = [knot(factory, method, 0, skill) for method, skill in skills.items()]
+    found = judged(jobs, claim(of={"method.weighting": "e"}, against={"method.weighting": "a"}))[0]
+    runs = {run.job.run_id: run for run in load_runs(jobs)}
+    bank, _ = replicates([Want(run_id, "after", "f1") for run_id in runs], runs, "")
+    half = 1.96 * np.std(np.array([-0.5, 0.5, -0.5, 0.5]) @ list(bank.values()), ddof=1)
     assert found.verdict == "undecided" and found.basis == "test items"
     assert found.note == "no verdict before all runs of seeds 0 to 2 are there"
-    assert found.low < found.effect < found.high and found.more_seeds is None and found.p is None
+    assert (found.low, found.high) == pytest.approx((found.effect - half, found.effect + half), abs=1e-4)
+    assert found.more_seeds is None and found.p is None
 
 
 def test_holms_correction_is_over_the_claims_that_are_tested(factory):
@@ -89,16 +97,15 @@ def test_claim_that_cannot_be_meant_is_refused(factory, changes):
         judged(grid(factory, seeds=1), claim(**changes))
 
 
-@pytest.mark.parametrize(("changes", "runs", "note"), [
-    ({"dataset": "Nowhere"}, 4, "no data set Nowhere"),  # which may be left out
-    ({"where": {"task.name": "sa"}}, 0, ""),  # on other runs than those asked for
-    ({"seed": 7}, 4, "2 of 2 effects left out: not run yet; make them with: knot-runner experiment=x"),
+@pytest.mark.parametrize(("changes", "finished", "runs", "note"), [
+    ({"dataset": "Nowhere"}, True, 4, "no data set Nowhere"),  # which may be left out
+    ({"where": {"task.name": "sa"}}, True, 0, ""),  # on other runs than those asked for
+    ({}, False, 4, "2 of 2 effects left out: not run yet; make them with: knot-runner experiment=x"),
 ])  # fmt: skip
-def test_claim_without_a_number_has_no_verdict(factory, changes, runs, note):
+def test_claim_without_a_number_has_no_verdict(factory, changes, finished, runs, note):
     jobs = grid(factory, seeds=2)
-    if changes.pop("seed", None):
-        for job in jobs:
-            (job.folder / "result.json").unlink()
+    for job in () if finished else jobs:
+        (job.folder / "result.json").unlink()
     found = judged(jobs, claim(**changes), command="knot-runner experiment=x")[0]
     assert (found.verdict, found.runs) == ("no runs", runs) and note in found.note and bool(note) == bool(found.note)
 
@@ -142,6 +149,15 @@ def of_result(factory, values, *changes):
 def test_lower_by_a_number_is_below_its_negative(factory, changes, verdict):
     (found,) = of_result(factory, (-2.01, -1.99, -2.0), changes)
     assert found.verdict == verdict and found.effect == pytest.approx(-2) and found.low < -2 < found.high < 0
+
+
+@pytest.mark.parametrize("claims", [1, 4])
+def test_suggested_seeds_are_for_the_gap_to_the_bound_and_the_open_claims(factory, claims):
+    values = (1.0, 1.4, 0.7)
+    found = of_result(factory, values, *[{"by": 0.5}] * claims)
+    estimate = EffectEstimate(np.mean(values), 3, np.std(values, ddof=1))
+    more = seeds_suggested(estimate, np.mean(values) - 0.5, 3, 3, claims)
+    assert [(one.more_seeds, one.claimed) for one in found] == [(more, "> 0.5")] * claims
 
 
 def test_verdict_is_by_the_p_value_with_looks_and_claims_counted_in(factory):
