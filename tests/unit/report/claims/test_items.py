@@ -133,6 +133,25 @@ def test_replicates_of_an_own_metric_are_its_functions(factory, own, name, funct
         assert found[want][b] == pytest.approx(np.mean([oracle(*part) for part in parts]), abs=1e-12)
 
 
+def is_whole(test):
+    return len(np.unique(test.probabilities[:, 0])) == len(test.labels)
+
+
+@pytest.mark.parametrize(("function", "problem"), [
+    (lambda test: 0.6, "own of the stored predictions is 0.6, but 0.5 is recorded"),
+    (lambda test: 0.5 if is_whole(test) else None, "own is undefined on some resample"),
+    (lambda test: 0.5 if is_whole(test) else np.nan, "own is undefined on some resample"),
+    (lambda test: 0.5 if is_whole(test) else 1 / 0, "own fails on resampled test examples (ZeroDivisionError"),
+])  # fmt: skip
+def test_metric_without_a_value_on_every_resample_has_no_replicates(factory, monkeypatch, function, problem):
+    ((run_id, run),) = made([knot(factory, "sinkhorn_e", 0, 1.0, rows=30)]).items()
+    run.result["metrics"]["own"] = {"MELD": 0.5}
+    monkeypatch.setitem(METRICS.data, "own", Metric("own", "higher", function))
+    want = Want(run_id, "after", "own", "MELD")
+    found, problems = replicates([want], {run_id: run}, "")
+    assert not found and problem in problems[want]
+
+
 @pytest.mark.parametrize("value", [1, np.float32(0.5), np.int64(1), np.float64(0.25)])
 def test_metric_returns_any_kind_of_number(own, value):
     own("own", lambda test: value)

@@ -35,6 +35,7 @@ def test_cells_by_hand(trio):
     # +10 and +20 points: spread 7.0711, t(1 d.f.) = 12.7062: 12.7062 * 7.0711 / sqrt(2) = 63.531
     assert cell(table, ("0.05",), "delta").half == pytest.approx(63.531, abs=1e-3)
     assert cell(table, ("1",), "speedup").half == 0
+    assert [group.signed for group in table.groups] == [metric == "delta" for metric in ALL]
     assert "rounds: rounds trained until the target is met" in " ".join(table.lines)
 
 
