@@ -38,9 +38,6 @@ def mirrored(tracked_run, rows=ROWS, result=RESULT):
     return reported
 
 
-# ------------------------------------------------------------------------------------------------------------ the names
-
-
 def test_counting_keys_are_beside_a_number_or_in_its_row():
     row = flat({"round": 1, "loss": 2.0, "local A": {"epoch": 4, "loss": 3.0}, "x": {"y": {"z": True}}})
     steps = counting_keys(row)
@@ -79,8 +76,6 @@ def test_tracker_whose_package_is_not_installed_is_refused_before_the_run(name, 
         run(tmp_path, *TINY_IMAGES, f"tracker={name}")
     assert not list(tmp_path.glob("*/*/*/rounds.jsonl"))
 
-
-# ----------------------------------------------------------------------------------------------------------- whole runs
 
 DATA = ["task=femnist", "task.limit=120", "task.shape=[1,8,8]", "partition.count=3", "partition.alpha=5.0"]
 CORESET = [*DATA, "method.points=2", "method.epochs=2", "method.samples=10", "method.fedwad.iterations=2"]
@@ -165,9 +160,6 @@ def test_tracker_of_a_plugin_receives_the_whole_run(tmp_path, tables_restored): 
     rounds = [line.split() for line in lines if line.startswith("round ") and " accuracy " in line]
     assert [row[1] for row in rounds] == ["1", "2", "3"]
     assert lines[-2] == f"end done {rounds[-1][3]}" and lines[-1] == "closed"
-
-
-# -------------------------------------------------------------------------------------------------- TensorBoard, MLflow
 
 
 def test_tensorboard_receives_scalars_by_step_and_the_final_numbers(tmp_path, monkeypatch):

@@ -60,8 +60,6 @@ def put(path, text):
         seal(path.parent)
 
 
-# ----------------------------------------------------------------------------------------------- results of other kinds
-
 _CORESET = {
     "task": "mnist", "method": "coreset", "seed": 0, "status": "done", "source": "local", "points": 4, "clients": 5,
     "shape": [1, 3, 2], "datasets": {"train": 50, "test": 20}, "labels": {"names": ["a", "b", "c"]},
@@ -97,9 +95,6 @@ def matrix_result(matrix=EXACT, **changes):
         "groups": None, "pairs": count * (count - 1) // 2, "matrix": matrix, "notes": [],
         "seconds": {"total": 2.0, "distances": 1.5},
     } | changes  # fmt: skip
-
-
-# -------------------------------------------------------------------------------------------------------------- printed
 
 
 def shown(renderable, width=80, color_system=None):

@@ -14,7 +14,7 @@ from knot_runner.report.run_folders import load_runs, predictions
 from knot_runner.report.statistics.intervals import RESAMPLES
 from tests.golden.messages import refuses
 from tests.unit.report import clustered_runs
-from tests.unit.report.claimed import claim, judged, knot
+from tests.unit.report.claimed import claim, grid, judged, knot
 
 
 def made(jobs):
@@ -150,6 +150,14 @@ def test_metric_without_a_value_on_every_resample_has_no_replicates(factory, mon
     want = Want(run_id, "after", "own", "MELD")
     found, problems = replicates([want], {run_id: run}, "")
     assert not found and problem in problems[want]
+
+
+def test_claim_on_a_metric_that_cannot_be_resampled_is_over_seeds_alone(factory, monkeypatch):
+    own = Metric("own", "higher", lambda test: metrics.accuracy(test.confusion) if is_whole(test) else None)
+    monkeypatch.setitem(METRICS.data, "own", own)
+    found = judged(grid(factory), claim(measure="own"))[0]
+    assert (found.verdict, found.basis) == ("holds", "seeds, not the test items that they share")
+    assert "the test items are not resampled: own is undefined on some resample" in found.note
 
 
 @pytest.mark.parametrize("value", [1, np.float32(0.5), np.int64(1), np.float64(0.25)])

@@ -18,6 +18,7 @@ from knot_runner.report.render.text import (
     label_settings,
     number,
     plain,
+    quantity,
     short_line,
     spelled_labels,
     value_text,
@@ -39,6 +40,13 @@ def test_number_has_its_decimals_and_separators():
         (-0.2, 2, "-0.20"), (0.04, 1, "0.0"), (13357, 0, "13,357"),
     ):  # fmt: skip
         assert number(value, digits) == text
+
+
+@pytest.mark.parametrize(("amount", "text"), [
+    (340, "340 B"), (1000, "1 kB"), (12_400_000, "12.4 MB"), (999_900, "1 MB"), (999_400, "999 kB"), (0, "0 B"),
+])  # fmt: skip
+def test_quantity_has_three_digits_and_a_prefix(amount, text):
+    assert quantity(amount, "B") == text
 
 
 def test_signed_value_has_its_sign_unless_it_rounds_to_0():
