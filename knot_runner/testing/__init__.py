@@ -1,8 +1,8 @@
-"""Checks of one's own parts, which the package's parts pass, too. They raise ``AssertionError`` and need no pytest.
+"""Checks that a part of your own keeps the contract of its table: each raises ``AssertionError`` and needs no pytest.
 
-:func:`~knot_runner.testing.engines.check_engine`: an engine of ``hardware.engine``;
-:func:`~knot_runner.testing.launchers.check_launcher`: a launcher of ``hydra/launcher``.
+* :func:`check_metric`: an entry of ``METRICS``
+* :func:`check_tracker`: an entry of ``TRACKERS``
 """
 
-from knot_runner.testing.engines import check_engine as check_engine
-from knot_runner.testing.launchers import check_launcher as check_launcher
+from knot_runner.testing.metrics import check_metric
+from knot_runner.testing.trackers import check_tracker

@@ -62,7 +62,7 @@ def test_commands_of_measurements_compose(line):
     if importlib.util.find_spec("ray") is None:  # an extra that tests/cli/sweep/test_ray.py has a fake of
         words = [word for word in words if word != "hydra/launcher=ray" and not word.startswith("hydra.launcher.addr")]
     if len(words) == 1 and words[0].startswith("experiment="):
-        # tests/unit/report/test_report_claims_presets.py composes every preset as it is
+        # tests/unit/report/claims/test_presets.py composes every preset as it is
         assert (config_folder() / "experiment" / f"{words[0].removeprefix('experiment=')}.yaml").is_file()
         return
     jobs, _ = compose_all([*words, "seed=0"])

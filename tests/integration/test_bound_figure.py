@@ -31,15 +31,13 @@ def grid(tmp_path_factory):
 
 
 @pytest.mark.thorough
-def test_the_figure_and_its_numbers(grid, tmp_path):
+def test_bound_figure_and_its_numbers(grid, tmp_path):
     lines = FIGURES["bound"](references(grid), tmp_path / "bound.png")
     results = {(job.settings.training.distil.limit, job.settings.seed): read_result(job.folder) for job in grid}
     gaps = [results[20, seed]["bound"]["gap"] for seed in (0, 1)]
     assert all(result["bound"]["texts"] == limit for (limit, _), result in results.items())
-    assert [line.partition(" on")[0] for line in lines[:2]] == [
-        "slope of log gap",
-        "slope of log gap, less the start's",
-    ]
+    slopes = ["slope of log gap", "slope of log gap, less the start's"]
+    assert [line.partition(" on")[0] for line in lines[:2]] == slopes
     records = [json.loads((job.folder / "bound.json").read_text()) for job in grid]
     sharp = [one["rows"][2] for one in records if one["texts"]["train"] == 60]
     added = np.mean([row["second"] + row["third"] for row in sharp])
@@ -50,7 +48,7 @@ def test_the_figure_and_its_numbers(grid, tmp_path):
 
 
 @pytest.mark.thorough
-def test_the_claim_is_on_the_gap(grid):
+def test_claim_on_the_gap(grid):
     claim = {"text": "falls", "source": "5.2", "measure": "result.bound.gap", "of": {"method.bound": True},
              "trend": "training.distil.limit", "expect": "falls"}  # fmt: skip
     (found,) = judge(references(grid), {"claims": [claim], "seeds": 2})
@@ -61,14 +59,14 @@ def test_the_claim_is_on_the_gap(grid):
     assert found.effect == pytest.approx((np.mean(gaps[60]) - np.mean(gaps[20])) / math.log2(3))
 
 
-def test_a_run_without_a_bound_has_no_place_in_the_figure(tmp_path):
+def test_bound_figure_refuses_a_run_without_a_bound(tmp_path):
     run(tmp_path, BOUNDED)
     (job,) = compose_jobs([*BOUNDED, f"paths.out={tmp_path}"], None)
     with pytest.raises(Exception, match=r"has no bound on record; method.bound=true makes one"):
         FIGURES["bound"](references([job]), tmp_path / "bound.png")
 
 
-def test_the_slope_by_hand():
+def test_slope_by_hand():
     sizes = [100, 400, 1600]
     first = {n: 3 / math.sqrt(n) for n in sizes}
     found = slope_of({0: first, 1: {n: 5 / math.sqrt(n) for n in sizes}})

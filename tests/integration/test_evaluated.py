@@ -15,12 +15,9 @@ from knot_runner.report.tables.build import build_table
 from tests.tiny import TINY_IMAGES, TINY_PARTIES, replaced
 from tests.unit.report import compared
 from tests.unit.report.claimed import claim, judged
-from tests.unit.report.conftest import FederatedFactory
-from tests.unit.report.test_report_summary import shown
+from tests.unit.report.conftest import FederatedFactory, shown
 
 ONE, OWN, CLUSTERS = "global", "personalized", "clusters"
-
-
 #: Methods of a plug-in: local training's and FedAvg's functions under names of its own.
 PLUGIN = """
 import dataclasses

@@ -1,59 +1,48 @@
-"""A kind of table, a measure of claims and a weighting of teachers that a user adds, each in one file."""
+"""Tables, figures, metrics, measures of claims and weightings that a user adds, each in one file."""
 
 import csv
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
+from sklearn.metrics import balanced_accuracy_score, f1_score
 
 from knot_runner.cli.main import main
 from knot_runner.config.plugins import load_plugins
 from knot_runner.methods.weighting import WEIGHTINGS
 from knot_runner.report.claims.measures import CLAIM_MEASURES
-from knot_runner.report.tables.build import TABLE_KINDS
+from knot_runner.report.figures.registry import FIGURES
+from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
+from tests.runs import run
 from tests.tiny import TINY_IMAGES, TINY_PARTIES, replaced
 
-EXAMPLES = Path(__file__).parents[1] / "plugins"
+pytestmark = pytest.mark.usefixtures("tables_restored")
 CONF = f"--config-dir={EXAMPLES / 'conf'}"
-
-
-@pytest.fixture(autouse=True)
-def tables_as_they_were():
-    """Plug-ins of one test are not those of the next."""
-    tables = (TABLE_KINDS, CLAIM_MEASURES, WEIGHTINGS)
-    before = [dict(table.data) for table in tables]
-    yield
-    for table, entries in zip(tables, before, strict=True):
-        table.data.clear()
-        table.data.update(entries)
-    for path in EXAMPLES.glob("*.py"):
-        sys.modules.pop(path.stem, None)
+#: Without a task, which the presets choose.
+SMALL = [word for word in TINY_IMAGES if not word.startswith("task=")]
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """The command of the preset, whose runs are there, and what it printed."""
+    """Folder of the runs of the preset, and its words."""
     out = tmp_path_factory.mktemp("own")
-    small = [one for one in replaced(TINY_IMAGES, "training.rounds=1") if not one.startswith("task=")]
-    own = [CONF, *small, f"paths.out={out}"]
+    own = [CONF, *replaced(SMALL, "training.rounds=1"), f"paths.out={out}"]
     assert main(["experiment=own_table", *own]) == 0
     return out, own
 
 
 def accuracies(out, method):
-    """Last accuracies of each run's clients, [runs, clients]."""
-    found = []
-    for path in sorted(out.glob(f"femnist/{method}/*/rounds.jsonl")):
-        row = json.loads(path.read_text().splitlines()[-1])
-        found.append([share for share in row["clients"] if share is not None])
-    return np.array(found)
+    """Return the last accuracies of each run's clients, [runs, clients]."""
+    logs = sorted(out.glob(f"femnist/{method}/*/rounds.jsonl"))
+    rows = [json.loads(path.read_text().splitlines()[-1]) for path in logs]
+    return np.array([[share for share in row["clients"] if share is not None] for row in rows])
 
 
 @pytest.mark.thorough
-def test_a_kind_of_table_of_ones_own(finished, capsys):
+def test_own_table_has_a_row_per_method(finished, capsys):
     out, own = finished
     assert main(["table", "own_table", *own]) == 0
     assert "worst tenth of clients" in capsys.readouterr().out
@@ -67,9 +56,9 @@ def test_a_kind_of_table_of_ones_own(finished, capsys):
     assert "there is no table of kind 'fairnes' (did you mean 'fairness'?)" in capsys.readouterr().err
 
 
-def test_a_measure_of_claims_of_ones_own(finished, capsys):
+def test_own_measure_of_claims_is_judged(finished):
     out, own = finished
-    assert main(["claims", "own_table", *own]) == 0, capsys.readouterr().err
+    assert main(["claims", "own_table", *own]) == 0
     (verdict,) = json.loads((out / "claims" / "own_table.json").read_text())["claims"]
     effects = [100 * accuracies(out, method).std(1) for method in ("fedavg_chill", "fedavg")]
     assert verdict["effect"] == pytest.approx(effects[0].mean() - effects[1].mean(), abs=1e-9)
@@ -77,7 +66,7 @@ def test_a_measure_of_claims_of_ones_own(finished, capsys):
 
 
 @pytest.mark.thorough
-def test_a_damaged_record_is_no_effect_and_a_number_that_runs_lack_is_refused(finished, capsys):
+def test_own_measure_of_claims_leaves_out_damaged_runs_and_is_refused_if_none_has_it(finished, capsys):
     out, own = finished
     log = sorted(out.glob("femnist/fedavg_chill/*/rounds.jsonl"))[0]
     whole = log.read_bytes()
@@ -93,8 +82,8 @@ def test_a_damaged_record_is_no_effect_and_a_number_that_runs_lack_is_refused(fi
 
 
 @pytest.mark.thorough
-def test_a_weighting_of_ones_own(tmp_path, capsys):
-    own = [CONF, f"plugins=['{EXAMPLES / 'own_weighting.py'}']", f"paths.out={tmp_path}"]
+def test_own_weighting_changes_the_result(tmp_path, capsys):
+    own = [CONF, f"plugins=[{EXAMPLES / 'own_weighting.py'}]", f"paths.out={tmp_path}"]
     losses = {}
     for method in ("sinkhorn_margin", "sinkhorn_a"):
         assert main([*replaced(TINY_PARTIES, f"method={method}"), *own]) == 0, capsys.readouterr().err
@@ -104,5 +93,58 @@ def test_a_weighting_of_ones_own(tmp_path, capsys):
     q = torch.tensor([[[0.7, 0.2, 0.1], [0.4, 0.2, 0.4]]])
     assert WEIGHTINGS["M"](q, torch.ones(2), None).tolist() == [pytest.approx([0.5, 0.0])]
     del WEIGHTINGS["M"]
-    assert main([*replaced(TINY_PARTIES, "method=sinkhorn_margin", "seed=5"), *own[:1], *own[2:]]) == 2
+    assert main([*replaced(TINY_PARTIES, "method=sinkhorn_margin", "seed=5"), CONF, f"paths.out={tmp_path}"]) == 2
     assert "method.weighting: no weighting 'M'" in capsys.readouterr().err
+
+
+@pytest.mark.thorough
+def test_own_figure_is_drawn_after_the_runs_by_plot_and_on_a_page(tmp_path, capsys):
+    own = [f"--config-dir={EXAMPLES / 'conf'}", *SMALL, f"plugins=[{EXAMPLES / 'own_figure.py'}]"]
+    own.append(f"paths.out={tmp_path}")
+    table = ["report.kind=temperatures", "+report.metrics=[accuracy]", "+report.figures=[round_seconds]"]
+    lines, figure = [], tmp_path / "figures" / "own_figure.png"
+    for words in (
+        ["experiment=own_figure", *own],
+        ["plot", "own_figure", *own],
+        ["report", "own_figure", *own, *table],
+    ):
+        figure.unlink(missing_ok=True)
+        FIGURES.pop("round_seconds", None)  # as in a new process
+        sys.modules.pop("own_figure", None)
+        assert main(words) == 0
+        lines.append(capsys.readouterr().out)
+    logs = [path.read_text().splitlines() for path in tmp_path.glob("femnist/fedavg/*/rounds.jsonl")]
+    seconds = np.array([[json.loads(line)["seconds"] for line in log] for log in logs])
+    line = f"fedavg: {seconds.mean():.3g} s a round"
+    page = (tmp_path / "reports" / "own_figure.html").read_text()
+    assert line in lines[0] and line in lines[1] and line in page
+    assert "Seconds that each round took, a line per method" in page
+    rows = list(csv.DictReader(figure.with_suffix(".csv").open()))
+    assert [float(row["mean"]) for row in rows] == pytest.approx(seconds.mean(0), rel=1e-4)
+    assert [row["seeds"] for row in rows] == ["2"] * 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["method=fedavg"],
+        ["method=clustered_fedavg"],
+        ["method=clustered_fedavg", "method.clustering.graph=none"],
+        ["method=finetune"],
+        ["method=coreset_knn", "method.epochs=1"],
+    ],
+    ids=" ".join,
+)
+def test_own_metric_is_measured_in_every_kind_of_run(tmp_path, words):
+    command = [*TINY_IMAGES, f"plugins=[{EXAMPLES / 'own_metric.py'}]", "training.small_clients=allow"]
+    if "method=coreset_knn" in words:
+        command = [word for word in command if not word.startswith(("model.hidden", "training."))]
+    made = run(tmp_path, *replaced(command, *words))
+    stored = load_file(made.folder / "predictions.safetensors")
+    labels, predicted = stored["test.labels"], stored["test.probabilities"].argmax(1)
+    value = made.result["metrics"]["balanced_accuracy"]["ALL"]
+    assert value == pytest.approx(balanced_accuracy_score(labels, predicted), abs=1e-12)
+    f1 = f1_score(labels, predicted, average="macro", zero_division=0)
+    assert made.result["metrics"]["f1"]["ALL"] == pytest.approx(f1, abs=1e-12)
+    if made.result["kind"] == "federated" and "personalisation" not in made.result:
+        assert made.rows[-1]["balanced_accuracy"] == pytest.approx(value, abs=1e-12)

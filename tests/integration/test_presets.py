@@ -1,11 +1,11 @@
-"""Presets end to end on tiny runs: grid, table in four forms, every figure, from the records alone."""
+"""Presets end to end on tiny runs: grid, table in four forms, figures, from the records alone."""
 
 import csv
 
 import pytest
 
 from knot_runner.cli.main import main
-from tests.tiny import TINY
+from tests.tiny import TINY, TINY_IMAGES
 
 PNG = b"\x89PNG"
 
@@ -15,48 +15,59 @@ def out(tmp_path_factory):
     return tmp_path_factory.mktemp("presets")
 
 
-def overrides(out):
-    return [*TINY, f"paths.out={out}", "task.source=embedded"]
+def printed(words, capsys):
+    """Return what the command prints, which must end well."""
+    capsys.readouterr()
+    assert main(words) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+#: preset -> words of few small runs, what its table shows, and the values of one column
+TABLES = {
+    "knot/table2": ([*TINY, "method=entropy_a,sinkhorn_e", "seed=0,1"], {"Entropy-A", "Sinkhorn-E", "ALL"},
+                    ("method", {"entropy_a", "sinkhorn_e"}), 4),
+    "chill/table1": ([*TINY_IMAGES, "method.temperature=4,1,0.25", "seed=0,1"], {"FEMNIST-DNN", "rate=lr/0.25"},
+                     ("T", {"4", "1", "0.25"}), 2 * (3 + 2)),  # T=1 is its own control
+}  # fmt: skip
 
 
 @pytest.mark.thorough
-def test_a_table_of_two_methods_and_two_seeds(out, capsys, monkeypatch):
+@pytest.mark.parametrize("preset", TABLES)
+def test_table_of_a_preset_is_made_of_its_runs(preset, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("knot_runner.report.render.terminal.PIPE_WIDTH", 80)  # as on a narrow terminal
-    small = [*overrides(out), "method=entropy_a,sinkhorn_e", "seed=0,1"]
-    assert main(["experiment=knot/table2", *small]) == 0
-    said = capsys.readouterr()
-    assert "4 done, 0 failed" in said.err
-    assert main(["table", "knot/table2", *small]) == 0
-    shown = capsys.readouterr().out
-    assert said.out == shown  # a preset that has run shows its table
-    assert "Entropy-A" in shown and "Sinkhorn-E" in shown and "ALL" in shown
-    assert max(len(line) for line in shown.splitlines() if not line.startswith(str(out))) <= 80
-    rows = list(csv.DictReader((out / "tables" / "knot/table2.csv").open()))
-    assert {row["method"] for row in rows} >= {"entropy_a", "sinkhorn_e"}
-    assert (out / "tables" / "knot/table2.md").stat().st_size > 300
-    assert "toprule" in (out / "tables" / "knot/table2.tex").read_text()
+    words, parts, (column, values), runs = TABLES[preset]
+    words = [*words, "task.source=embedded", f"paths.out={tmp_path}"]
+    shown = printed([f"experiment={preset}", *words], capsys)
+    assert shown == printed(["table", preset, *words], capsys)  # a preset that has run shows its table
+    assert all(part in shown for part in parts)
+    assert max(len(line) for line in shown.splitlines() if not line.startswith(str(tmp_path))) <= 80
+    assert len(list(tmp_path.glob("*/*/*/result.json"))) == runs
+    rows = list(csv.DictReader((tmp_path / "tables" / f"{preset}.csv").open()))
+    assert {row[column] for row in rows} >= values
+    assert (tmp_path / "tables" / f"{preset}.md").stat().st_size > 300
+    assert "toprule" in (tmp_path / "tables" / f"{preset}.tex").read_text()
+    for figure in ("chill/fig4", "chill/fig6") if preset == "chill/table1" else ():
+        assert "runs are there" not in printed(["plot", figure, *words], capsys)
+        assert (tmp_path / "figures" / f"{figure}.png").read_bytes()[:4] == PNG
 
 
 FURTHER = ["knot/fig2", "knot/fig5", "knot/fig6", "knot/fig7", "knot/fig8", "knot/bias"]
 
 
 @pytest.mark.parametrize("preset", ["knot/probe", *(pytest.param(one, marks=pytest.mark.thorough) for one in FURTHER)])
-def test_every_figure_is_drawn_from_its_runs(out, preset, capsys):
-    small = [*overrides(out), *(["method.loss.epsilon=0.01,1"] if preset == "knot/fig8" else [])]
-    assert main([f"experiment={preset}", *small]) == 0
-    capsys.readouterr()
-    assert main(["plot", preset, *small]) == 0, capsys.readouterr().err
+def test_figure_of_a_preset_is_drawn_from_its_runs(out, preset, capsys):
+    words = [*TINY, f"paths.out={out}", "task.source=embedded"]
+    words += ["method.loss.epsilon=0.01,1"] if preset == "knot/fig8" else []
+    printed([f"experiment={preset}", *words], capsys)
+    printed(["plot", preset, *words], capsys)
     picture = out / "figures" / f"{preset}.png"
     assert picture.read_bytes()[:4] == PNG and picture.stat().st_size > 10_000
 
 
-def test_a_table_without_runs_says_what_makes_them(tmp_path, capsys):
-    assert main(["table", "knot/table2", f"paths.out={tmp_path}"]) == 2
-    assert "knot-runner experiment=knot/table2" in capsys.readouterr().err
-
-
-def test_plot_of_a_table_and_table_of_nothing(capsys):
-    assert main(["plot", "knot/table2"]) == 2
-    assert "is a table" in capsys.readouterr().err
-    assert main(["table"]) == 2
-    assert "table: needs a preset" in capsys.readouterr().err
+@pytest.mark.parametrize(("words", "message"), [
+    (["table", "knot/table2"], "knot-runner experiment=knot/table2"),  # what makes the runs
+    (["plot", "knot/table2"], "is a table"), (["table"], "table: needs a preset"),
+], ids=" ".join)  # fmt: skip
+def test_request_that_has_no_answer_is_refused(words, message, tmp_path, capsys):
+    assert main([*words, f"paths.out={tmp_path}"]) == 2
+    assert message in capsys.readouterr().err

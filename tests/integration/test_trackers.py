@@ -1,22 +1,22 @@
-"""Trackers beyond W&B, and what all of them are told: by fakes of their packages, and TensorBoard's files read back."""
+"""Trackers mirror every kind of run, by fakes of their packages, by wandb offline and by TensorBoard's files."""
 
-from __future__ import annotations
-
-import sys
-from importlib.machinery import ModuleSpec
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+import contextlib
+import json
 
 import pytest
+import wandb
+import yaml
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.config.settings import TrackerSettings
-from knot_runner.engine.tracker import TRACKERS, TrackedRun, Tracker, counting_keys, flat, points
+from knot_runner.engine.tracker import TrackedRun, Tracker, counting_keys, flat, points
+from tests.fake_trackers import fake_mlflow, fake_tensorboard, fake_wandb
 from tests.golden.messages import refuses
-from tests.tiny import TINY_IMAGES
+from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
+from tests.runs import run
+from tests.tiny import TINY, TINY_IMAGES
 
-EXAMPLES = Path(__file__).parents[1] / "plugins"
 ROWS = [{"round": 0, "accuracy": 0.25, "who": "a"}, {"round": 1, "accuracy": 0.5, "loss": float("nan")}]
 RESULT = {"status": "done", "seconds": 3.5, "kind": "federated", "metrics": {"accuracy": {"ALL": 0.5}}}
 
@@ -27,21 +27,18 @@ def tracked(folder, name, family="federated", **spec):
     return TrackedRun(settings, config, folder, "abc", "femnist", "fedavg", 3, family)
 
 
-def mirrored(run, rows=ROWS, result=RESULT):
-    """What is said while ``rows`` and ``result`` are mirrored."""
-    said = []
-    with Tracker(run, said.append) as one:
+def mirrored(tracked_run, rows=ROWS, result=RESULT):
+    """Return what is reported while ``rows`` and ``result`` are mirrored."""
+    reported = []
+    with Tracker(tracked_run, reported.append) as tracker:
         for row in rows:
-            one.log(row)
+            tracker.log(row)
         if result is not None:
-            one.finish(result)
-    return said
+            tracker.finish(result)
+    return reported
 
 
-# ---------------------------------------------------------------------------------------------------------- all of them
-
-
-def test_what_counts_a_number_is_beside_it_or_in_its_row():
+def test_counting_keys_are_beside_a_number_or_in_its_row():
     row = flat({"round": 1, "loss": 2.0, "local A": {"epoch": 4, "loss": 3.0}, "x": {"y": {"z": True}}})
     steps = counting_keys(row)
     assert steps == {"loss": "round", "local A/loss": "local A/epoch", "x/y/z": "round"}
@@ -51,7 +48,7 @@ def test_what_counts_a_number_is_beside_it_or_in_its_row():
     assert flat({"a": {"b": 1, "c": {"d": 2}}}, ".") == {"a.b": 1, "a.c.d": 2}
 
 
-def test_the_group_is_the_preset_unless_it_is_named(tmp_path):
+def test_group_of_a_run_is_its_preset_unless_it_is_named(tmp_path):
     job = compose_all(["experiment=fedwad/toy", "tracker=wandb"])[0][0]
     (named,), _ = compose_all([*job.overrides, "tracker.group=mine"])
     (none,), _ = compose_all([one for one in job.overrides if not one.startswith("tracker")])
@@ -59,11 +56,11 @@ def test_the_group_is_the_preset_unless_it_is_named(tmp_path):
     assert none.config["tracker"] == {"name": "none"} and job.run_id == named.run_id == none.run_id
     assert compose_all(["tracker=wandb"])[0][0].settings.tracker.group is None
     assert tracked(tmp_path, "wandb", group="mine").group == "mine"
-    run = tracked(tmp_path, "wandb")
-    assert run.group == "femnist/fedavg" and run.tags == ["femnist", "fedavg", "mine"] and run.name == "fedavg-seed3"
+    plain = tracked(tmp_path, "wandb")
+    assert (plain.group, plain.tags, plain.name) == ("femnist/fedavg", ["femnist", "fedavg", "mine"], "fedavg-seed3")
 
 
-def test_a_tracker_that_there_is_not_is_refused(tmp_path, capsys):
+def test_unknown_tracker_is_refused(tmp_path):
     with refuses():
         compose_all(["tracker=wandb", "tracker.name=wandbb"])
     with refuses():
@@ -73,86 +70,112 @@ def test_a_tracker_that_there_is_not_is_refused(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
-def test_a_package_that_is_not_installed_is_refused_before_the_run(name, tmp_path, monkeypatch, capsys):
+def test_tracker_whose_package_is_not_installed_is_refused_before_the_run(name, tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
-    assert main([*TINY_IMAGES, f"tracker={name}", f"paths.out={tmp_path}"]) == 2
-    said = f"tracker={name}: its package is not installed. Run: pip install 'knot_runner[{name}]'"
-    assert capsys.readouterr().err.splitlines()[-1] == f"knot-runner: {said}"
+    with refuses():
+        run(tmp_path, *TINY_IMAGES, f"tracker={name}")
     assert not list(tmp_path.glob("*/*/*/rounds.jsonl"))
 
 
-def test_a_mirror_that_fails_at_its_end_is_said_once(tmp_path, monkeypatch):
-    calls = []
-
-    class Bad:
-        def __getattr__(self, name):
-            calls.append(name)
-            return lambda *_: (_ for _ in ()).throw(OSError("gone\nmore")) if name == "summarise" else None
-
-    monkeypatch.setitem(TRACKERS, "bad", lambda run: Bad())
-    assert mirrored(tracked(tmp_path, "bad")) == ["tracker: bad failed (gone); the local records go on without it"]
-    assert calls == ["log", "log", "summarise"]
-
-
-# ---------------------------------------------------------------------------------------------- one of a plug-in, whole
-
-
-@pytest.fixture
-def own_tracker():
-    before = dict(TRACKERS.data)
-    yield [f"--config-dir={EXAMPLES / 'conf'}", f"plugins=['{EXAMPLES / 'own_tracker.py'}']", "tracker=lines"]
-    TRACKERS.data.clear()
-    TRACKERS.data.update(before)
-    sys.modules.pop("own_tracker", None)
+DATA = ["task=femnist", "task.limit=120", "task.shape=[1,8,8]", "partition.count=3", "partition.alpha=5.0"]
+CORESET = [*DATA, "method.points=2", "method.epochs=2", "method.samples=10", "method.fedwad.iterations=2"]
+#: kind of run -> a key, and the key that counts it
+STEPS = {
+    "distillation": ("local Cell/loss", "local Cell/epoch"), "teachers": ("local Cell/loss", "local Cell/epoch"),
+    "federated": ("accuracy", "round"), "distance": ("value", "iteration"), "coreset": ("loss", "epoch"),
+    "personalised": ("personalisation/id_accuracy", "personalisation/epoch"),
+}  # fmt: skip
+#: kind of run -> its command, keys that some row has, and keys of the summary
+RUNS = {
+    "distillation": (TINY, {"local Cell/loss", "pretrain Food/valid", "loss"}, {"f1/ALL", "selected_epoch"}),
+    "teachers": ([*TINY, "method=teachers"], {"local Cell/loss"}, {"f1/ALL"}),
+    "federated": (TINY_IMAGES, {"round", "accuracy"}, {"accuracy/ALL", "rounds"}),
+    "personalised": (
+        [*TINY_IMAGES, "method=finetune", "method.personalisation.epochs=2", "method.personalisation.saves=2"],
+        {"round", "personalisation/id_accuracy", "personalisation/valid_accuracy"},
+        {"accuracy/ALL"},
+    ),
+    "probe": (
+        [*DATA, "method=temperature_probe", "method.images=8", "method.boundary_images=8", "model.hidden=[8]"],
+        {"temperature", "gradients.norm"},
+        set(),
+    ),
+    "distance": (
+        ["task=gaussians", "task.samples=12", "method.fedwad.support=3", "method.fedwad.iterations=2"],
+        {"iteration", "value", "sum"},
+        {"value", "exact", "closed_form"},
+    ),
+    "matrix": ([*DATA, "method=dataset_distance"], {"first", "second", "distance"}, {"pairs"}),
+    "coreset": ([*CORESET, "method=coreset", "method.participants=2"], {"epoch", "loss"}, {"distance/ALL"}),
+    "knn": ([*CORESET, "method=coreset_knn"], {"client", "loss"}, {"accuracy/ALL"}),
+}
 
 
 @pytest.mark.thorough
-def test_a_tracker_of_ones_own_is_told_of_the_whole_run(tmp_path, own_tracker, capsys):
-    words = [*TINY_IMAGES, "seed=7", f"paths.out={tmp_path}"]
-    assert main([*own_tracker, *words]) == 0, capsys.readouterr().err
+@pytest.mark.parametrize("kind", RUNS)
+def test_every_kind_of_run_is_mirrored(tmp_path, monkeypatch, kind):
+    command, in_rows, in_summary = RUNS[kind]
+    begun = fake_wandb(monkeypatch)
+    made = run(tmp_path, *command, "tracker=wandb")
+    (mirror,), result = begun, made.result
+    told = mirror.settings
+    assert mirror.codes == [0]
+    assert in_rows <= {key for row in mirror.rows for key in row}
+    assert in_summary <= set(mirror.summary)
+    assert told["job_type"] == result.get("kind", "distillation") and told["tags"] == [result["task"], result["method"]]
+    assert (told["resume"], told["id"]) == ("allow", made.folder.name)
+    assert told["config"] == json.loads(json.dumps(yaml.safe_load((made.folder / "config.yaml").read_text())))
+    assert mirror.summary["status"] == "done"
+    key, step = STEPS.get(kind, ("distance", None))
+    assert mirror.steps.get(key) == step and (step is None or mirror.steps[step] is None)
+    for key in in_summary:
+        measure, _, data = key.partition("/")
+        assert mirror.summary[key] == (result["metrics"][measure][data] if data else result[measure])
+
+
+@pytest.mark.parametrize(("words", "codes"), [
+    (["training.local.lr=1e30"], [0]), (["task.source=local", "paths.data=nowhere"], []),
+], ids=["a run that diverges", "a mistake"])  # fmt: skip
+def test_tracker_of_a_run_that_ends_early_is_closed_if_it_began(tmp_path, monkeypatch, words, codes):
+    begun = fake_wandb(monkeypatch)
+    assert main([*TINY, f"paths.out={tmp_path}", "tracker=wandb", *words]) != 0
+    assert [code for mirror in begun for code in mirror.codes] == codes
+
+
+@pytest.mark.thorough
+def test_offline_mirror_of_wandb_changes_nothing_in_the_records(tmp_path, knot_run):
+    mirrored_run = run(tmp_path, *TINY, "tracker=wandb")
+    assert mirrored_run.result == knot_run.result and mirrored_run.folder.name == knot_run.folder.name
+    assert list(mirrored_run.folder.glob("wandb/offline-run-*/*.wandb"))
+    assert wandb.run is None
+
+
+@pytest.mark.thorough
+def test_tracker_of_a_plugin_receives_the_whole_run(tmp_path, tables_restored):  # noqa: F811
+    own = [f"--config-dir={EXAMPLES / 'conf'}", f"plugins=[{EXAMPLES / 'own_tracker.py'}]", "tracker=lines"]
+    assert main([*own, *TINY_IMAGES, "seed=7", f"paths.out={tmp_path}"]) == 0
     (folder,) = tmp_path.glob("femnist/fedavg/*")
     lines = (folder / "lines.txt").read_text().splitlines()
     assert lines[0] == f"begin {folder.name} federated femnist/fedavg femnist fedavg mine 7"
     rounds = [line.split() for line in lines if line.startswith("round ") and " accuracy " in line]
     assert [row[1] for row in rounds] == ["1", "2", "3"]
     assert lines[-2] == f"end done {rounds[-1][3]}" and lines[-1] == "closed"
-    del TRACKERS["lines"], sys.modules["own_tracker"]
 
 
-# ---------------------------------------------------------------------------------------------------------- TensorBoard
-
-
-class FakeWriter:
-    """As ``torch.utils.tensorboard.SummaryWriter``."""
-
-    def __init__(self, folder):
-        self.folder, self.calls = folder, []
-
-    def __getattr__(self, name):
-        return lambda *arguments, **options: self.calls.append((name, *arguments))
-
-
-def test_tensorboard_is_given_scalars_by_step_and_the_final_numbers(tmp_path, monkeypatch):
-    made = []
-    fake = ModuleType("torch.utils.tensorboard")
-    fake.SummaryWriter = lambda *a, **k: made.append(FakeWriter(*a, **k)) or made[-1]
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
-    monkeypatch.setattr("importlib.util.find_spec", lambda package: True)
+def test_tensorboard_receives_scalars_by_step_and_the_final_numbers(tmp_path, monkeypatch):
+    made = fake_tensorboard(monkeypatch)
     assert mirrored(tracked(tmp_path, "tensorboard"), [{"round": 5, "accuracy": 0.1}, *ROWS]) == []
-    (writer,) = made
-    assert writer.folder == str(tmp_path / "tensorboard")
-    scalars = [call[1:] for call in writer.calls if call[0] == "add_scalar"]
-    assert scalars == [("accuracy", 0.1, 5), ("accuracy", 0.25, 0), ("accuracy", 0.5, 1)]
-    (final,) = [call[1:] for call in writer.calls if call[0] == "add_hparams"]
-    assert final == ({"seed": 3, "training.lr": 0.1}, {"final/seconds": 3.5, "final/accuracy/ALL": 0.5})
-    assert writer.calls[-1] == ("close",)
-    texts = {call[1]: call[2] for call in writer.calls if call[0] == "add_text"}
-    assert "    seed: 3\n" in texts["config"]
     assert mirrored(tracked(tmp_path, "tensorboard", "distillation"), [{"a": 1.5}, {"a": 2.5}], None) == []
-    assert [call[1:] for call in made[1].calls if call[0] == "add_scalar"] == [("a", 1.5, 0), ("a", 2.5, 1)]
+    writer, without_steps = made
+    assert writer.folder == str(tmp_path / "tensorboard")
+    assert writer.given("add_scalar") == [("accuracy", 0.1, 5), ("accuracy", 0.25, 0), ("accuracy", 0.5, 1)]
+    final = ({"seed": 3, "training.lr": 0.1}, {"final/seconds": 3.5, "final/accuracy/ALL": 0.5})
+    assert writer.given("add_hparams") == [final] and writer.calls[-1] == ("close",)
+    assert "    seed: 3\n" in {name: text for name, text, _ in writer.given("add_text")}["config"]
+    assert without_steps.given("add_scalar") == [("a", 1.5, 0), ("a", 2.5, 1)]
 
 
-def test_tensorboards_files_hold_what_was_mirrored(tmp_path):
+def test_files_of_tensorboard_hold_what_was_mirrored(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -162,75 +185,21 @@ def test_tensorboards_files_hold_what_was_mirrored(tmp_path):
     assert events.Scalars("final/accuracy/ALL")[0].value == 0.5
 
 
-# --------------------------------------------------------------------------------------------------------------- MLflow
-
-
-class FakeClient:
-    """As ``mlflow.MlflowClient``; ``runs`` outlives it."""
-
-    runs: dict = {}
-
-    def __init__(self, tracking_uri):
-        self.uri = tracking_uri
-
-    def get_experiment_by_name(self, name):
-        return SimpleNamespace(experiment_id="7") if self.runs else None
-
-    def create_experiment(self, name):
-        assert name == "knot_runner" and self.uri == "file:x"
-        return "7"
-
-    def search_runs(self, experiments, condition, max_results):
-        assert experiments == ["7"]
-        return [run for run in self.runs.values() if condition == f"tags.`knot_runner.run_id` = '{run.id}'"]
-
-    def create_run(self, experiment, run_name, tags):
-        info = SimpleNamespace(run_id="m1")
-        run = SimpleNamespace(id=tags["knot_runner.run_id"], info=info, name=run_name, tags=tags)
-        run.params, run.metrics, run.states, run.batches = {}, [], [], []
-        self.runs["m1"] = run
-        return run
-
-    def update_run(self, run_id, status):
-        self.runs[run_id].states.append(status)
-
-    def log_batch(self, run_id, metrics=(), params=()):
-        self.runs[run_id].batches.append(len(params) + len(metrics))
-        self.runs[run_id].metrics += [(one[0], one[1], one[3]) for one in metrics]
-        self.runs[run_id].params |= dict(params)
-
-    def set_tag(self, run_id, key, value):
-        self.runs[run_id].tags[key] = value
-
-    def set_terminated(self, run_id, status):
-        self.runs[run_id].states.append(status)
-
-
-@pytest.fixture
-def mlflow_runs(monkeypatch):
-    package, entities = ModuleType("mlflow"), ModuleType("mlflow.entities")
-    package.__spec__ = ModuleSpec("mlflow", None)
-    package.MlflowClient = FakeClient
-    entities.Metric = lambda *values: values
-    entities.Param = lambda *values: values
-    monkeypatch.setitem(sys.modules, "mlflow", package)
-    monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
-    monkeypatch.setattr(FakeClient, "runs", {})
-    return FakeClient.runs
-
-
-def test_mlflow_is_given_a_run_and_a_resumed_one_goes_on_in_it(tmp_path, mlflow_runs, monkeypatch):
+def test_mlflow_receives_a_run_and_a_resumed_one_continues_it(tmp_path, monkeypatch):
+    runs = fake_mlflow(monkeypatch)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")  # what the user has set stays
-    run = tracked(tmp_path, "mlflow", uri="file:x")
-    run.config["long"] = {f"key:{number}": "x" * 600 for number in range(120)}
-    assert mirrored(run, ROWS[:1], None) == []
-    assert mirrored(run, ROWS[1:]) == []
-    (one,) = mlflow_runs.values()
-    assert one.name == "fedavg-seed3" and one.states == ["FINISHED", "RUNNING", "FINISHED"]
+    tracked_run = tracked(tmp_path, "mlflow", uri="file:x")
+    tracked_run.config["long"] = {f"key:{number}": "x" * 600 for number in range(120)}
+    assert mirrored(tracked_run, ROWS[:1], None) == []
+    assert mirrored(tracked_run, ROWS[1:]) == []
+    with contextlib.suppress(InterruptedError), Tracker(tracked_run, print) as tracker:
+        tracker.log({})
+        raise InterruptedError
+    (one,) = runs.values()
+    states = ["FINISHED", "RUNNING", "FINISHED", "RUNNING", "FAILED"]
+    assert (one.name, one.uri, one.states) == ("fedavg-seed3", "file:x", states)
     assert one.tags["group"] == "femnist/fedavg" and one.tags["job_type"] == "federated" and one.tags["tag.mine"]
-    assert (
-        one.params["training.lr"] == "0.1" and one.params["long.key_7"] == "x" * 500 and one.params["plugins"] == "[]"
-    )
-    assert max(one.batches) == 100
+    assert (one.params["training.lr"], one.params["plugins"]) == ("0.1", "[]")
+    assert one.params["long.key_7"] == "x" * 500 and max(one.batches) == 100
     measured = [("accuracy", 0.25, 0), ("accuracy", 0.5, 1), ("final/seconds", 3.5, 0), ("final/accuracy/ALL", 0.5, 0)]
     assert one.metrics == measured and one.tags["status"] == "done"

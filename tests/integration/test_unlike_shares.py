@@ -34,12 +34,13 @@ NEVER = "defaults:\n  - feddf\n  - _self_\nname: never\ndistil: {after: 99}\n"
 
 
 def preset(folder, other="never", reason="null"):
-    for name, text in (
-        ("experiment", PRESET.replace("OTHER", other).replace("REASON", reason)),
-        ("method", NEVER),
-    ):
-        (folder / name).mkdir()
-        (folder / name / ("own.yaml" if name == "experiment" else "never.yaml")).write_text(text)
+    files = {
+        "experiment/own.yaml": PRESET.replace("OTHER", other).replace("REASON", reason),
+        "method/never.yaml": NEVER,
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir()
+        (folder / name).write_text(text)
     return [f"--config-dir={folder}", f"paths.out={folder / 'out'}"]
 
 
@@ -52,7 +53,7 @@ def shown(capsys):
     [("never", "partition.transfer"), pytest.param("soup", "partition.valid", marks=pytest.mark.thorough)],
     ids=["transfer", "valid"],
 )
-def test_shares_that_a_method_fills_in_are_not_alike(other, key, tmp_path, capsys):
+def test_shares_that_a_method_fills_in_differ(other, key, tmp_path, capsys):
     own = preset(tmp_path, other)
     assert main(["check", "experiment=own", *own, "--quick"]) == 2
     assert f"jobs of mnist hold out different shares: {key} is null and 0.2; {key}=0.2 makes them" in shown(capsys)
@@ -67,7 +68,7 @@ def test_shares_that_a_method_fills_in_are_not_alike(other, key, tmp_path, capsy
     assert main(["reproduce", "own", *own]) == 0 and "0 0 0 + 1 refused" in shown(capsys)
 
 
-def test_typed_equal_shares_are_alike(tmp_path, capsys):
+def test_equal_shares_are_compared(tmp_path, capsys):
     own = [*preset(tmp_path), "partition.transfer=0.2"]
     assert main(["check", "experiment=own", *own, "--quick"]) == 0
     assert main(["experiment=own", *own]) == 0 and "different numbers of examples" not in shown(capsys)
@@ -79,7 +80,7 @@ def test_typed_equal_shares_are_alike(tmp_path, capsys):
     assert main(["claims", "own", *own]) == 0 and "refused" not in shown(capsys)
 
 
-def test_preset_gives_the_reason(tmp_path, capsys):
+def test_reason_of_a_preset_allows_different_shares(tmp_path, capsys):
     own = preset(tmp_path, reason="the paper gives the server its own images")
     assert main(["check", "experiment=own", *own, "--quick"]) == 0
     assert main(["experiment=own", *own]) == 0 and main(["claims", "own", *own]) == 0

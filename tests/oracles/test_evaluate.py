@@ -29,6 +29,8 @@ STATE = {
     "student": "distil/s", "before": "pretrain/b", "weights/near": "local/n", "weights/far": "local/f",
     "weights/hub": "pretrain/b", "selected_epoch": 3, "bias/near": [1.0],
 }  # fmt: skip
+#: Of each teacher.
+WEIGHTS = {"near": ("local", "n"), "far": ("local", "f"), "hub": ("pretrain", "b")}
 TRAIN = ["the food is fine", "my father said that", "my mother said that"]
 PROBE = {"kin": {"templates": ["my {} said", "the {} is"], "words": [["father", "mother"], ["food", "fine"]]}}
 
@@ -64,11 +66,8 @@ def world(tmp_path):
     )
     federation = Federation((near, far), LABELS, training=None, seed=7, server=hub, transfer=hub)
     train = SimpleNamespace(texts=TRAIN, pairs=None)
-    task = SimpleNamespace(
-        labels=LABELS,
-        read="",
-        datasets={name: SimpleNamespace(splits={"train": train, "test": None}) for name in SIZES},
-    )
+    datasets = {name: SimpleNamespace(splits={"train": train, "test": None}) for name in SIZES}
+    task = SimpleNamespace(labels=LABELS, read="", datasets=datasets)
     return SimpleNamespace(executor=Answers(store), federation=federation, task=task, folder=tmp_path)
 
 
@@ -107,78 +106,69 @@ def stored(world, prefix=""):
     }
 
 
-def alike(found, wanted):
-    assert {measure: set(values) for measure, values in found.items()} == {
-        measure: set(values) for measure, values in wanted.items()
-    }
+def assert_equal(found, wanted):
+    assert found.keys() == wanted.keys()
     for measure, values in wanted.items():
         assert found[measure] == pytest.approx(values, abs=1e-12), measure
 
 
 def softmax(world, weights, party):
+    """Probabilities that the model with ``weights`` gives the test texts of ``party``, and their labels."""
     request = SimpleNamespace(weights=weights, examples=("tokens", f"{party}-test"), output="logits")
     raised = world.executor.given(request).double().exp().numpy()
-    return (raised / raised.sum(1, keepdims=True)).astype(np.float32)
+    labels = world.executor.place.store.get("tokens", f"{party}-test").tensors()["labels"].numpy()
+    return (raised / raised.sum(1, keepdims=True)).astype(np.float32), labels
 
 
-def test_what_is_stored_is_what_the_models_said(world):
-    evaluate(world)
-    for prefix, weights in (("", ("distil", "s")), ("before/", ("pretrain", "b"))):
-        kept = stored(world, prefix)
-        assert list(sorted(kept)) == sorted(TEACHERS)
-        for party, (probabilities, labels) in kept.items():
-            assert probabilities.dtype == np.float32 and labels.dtype == np.int64
-            np.testing.assert_allclose(probabilities, softmax(world, weights, party), rtol=1e-6)
-            truth = world.executor.place.store.get("tokens", f"{party}-test").tensors()["labels"]
-            assert labels.tolist() == truth.tolist()
-
-
-def test_measures_are_those_of_the_stored_predictions(world):
+def test_metrics_are_those_of_the_predictions_of_the_models(world):
     found = evaluate(world)
-    alike(found["metrics"], expected(stored(world)))
-    alike(found["before"], expected(stored(world, "before/")))
+    for prefix, weights, part in (("", ("distil", "s"), "metrics"), ("before/", ("pretrain", "b"), "before")):
+        kept = stored(world, prefix)
+        assert sorted(kept) == sorted(TEACHERS)
+        for party, (probabilities, labels) in kept.items():
+            wanted, truth = softmax(world, weights, party)
+            assert probabilities.dtype == np.float32 and labels.dtype == np.int64
+            np.testing.assert_allclose(probabilities, wanted, rtol=1e-6)
+            assert labels.tolist() == truth.tolist()
+        assert_equal(found[part], expected(kept))
     assert found["metrics"] != found["before"]
 
 
-def test_a_teacher_is_measured_on_its_own_test_texts_with_its_own_weights(world):
-    found = evaluate(world)
-    weights = {"near": ("local", "n"), "far": ("local", "f"), "hub": ("pretrain", "b")}
-    assert list(found["teachers"]) == TEACHERS
+def test_teacher_is_measured_on_its_own_test_texts_with_its_own_weights(world):
+    found = evaluate(world)["teachers"]
+    assert list(found) == TEACHERS
     for party in TEACHERS:
-        labels = world.executor.place.store.get("tokens", f"{party}-test").tensors()["labels"].numpy()
-        wanted = expected({party: (softmax(world, weights[party], party), labels)})
-        assert found["teachers"][party] == pytest.approx({name: wanted[name][party] for name in wanted})
+        wanted = expected({party: softmax(world, WEIGHTS[party], party)})
+        assert found[party] == pytest.approx({name: wanted[name][party] for name in wanted})
 
 
 def test_baselines_are_all_teachers_and_their_mean_on_the_global_test_set(world):
     found = evaluate(world)["baselines"]
-    weights = {"near": ("local", "n"), "far": ("local", "f"), "hub": ("pretrain", "b")}
-    labels = world.executor.place.store.get("tokens", "hub-test").tensors()["labels"].numpy()
-    predicted = {party: softmax(world, weights[party], "hub") for party in TEACHERS}
+    predicted = {party: softmax(world, WEIGHTS[party], "hub")[0] for party in TEACHERS}
     predicted["ensemble"] = sum(predicted.values()) / 3
+    labels = softmax(world, WEIGHTS["hub"], "hub")[1]
     assert list(found) == [*TEACHERS, "ensemble"]
     for name, probabilities in predicted.items():
         wanted = expected({"hub": (probabilities, labels)})
         assert found[name] == pytest.approx({measure: wanted[measure]["hub"] for measure in wanted}, abs=1e-6)
 
 
-def test_a_data_set_without_test_texts_is_left_out(world):
+def test_data_set_without_test_texts_is_left_out(world):
     del world.federation.clients[1].examples["test"]
     found = evaluate(world)
     assert set(found["metrics"]["f1"]) == {"near", "hub", "ALL"} and list(found["teachers"]) == ["near", "hub"]
 
 
-def test_without_distillation_the_teachers_own_predictions_are_the_result(world):
+def test_result_without_distillation_is_that_of_the_teachers(world):
     state = {key: value for key, value in STATE.items() if key != "selected_epoch"} | {"student": "pretrain/b"}
     found = evaluate(world, state)
-    assert {party: found["metrics"]["f1"][party] for party in TEACHERS} == {
-        party: found["teachers"][party]["f1"] for party in TEACHERS
-    }
-    alike(found["metrics"], expected(stored(world)))
+    for party in TEACHERS:
+        assert found["metrics"]["f1"][party] == found["teachers"][party]["f1"]
+    assert_equal(found["metrics"], expected(stored(world)))
 
 
 @pytest.mark.parametrize("most", [400, 5])
-def test_vectors_are_the_students_of_the_global_test_texts(world, monkeypatch, most):
+def test_vectors_are_those_of_the_student_on_the_global_test_texts(world, monkeypatch, most):
     monkeypatch.setattr(evaluation, "VECTORS_PER_LABEL", most)
     evaluate(world)
     (asked,) = (one for one in world.executor.asked if one.output == "features")
@@ -189,23 +179,20 @@ def test_vectors_are_the_students_of_the_global_test_texts(world, monkeypatch, m
     assert np.bincount(kept["labels"]).tolist() == np.minimum(np.bincount(truth), most).tolist()
 
 
-def test_the_probe_shows_each_word_in_each_sentence_to_each_model(world):
+def test_probe_shows_each_word_in_each_sentence_to_each_model(world):
     evaluate(world, probe=PROBE)
     rows = json.loads((world.folder / "probe.json").read_text())
     asked = [one for one in world.executor.asked if one.stage == "probe"]
     weights = [("distil", "s"), ("pretrain", "b"), ("local", "n"), ("local", "f")]
     assert [one.weights for one in asked] == weights
     assert [one.network.inputs for one in asked] == [402, 402, 400, 401]
-    sentences = [
-        ("my {} said", ["father", "mother"]), ("my {} said", ["food", "fine"]),
-        ("the {} is", ["father", "mother"]), ("the {} is", ["food", "fine"]),
-    ]  # fmt: skip
+    pairs = (["father", "mother"], ["food", "fine"])
+    sentences = [(sentence, words) for sentence in ("my {} said", "the {} is") for words in pairs]
     assert [row["model"] for row in rows] == [name for name in ("student", "before", "near", "far") for _ in range(4)]
     assert [(row["template"], row["words"]) for row in rows] == sentences * 4
     texts = world.executor.place.store.get(*asked[0].examples).tensors()
     tokenizer = cut_to(make_tokenizer(learn_vocabulary(TRAIN * 3, 400)), 12)
-    told = ["my father said", "my mother said", "my food said", "my fine said"]
-    told += ["the father is", "the mother is", "the food is", "the fine is"]
+    told = [sentence.format(word) for sentence, words in sentences for word in words]
     assert texts["ids"].tolist() == [i for text in told for i in tokenizer.encode(text).ids]
     for one, group in zip(asked, np.split(np.array([row["probabilities"] for row in rows]), 4), strict=True):
         said = world.executor.given(one).double().softmax(1).numpy()

@@ -60,16 +60,12 @@ def test_softmax_rows_are_probabilities_also_of_large_logits():
 @pytest.mark.parametrize(
     ("target", "expected"), [(0.5, 3), (0.4999, 3), (0.1, 1), (0.51, 9), (0.9, None), (None, None)]
 )
-def test_a_target_met_exactly_counts_and_the_first_round_at_it_is_the_one(target, expected):
+def test_rounds_to_target_are_those_of_the_first_round_at_it(target, expected):
     """Rounds count from 1, so that a round's number is that of the rounds trained."""
-    curve = [(1, 0.1), (3, 0.5), (5, 0.5), (9, 0.51)]
-    assert metrics.rounds_to_target(curve, target) == expected
+    assert metrics.rounds_to_target([(1, 0.1), (3, 0.5), (5, 0.5), (9, 0.51)], target) == expected
 
 
-def test_an_empty_table_has_no_accuracy():
-    assert metrics.accuracy(np.zeros((3, 3), int)) == 0 and metrics.macro_f1(np.zeros((3, 3), int)) == 0
-
-
-def test_rows_are_the_truth_and_columns_what_was_predicted():
+def test_confusion_has_rows_of_the_truth_and_columns_of_predictions():
     table = metrics.confusion(np.array([1, 1, 2]), np.array([0, 1, 1]), 3)
     assert table.tolist() == [[0, 1, 0], [0, 1, 1], [0, 0, 0]]
+    assert metrics.accuracy(np.zeros((3, 3), int)) == 0 and metrics.macro_f1(np.zeros((3, 3), int)) == 0

@@ -16,6 +16,7 @@ FLOORS = [
     {"methods", "report", "engines"},
     {"pipelines"},
     {"bundles", "sweeps"},
+    {"testing"},
     {"cli", "__main__"},
 ]
 

@@ -6,7 +6,7 @@ Student's t over the seeds treats them as independent, although all share the sa
 seeds if seeds and item sets have equal variance. So the variance of the mean has two parts: s^2 / n over seeds, and the
 part that seeds share through their items, the covariance of their effects when the items are resampled. The squares of
 the two half-widths add up (as in Zou & Donner 2008); the interval over items alone is the minimum width. Simulated
-coverage of 95% intervals: 95.0% to 99.1%, for two to ten seeds and any share of the items (``test_report_bootstrap``).
+coverage of 95% intervals: 95.0% to 99.1%, for two to ten seeds and any share of the items (``test_intervals``).
 """
 
 from __future__ import annotations

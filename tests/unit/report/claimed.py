@@ -1,26 +1,22 @@
 """Runs and claims that tests of claims share."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from knot_runner import metrics
-from knot_runner.report.claims.verdicts import Verdict, judge
-from knot_runner.report.run_folders import Job
-from tests.unit.report.conftest import DATASETS, LABELS
-from tests.unit.report.sealing import save_file, seal
+from knot_runner.report.claims.verdicts import judge
+from tests.unit.report.conftest import DATASETS, FLEET, LABELS, leaning, save_file, seal
 
+COLD = {"method.temperature": 0.05, "method.lr_control": False}
+WARMER = {"method.temperature": 1}
 BASE = {"text": "a claim", "source": "a paper"}
 EXTRA = {"sinkhorn": {"epsilon": 0.1}, "entropy": {"form": "kl"}}
 SINKHORN, ENTROPY = {"method.name": "sinkhorn_e"}, {"method.name": "entropy_e"}
 
 
-def knot(factory: Any, method: str, seed: int, skill: float, label: str = "", rows: int = 200) -> Job:
+def knot(factory, method, seed, skill, label="", rows=200):
     """A finished ERC run whose measures are those of its stored predictions, which lean to the truth by ``skill``, and
     half as much before distillation. All runs have the same test items."""
     loss, weighting = method.rsplit("_", 1)
@@ -33,38 +29,59 @@ def knot(factory: Any, method: str, seed: int, skill: float, label: str = "", ro
     points, names = np.array(LABELS["erc"][1]), DATASETS["erc"]
     rng, items = np.random.default_rng([seed, int(100 * skill)]), np.random.default_rng(9)
     labels = {name: items.integers(0, len(points), rows) for name in names}
-    before, after = (
-        {name: _leaning(own, points, lean, rng) for name, own in labels.items()} for lean in (skill / 2, skill)
-    )
-    arrays = {f"before/{name}.probabilities": shares for name, (shares, _) in before.items()}
-    arrays |= {f"{name}.probabilities": shares for name, (shares, _) in after.items()}
-    factory.write(job, metrics=metrics.measure_all(after, points), before=metrics.measure_all(before, points))
-    save_file(arrays | {f"{name}.labels": own for name, own in labels.items()}, job.folder / "predictions.safetensors")
+    arrays = {
+        side: {name: (leaning(own, points, lean, rng), own) for name, own in labels.items()}
+        for side, lean in (("before/", skill / 2), ("", skill))
+    }
+    before, after = (metrics.measure_all(pairs, points) for pairs in arrays.values())
+    factory.write(job, metrics=after, before=before)
+    stored = {f"{side}{name}.probabilities": own[0] for side, pairs in arrays.items() for name, own in pairs.items()}
+    save_file(stored | {f"{name}.labels": own for name, own in labels.items()}, job.folder / "predictions.safetensors")
     return job
 
 
-def _leaning(labels: Any, points: Any, lean: float, rng: Any) -> tuple[Any, Any]:
-    far = np.linalg.norm(points[labels][:, None] - points[None], axis=2)
-    shares = np.exp(rng.normal(0, 1, far.shape) - lean * far)
-    return (shares / shares.sum(1, keepdims=True)).astype(np.float32), labels
-
-
-def claim(**changes: Any) -> dict[str, Any]:
+def claim(**changes):
     made = {**BASE, "measure": "f1", "of": SINKHORN, "against": ENTROPY, "expect": "higher"}
     return {key: value for key, value in {**made, **changes}.items() if value is not None}
 
 
-def judged(jobs: list[Job], *claims: dict[str, Any], command: str = "make", **spec: Any) -> list[Verdict]:
+def judged(jobs, *claims, command="make", **spec):
     return judge(jobs, {"claims": list(claims), **spec}, command)
 
 
-def rewrite(folder: Path, **changes: Any) -> None:
+def rewrite(folder, **changes):
     """Change a result and seal it anew."""
     path = folder / "result.json"
     seal(folder, json.loads(path.read_text()) | changes)
 
 
-def grid(factory: Any, seeds: int = 3, skills: tuple[float, float] = (2.0, 0.5)) -> list[Job]:
+def grid(factory, seeds=3, skills=(2.0, 0.5)):
     """Sinkhorn-E, whose student leans to the truth by the first skill, and Entropy-E."""
     pairs = zip(("sinkhorn_e", "entropy_e"), skills, strict=True)
     return [knot(factory, method, seed, skill) for method, skill in pairs for seed in range(seeds)]
+
+
+def rounds_claim(**changes):
+    """T=.05 needs fewer rounds than T=1."""
+    return claim(**{"measure": "rounds", "of": COLD, "against": WARMER, "expect": "lower", **changes})
+
+
+def courses(federated, cold, plain, length=40, spent=None, seconds=None):
+    """Runs at T=.05 and T=1, a seed each, that are at .6 from these rounds on (None: never), and T=4, which sets the
+    target of .5. ``spent``: bytes of each round at T=.05 and at T=1, the last goes on; ``seconds``: those of a round,
+    by seed."""
+    jobs = [federated.made(4.0, [0.1, 0.5], seed=seed) for seed in range(len(cold))]
+    for side, (temperature, reached) in enumerate(((0.05, cold), (1.0, plain))):
+        for seed, reaches in enumerate(reached):
+            below = length if reaches is None else reaches
+            each, facts = {}, {}
+            if spent:
+                total = [spent[side][min(i, len(spent[side]) - 1)] for i in range(length)]
+                each = {"bytes_down": [own // 4 for own in total], "bytes_up": [own - own // 4 for own in total]}
+            if seconds:
+                each = {key: [0] * length for key in ("dropped", "late", "partial", "staleness")}
+                each["clock"] = [seconds[side][seed] * (i + 1) for i in range(length)]
+                facts = {"fleet": FLEET | {"clock": each["clock"][-1]}}
+            job = federated.job(temperature, seed=seed)
+            jobs.append(federated.write(job, [0.1] * below + [0.6] * (length - below), each=each, **facts))
+    return jobs

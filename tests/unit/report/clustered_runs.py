@@ -1,35 +1,18 @@
 """Synthetic run folders of clustered federated learning, the tables of them, and finding a cell or a line in one."""
 
-from __future__ import annotations
-
-import io
+import json
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
 
 from knot_runner.config.strict import digest
 from knot_runner.report import paper_tables
-from knot_runner.report.render.table_model import ResultTable
-from knot_runner.report.render.terminal import TerminalTable
 from knot_runner.report.run_folders import Job
 from knot_runner.report.tables.build import build_table
-from tests.unit.report.sealing import seal
+from tests.unit.report.conftest import FederatedFactory, put, seal
 
 BOTH = ["clusters", "weighted"]
 
 
-def job(
-    root: Path,
-    graph: str,
-    seed: int = 0,
-    clients: int = 20,
-    support: int = 10,
-    kind: str = "pairs",
-    method: str = "clustered_fedavg",
-    task: str = "mnist",
-    label: str = "",
-) -> Job:
+def job(root, graph, seed=0, clients=20, support=10, kind="pairs", method="clustered_fedavg", task="mnist", label=""):
     clustering = {"graph": graph, "otdd": {"fedwad": {"support": support}}}
     config = {
         "task": {"name": task, "kind": "images", "source": "local"},
@@ -45,58 +28,48 @@ def job(
     )
 
 
-def write(
-    job: Job,
-    accuracy: float,
-    by_images: float | None = None,
-    ari: float | None = None,
-    train: int = 20_000,
-    **more: Any,
-) -> Job:
+def write(job, accuracy, by_images=None, ari=None, train=20_000, **more):
     """A finished run: ``accuracy`` with clusters alike, ``by_images`` (the same) over all clients."""
     other = accuracy if by_images is None else by_images
     graph, clients = job.config["method"]["clustering"]["graph"], job.config["partition"]["clients"]
     labels = [0] * clients if graph == "none" else [0, 1, *(2 + i % 3 for i in range(clients - 2))]  # two of one client
     means = {"weighted": other, "unweighted": other, "clusters": accuracy}
-    result = {
-        "kind": "federated", "task": job.task, "source": "local", "method": job.method, "seed": job.seed,
-        "status": "done", "notes": [], "rounds": 10, "clients": clients,
-        "metrics": {**{m: {"ALL": 0.5} for m in ("accuracy", "f1", "loss", "tempered_loss")}, "client_accuracy": means},
-        "best": {"accuracy": 0.5, "round": 9}, "target": None, "rounds_to_target": None, "model": "mlp_fedrep",
-        "datasets": {"train": train, "test": 10_000},
-        "labels": {"names": list("0123456789"), "coordinates": None},
-        "seconds": {"total": 1.0},
-        "clusters": {
-            "graph": graph, "labels": labels, "sizes": [labels.count(c) for c in range(max(labels) + 1)],
-            "count": max(labels) + 1, "ari": ari, "eigenvalues": [0.0, 0.5],
-        },
-    } | more  # fmt: skip
+    row = dict.fromkeys(("accuracy", "f1", "loss", "tempered_loss"), 0.5) | {"client_accuracy": means, "round": 9}
+    clusters = {
+        "graph": graph, "labels": labels, "sizes": [labels.count(c) for c in range(max(labels) + 1)],
+        "count": max(labels) + 1, "ari": ari, "eigenvalues": [0.0, 0.5],
+    }  # fmt: skip
+    facts = {"rounds": 10, "clients": clients, "datasets": {"train": train, "test": 10_000}, "clusters": clusters}
     job.folder.mkdir(parents=True, exist_ok=True)
-    seal(job.folder, result)
+    seal(job.folder, FederatedFactory(Path()).result(job, [row], classes=10) | facts | more)
     return job
 
 
-def build(jobs: list[Job], paper: str | None = "fedwad/table2", metrics: list[str] = BOTH, **more: Any) -> ResultTable:
+def record_clients(job, accuracies, sizes, mean):
+    """Write the records that accuracy over clients is resampled from: their accuracies, and ``sizes`` of tests."""
+    row = {
+        "round": 1, "participants": [], "before": [], "after": [], "accuracy": mean, "f1": mean, "loss": 1.0,
+        "tempered_loss": 1.0, "clients": accuracies,
+    }  # fmt: skip
+    put(job.folder / "rounds.jsonl", json.dumps(row) + "\n")
+    put(job.folder / "partition.json", json.dumps({"test": sizes}))
+
+
+def build(jobs, paper="fedwad/table2", metrics=BOTH, **more):
     return build_table(jobs, paper, metrics, kind="clustered", **more)
 
 
-def cell(table: ResultTable, row: tuple[str, ...], column: str, weighting: str = "clusters") -> Any:
+def cell(table, row, column, weighting="clusters"):
     found = next(r for r in table.rows if r.keys == row)
     group = next(g for g in table.groups if column in g.columns and g.metric == f"accuracy_{weighting}_percent")
     return found.cells[group.key][group.columns.index(column)]
 
 
-def said(table: ResultTable, start: str) -> str:
+def said(table, start):
     return next(line for line in table.lines if line.startswith(start))
 
 
-def shown(table: ResultTable, width: int) -> list[str]:
-    out = io.StringIO()
-    Console(file=out, width=width, color_system=None).print(TerminalTable(table))
-    return out.getvalue().splitlines()
-
-
-def two_seeds(root: Path) -> list[Job]:
+def two_seeds(root):
     """FedAvg with 20 clients over two seeds; gains 70 and 74 points, by images 60 and 66."""
     return [
         write(job(root, "none", 0), 0.20, ari=0.0),
@@ -106,7 +79,7 @@ def two_seeds(root: Path) -> list[Job]:
     ]
 
 
-def whole(root: Path) -> list[Job]:
+def whole(root):
     """Every row of Table 2 over two seeds, all columns: what the paper prints, the second seed 1 point lower."""
     table = paper_tables.read_printed("fedwad/table2")
     return [

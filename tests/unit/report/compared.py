@@ -1,10 +1,7 @@
 """Run folders for ``compare``: a composed config and a sound result, without running anything."""
 
-from __future__ import annotations
-
 import copy
 import json
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -15,6 +12,8 @@ from knot_runner.records import write_result
 from knot_runner.report.compare.answer import Question, compare_runs
 from knot_runner.report.compare.files import Sheet
 from knot_runner.report.compare.settings import parse_filter
+from knot_runner.report.run_folders import Job
+from tests.unit.report.conftest import FederatedFactory
 
 CONFIG: dict[str, Any] = {
     "seed": 0,
@@ -31,7 +30,7 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def config(**changes: Any) -> dict[str, Any]:
+def config(**changes):
     """A composed config; ``method__temperature=4`` sets ``method.temperature``."""
     made = copy.deepcopy(CONFIG)
     for path, value in changes.items():
@@ -43,7 +42,7 @@ def config(**changes: Any) -> dict[str, Any]:
     return made
 
 
-def begun(root: Path, **changes: Any) -> Path:
+def begun(root, **changes):
     """The folder of a run that has only begun."""
     own = config(**changes)
     folder = root / own["task"]["name"] / own["method"]["name"] / run_id(own)
@@ -52,32 +51,28 @@ def begun(root: Path, **changes: Any) -> Path:
     return folder
 
 
-def made(root: Path, accuracy: float, told: dict[str, Any] | None = None, **changes: Any) -> Path:
+def made(root, accuracy, told=None, **changes):
     """The folder of a finished run; ``told``: what its result says else."""
     folder = begun(root, **changes)
     own = config(**changes)
+    job = Job(folder.name, folder, own["task"]["name"], own["method"]["name"], own["seed"], "", own)
     metrics = {"accuracy": accuracy, "f1": accuracy / 2, "loss": 2 - accuracy, "tempered_loss": 1.0}
-    clients = {"weighted": accuracy, "unweighted": accuracy / 3}
-    result = {
-        "task": own["task"]["name"], "source": "embedded", "method": own["method"]["name"], "seed": own["seed"],
-        "kind": "federated", "status": "done", "data": "d" * 64, "device": "cpu", "threads": 1,
-        "files": [], "versions": {"knot_runner": "0.1.0", "torch": "2.13.0"},
-        "metrics": {**{key: {"ALL": value} for key, value in metrics.items()}, "client_accuracy": clients},
-        "datasets": {"train": 100, "test": 40}, "labels": {"names": ["0", "1"], "coordinates": None},
-        "rounds": 3, "clients": 4, "best": {"accuracy": accuracy, "round": 2}, "target": None,
-        "rounds_to_target": None, "notes": [],
+    row = metrics | {"client_accuracy": {"weighted": accuracy, "unweighted": accuracy / 3}, "round": 2}
+    result = FederatedFactory(root).result(job, [row], classes=2) | {
+        "source": "embedded", "data": "d" * 64, "device": "cpu", "threads": 1, "files": [], "rounds": 3,
+        "versions": {"knot_runner": "0.1.0", "torch": "2.13.0"}, "datasets": {"train": 100, "test": 40},
         "seconds": {"total": 10.0 + own["seed"]},
     }  # fmt: skip
     write_result(folder, result | (told or {}))
     return folder
 
 
-def diverged(root: Path, **changes: Any) -> Path:
+def diverged(root, **changes):
     """The folder of a run that diverged."""
     return made(root, 0.5, {"status": "diverged", "metrics": {}}, **changes)
 
 
-def failed(root: Path, **changes: Any) -> Path:
+def failed(root, **changes):
     """The folder of a run that failed."""
     folder = begun(root, **changes)
     (folder / "failed.json").write_text(json.dumps({"kind": "error", "cause": "x", "attempts": 1}), encoding="utf-8")

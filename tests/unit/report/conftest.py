@@ -1,21 +1,22 @@
 """Synthetic run folders: what a finished, diverged or damaged run leaves behind, without running anything."""
 
-from __future__ import annotations
-
+import csv
+import io
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
+from safetensors import numpy as safetensors
 
 from knot_runner.config.strict import digest
+from knot_runner.records import write_result
+from knot_runner.report.figures import style as figure_style
 from knot_runner.report.run_folders import Job
 from knot_runner.results.base import BYTES, FLOPS
-from tests.unit.report import clustered_runs, pages
-from tests.unit.report.sealing import put, save_file, seal
 
 LABELS = {
     "sa": (
@@ -34,6 +35,95 @@ DATASETS = {
     "nli": ["Fic", "Gov", "Slate", "Tele", "Trv", "SNLI"],
 }
 TRANSFER = {"sa": "Grocery", "erc": "DyDa3", "nli": "ANLI"}
+OF_RECORDS = ("digest", "run_id", "written_by")
+#: Facts of every result.
+FACTS: dict[str, Any] = {"kind": "distillation", "files": [], "versions": {"torch": "2.13.0"}}
+
+
+def seal(folder, result=None):
+    """Write ``result`` (by default the one that is there) with the checksums of the files in ``folder``."""
+    found = json.loads((folder / "result.json").read_text()) if result is None else result
+    write_result(folder, FACTS | {key: value for key, value in found.items() if key not in OF_RECORDS})
+
+
+def save_file(arrays, path):
+    """Write a safetensors file, and the result of its folder, if there is one, anew."""
+    safetensors.save_file(arrays, path)
+    if (path.parent / "result.json").exists():
+        seal(path.parent)
+
+
+def put(path, text):
+    """Write a text file, and the result of its folder, if there is one, anew."""
+    path.write_text(text, encoding="utf-8")
+    if (path.parent / "result.json").exists():
+        seal(path.parent)
+
+
+_CORESET = {
+    "task": "mnist", "method": "coreset", "seed": 0, "status": "done", "source": "local", "points": 4, "clients": 5,
+    "shape": [1, 3, 2], "datasets": {"train": 50, "test": 20}, "labels": {"names": ["a", "b", "c"]},
+    "distance": "federated", "losses": [3.0, 2.0], "notes": [], "seconds": {"total": 1.0, "descent": 0.5},
+}  # fmt: skip
+CORESET = {**_CORESET, "kind": "coreset", "metrics": {"distance": {"ALL": 2.0}}, "classes_covered": 2}
+SCORES = {"accuracy": {"ALL": 0.8}, "f1": {"ALL": 0.7}, "client_accuracy": {"weighted": 0.8, "unweighted": 0.75}}
+KNN = {**_CORESET, "kind": "knn", "metrics": SCORES}
+DNN = ("femnist_dnn", "mlp")
+FLEET = {"clock": 900.0, "arrived": 90, "dropped": 0, "late": 0, "partial": 0, "empty": 0, "staleness": 0.0}
+#: Bytes and operations of one round.
+COSTS = {"bytes_down": 30, "bytes_up": 12, "client_flops": 5_000, "server_flops": None}
+#: Distances of three data sets.
+EXACT = [[0.0, 1.0, 2.0], [1.0, 0.0, 4.0], [2.0, 4.0, 0.0]]
+
+
+def distance_result(mode="approximate", seed=0, support=4, n=20, **changes):
+    """A run of three iterations: exact distance 2, value 2.2, closed form 4."""
+    return {
+        "kind": "distance", "task": "gaussians", "source": "generated", "method": "federated_distance", "seed": seed,
+        "status": "done", "mode": mode, "iterations": 3, "samples": [n, n], "ratio": 1, "dimension": 2, "value": 2.2,
+        "exact": 2.0, "closed_form": 4.0, "server_only": [1.9, 2.1, 2.0], "sums": [3.0, 2.6, 2.4],
+        "values": [2.6, 2.4, 2.2], "support": [support] * 3, "spent": None, "notes": [],
+        "seconds": {"total": 1.0, "federated": 0.5, "exact": 0.25},
+    } | changes  # fmt: skip
+
+
+def matrix_result(matrix=EXACT, **changes):
+    count = len(matrix)
+    return {
+        "task": "image_sets", "source": "local", "method": "dataset_distance", "seed": 0, "kind": "matrix",
+        "status": "done", "solver": "exact", "names": [f"set {i}" for i in range(count)], "sizes": [50] * count,
+        "groups": None, "pairs": count * (count - 1) // 2, "matrix": matrix, "notes": [],
+        "seconds": {"total": 2.0, "distances": 1.5},
+    } | changes  # fmt: skip
+
+
+def shown(renderable, width=80, color_system=None):
+    """What a terminal of this width shows."""
+    out = io.StringIO()
+    Console(file=out, width=width, force_terminal=bool(color_system), color_system=color_system).print(renderable)
+    return out.getvalue()
+
+
+def csv_rows(path):
+    """The rows of the CSV that is beside ``path``."""
+    return list(csv.DictReader(io.StringIO(path.with_suffix(".csv").read_text(encoding="utf-8"))))
+
+
+def assert_drawn(path):
+    """The picture has the size of a figure, and at least one pixel in a hundred is not white."""
+    from matplotlib.image import imread
+
+    image = imread(path)
+    height, width = (pixels / figure_style.DPI for pixels in image.shape[:2])  # inches
+    assert 5 <= width <= 13 and 2 <= height <= 10
+    assert (image[..., :3].min(2) < 0.9).mean() > 0.01
+
+
+def leaning(labels, points, lean, rng):
+    """Probabilities that lean to the truth by ``lean`` and, less, to the labels near it."""
+    far = np.linalg.norm(points[labels][:, None] - points[None], axis=2)
+    shares = np.exp(rng.normal(0, 1, far.shape) - lean * far)
+    return (shares / shares.sum(1, keepdims=True)).astype(np.float32)
 
 
 @dataclass
@@ -42,19 +132,16 @@ class Factory:
 
     root: Path
 
-    def job(self, method: str = "sinkhorn_e", seed: int = 0, task: str = "erc", label: str = "") -> Job:
+    def job(self, method="sinkhorn_e", seed=0, task="erc", label=""):
         run_id = f"{task}-{method}-{seed}-{digest(label, 6)}"
         return Job(run_id, self.root / task / method / run_id, task, method, seed, label)
 
-    def result(self, job: Job, base: float = 0.4, names: list[str] | None = None, **changes: Any) -> dict[str, Any]:
+    def result(self, job, base=0.4, names=None, **changes):
         """A result.json: f1 is ``base`` + .01 per data set, accuracy .1 more, sd ``base`` + .2; ALL alike."""
         names = names or DATASETS[job.task]
         steps = {name: round(base + 0.01 * i, 6) for i, name in enumerate([*names, "ALL"])}
-        metrics = {
-            "f1": steps,
-            "accuracy": {k: round(v + 0.1, 6) for k, v in steps.items()},
-            "sd": {k: round(v + 0.2, 6) for k, v in steps.items()},
-        }
+        plus = {"f1": 0.0, "accuracy": 0.1, "sd": 0.2}
+        metrics = {metric: {k: round(v + more, 6) for k, v in steps.items()} for metric, more in plus.items()}
         before = {metric: {k: round(v - 0.05, 6) for k, v in row.items()} for metric, row in metrics.items()}
         sizes = {n: {"role": "local", "train": 1000, "valid": 100, "test": 200} for n in names}
         sizes[names[-1]]["role"] = "global"
@@ -71,34 +158,26 @@ class Factory:
         }  # fmt: skip
         return made | changes
 
-    def write(self, job: Job, base: float = 0.4, names: list[str] | None = None, **changes: Any) -> Job:
+    def write(self, job, base=0.4, names=None, **changes):
         job.folder.mkdir(parents=True, exist_ok=True)
-        result = self.result(job, base, names) | changes
-        seal(job.folder, result)
+        seal(job.folder, self.result(job, base, names) | changes)
         return job
 
-    def made(
-        self, method: str = "sinkhorn_e", seed: int = 0, task: str = "erc", label: str = "", **changes: Any
-    ) -> Job:
+    def made(self, method="sinkhorn_e", seed=0, task="erc", label="", **changes):
         return self.write(self.job(method, seed, task, label), **changes)
 
-    def predictions(self, job: Job, rows: int = 400, skill: float = 2.0) -> Job:
+    def predictions(self, job, rows=400, skill=2.0):
         """Predictions that lean to the truth by ``skill`` and, less, to the labels near it."""
-        names, points = LABELS[job.task][0], np.array(LABELS[job.task][1])
-        rng = np.random.default_rng(job.seed)
-        arrays = {}
+        points, rng, arrays = np.array(LABELS[job.task][1]), np.random.default_rng(job.seed), {}
         for name in DATASETS[job.task]:
-            labels = rng.integers(0, len(names), rows)
+            labels = rng.integers(0, len(points), rows)
             for prefix, lean in (("", skill), ("before/", skill / 2)):
-                far = np.linalg.norm(points[labels][:, None] - points[None], axis=2)
-                logits = rng.normal(0, 1, far.shape) - lean * far
-                shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-                arrays[f"{prefix}{name}.probabilities"] = shares.astype(np.float32)
+                arrays[f"{prefix}{name}.probabilities"] = leaning(labels, points, lean, rng)
             arrays[f"{name}.labels"] = labels.astype(np.int64)
         save_file(arrays, job.folder / "predictions.safetensors")
         return job
 
-    def vectors(self, job: Job, rows: int = 300, spread: float = 1.0) -> Job:
+    def vectors(self, job, rows=300, spread=1.0):
         """[CLS] vectors: one Gaussian cloud per label, ``spread`` wide, on a line in 16 dimensions."""
         rng = np.random.default_rng(job.seed)
         labels = np.arange(rows) % len(LABELS[job.task][0])
@@ -107,7 +186,7 @@ class Factory:
         save_file(arrays, job.folder / "vectors.safetensors")
         return job
 
-    def probes(self, job: Job, models: tuple[str, ...] = ("student", "before", "MELD")) -> Job:
+    def probes(self, job, models=("student", "before", "MELD")):
         rng = np.random.default_rng(job.seed)
         classes = len(LABELS[job.task][0])
         entries = [
@@ -129,16 +208,7 @@ class FederatedFactory:
 
     root: Path
 
-    def job(
-        self,
-        temperature: float = 1.0,
-        seed: int = 0,
-        control: bool = False,
-        task: str = "femnist",
-        model: tuple[str, str] = ("femnist_dnn", "mlp"),
-        partition: str = "natural",
-        label: str = "",
-    ) -> Job:
+    def job(self, temperature=1.0, seed=0, control=False, task="femnist", model=DNN, partition="natural", label=""):
         config = {
             "task": {"name": task, "kind": "images", "source": "local"},
             "model": {"name": model[0], "kind": model[1]},
@@ -151,7 +221,7 @@ class FederatedFactory:
         folder = self.root / task / "fedavg_chill" / run_id
         return Job(run_id, folder, task, "fedavg_chill", seed, label, config)
 
-    def rows(self, job: Job, accuracies: list[float], every: int = 1, clients: int = 4) -> list[dict[str, Any]]:
+    def rows(self, job, accuracies, every=1, clients=4):
         """Rows of ``rounds.jsonl``: two participants a round, who have .1 more after training than the global model of
         that round; the clients' accuracies are the global one."""
         rows = []
@@ -170,7 +240,7 @@ class FederatedFactory:
             rows.append(row)
         return rows
 
-    def result(self, job: Job, rows: list[dict[str, Any]], classes: int = 62, **changes: Any) -> dict[str, Any]:
+    def result(self, job, rows, classes=62, **changes):
         last = rows[-1]
         metrics = {name: {"ALL": last[name]} for name in ("accuracy", "f1", "loss", "tempered_loss")}
         best = max((row for row in rows if "accuracy" in row), key=lambda row: row["accuracy"])
@@ -186,34 +256,37 @@ class FederatedFactory:
         }  # fmt: skip
         return made | changes
 
-    def write(self, job: Job, accuracies: list[float], every: int = 1, **changes: Any) -> Job:
+    def write(self, job, accuracies, every=1, each=None, **changes):
+        """``each``: further key of the rows -> its values."""
         rows = self.rows(job, accuracies, every)
+        for key, values in (each or {}).items():
+            for row, value in zip(rows, values, strict=True):
+                row[key] = value
         job.folder.mkdir(parents=True, exist_ok=True)
         (job.folder / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        result = self.result(job, rows, **changes)
-        seal(job.folder, result)
+        seal(job.folder, self.result(job, rows, **changes))
         return job
 
-    def made(self, temperature: float, accuracies: list[float], **of_job: Any) -> Job:
+    def made(self, temperature, accuracies, **of_job):
         """A finished run whose global model had ``accuracies`` after rounds 1, 2, ..."""
         return self.write(self.job(temperature, **of_job), accuracies)
 
 
 @pytest.fixture
-def federated(tmp_path: Path) -> FederatedFactory:
+def federated(tmp_path):
     return FederatedFactory(tmp_path)
 
 
 @pytest.fixture
-def factory(tmp_path: Path) -> Factory:
+def factory(tmp_path):
     return Factory(tmp_path)
 
 
 @pytest.fixture
-def full_grid(factory: Factory) -> Callable[[str, int], list[Job]]:
+def full_grid(factory):
     """All eight methods of a task over some seeds, each method .01 better than the one before, seeds .02 apart."""
 
-    def make(task: str, seeds: int) -> list[Job]:
+    def make(task, seeds):
         methods = [f"{loss}_{w}" for loss in ("entropy", "sinkhorn") for w in "adue"]
         return [
             factory.made(method, seed, task, base=0.3 + 0.01 * i + 0.02 * seed)
@@ -225,7 +298,7 @@ def full_grid(factory: Factory) -> Callable[[str, int], list[Job]]:
 
 
 @pytest.fixture
-def trio(federated: Any) -> list[Any]:
+def trio(federated):
     """T=4, 1, 0.05 over two seeds. Targets (best of T=4): .40 and .30. Rounds: T=1 6 and 3, T=0.05 2 and 2."""
     courses = {
         4.0: ([0.1] * 7 + [0.4], [0.1, 0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1]),
@@ -233,33 +306,3 @@ def trio(federated: Any) -> list[Any]:
         0.05: ([0.2, 0.3, 0.4, 0.5, 0.5, 0.5, 0.5, 0.6], [0.1, 0.2, 0.9, 0.5, 0.5, 0.5, 0.5, 0.6]),
     }
     return [federated.made(t, accs, seed=seed) for t, both in courses.items() for seed, accs in enumerate(both)]
-
-
-@pytest.fixture
-def two_seeds(tmp_path: Path) -> list[Job]:
-    """Clustered runs of two seeds."""
-    return clustered_runs.two_seeds(tmp_path)
-
-
-@pytest.fixture
-def whole(tmp_path: Path) -> list[Job]:
-    """Clustered runs of every row of Table 2, two seeds."""
-    return clustered_runs.whole(tmp_path)
-
-
-@pytest.fixture(scope="session")
-def grid() -> list[Job]:
-    """The jobs of the preset whose pages are made."""
-    return pages.composed()
-
-
-@pytest.fixture
-def jobs(grid: list[Job], tmp_path: Path) -> list[Job]:
-    """Those, with nothing run yet."""
-    return pages.placed(grid, tmp_path)
-
-
-@pytest.fixture
-def finished(jobs: list[Job], factory: Factory) -> list[Job]:
-    """Those, all run."""
-    return pages.finish(jobs, factory)

@@ -1,0 +1,85 @@
+"""The contract of the entries of :data:`knot_runner.engine.tracker.TRACKERS`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from knot_runner.config.settings import TrackerSettings
+from knot_runner.config.settings.families import load
+from knot_runner.engine.tracker import TRACKERS, TrackedRun, Tracker, flat
+
+#: Rows as runs log them: nested, with texts, and with numbers that no service can plot.
+EXAMPLE_ROWS = (
+    {"round": 1, "accuracy": 0.25, "local A": {"epoch": 2, "loss": 1.5}, "client": "a"},
+    {"round": 2, "accuracy": 0.5, "loss": float("nan"), "spent": None, "reached": True},
+)
+MIRROR = ("log", "summarise", "close")
+
+
+def check_tracker(name: str, folder: Path, options: Mapping[str, Any] | None = None) -> None:
+    """Check a tracker by mirroring a small run several times.
+
+    What is checked:
+
+    * The tracker begins once, receives every row in order, then the summary, and is closed. It takes rows with
+      nested keys, texts, ``None`` and numbers that are not finite.
+    * It continues a run that is resumed, and is closed as failed if the run ends with an error.
+    * It leaves the other files of the run's folder as they are.
+    * If one of its calls fails, the run continues, one line reports the failure, and the tracker is not called again.
+
+    Args:
+        name: Name in ``TRACKERS``. A tracker that needs a service mirrors to it, unless you replace its client.
+        folder: Existing folder of the run, without a ``result.json``.
+        options: ``tracker.options`` of the run.
+
+    Raises:
+        AssertionError: The tracker breaks its contract.
+    """
+    settings = TrackerSettings(name, options=dict(options or {}))
+    config = {"seed": 3, "training": {"lr": 0.1, "schedule": None}, "plugins": []}
+    run = TrackedRun(settings, config, folder, "0123456789ab", "femnist", "fedavg", 3, "federated")
+    (folder / "result.json").write_text("{}")
+    begun = [("begin", run), *(("log", flat(row)) for row in EXAMPLE_ROWS)]
+    whole = [*begun, ("summarise", {"status": "done", "rounds": 2, "accuracy/ALL": 0.5}), ("close", False)]
+    for kind, expected in {"new": whole, "resumed": whole, "failed": [*begun, ("close", True)]}.items():
+        calls, notes = _mirror(run, crash=kind == "failed")
+        problem = f"tracker {name!r} in a {kind} run: {notes}, calls {calls} instead of {expected}"
+        assert not notes and calls == expected, problem
+    for call in ("begin", *MIRROR):
+        calls, notes = _mirror(run, fails_at=call)
+        problem = f"tracker {name!r} if {call} fails: reported {notes}, calls {calls}"
+        assert len(notes) == 1 and calls[-1][0] == call, problem
+    assert (folder / "result.json").read_text() == "{}", f"tracker {name!r} changes the records of the run"
+
+
+def _mirror(run: TrackedRun, fails_at: str = "", crash: bool = False) -> tuple[list[tuple[str, Any]], list[str]]:
+    """Mirror a run, or one that ends with an error after its rows; return the tracker's calls and what is reported."""
+    entry = TRACKERS[run.spec.name]
+    calls, notes = [], []
+
+    def noted(call: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def pass_on(first: Any, *rest: Any) -> Any:
+            calls.append((call, first))
+            if call == fails_at:
+                raise ConnectionError("the service is gone")
+            return function(first, *rest)
+
+        return pass_on
+
+    def begin(run: TrackedRun) -> SimpleNamespace:
+        mirror = (load(entry) if isinstance(entry, str) else entry)(run)
+        return SimpleNamespace(**{call: noted(call, getattr(mirror, call)) for call in MIRROR})
+
+    replaced = mock.patch.dict(TRACKERS.data, {run.spec.name: noted("begin", begin)})
+    with replaced, contextlib.suppress(InterruptedError), Tracker(run, notes.append) as tracker:
+        for row in EXAMPLE_ROWS:
+            tracker.log(row)
+        if crash:
+            raise InterruptedError
+        tracker.finish({"status": "done", "rounds": 2, "metrics": {"accuracy": {"ALL": 0.5}}})
+    return calls, notes

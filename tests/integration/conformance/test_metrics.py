@@ -1,0 +1,52 @@
+"""Every entry of ``METRICS``, and a plug-in's, keeps the contract; what breaks it is reported."""
+
+import dataclasses
+
+import pytest
+
+from knot_runner.config.plugins import load_plugins
+from knot_runner.metrics import METRICS, Metric, macro_f1
+from knot_runner.testing import check_metric
+from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
+
+pytestmark = pytest.mark.usefixtures("tables_restored")
+F1 = METRICS["f1"]
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_metric_keeps_its_contract(name):
+    check_metric(name)
+
+
+def test_metric_of_a_plugin_keeps_its_contract():
+    load_plugins([str(EXAMPLES / "own_metric.py")])
+    check_metric("balanced_accuracy", examples=25, classes=10)
+
+
+def batch_share(sums):
+    values = F1.of_sums(sums)
+    return values * (1 if len(values) == 1 else 0.5)
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (Metric("x", "larger"), "better='larger'"),
+        (Metric("x", "higher", scale=0), "scale=0"),
+        (Metric("x", "higher", lambda test: None), "is None, not a finite number"),
+        (Metric("x", "higher", lambda test: 2.0, top=1.0), "is 2.0, not a finite number from 0 to 1.0"),
+        (Metric("x", "higher", lambda test: float(test.labels[0])), "depends on the order"),
+        (Metric("x", "lower", lambda test: macro_f1(test.confusion)), "worse than"),
+        (dataclasses.replace(F1, of_sums=METRICS["accuracy"].of_sums), "but function is"),
+        (dataclasses.replace(F1, of_sums=lambda sums: sums.hits.sum(1)[:1]), "but function is"),
+        (dataclasses.replace(F1, of_sums=batch_share), "on a batch"),
+    ],
+)
+def test_check_metric_reports_a_broken_contract(broken, message):
+    with pytest.raises(AssertionError, match=message):
+        check_metric(broken)
+
+
+def test_check_metric_lends_arrays_that_cannot_be_changed():
+    with pytest.raises(ValueError, match="read-only"):
+        check_metric(Metric("x", "higher", lambda test: test.labels.sort()))

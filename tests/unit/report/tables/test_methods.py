@@ -1,0 +1,144 @@
+"""Tables of methods, grids, gains and local models, by hand."""
+
+import pytest
+
+from knot_runner.report.render.table_model import METHOD_NAMES, display
+from knot_runner.report.tables.build import build_table
+from tests.golden.messages import refuses
+
+
+def cell(table, row, group, column):
+    """The cell of a row by its first key, or of a data set by its last."""
+    found = next(r for r in table.rows if row in (r.keys[0], r.keys[-1]))
+    columns = next(g for g in table.groups if g.key == group).columns
+    return found.cells[group][columns.index(column)]
+
+
+def test_rows_and_columns_are_in_the_order_of_the_paper(full_grid):
+    table = build_table(list(reversed(full_grid("sa", 1))), "knot/table2", ["f1", "sd"])
+    assert [row.keys[0] for row in table.rows] == list(METHOD_NAMES)
+    assert [row.heads[0] for row in table.rows][::7] == ["Entropy-A", "Sinkhorn-E"]
+    assert [g.key for g in table.groups] == ["f1", "sd"]
+    first = table.groups[0]
+    assert (first.columns, first.of_global) == (("Cloths", "Toys", "Cell", "Food", "ALL"), ("Food",))
+
+
+def test_cell_has_mean_interval_paper_and_gap(factory):
+    jobs = [factory.made(seed=seed, base=base) for seed, base in enumerate((0.38, 0.40, 0.42))]
+    three, one = (
+        cell(build_table(some, "knot/table3", ["f1"]), "sinkhorn_e", "f1", "MELD") for some in (jobs, jobs[1:2])
+    )
+    assert (three.mean, three.seeds, three.planned) == (pytest.approx(0.40), 3, 3)
+    assert three.half == pytest.approx(0.049683, abs=1e-6)
+    assert three.paper == 0.38 and three.gap == pytest.approx(0.02)
+    assert (one.mean, one.half, one.seeds) == (0.4, None, 1)
+
+
+def test_missing_runs_are_counted_and_named(factory):
+    jobs = [factory.made(seed=0), factory.job(seed=1), factory.made(seed=2, status="diverged"), factory.job(seed=3)]
+    jobs.append(factory.made(seed=4))
+    (jobs[-1].folder / "result.json").write_text("{")
+    table = build_table(jobs, "knot/table3", ["f1"])
+    found = cell(table, "sinkhorn_e", "f1", "MELD")
+    assert (found.mean, found.seeds, found.planned, found.diverged) == (0.4, 1, 5, 1)
+    text = "\n".join(table.lines)
+    assert "Sinkhorn-E: 1 of 5 runs are there (seed 1, 3 not run yet; seed 2 diverged; seed 4 damaged)." in text
+    assert f"Not counted: {jobs[-1].folder / 'result.json'}: cannot be read" in text
+
+
+def test_all_over_other_data_sets_has_no_gap(factory):
+    names = ["MELD", "DyDa0", "DyDa1", "DyDa2"]
+    table = build_table([factory.made(names=names)], "knot/table3", ["f1", "sd"])
+    absent, joined = cell(table, "sinkhorn_e", "f1", "IEMOCAP"), cell(table, "sinkhorn_e", "f1", "ALL")
+    assert (absent.mean, absent.seeds, absent.paper) == (None, 0, 0.33)
+    assert joined.paper == 0.41 and joined.gap is None
+    assert any(line.startswith("No run has IEMOCAP: our ALL is over MELD, DyDa0, DyDa1, DyDa2") for line in table.lines)
+    unlike = build_table([factory.made(seed=0), factory.made(seed=1, names=names)], "knot/table3", ["f1"])
+    assert cell(unlike, "sinkhorn_e", "f1", "IEMOCAP").seeds == 1
+    assert "Not every run has the same data sets, so their ALL differ in meaning." in unlike.lines
+
+
+def test_generated_text_has_no_gap(factory):
+    table = build_table([factory.made(source="embedded")], "knot/table3", ["f1"])
+    assert all(found.gap is None for row in table.rows for found in row.cells["f1"])
+    assert any("embedded" in line for line in table.lines)
+
+
+def test_rows_are_by_setting_and_a_grid_has_all_alone(factory):
+    labels = [f"training.distil.batch={size}" for size in (16, 32)]
+    jobs = [factory.made(label=label, base=base) for label, base in zip(labels, (0.3, 0.4), strict=True)]
+    table, grid = build_table(jobs, "knot/table3", ["f1"]), build_table(jobs, None, ["f1", "sd"], kind="grid")
+    assert table.heads == ("method", "settings")
+    assert [row.keys for row in table.rows] == [("sinkhorn_e", label) for label in labels]
+    assert len(grid.blocks()) == 1 and [group.columns for group in grid.groups] == [("ALL",), ("ALL",)]
+    assert [row.keys[1] for row in grid.rows] == labels
+    assert cell(grid, labels[1], "f1", "ALL").mean == pytest.approx(0.45)
+
+
+def test_two_runs_of_one_row_and_seed_are_refused(factory):
+    first = factory.made()
+    second = type(first)("other", first.folder, first.task, first.method, first.seed)
+    with pytest.raises(ValueError, match="share 'sinkhorn_e'"):
+        build_table([first, second], None, ["f1"])
+
+
+def test_columns_without_a_paper_are_those_measured(factory):
+    table = build_table([factory.made("other_method", names=["A", "B"])], None, ["f1"])
+    assert table.groups[0].columns == ("A", "B", "ALL") and table.title == "erc: methods"
+    assert table.rows[0].heads == ("other_method",) and display("other_method") == "other_method"
+
+
+@pytest.mark.parametrize(("paper", "metrics"), [
+    ("knot/table2", ["f1"]), ("knot_table9", ["f1"]), ("knot/bias", ["f1"]), ("knot/table3", ["f2"]),
+])  # fmt: skip
+def test_request_that_fits_no_table_is_refused(factory, paper, metrics):
+    with refuses():
+        build_table([factory.made()], paper, metrics)
+
+
+def test_locals_are_beside_table_1(factory):
+    methods = ("entropy_a", "sinkhorn_e")  # whose local models of a seed are the same, and count once
+    jobs = [factory.made(m, seed, task) for task in ("erc", "sa", "nli") for m in methods for seed in (0, 1)]
+    table = build_table(jobs, "knot/table1", ["f1"], kind="locals")
+    assert [row.keys[0] for row in table.rows] == ["sa"] * 5 + ["erc"] * 6 + ["nli"] * 7
+    train, score = cell(table, "Cell", "sizes", "train"), cell(table, "Cell", "score", "score")
+    assert (train.mean, train.paper, train.half) == (1000, 133574, 0)
+    assert (score.mean, score.seeds, score.planned, score.paper) == (0.5, 2, 2, 0.49)
+    assert cell(table, "DyDa1", "score", "score").paper == 0.34
+    assert cell(table, "DyDa3", "score", "score").mean is None
+    assert cell(table, "Fic", "score", "score").mean == 0.6  # of inference, the accuracy
+    assert any("dropped digit" in line for line in table.lines)
+
+
+def gains_of(jobs, metric="f1"):
+    """The table of gains over Entropy-A, and its cells by keys of the row."""
+    table = build_table(jobs, None, [metric], kind="gains", options={"reference": "entropy_a"})
+    return table, {row.keys: {name: cells[0] for name, cells in row.cells.items()} for row in table.rows}
+
+
+def test_gains_are_paired_by_seed(factory):
+    jobs = [
+        *(factory.made("entropy_a", seed, base=base) for seed, base in ((0, 0.3), (1, 0.5), (3, 0.9))),
+        *(factory.made("sinkhorn_e", seed, base=base) for seed, base in ((1, 0.58), (0, 0.34), (2, 0.1))),
+    ]
+    table, cells = gains_of(jobs)
+    gain = cells["sinkhorn_e",]["gain"]
+    assert gain.mean == pytest.approx((4 + 8) / 2) and gain.seeds == 2  # seed 2 and 3 have no pair
+    assert cells["entropy_a",]["gain"].mean is None
+    group = next(one for one in table.groups if one.key == "gain")
+    assert group.signed and "less that of entropy_a at the same seed, in points" in group.title
+
+
+def test_gains_are_over_the_reference_of_the_same_label(factory):
+    places = [("entropy_a", "a", 0.3), ("entropy_a", "b", 0.4), ("sinkhorn_e", "a", 0.5), ("sinkhorn_e", "b", 0.5)]
+    _, cells = gains_of([factory.made(method, 0, label=label, base=base) for method, label, base in places])
+    assert [cells["sinkhorn_e", label]["gain"].mean for label in "ab"] == pytest.approx([20, 10])
+
+
+@pytest.mark.parametrize(("metric", "best"), [("f1", 0.8), ("sd", 0.2)])
+def test_gains_are_beside_the_best_teacher_and_not_the_ensemble(factory, metric, best):
+    values = {"teacher 1": (0.6, 0.4), "teacher 2": (0.8, 0.2), "ensemble": (0.99, 0.01)}
+    baselines = {name: {"f1": f1, "sd": sd} for name, (f1, sd) in values.items()}
+    _, cells = gains_of([factory.made("entropy_a"), factory.made("sinkhorn_e", baselines=baselines)], metric)
+    assert cells["sinkhorn_e",]["teacher"].mean == pytest.approx(best)
+    assert cells["entropy_a",]["teacher"].mean is None

@@ -1,0 +1,39 @@
+"""A preset's report is checked before its runs."""
+
+import pytest
+import yaml
+
+from knot_runner.cli.main import main
+from knot_runner.report.check import check_report
+from knot_runner.util.config_yaml import yaml_files
+from tests.golden.messages import refuses
+
+CLAIM = {"text": "a", "measure": "accuracy", "of": {"method.name": "fedavg"}, "against": {"method.name": "fedprox"},
+         "source": "ours", "expect": "higher"}  # fmt: skip
+
+
+def test_report_of_every_preset_passes():
+    for path in yaml_files("experiment").values():
+        check_report(yaml.safe_load(path.read_text()).get("report") or {})
+
+
+@pytest.mark.parametrize("spec", [
+    {"kind": "methodz"}, {"kind": ["grid"]}, {"metrics": ["acuracy"]}, {"metrics": "f1"}, {"paper": "knot_table9"},
+    {"paper": "chill/table1"}, {"figures": ["curvs"]}, {"seeds": 1}, {"claims": [CLAIM | {"measure": "acc"}]},
+    {"claims": [CLAIM | {"expects": "higher"}]},
+])  # fmt: skip
+def test_misspelled_report_is_refused(spec):
+    with refuses():
+        check_report(spec)
+
+
+@pytest.mark.parametrize("verb", [[], ["check", "--quick"]])
+def test_nothing_runs_if_the_report_could_not_be_made(verb, tmp_path, capsys):
+    (tmp_path / "experiment").mkdir()
+    own = "# @package _global_\nsweep:\n  seed: 0,1\nreport:\n  kind: gridd\n"
+    (tmp_path / "experiment" / "mine.yaml").write_text(own)
+    out = tmp_path / "out"
+    assert main([*verb, f"--config-dir={tmp_path}", "experiment=mine", "task=femnist", f"paths.out={out}"]) == 2
+    shown = capsys.readouterr()
+    assert "report.kind: there is no table or figure 'gridd' (did you mean 'grid'?)" in shown.err
+    assert "Traceback" not in shown.err and not list(out.rglob("config.yaml"))

@@ -1,0 +1,146 @@
+"""Records of a run folder are read as its result sealed them, or named and left out."""
+
+import pytest
+
+from knot_runner.report.claims.items import _test_sizes
+from knot_runner.report.compare.answer import Question, compare_runs
+from knot_runner.report.figures.coreset import _strip
+from knot_runner.report.figures.federated_distance import _scatter
+from knot_runner.report.figures.style import Drawing, figure_of, panels
+from knot_runner.report.records import probe as probe_view
+from knot_runner.report.run_folders import cls_vectors, load_runs, predictions, probes, readable, rounds
+from knot_runner.report.run_rows import run_rows
+from knot_runner.report.tables.chilling import with_learning_curves
+from knot_runner.report.tables.footnotes import absences
+from tests.golden.messages import refuses
+from tests.unit.report.compared import made
+from tests.unit.report.conftest import seal
+
+
+def test_runs_have_the_numbers_of_finished_records(factory, federated):
+    jobs = [factory.made(base=0.4), factory.job(seed=1), factory.made(seed=2, status="diverged")]
+    done, absent, diverged = load_runs(jobs)
+    assert (done.status, done.problem, done.metric("f1", "MELD"), done.metric("f1", "Moon")) == ("done", "", 0.4, None)
+    assert (absent.status, absent.problem) == ("missing", "not run yet")
+    assert diverged.status == "diverged" and diverged.metric("f1", "MELD") is None
+    with refuses():
+        readable(jobs[1:], command="knot-runner x")
+
+
+def test_damaged_result_is_not_read(factory):
+    job = factory.made()
+    path = job.folder / "result.json"
+    whole = path.read_bytes()
+    texts = [b"", b"{", b"[]", b"null", b'{"status": NaN}', b"[" * 100_000, b'{"a":1,"a":2}', b"\x00"]
+    for text in [*texts, *(whole[:length] for length in range(0, len(whole), 97))]:
+        path.write_bytes(text)
+        assert load_runs([job])[0].status in ("corrupt", "other version"), text[:20]
+
+
+def test_arrays_of_a_run_are_read_by_name(factory):
+    (run,) = load_runs([factory.probes(factory.vectors(factory.predictions(factory.made(), rows=30), rows=50))])
+    found, (points, labels) = predictions(run), cls_vectors(run)
+    assert set(found) == {*run.result["bias"], *(f"before/{name}" for name in run.result["bias"])}
+    shares, truth = found["before/MELD"]
+    assert shares.shape == (30, 5) and (truth == found["MELD"][1]).all()
+    assert points.shape == (50, 16) and labels.max() == 4
+    assert {entry["model"] for entry in probes(run)} == {"student", "before", "MELD"}
+
+
+def test_missing_and_damaged_arrays_name_the_command(factory):
+    (bare,) = load_runs([factory.made()])
+    for read in (predictions, cls_vectors, probes):
+        with refuses():
+            read(bare, "knot-runner z")
+    (cut,) = load_runs([factory.predictions(factory.made(seed=1), rows=30)])
+    path = cut.job.folder / "predictions.safetensors"
+    path.write_bytes(path.read_bytes()[:-10])
+    with refuses():
+        predictions(cut, "knot-runner y")
+
+
+def test_rounds_of_a_federated_run_are_read(federated):
+    jobs = [federated.made(0.5, [0.1, 0.2, 0.4]), federated.write(federated.job(seed=1), [0.1, 0.2, 0.3], every=2)]
+    # a loss may be large, and clients may be without images
+    each = {"tempered_loss": [2.0, 46.2], "clients": [[None, 0.2, 0.2, 0.2]] * 2, "after": [[None, 0.3]] * 2}
+    jobs.append(federated.write(federated.job(seed=2), [0.1, 0.2], each=each))
+    whole, sparse, large = load_runs(jobs)
+    assert whole.status == "done" and whole.metric("tempered_loss", "ALL") == 2.6
+    assert [row["round"] for row in rounds(whole)] == [1, 2, 3] and rounds(whole)[1]["accuracy"] == 0.2
+    assert ["accuracy" in row for row in rounds(sparse)] == [False, True, True]
+    assert rounds(large)[1]["tempered_loss"] == 46.2
+
+
+def test_truncated_and_missing_rounds_are_refused(federated):
+    (run,) = load_runs([federated.made(1.0, [0.1, 0.2, 0.3])])
+    path = run.job.folder / "rounds.jsonl"
+    whole = path.read_bytes()
+    for length in range(0, len(whole), 200):
+        path.write_bytes(whole[:length])
+        with refuses():
+            rounds(run)
+    path.unlink()
+    with refuses():
+        rounds(run, "knot-runner z")
+
+
+READERS = {
+    "predictions.safetensors": predictions,
+    "vectors.safetensors": cls_vectors,
+    "probe.json": probes,
+    "rounds.jsonl": rounds,
+    "partition.json": lambda run: _test_sizes(run, 4, ""),
+    "probe.safetensors": probe_view.read_probe,
+    "measures.safetensors": lambda run: _scatter(None, run, ""),
+    "coreset.safetensors": lambda run: _strip(run, ""),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_reader_refuses_a_file_that_does_not_match_its_checksum(factory, name):
+    job = factory.probes(factory.vectors(factory.predictions(factory.made(), rows=30), rows=50))
+    path = job.folder / name
+    if not path.exists():
+        path.write_text("{}")
+    whole = path.read_bytes()
+    seal(job.folder)
+    for changed in (whole[:-1], whole + b"\n", whole[:1] + b"#" + whole[2:]):
+        path.write_bytes(changed)
+        with refuses():
+            READERS[name](load_runs([job])[0])
+
+
+def swap(one, other):
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+
+
+def test_swapped_logs_are_left_out_of_tables_and_figures_and_named(trio, tmp_path):
+    jobs = trio
+    swap(jobs[2].folder / "rounds.jsonl", jobs[4].folder / "rounds.jsonl")
+    runs, courses = with_learning_curves(load_runs(jobs), "knot-runner x")
+    wrong = {jobs[2].run_id, jobs[4].run_id}
+    assert {run.job.run_id for run in runs if run.status == "corrupt"} == wrong
+    assert set(courses) == {job.run_id for job in jobs} - wrong
+    rows = run_rows(runs)
+    assert " ".join(absences(rows, rows["task"])).count("rounds.jsonl: does not match its digest in result.json") == 2
+
+    @figure_of(reads=("rounds.jsonl",))
+    def figure(runs, command):
+        return Drawing(panels(1, 8, 4)[0], "Runs", [], [run.job.run_id for run in runs])
+
+    lines = figure(jobs, tmp_path / "x.png")
+    assert wrong.isdisjoint(lines) and sum("does not match its digest" in line for line in lines) == 2
+    assert len([run for run in readable(jobs) if run.status == "done"]) == len(jobs)  # a figure that reads no logs
+
+
+def test_compare_leaves_out_changed_configs_and_swapped_results(tmp_path):
+    """Two runs of one task, method and seed, told apart by a setting alone."""
+    folders = [made(tmp_path, 0.5 + heat / 10, method__temperature=heat) for heat in (1, 2, 3)]
+    swap(*(folder / "result.json" for folder in folders[:2]))
+    path = folders[2] / "config.yaml"
+    path.write_text(path.read_text() + "\n")
+    lines = " ".join(compare_runs(Question(out=tmp_path)).lines)
+    assert "Left out: 3 damaged results" in lines and "is of another run" in lines
+    assert "config.yaml: does not match its checksum" in lines
