@@ -110,7 +110,7 @@ def readers(image_task, write, tmp_path: Path, monkeypatch) -> dict[str, Callabl
         return folders("train")
 
     def archive(data: bytes) -> np.ndarray:
-        write.zip(tmp_path / "set.zip", {"a/x.png": data, "b/x.png": OPAQUE})
+        write.zipped(tmp_path / "set.zip", {"a/x.png": data, "b/x.png": OPAQUE})
         return folders("set.zip")
 
     def own(data: bytes) -> np.ndarray:

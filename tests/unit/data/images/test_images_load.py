@@ -12,7 +12,7 @@ import pytest
 from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.data.images import load_images
 from tests.golden.messages import refuses
-from tests.unit.data.images.presets import PRESETS, task_config
+from tests.image_files import PRESETS, task_config
 
 NAMES = ("femnist", "cifar10", "cifar100", "mnist", "kmnist", "fashionmnist", "usps")
 
@@ -118,7 +118,7 @@ def test_checksums_of_trees_and_zips(image_task, write, tmp_path: Path, entry: s
     names = [f"train/{kind}/{letter}.png" for kind in ("ape", "wolf") for letter in "ab"]
     images = {name: write.png(np.full((4, 4), i, np.uint8)) for i, name in enumerate(names)}
     write.tree(tmp_path, images)
-    write.zip(tmp_path / "set.zip", images)
+    write.zipped(tmp_path / "set.zip", images)
     local = {"format": "folders", "train": [entry], "test": []}
     spec = image_task("mnist", local=local, classes=["ape", "wolf"], shape=[1, 4, 4], holdout=0.5)
     assert len(load_images(spec, tmp_path).train) == 2

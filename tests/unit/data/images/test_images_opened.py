@@ -13,8 +13,8 @@ from knot_runner.config.settings import ImageSetsSettings, build
 from knot_runner.data.images import load_images
 from knot_runner.data.images.sets import load_image_sets
 from knot_runner.provenance.fingerprints import Opened
+from tests.image_files import task_config
 from tests.unit.data import opens
-from tests.unit.data.images.presets import task_config
 
 GREY = np.arange(20, dtype=np.uint8).repeat(28 * 28).reshape(20, 28, 28)
 LABELS = np.arange(20, dtype=np.uint8) % 2
@@ -55,7 +55,7 @@ def made(kind: str, write: SimpleNamespace, root: Path) -> tuple[str, dict[str, 
             write.leaf(root / f"{part}/one.json", {"w": ([[0.0] * 784] * 4, [0, 1, 2, 3])})
         return "femnist", {"local": {"train": ["train"], "test": ["test/one.json"]}}
     if kind == "zip":
-        write.zip(root / "set.zip", pngs)
+        write.zipped(root / "set.zip", pngs)
         return "mnist", two_classes(train=["set.zip/train"], test=[])
     write.tree(root, pngs | {"train/.DS_Store": b"x", "train/ape/.hidden": b"x"})
     return "mnist", two_classes(train=["train"], test=[])

@@ -47,9 +47,9 @@ def test_trees_and_zips(write, load, tmp_path: Path, files: dict[str, bytes], en
     (tmp_path / "deep").mkdir()
     write.tree(tmp_path, files | {"train/.DS_Store": b"x", "train/ape/.hidden": b"x"})
     others = {"test/zebra/1.png": b"", "readme.txt": b"x", "train/": b"", "train/wolf/": b""}
-    write.zip(tmp_path / "set.zip", files | others)
-    write.zip(tmp_path / "deep" / "Set.ZIP", {f"some/{name}": data for name, data in files.items()})
-    write.zip(tmp_path / "flat.zip", {name.removeprefix("train/"): data for name, data in files.items()})
+    write.zipped(tmp_path / "set.zip", files | others)
+    write.zipped(tmp_path / "deep" / "Set.ZIP", {f"some/{name}": data for name, data in files.items()})
+    write.zipped(tmp_path / "flat.zip", {name.removeprefix("train/"): data for name, data in files.items()})
     pixels, labels = together(load(entry))
     order = np.argsort(COLOUR.sum((1, 2, 3), dtype=int))
     np.testing.assert_array_equal(pixels, COLOUR.transpose(0, 3, 1, 2)[order])
@@ -57,8 +57,8 @@ def test_trees_and_zips(write, load, tmp_path: Path, files: dict[str, bytes], en
 
 
 def test_the_order_of_a_zip_does_not_matter(write, load, tmp_path: Path, files: dict[str, bytes]) -> None:
-    write.zip(tmp_path / "a.zip", files)
-    write.zip(tmp_path / "b.zip", dict(reversed(files.items())))
+    write.zipped(tmp_path / "a.zip", files)
+    write.zipped(tmp_path / "b.zip", dict(reversed(files.items())))
     assert load("a.zip/train").digest == load("b.zip/train").digest
 
 
@@ -146,7 +146,7 @@ def test_zips_of_too_many_or_equal_names(write, load, tmp_path: Path, files, mon
         for _ in range(2):
             archive.writestr("train/ape/a.png", files["train/ape/a.png"])
     refused(load, "twice.zip/train", "twice.zip: has two members of one name")
-    write.zip(tmp_path / "many.zip", files)
+    write.zipped(tmp_path / "many.zip", files)
     monkeypatch.setattr(folders, "MAX_MEMBERS", 5)
     refused(load, "many.zip/train", "many.zip: has 6 members, more than 5")
     monkeypatch.setattr(folders, "MAX_LIST", 300)
@@ -154,7 +154,7 @@ def test_zips_of_too_many_or_equal_names(write, load, tmp_path: Path, files, mon
 
 
 def test_a_member_larger_than_it_claims(write, load, tmp_path: Path, files: dict[str, bytes]) -> None:
-    path = write.zip(tmp_path / "x.zip", files | {"train/cow/z.png": write.png(COLOUR[0])})
+    path = write.zipped(tmp_path / "x.zip", files | {"train/cow/z.png": write.png(COLOUR[0])})
     content = bytearray(path.read_bytes())
     at = content.rindex(b"train/cow/z.png") - 46 + 24  # its size in the central directory
     content[at : at + 4] = struct.pack("<I", 10)
@@ -164,7 +164,7 @@ def test_a_member_larger_than_it_claims(write, load, tmp_path: Path, files: dict
 
 @pytest.mark.thorough
 def test_a_cut_zip_is_never_read(write, load, tmp_path: Path, files: dict[str, bytes]) -> None:
-    path = write.zip(tmp_path / "x.zip", files)
+    path = write.zipped(tmp_path / "x.zip", files)
     whole = path.read_bytes()
     for stop in np.linspace(0, len(whole) - 1, 20).astype(int):
         path.write_bytes(whole[:stop])
@@ -173,7 +173,7 @@ def test_a_cut_zip_is_never_read(write, load, tmp_path: Path, files: dict[str, b
 
 def test_flipped_bits_give_the_same_images_or_an_error(write, load, tmp_path: Path, files: dict[str, bytes]) -> None:
     """Anywhere before the archive's list of names, which has no checksum of its own (a SHA256SUMS is one)."""
-    path = write.zip(tmp_path / "x.zip", files)
+    path = write.zipped(tmp_path / "x.zip", files)
     whole, right = path.read_bytes(), load("x.zip/train").digest
     for at in RANDOM.integers(0, whole.index(b"PK\x01\x02") * 8, 80):
         changed = bytearray(whole)

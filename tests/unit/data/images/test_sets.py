@@ -13,7 +13,7 @@ from knot_runner.config.settings import ImageSetsSettings, build
 from knot_runner.data.images.digits import read_digits
 from knot_runner.data.images.sets import STAND_INS, load_image_sets
 from tests.golden.messages import refuses
-from tests.unit.data.images.presets import task_config
+from tests.image_files import task_config
 
 NAMES = ("mnist", "kmnist", "usps", "fashionmnist")
 
@@ -80,7 +80,7 @@ def test_half_a_set_is_an_error(two: Path) -> None:
 
 def test_a_folder_in_a_zip_is_there(two: Path, write: SimpleNamespace) -> None:
     images = {f"train/{kind}/{i}.png": write.png(np.full((28, 28), i, np.uint8)) for kind in "ab" for i in range(10)}
-    write.zip(two / "own.zip", images)
+    write.zipped(two / "own.zip", images)
     own = task_config("mnist") | {"name": "own", "classes": ["a", "b"]}
     own["local"] = {"format": "folders", "train": ["own.zip/train"], "test": []}
     sets = {"mnist": task_config("mnist"), "own": own}
