@@ -24,7 +24,7 @@ def made(clients=6, each=20):
 
 
 @pytest.mark.parametrize(("kind", "count"), [("conflict", 3), ("shift", 3), ("noise", 2)])
-def test_who_is_altered(kind, count):
+def test_alter_clients_changes_the_drawn_clients_alone(kind, count):
     task, partition = made()
     altered, dealt = alter_clients(task, partition, kind, seed=1)
     chosen = altered_clients(6, kind, 1)
@@ -45,7 +45,7 @@ def test_who_is_altered(kind, count):
     assert again.digest == altered.digest
 
 
-def test_conflict_reverses_the_classes_that_are_trained_on():
+def test_conflict_reverses_the_classes_of_training():
     task, partition = made()
     altered, dealt = alter_clients(task, partition, "conflict", seed=0)
     reverse = {1: 7, 3: 4, 4: 3, 7: 1, 9: 9}  # no training example shows 9
@@ -69,7 +69,7 @@ def test_shift_turns_images_by_180_degrees():
     assert np.array_equal(altered.test.labels, task.test.labels)
 
 
-def test_noise_has_uniform_training_labels_and_true_test_labels():
+def test_noise_draws_training_labels_alone():
     task, partition = made(clients=6, each=400)
     altered, dealt = alter_clients(task, partition, "noise", seed=0)
     assert altered.test is task.test
@@ -83,15 +83,15 @@ def test_noise_has_uniform_training_labels_and_true_test_labels():
     assert len(held) == 8
 
 
-def test_shared_examples_are_refused():
+def test_alter_clients_refuses_shared_examples():
     task, partition = made()
     both = [*partition.train[:5], np.append(partition.train[5], partition.train[0][:2])]
     with refuses():
         alter_clients(task, dataclasses.replace(partition, train=both), "shift", 0)
-    tests = [*partition.test[:5], np.append(partition.test[5], partition.test[0][:1])]
+    tested = [*partition.test[:5], np.append(partition.test[5], partition.test[0][:1])]
+    tests = dataclasses.replace(partition, test=tested)
     with refuses():
-        alter_clients(task, dataclasses.replace(partition, test=tests), "conflict", 0)
-    alter_clients(task, dataclasses.replace(partition, test=tests), "noise", 0)  # whose test examples are as they were
-    alone = Partition(["a"], [np.arange(5)], [np.arange(2)])
+        alter_clients(task, tests, "conflict", 0)
+    alter_clients(task, tests, "noise", 0)  # whose test examples are as they were
     with refuses():
-        alter_clients(task, alone, "shift", 0)
+        alter_clients(task, Partition(["a"], [np.arange(5)], [np.arange(2)]), "shift", 0)

@@ -26,7 +26,7 @@ def rows_of(examples: Examples) -> list[int]:
 
 @settings(deadline=None)
 @given(LABEL_LISTS, st.floats(0.05, 0.9), st.integers(0, 99))
-def test_a_cut_loses_nothing_and_repeats(labels: list[int], share: float, seed: int) -> None:
+def test_cut_splits_loses_nothing_and_repeats(labels: list[int], share: float, seed: int) -> None:
     values = np.array(labels)
     assume(0 < np.ceil(share * len(values)) < len(values))
     kept, taken = splits.cut_splits(values, share, seed)
@@ -41,7 +41,7 @@ def test_a_cut_loses_nothing_and_repeats(labels: list[int], share: float, seed: 
             assert count > 1 or label in values[kept]
 
 
-def test_the_papers_pool_sizes() -> None:
+def test_complete_splits_gives_the_papers_sizes() -> None:
     # Toys, 166,666 rows in Table 1: 30% held out, 66% of them for test (knot.md 1.6), here a tenth of it
     made = splits.complete_splits("Toys", {"pool": numbered([0, 1] * 8333)}, "local", PAPER, [])
     assert {key: len(part) for key, part in made.items()} == {"train": 11666, "valid": 1700, "test": 3300}
@@ -49,7 +49,7 @@ def test_the_papers_pool_sizes() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 2), min_size=30, max_size=90), st.sampled_from(["local", "transfer"]))
-def test_a_pool_is_cut_into_disjoint_parts_that_cover_it(labels: list[int], role) -> None:
+def test_complete_splits_cuts_a_pool_into_disjoint_parts(labels: list[int], role) -> None:
     made = splits.complete_splits("A", {"pool": numbered(labels)}, role, PAPER, [])
     rows = [row for part in made.values() for row in rows_of(part)]
     assert len(set(rows)) == len(rows)
@@ -59,32 +59,27 @@ def test_a_pool_is_cut_into_disjoint_parts_that_cover_it(labels: list[int], role
     assert same["train"].texts == made["train"].texts  # a transfer set's texts are the pool's train part
 
 
-def test_heldout_is_halved_with_the_smaller_half_first() -> None:
+def test_complete_splits_halves_heldout_rows() -> None:
     # Table 1: Fic 5,902 valid and 5,903 test
-    made = splits.complete_splits(
-        "Fic", {"train": numbered([0, 1]), "heldout": numbered([0, 1, 2] * 7)}, "local", PAPER, []
-    )
+    parts = {"train": numbered([0, 1]), "heldout": numbered([0, 1, 2] * 7)}
+    made = splits.complete_splits("Fic", parts, "local", PAPER, [])
     assert [len(made[key]) for key in ("train", "valid", "test")] == [2, 10, 11]
     assert sorted(rows_of(made["valid"]) + rows_of(made["test"])) == list(range(21))
 
 
-@pytest.mark.parametrize(
-    ("given_parts", "role", "sizes"),
-    [
-        (["train", "valid", "test"], "local", [1000, 1000, 1000]),
-        (["train", "test"], "local", [872, 128, 1000]),  # .102 / .802
-        (["train", "valid"], "local", [779, 1000, 221]),  # .198 / .898
-        (["train"], "local", [700, 102, 198]),
-        (["train"], "transfer", [872, 128]),
-        (["train", "valid"], "transfer", [1000, 1000]),
-    ],
-)
-def test_a_split_that_is_not_there_is_cut_from_train(given_parts, role, sizes: list[int]) -> None:
+@pytest.mark.parametrize(("given_parts", "role", "sizes"), [
+    (["train", "valid", "test"], "local", [1000, 1000, 1000]),
+    (["train", "test"], "local", [872, 128, 1000]),  # .102 / .802
+    (["train", "valid"], "local", [779, 1000, 221]),  # .198 / .898
+    (["train"], "local", [700, 102, 198]), (["train"], "transfer", [872, 128]),
+    (["train", "valid"], "transfer", [1000, 1000]),
+])  # fmt: skip
+def test_complete_splits_cuts_an_absent_split_from_train(given_parts, role, sizes: list[int]) -> None:
     made = splits.complete_splits("A", {key: numbered([0, 1] * 500) for key in given_parts}, role, PAPER, [])
     assert [len(part) for part in made.values()] == sizes
 
 
-def test_rare_labels() -> None:
+def test_complete_splits_keeps_rare_labels_in_train() -> None:
     notes: list[str] = []
     made = splits.complete_splits("A", {"pool": numbered([0] * 60 + [1] * 30 + [2])}, "local", PAPER, notes)
     assert 2 in made["train"].labels and notes == []
@@ -94,7 +89,7 @@ def test_rare_labels() -> None:
         splits.complete_splits("A", {"pool": numbered([0])}, "local", PAPER, [])
 
 
-def test_no_test_share_suits_a_transfer_set_only() -> None:
+def test_complete_splits_needs_a_test_share_but_of_a_transfer_set() -> None:
     split = SplitFile(valid=0.1, test=0.0, seed=1)
     assert len(splits.complete_splits("T", {"pool": numbered([0] * 50)}, "transfer", split, [])["train"]) == 45
     with refuses():
@@ -102,20 +97,20 @@ def test_no_test_share_suits_a_transfer_set_only() -> None:
 
 
 @pytest.mark.parametrize("names", [{"pool", "test"}, {"test"}, {"train", "heldout", "test"}, set(), {"trian"}])
-def test_layouts_that_do_not(names: set[str]) -> None:
+def test_check_layout_refuses(names: set[str]) -> None:
     with refuses():
         splits.check_layout("x", names)
 
 
 @given(st.integers(1, 200), st.integers(1, 9))
-def test_chunks_are_consecutive_and_cover(rows: int, count: int) -> None:
+def test_chunk_is_consecutive_and_covers(rows: int, count: int) -> None:
     assume(rows >= count)
     parts = [rows_of(splits.chunk("A", numbered([0] * rows), [i, count])) for i in range(count)]
     assert [row for part in parts for row in part] == list(range(rows))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-def test_a_chunk_without_rows() -> None:
+def test_chunk_refuses_to_be_empty() -> None:
     with refuses():
         splits.chunk("A", numbered([0, 0]), [0, 4])
 

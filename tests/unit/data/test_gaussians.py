@@ -22,7 +22,7 @@ def drawn(seed: int = 0, **changes):
 
 
 @given(st.integers(1, 60), st.integers(1, 5), st.integers(1, 6), st.integers(0, 2**40))
-def test_sizes_and_repetition(samples: int, ratio: int, dimension: int, seed: int) -> None:
+def test_draw_gaussians_has_its_sizes_and_repeats(samples: int, ratio: int, dimension: int, seed: int) -> None:
     if samples < ratio:
         return
     one, two = (drawn(seed, samples=samples, ratio=ratio, dimension=dimension) for _ in range(2))
@@ -33,14 +33,14 @@ def test_sizes_and_repetition(samples: int, ratio: int, dimension: int, seed: in
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 50])
-def test_the_means_are_offset_apart_along_the_diagonal(dimension: int) -> None:
+def test_draw_gaussians_offsets_the_means(dimension: int) -> None:
     task = drawn(covariance=1e-20, offset=4.0, dimension=dimension)
     apart = task.second.mean(0) - task.first.mean(0)
     assert np.linalg.norm(apart) == pytest.approx(4) and task.distance == 4.0
     assert apart == pytest.approx(np.full(dimension, 4 / dimension**0.5))
 
 
-def test_both_have_the_covariance_and_are_independent() -> None:
+def test_draw_gaussians_has_the_covariance() -> None:
     task = drawn(samples=40_000, covariance=0.3)
     for sample in (task.first, task.second):
         assert np.cov(sample.T) == pytest.approx(0.3 * np.eye(2), abs=0.01)  # standard error .002
@@ -48,12 +48,12 @@ def test_both_have_the_covariance_and_are_independent() -> None:
     assert np.abs(between).max() < 0.025  # standard error .005
 
 
-def test_the_first_sample_does_not_depend_on_the_second() -> None:
+def test_draw_gaussians_draws_the_first_sample_alone() -> None:
     assert (drawn(ratio=3, offset=1.0).first == drawn().first).all()
     assert (drawn(ratio=3).second == drawn().second[:66]).all()
 
 
 @pytest.mark.parametrize(("key", "value"), [("samples", 0), ("ratio", 300), ("covariance", 0.0)])
-def test_settings_that_cannot_be(key: str, value: float) -> None:
+def test_gaussians_settings_refuse(key: str, value: float) -> None:
     with refuses():
         build(GaussiansSettings, dataclasses.asdict(TOY) | {key: value}, "task")

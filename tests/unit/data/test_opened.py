@@ -1,7 +1,8 @@
-"""What a text task says it read is what was opened; what was not there is said too."""
+"""The files that a text task records are those that it opened; absent files are recorded, too."""
 
 from __future__ import annotations
 
+import hashlib
 import time
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from knot_runner.config.settings import TaskSettings
 from knot_runner.data.load import load_task
 from knot_runner.provenance import Opened, fingerprints
-from tests.unit.data import opens
+from knot_runner.testing.data import opened_files, recorded_files
 
 
 @pytest.fixture
@@ -27,22 +28,26 @@ def all_formats(folder: Path, task_dict, make, write_jsonl) -> TaskSettings:
     return make(task_dict)
 
 
-def test_all_formats(folder: Path, all_formats) -> None:
-    with opens.opened_below(folder) as seen:
+def test_load_task_records_what_it_opened(folder: Path, all_formats) -> None:
+    with opened_files() as opened:
         task = load_task(all_formats, folder)
-    assert seen == opens.paths(task.files, folder)
-    assert seen == {"dialogues_x.txt", "dialogues_emotion_x.txt", "in/g.jsonl", "t.csv"}
-    opens.check(task.files, folder)
+    names = ["dialogues_x.txt", "dialogues_emotion_x.txt", "in/g.jsonl", "t.csv"]
+    assert opened == recorded_files(task.files, folder) == {folder / name for name in names}
+    assert [one.path for one in task.files] == names
+    for one in task.files:
+        stat, content = (folder / one.path).stat(), (folder / one.path).read_bytes()
+        assert (one.sha256, one.size) == (hashlib.sha256(content).hexdigest(), len(content))
+        assert one.mtime_ns == stat.st_mtime_ns
 
 
-def test_a_relative_folder_reads_what_an_absolute_one_does(folder: Path, all_formats, monkeypatch) -> None:
+def test_load_task_reads_a_relative_folder_as_an_absolute_one(folder: Path, all_formats, monkeypatch) -> None:
     monkeypatch.chdir(folder.parent)
     time.sleep(2 * fingerprints.TICK / 1e9)  # files younger than that have no stamps on record
     relative, absolute = (load_task(all_formats, root) for root in (Path(folder.name), folder))
     assert (relative.files, relative.digest, relative.notes) == (absolute.files, absolute.digest, absolute.notes)
 
 
-def test_a_file_of_two_data_sets_is_hashed_once(folder: Path, task_dict, make, monkeypatch) -> None:
+def test_load_task_hashes_a_file_of_two_data_sets_once(folder: Path, task_dict, make, monkeypatch) -> None:
     task_dict["datasets"]["G"]["local"]["files"] = {"pool": [{"path": "a.csv"}, {"path": "g.csv"}]}
     hashed: list[str] = []
     monkeypatch.setattr(fingerprints, "sha256", lambda path: hashed.append(path.name) or path.name)
@@ -50,23 +55,9 @@ def test_a_file_of_two_data_sets_is_hashed_once(folder: Path, task_dict, make, m
     assert hashed == [one.path for one in files] == [one.sha256 for one in files] == ["a.csv", "g.csv", "t.csv"]
 
 
-def test_what_is_not_there_is_said(folder: Path, task_dict, make) -> None:
-    task_dict["missing"] = ["B"]
-    more = {"pool": [{"path": "more.csv"}]}
-    task_dict["datasets"]["B"] = {
-        **task_dict["datasets"]["A"],
-        "local": task_dict["datasets"]["A"]["local"] | {"files": more},
-    }
-    files = load_task(make(task_dict), folder).files
+def test_load_task_records_an_absent_file(folder: Path, task_dict, make) -> None:
+    own = task_dict["datasets"]["A"]
+    task_dict["datasets"]["B"] = {**own, "local": own["local"] | {"files": {"pool": [{"path": "more.csv"}]}}}
+    files = load_task(make(task_dict | {"missing": ["B"]}), folder).files
     assert Opened("more.csv", 0, 0, None) in files
-    assert opens.paths(files, folder) == {"a.csv", "g.csv", "t.csv"}
-
-
-@pytest.mark.thorough
-@pytest.mark.real_data
-def test_real_texts(data_root: Path, preset) -> None:
-    with opens.opened_below(data_root) as seen:
-        task = load_task(preset("erc", source="local", missing="skip"), data_root)
-    assert seen - {"SHA256SUMS"} == opens.paths(task.files, data_root)
-    assert any("emotion" in path for path in seen) and any("meld" in path for path in seen)
-    opens.check(task.files, data_root)
+    assert recorded_files(files, folder) == {folder / name for name in ("a.csv", "g.csv", "t.csv")}

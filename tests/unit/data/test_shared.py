@@ -51,13 +51,13 @@ def limited(settings, limit):
     return dataclasses.replace(settings, limit=limit)
 
 
-def test_it_is_what_the_loaders_read(texts, images, tmp_path):
+def test_shared_tasks_are_what_the_loaders_read(texts, images, tmp_path):
     tasks = SharedTasks()
     assert tasks.texts(texts, None).digest == load_task(texts, None).digest
     assert tasks.images(images, tmp_path).digest == load_images(images, tmp_path).digest
 
 
-def test_many_threads_read_once_and_hold_one(texts, monkeypatch):
+def test_shared_tasks_are_read_once_by_many_threads(texts, monkeypatch):
     monkeypatch.setattr(shared, "load_task", counted := Counted(load_task))
     tasks = SharedTasks()
     with ThreadPoolExecutor(8) as threads:
@@ -65,7 +65,7 @@ def test_many_threads_read_once_and_hold_one(texts, monkeypatch):
     assert len(counted.calls) == 1 and len({id(task) for task in made}) == 1
 
 
-def test_an_error_is_not_kept(texts, monkeypatch):
+def test_shared_tasks_do_not_keep_an_error(texts, monkeypatch):
     tasks, answers = SharedTasks(), iter([UserError("a file: is not there"), None])
 
     def load_task_(settings, root):
@@ -79,7 +79,7 @@ def test_an_error_is_not_kept(texts, monkeypatch):
     assert tasks.texts(texts, None).digest == load_task(texts, None).digest
 
 
-def test_the_last_tasks_are_kept(texts, monkeypatch):
+def test_shared_tasks_keep_the_last_ones(texts, monkeypatch):
     monkeypatch.setattr(shared, "load_task", counted := Counted(load_task))
     monkeypatch.setattr(shared, "KEPT_TASKS", 2)
     tasks = SharedTasks()
@@ -103,15 +103,11 @@ WITHOUT_PARTITION = [override for override in TINY_IMAGES if not override.starts
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        [*TINY, "method=entropy_a"],
-        ["method=fedavg_chill", *TINY_IMAGES],
-        ["method=fedavg_chill", *WITHOUT_PARTITION, "partition=centralised"],
-    ],
-)
-def test_a_run_leaves_its_task_as_it_was(overrides, tmp_path):
+@pytest.mark.parametrize("overrides", [
+    [*TINY, "method=entropy_a"], ["method=fedavg_chill", *TINY_IMAGES],
+    ["method=fedavg_chill", *WITHOUT_PARTITION, "partition=centralised"],
+], ids=["texts", "images", "centralised"])  # fmt: skip
+def test_shared_tasks_are_not_changed_by_a_run(overrides, tmp_path):
     tasks, one = SharedTasks(), job(*overrides, f"paths.out={tmp_path}")
     get = tasks.images if one.settings.on_images else tasks.texts
     task = get(one.settings.task, None)

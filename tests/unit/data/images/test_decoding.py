@@ -84,13 +84,11 @@ SEEN = {
     "right, JPEG": (turned(8, 1, False, "JPEG"), COLORS, 40),
 }
 DEEP = GRAY.astype(np.uint16) * 257
-#: name -> file, and how every reader refuses it
+#: name -> file that every reader refuses
 REFUSED = {
-    "16 bits": (save(DEEP), "image mode I;16 is not supported. Save it with 8 bits per channel, as grayscale or RGB"),
-    "white on transparent": (save(np.dstack([WHITE, ALPHA])), "nothing is visible on a white page"),
-    "hidden": (save(np.dstack([COLORS, 0 * ALPHA])), "nothing is visible on a white page"),
-    "another kind": (save(COLORS, kind="GIF"), "is no readable PNG or JPEG image"),
-}
+    "16 bits": save(DEEP), "white on transparent": save(np.dstack([WHITE, ALPHA])),
+    "hidden": save(np.dstack([COLORS, 0 * ALPHA])), "another kind": save(COLORS, kind="GIF"),
+}  # fmt: skip
 OPAQUE = save(COLORS)
 READERS = ["class folders", "zip", "own folder", "gld23k", "hub bytes", "hub paths", "hub decoded"]
 
@@ -159,6 +157,5 @@ def test_decoding_keeps_what_is_seen(readers, reader: str, name: str) -> None:
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("name", REFUSED)
 def test_decoding_refuses_content_it_would_lose(readers, reader: str, name: str) -> None:
-    data, message = REFUSED[name]
     with refuses():
-        readers[reader](data)
+        readers[reader](REFUSED[name])

@@ -24,7 +24,7 @@ from knot_runner.config.settings import (
 )
 from knot_runner.data.images import Images, ImageTask, Partition, make_partition
 from knot_runner.util.errors import UserError
-from tests.unit.data.images.deals import CONF, balanced, counts, images, own_keys, same, task
+from tests.unit.data.images.deals import balanced, counts, images, own_keys, same, task
 
 CLASSES = 5
 SETTINGS = st.one_of(
@@ -56,7 +56,7 @@ def tasks(draw: st.DrawFn) -> ImageTask:
 
 @given(SETTINGS, tasks(), st.integers(0, 5))
 @settings(max_examples=80, deadline=None)
-def test_every_partition_is_sound(spec: Any, made: ImageTask, seed: int) -> None:
+def test_partitions_of_any_task_are_sound(spec: Any, made: ImageTask, seed: int) -> None:
     try:
         partition = make_partition(spec, made, seed)
     except UserError as problem:
@@ -75,10 +75,10 @@ def test_every_partition_is_sound(spec: Any, made: ImageTask, seed: int) -> None
     if isinstance(spec, Iid | Dirichlet | DirichletClients | Shards | Centralised):
         assert np.array_equal(everyone, np.arange(len(made.train)))
         assert np.array_equal(np.sort(np.concatenate(partition.test)), np.arange(len(made.test)))
-        test_follows_train(partition, made)
+        check_test_follows_train(partition, made)
 
 
-def test_follows_train(partition: Partition, made: ImageTask) -> None:
+def check_test_follows_train(partition: Partition, made: ImageTask) -> None:
     """Each client's test images of a class are its share of the class's training images, up to one."""
     train = counts(partition.train, made.train.labels, CLASSES)
     test = counts(partition.test, made.test.labels, CLASSES)
@@ -88,16 +88,9 @@ def test_follows_train(partition: Partition, made: ImageTask) -> None:
     assert (test[:, trained][train[:, trained] == 0] == 0).all()
 
 
-test_follows_train.__test__ = False
-
-
 @pytest.mark.parametrize("kind", PARTITION_SETTINGS)
-def test_every_kind_has_its_yaml(kind: str) -> None:
-    path = CONF / f"{kind}.yaml"
-    lines = path.read_text().splitlines()
-    assert lines[0].startswith("# knot-runner ") and lines[1].startswith("# ")
+def test_every_kind_has_a_preset(kind: str) -> None:
     config = own_keys(kind)
-    assert config["kind"] == kind
     made = replace(balanced(1000, 100), source="embedded")
     partition = make_partition(build(PARTITION_SETTINGS[kind], config, "partition"), made, 0)
     assert len(partition.train) == config.get("clients") or config.get("count", 1)

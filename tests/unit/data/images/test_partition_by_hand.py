@@ -88,7 +88,7 @@ def test_client_wise_dirichlet_tends_to_the_classes_frequencies() -> None:
     assert np.abs(wide / 2000 - [0.6, 0.3, 0.1]).max() < 0.05  # five standard errors of a multinomial draw
 
 
-def test_client_wise_dirichlet_is_the_more_skewed_the_smaller_alpha() -> None:
+def test_client_wise_dirichlet_is_more_skewed_for_smaller_alpha() -> None:
     made, shares = balanced(500, 1), []
     for alpha in (0.01, 0.5, 5, 500):
         spec = DirichletClients("dirichlet_clients", 20, alpha)
@@ -98,7 +98,7 @@ def test_client_wise_dirichlet_is_the_more_skewed_the_smaller_alpha() -> None:
     assert shares[0] > 0.7 and shares[-1] < 0.2
 
 
-def test_client_wise_dirichlet_wants_classes_as_often_as_they_are() -> None:
+def test_client_wise_dirichlet_draws_frequent_classes_more_often() -> None:
     """One class of 90%: most clients have it alone, and few the rest. With equal wants all would have some of each."""
     made = task(images(np.concatenate([np.zeros(1800), np.repeat(np.arange(1, 11), 20)])), images([0]), 11)
     spec = DirichletClients("dirichlet_clients", 20, 0.02)
@@ -106,7 +106,7 @@ def test_client_wise_dirichlet_wants_classes_as_often_as_they_are() -> None:
     assert np.median(table[:, 0]) >= 95 and table[:, 0].min() < 20
 
 
-def test_images_of_a_class_are_shuffled() -> None:
+def test_dirichlet_draws_which_images_of_a_class() -> None:
     """Which images of a class a client gets is drawn, though how many is given."""
     made = task(images([0] * 40), images([0] * 40), 1 + 1)
     for spec in (Dirichlet("dirichlet", 2, 1e6, 0), DirichletClients("dirichlet_clients", 2, 1.0)):
@@ -114,13 +114,13 @@ def test_images_of_a_class_are_shuffled() -> None:
         assert len({rows.tobytes() for p in first for rows in (p.train[0], p.test[0])}) == 6
 
 
-def test_the_floor_is_of_classes_that_have_images() -> None:
+def test_dirichlet_floor_is_of_classes_with_images() -> None:
     made = task(images(np.repeat([2, 5], 30)), images([2, 5]))
     table = counts(make_partition(Dirichlet("dirichlet", 4, 0.1, 3), made, 0).train, made.train.labels)
     assert table[:, [2, 5]].min() >= 3 and table.sum() == 60
 
 
-def test_manual_is_dittos_recipe() -> None:
+def test_manual_equals_dittos_recipe() -> None:
     """Equal sizes (sigma 0), so that client u has 2000 / 8 images: classes u, u+1, u+2 mod 10."""
     made = balanced(200, 40)
     partition = make_partition(Manual("manual", 8, 3, 3.0, 0.0, 10), made, 0)
@@ -137,7 +137,7 @@ def test_manual_is_dittos_recipe() -> None:
     assert inside[(train > 0) & (train < 200)].all()
 
 
-def test_manual_begins_a_class_again_and_says_so() -> None:
+def test_manual_repeats_a_class_that_runs_out() -> None:
     made = task(images([0] * 10 + [1] * 30), images([0, 1]), 2)
     partition = make_partition(Manual("manual", 6, 2, 1.0, 0.5, 1), made, 1)
     uses = np.bincount(np.concatenate(partition.train), minlength=40)
@@ -148,7 +148,7 @@ def test_manual_begins_a_class_again_and_says_so() -> None:
     ]
 
 
-def test_manual_goes_through_a_class_in_turn() -> None:
+def test_manual_goes_through_a_class_in_order() -> None:
     """Seven clients with int(10 / 7) + 1 = 2 of 10 images: five use them up, the next two begin again."""
     made = task(images([0] * 10), images([0] * 3), 2)
     partition = make_partition(Manual("manual", 7, 1, 1.0, 0.0, 1), made, 0)
@@ -202,7 +202,7 @@ def test_natural_partition_of_stand_in_digits_is_dirichlet() -> None:
     ]
 
 
-def test_a_class_in_test_alone_is_dealt_by_size_and_named() -> None:
+def test_iid_gives_a_class_of_the_test_set_alone_by_size() -> None:
     made = task(images([0] * 30), images([0] * 3 + [1] * 12), 2)
     partition = make_partition(Iid("iid", 3), made, 0)
     assert counts(partition.test, made.test.labels, 2).tolist() == [[1, 4]] * 3
@@ -211,7 +211,7 @@ def test_a_class_in_test_alone_is_dealt_by_size_and_named() -> None:
     ]
 
 
-def test_small_shares_of_many_classes_add_up() -> None:
+def test_dirichlet_test_shares_of_many_classes_add_up() -> None:
     """Of 50 clients with 2 of 100 images of each class, each has 2 of 100 test images, though .02 of each class."""
     made = balanced(100, 1, classes=100)
     sizes = [len(rows) for rows in make_partition(Dirichlet("dirichlet", 50, 1e6, 0), made, 0).test]

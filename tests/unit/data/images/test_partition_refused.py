@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from knot_runner.config.settings import (
     PARTITION_SETTINGS,
     Dirichlet,
-    DirichletClients,
     Iid,
     Manual,
     Pairs,
@@ -28,7 +27,7 @@ from tests.golden.messages import refuses
 from tests.unit.data.images.deals import balanced, counts, images, natural, own_keys, task
 
 
-def test_the_public_codes_cifar10_partition() -> None:
+def test_dirichlet_gives_the_sizes_of_the_public_code() -> None:
     """chill.md 2.2: largest class share .32 at alpha .5, floor 10, 50 clients, sizes of hundreds to about 2,000."""
     shares, sizes = [], []
     made = balanced(5000, 1000)
@@ -40,47 +39,25 @@ def test_the_public_codes_cifar10_partition() -> None:
     assert np.mean(sizes) == 1000 and 200 < np.min(sizes) < 500 and 1700 < np.max(sizes) < 3000
 
 
-REFUSED = [
-    (
-        Dirichlet("dirichlet", 50, 0.5, 10),
-        balanced(40, 10),
-        r"partition\.floor: 10 examples for each of 50 clients are 500, but class c0 has 40; partition\.floor=0 would",
-    ),
-    (
-        Dirichlet("dirichlet", 30, 0.01, 0),
-        balanced(10, 1),
-        r"partition\.clients: client \d+ of 30 would have no training examples \(there are 100\); .*partition\.alpha",
-    ),
-    (Iid("iid", 101), balanced(10, 1), r"partition\.clients: 101 are more than the 100 training examples"),
-    (
-        DirichletClients("dirichlet_clients", 101, 1.0),
-        balanced(10, 1),
-        r"partition\.clients: 101 are more than the 100 training examples",
-    ),
-    (Shards("shards", 51, 2), balanced(10, 1), r"partition\.shards_per_client: 51 clients x 2 are 102 shards"),
-    (Pairs("pairs", 4, [[0], [10]]), balanced(10, 1), r"partition\.groups: there is no class 10; t has 0 to 9"),
-    (Pairs("pairs", 9, [[0], [1]]), balanced(2, 1), r"partition\.clients: client \d+ of 9 .* groups of classes"),
-    (Manual("manual", 4, 11, 1.0, 1.0, 1), balanced(10, 1), r"partition\.classes_per_client: 11 is more than the 10"),
-    (natural(), balanced(10, 1), r"partition\.by=user: t \(local\) names no writers, which .* Choose partition=iid"),
-    (natural(by="file"), balanced(10, 1), r"partition\.by=file: t \(local\) names no files"),
-]
 WRITERS = task(images([0, 1, 1], np.array([0, 0, 1])), images([0, 1], np.array([0, 1])))
-REFUSED += [
-    (natural(clients=3), WRITERS, r"partition\.clients: 3 is more than the 2 writers there are"),
-    (natural(least=5), WRITERS, r"partition\.least: none of 2 writers has 5 training examples; the largest has 2"),
-]
+REFUSED = [
+    (Dirichlet("dirichlet", 50, 0.5, 10), balanced(40, 10)), (Dirichlet("dirichlet", 30, 0.01, 0), balanced(10, 1)),
+    (Iid("iid", 101), balanced(10, 1)), (Shards("shards", 51, 2), balanced(10, 1)),
+    (Pairs("pairs", 4, [[0], [10]]), balanced(10, 1)), (Pairs("pairs", 9, [[0], [1]]), balanced(2, 1)),
+    (Manual("manual", 4, 11, 1.0, 1.0, 1), balanced(10, 1)), (natural(), balanced(10, 1)),
+    (natural(by="file"), balanced(10, 1)), (natural(clients=3), WRITERS), (natural(least=5), WRITERS),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("spec", "made", "message"), REFUSED)
-def test_what_cannot_hold_is_refused(spec: Any, made: ImageTask, message: str) -> None:
-    with refuses() as caught:
+@pytest.mark.parametrize(("spec", "made"), REFUSED)
+def test_make_partition_refuses(spec: Any, made: ImageTask) -> None:
+    with refuses():
         make_partition(spec, made, 0)
-    assert "\n" not in str(caught.value)
 
 
 @given(st.integers(1, 30), st.integers(1, 20), st.integers(5, 300))
 @settings(max_examples=60, deadline=None)
-def test_the_floor_that_a_refusal_names_fits(clients: int, floor: int, size: int) -> None:
+def test_dirichlet_takes_the_floor_that_its_refusal_names(clients: int, floor: int, size: int) -> None:
     spec = Dirichlet("dirichlet", clients, 5.0, floor)
     try:
         make_partition(spec, balanced(size, 1), 0)
@@ -94,7 +71,7 @@ def test_the_floor_that_a_refusal_names_fits(clients: int, floor: int, size: int
 
 
 @pytest.mark.real_data
-def test_real_writers_and_digits(data_root: Path) -> None:
+def test_partitions_of_real_writers_and_digits(data_root: Path) -> None:
     """MNIST's writers (of QMNIST): one client each; and every partition of the presets on its labels."""
     folder = data_root / "mnist"
     train, test = (
