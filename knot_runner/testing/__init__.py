@@ -1,8 +1,7 @@
-"""Checks that a part of your own keeps the contract of its table: each raises ``AssertionError`` and needs no pytest.
+"""Checks for parts of your own: each raises AssertionError with a message that says what is wrong. No pytest is needed.
 
-* :func:`check_metric`: an entry of ``METRICS``
-* :func:`check_tracker`: an entry of ``TRACKERS``
+- ``check_reader``, ``check_partition``: a reader of image or text files, and a partition over clients.
 """
 
-from knot_runner.testing.metrics import check_metric
-from knot_runner.testing.trackers import check_tracker
+from knot_runner.testing.data import check_partition as check_partition
+from knot_runner.testing.data import check_reader as check_reader

@@ -14,7 +14,7 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.records import read_result
 from knot_runner.report.compare.answer import Question, compare_runs
 from knot_runner.report.run_folders import load_runs
-from tests.unit.data.images.conftest import write_idx
+from tests import image_files
 
 RUN = [
     "task=mnist", "task.source=local", "task.shape=[1,28,28]", "partition=iid", "partition.clients=2",
@@ -31,8 +31,8 @@ def write_data(root: Path, seed: int) -> Path:
     rng = np.random.default_rng(seed)
     for part, count in (("train", 40), ("t10k", 20)):
         images = rng.integers(0, 256, (count, 28, 28), dtype=np.uint8)
-        write_idx(root / f"{part}-images-idx3-ubyte", images)
-        write_idx(root / f"{part}-labels-idx1-ubyte", rng.permutation(np.arange(count) % 10).astype(np.uint8))
+        image_files.idx(root / f"{part}-images-idx3-ubyte", images)
+        image_files.idx(root / f"{part}-labels-idx1-ubyte", rng.permutation(np.arange(count) % 10).astype(np.uint8))
     for path in root.iterdir():
         os.utime(path, ns=(LONG_AGO, LONG_AGO))
     return root

@@ -12,6 +12,8 @@ def read_fasttext(path):
         label, _, text = line.strip().partition(" ")
         if not label.startswith(PREFIX):
             raise UserError(f"{path}: line {number}: begins without {PREFIX}NAME")
+        if not line.endswith("\n"):
+            raise UserError(f"{path}: line {number}: has no line end. The file may be cut short")
         yield number, {"label": label.removeprefix(PREFIX), "text": text}
 
 

@@ -1,15 +1,20 @@
-"""Generated text: the same everywhere, unlike between parties, and with something to learn."""
+"""Generated text and Gaussian samples: the same everywhere, with something to learn, of the right distribution."""
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
-from knot_runner.config.settings import SplitFile
-from knot_runner.data.embedded import label_counts, split_sizes
+from knot_runner.config.settings import GaussiansSettings, SplitFile
+from knot_runner.config.strict import build
+from knot_runner.data.embedded import draw_gaussians, label_counts, split_sizes
 from knot_runner.data.load import load_task
 from knot_runner.data.tasks import Examples, PartyTask
 from tests.golden.messages import refuses
@@ -35,7 +40,7 @@ def task(tasks, preset):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_sizes_shares_and_roles(task, preset, name: str) -> None:
+def test_generated_texts_have_their_sizes_shares_and_roles(task, preset, name: str) -> None:
     settings = preset(name)
     made = task(name)
     assert any("generated" in note for note in made.notes)
@@ -50,26 +55,18 @@ def test_sizes_shares_and_roles(task, preset, name: str) -> None:
             assert counts.tolist() == ([len(part)] + [0] * len(source.shares) if data.role == "transfer" else shown)
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_every_part_is_another_draw(task, name: str) -> None:
-    digests = [part.digest for data in task(name).datasets.values() for part in data.splits.values()]
-    assert len(set(digests)) == len(digests)
-
-
-@pytest.mark.parametrize(
-    ("name", "digest"),
-    [
-        ("sa", "aab2197e741674e42967322ed390667fff17b466751adfc7022b59e9e4c506ca"),
-        ("erc", "614244ce8f71772f70b40eecab969ba79d79a57f3c84369f47b7e30dce60ef79"),
-        ("nli", "99d9423217bbcb9061e1da0d4827d5d2e75acf20077e8554617bf5bdd31509ca"),
-    ],
-)
-def test_the_same_as_ever(task, name: str, digest: str) -> None:
+@pytest.mark.parametrize(("name", "digest"), [
+    ("sa", "aab2197e741674e42967322ed390667fff17b466751adfc7022b59e9e4c506ca"),
+    ("erc", "614244ce8f71772f70b40eecab969ba79d79a57f3c84369f47b7e30dce60ef79"),
+    ("nli", "99d9423217bbcb9061e1da0d4827d5d2e75acf20077e8554617bf5bdd31509ca"),
+])  # fmt: skip
+def test_generated_texts_are_as_recorded_and_no_two_parts_equal(task, name: str, digest: str) -> None:
     """Runs on generated text are compared with those of earlier versions."""
-    assert task(name).digest == digest
+    digests = [part.digest for data in task(name).datasets.values() for part in data.splits.values()]
+    assert task(name).digest == digest and len(set(digests)) == len(digests)
 
 
-def test_the_seed_of_one_party_changes_that_party_only(task, preset) -> None:
+def test_generate_seed_of_a_party_changes_that_party_only(task, preset) -> None:
     settings = preset("sa")
     settings.datasets["Cell"].embedded.seed = 5
     changed, before = load_task(settings, None), task("sa")
@@ -89,7 +86,7 @@ def own_f1(train: Examples, test: Examples) -> float:
 
 
 @pytest.mark.parametrize(("name", "local", "world"), [("sa", "Cell", "Food"), ("nli", "Fic", "SNLI")])
-def test_learnable_but_not_trivial_and_local_models_know_more(task, name: str, local: str, world: str) -> None:
+def test_generated_texts_are_learnable_and_local_models_know_more(task, name: str, local: str, world: str) -> None:
     data = task(name).datasets
     test = data[local].splits["test"]
     mine, theirs = own_f1(data[local].splits["train"], test), own_f1(data[world].splits["train"], test)
@@ -97,7 +94,7 @@ def test_learnable_but_not_trivial_and_local_models_know_more(task, name: str, l
     assert mine - theirs > 0.1
 
 
-def test_dialogues_give_context(task, preset) -> None:
+def test_generated_dialogues_give_context(task, preset) -> None:
     texts = task("erc").datasets["MELD"].splits["train"].texts
     lengths = {text.count("[SEP]") for text in texts}
     assert lengths == set(range(8))
@@ -108,23 +105,63 @@ def test_dialogues_give_context(task, preset) -> None:
     assert not any("[SEP]" in text for text in load_task(settings, None).datasets["MELD"].splits["train"].texts)
 
 
-def test_what_is_refused(preset) -> None:
-    settings = preset("sa")
-    settings.datasets["Toys"].embedded.domain = "toy"
+@pytest.mark.parametrize(("key", "value"), [("domain", "toy"), ("shares", [0.5, 0.5]), ("", None), ("split", 1e-5)])
+def test_generate_refuses(preset, key: str, value) -> None:
+    settings = preset("sa", **({"split": {"valid": value, "test": 0.2, "seed": 1}} if key == "split" else {}))
+    toys = settings.datasets["Toys"]
+    if key in ("domain", "shares"):
+        setattr(toys.embedded, key, value)
+    elif not key:
+        toys.embedded = None
     with refuses():
         load_task(settings, None)
-    settings = preset("sa")
-    settings.datasets["Toys"].embedded.shares = [0.5, 0.5]
-    with refuses():
-        load_task(settings, None)
-    settings = preset("sa")
-    settings.datasets["Toys"].embedded = None
-    with refuses():
-        load_task(settings, None)
-    with refuses():
-        load_task(preset("sa", split={"valid": 1e-5, "test": 0.2, "seed": 1}), None)
 
 
-def test_counts_add_up() -> None:
+def test_label_counts_and_split_sizes_add_up() -> None:
     assert label_counts(10, [0.34, 0.33, 0.33]) == [4, 3, 3]
     assert split_sizes(1500, SplitFile(0.102, 0.198, 2021)) == {"train": 1050, "valid": 153, "test": 297}
+
+
+TOY = GaussiansSettings("gaussians", "gaussians", "generated", 200, 1, 2, 0.2, 4 * 2**0.5)
+
+
+def drawn(seed: int = 0, **changes):
+    return draw_gaussians(dataclasses.replace(TOY, **changes), seed)
+
+
+@given(st.integers(1, 60), st.integers(1, 5), st.integers(1, 6), st.integers(0, 2**40))
+def test_draw_gaussians_has_its_sizes_and_repeats(samples: int, ratio: int, dimension: int, seed: int) -> None:
+    if samples < ratio:
+        return
+    one, two = (drawn(seed, samples=samples, ratio=ratio, dimension=dimension) for _ in range(2))
+    assert one.first.shape == (samples, dimension) and one.second.shape == (samples // ratio, dimension)
+    assert one.first.dtype == one.second.dtype == np.float64
+    assert one.digest == two.digest and (one.first == two.first).all()
+    assert drawn(seed + 1, samples=samples, ratio=ratio, dimension=dimension).digest != one.digest
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 50])
+def test_draw_gaussians_offsets_the_means(dimension: int) -> None:
+    task = drawn(covariance=1e-20, offset=4.0, dimension=dimension)
+    apart = task.second.mean(0) - task.first.mean(0)
+    assert np.linalg.norm(apart) == pytest.approx(4) and task.distance == 4.0
+    assert apart == pytest.approx(np.full(dimension, 4 / dimension**0.5))
+
+
+def test_draw_gaussians_has_the_covariance() -> None:
+    task = drawn(samples=40_000, covariance=0.3)
+    for sample in (task.first, task.second):
+        assert np.cov(sample.T) == pytest.approx(0.3 * np.eye(2), abs=0.01)  # standard error .002
+    between = np.corrcoef(task.first.T, task.second.T)[:2, 2:]
+    assert np.abs(between).max() < 0.025  # standard error .005
+
+
+def test_draw_gaussians_draws_the_first_sample_alone() -> None:
+    assert (drawn(ratio=3, offset=1.0).first == drawn().first).all()
+    assert (drawn(ratio=3).second == drawn().second[:66]).all()
+
+
+@pytest.mark.parametrize(("key", "value"), [("samples", 0), ("ratio", 300), ("covariance", 0.0)])
+def test_gaussians_settings_refuse(key: str, value: float) -> None:
+    with refuses():
+        build(GaussiansSettings, dataclasses.asdict(TOY) | {key: value}, "task")

@@ -31,19 +31,17 @@ def task(pairs=False):
     return PartyTask("demo", Labels(["no", "yes"], [[0.0], [1.0]], "semantic"), sets, "local", ["a note"])
 
 
-def test_labelled_data_sets_are_joined_in_order_and_the_transfer_set_is_left_out():
+def test_pool_texts_joins_labeled_data_sets():
     pool = pool_texts(task())
     assert pool.user_names == ["a", "g"] and pool.classes == ["no", "yes"] and pool.coordinates == [[0.0], [1.0]]
-    assert (
-        pool.train.examples.texts == ["a-train 0", "a-train 1", "a-train 2", "g-train 0"]
-        and pool.train.examples.pairs is None
-    )
+    examples = pool.train.examples
+    assert examples.texts == ["a-train 0", "a-train 1", "a-train 2", "g-train 0"] and examples.pairs is None
     assert pool.train.labels.tolist() == [0, 1, 1, 1] and pool.train.users.tolist() == [0, 0, 0, 1]
     assert pool.test.labels.tolist() == [1, 0, 0] and pool.test.users.tolist() == [0, 1, 1] and len(pool.test) == 3
     assert pool.notes == ["a note"] and pool.source == "local" and pool.digest == task().digest
 
 
-def test_pairs_stay_with_their_texts():
+def test_pool_texts_keeps_pairs():
     examples = pool_texts(task(pairs=True)).train.examples
     assert examples.pairs == [f"{text}?" for text in examples.texts] and len(examples) == 4
 
@@ -67,14 +65,14 @@ def named():
     return made
 
 
-def test_texts_are_taken_whether_or_not_a_split_names_clients():
+def test_pool_takes_texts_with_and_without_clients():
     """Dialogues are of one file, so that test texts name none."""
     for by, has in (("speaker", True), ("dialogue", False)):
         some = pool_texts(named(), by).test.take(np.array([0]))
         assert len(some) == 1 and (some.users is not None) == has
 
 
-def test_speakers_are_clients_and_texts_without_one_are_left_out():
+def test_pool_of_speakers_leaves_out_texts_without_one():
     pool = pool_texts(named(), "speaker")
     assert pool.user_names == ["a Ann", "a Bo"] and pool.train.users.tolist() == [0, 1, 0, -1]
     assert pool.test.users.tolist() == [0, -1, -1]
@@ -86,7 +84,7 @@ def test_speakers_are_clients_and_texts_without_one_are_left_out():
     assert large.names == ["a Ann"] and "1 of 2 speakers have fewer training examples" in large.notes[-1]
 
 
-def test_dialogues_of_two_data_sets_or_splits_are_not_one():
+def test_pool_of_dialogues_tells_data_sets_apart():
     pool = pool_texts(named(), "dialogue")
     assert pool.train.users.tolist() == [0, 0, 1, 2] and pool.test.users is None
     dealt = make_partition(by("dialogue"), pool, 0)
@@ -94,7 +92,7 @@ def test_dialogues_of_two_data_sets_or_splits_are_not_one():
     assert "the test examples name no dialogues; each class is dealt as the training examples are" in dealt.notes[0]
 
 
-def test_who_has_a_text_changes_the_digest_only_where_it_is_asked():
+def test_pool_digest_knows_clients_where_they_are_asked_for():
     plain, other = named(), named()
     other.datasets["a"].splits["train"].clients["speaker"][0] = "Bo"
     assert pool_texts(plain).digest == pool_texts(other).digest == task().digest
@@ -102,6 +100,6 @@ def test_who_has_a_text_changes_the_digest_only_where_it_is_asked():
 
 
 @pytest.mark.parametrize("kind", ["speakr", "genre"])
-def test_a_client_that_no_column_names_is_refused(kind):
+def test_pool_refuses_clients_that_no_column_names(kind):
     with refuses():
         make_partition(by(kind), pool_texts(named(), kind), 0)

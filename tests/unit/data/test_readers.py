@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from knot_runner.data.readers import read_csv, read_dailydialog, read_jsonl
@@ -20,33 +20,33 @@ def put(path: Path, content: bytes) -> Path:
     return path
 
 
-def test_csv_quotes_line_ends_and_byte_order_mark(tmp_path: Path) -> None:
+def test_read_csv_takes_quotes_line_ends_and_a_byte_order_mark(tmp_path: Path) -> None:
     content = '\ufefftext,label\r\n"one, ""two""\r\nthree",good\r\nplain,bad\r\n'.encode()
     rows = list(read_csv(put(tmp_path / "x.csv", content)))
-    assert rows == [
-        (3, {"text": 'one, "two"\r\nthree', "label": "good"}),
-        (4, {"text": "plain", "label": "bad"}),
-    ]
+    assert rows == [(3, {"text": 'one, "two"\r\nthree', "label": "good"}), (4, {"text": "plain", "label": "bad"})]
 
 
-def test_csv_with_another_delimiter(tmp_path: Path) -> None:
-    path = put(tmp_path / "x.csv", b'text;label\n"one; two, three";good\n')
-    assert list(read_csv(path, ";")) == [(2, {"text": "one; two, three", "label": "good"})]
+@pytest.mark.parametrize(("content", "delimiter", "row"), [
+    (b'text;label\n"one; two, three";good\n', ";", {"text": "one; two, three", "label": "good"}),
+    (b"a;b,text|x\n1,2\n", ",", {"a;b": "1", "text|x": "2"}),
+])  # fmt: skip
+def test_read_csv_splits_at_its_delimiter_alone(tmp_path: Path, content: bytes, delimiter: str, row) -> None:
+    assert list(read_csv(put(tmp_path / "x.csv", content), delimiter)) == [(2, row)]
 
 
-def test_a_long_text_is_read_whole(tmp_path: Path) -> None:
+def test_read_csv_reads_long_texts(tmp_path: Path) -> None:
     text = "long " * 40_000  # 200,000 characters; Python's own limit is 131,072
     (row,) = read_csv(put(tmp_path / "x.csv", f"text,label\n{text},good\n".encode()))
     assert row[1]["text"] == text
 
 
-def test_a_field_over_many_lines_has_an_end(tmp_path: Path) -> None:
+def test_read_csv_refuses_an_endless_field(tmp_path: Path) -> None:
     path = put(tmp_path / "x.csv", b'text,label\n"' + (b"x" * (1 << 20) + b"\n") * 17 + b'",good\n')
     with refuses():
         list(read_csv(path))
 
 
-def test_jsonl_gzip_is_told_by_its_first_bytes_not_its_name(tmp_path: Path) -> None:
+def test_read_jsonl_knows_gzip_by_its_first_bytes(tmp_path: Path) -> None:
     content = b'{"text": "a"}\r\n\n{"text": "b"}'
     expected = [(1, {"text": "a"}), (3, {"text": "b"})]
     assert list(read_jsonl(put(tmp_path / "plain.json.gz", content))) == expected
@@ -59,32 +59,27 @@ def test_jsonl_gzip_is_told_by_its_first_bytes_not_its_name(tmp_path: Path) -> N
     b"text;label\na, b;c\n", b"text\tlabel\na\tc\n", gzip.compress(b"text,label\n" + b"a,b\n" * 50, mtime=0)[:-9],
     "text,label\n".encode("utf-16"),
 ])  # fmt: skip
-def test_broken_csv_names_file_and_line(tmp_path: Path, content: bytes) -> None:
-    path = put(tmp_path / "x.csv", content)
-    with refuses() as caught:
-        list(read_csv(path))
-    assert str(caught.value).startswith(str(path))
+def test_read_csv_refuses_broken_files(tmp_path: Path, content: bytes) -> None:
+    with refuses():
+        list(read_csv(put(tmp_path / "x.csv", content)))
 
 
 @pytest.mark.parametrize("content", [
     b'{"a": 1}\n{"a": ', b'{"a": 1}\n[1]\n', b"[" * 100_000 + b"\n", b'{"a": ' + b"9" * 5000 + b"}\n", b"",
 ])  # fmt: skip
-def test_broken_jsonl_names_file_and_line(tmp_path: Path, content: bytes) -> None:
-    path = put(tmp_path / "x.jsonl", content)
-    with refuses() as caught:
-        list(read_jsonl(path))
-    assert str(path) in str(caught.value)
+def test_read_jsonl_refuses_broken_files(tmp_path: Path, content: bytes) -> None:
+    with refuses():
+        list(read_jsonl(put(tmp_path / "x.jsonl", content)))
 
 
-def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path, monkeypatch) -> None:
+def test_read_jsonl_refuses_an_endless_line(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("knot_runner.data.readers.LONGEST_LINE", 100)
     with refuses():
         list(read_jsonl(put(tmp_path / "x.jsonl", gzip.compress(b" " * 1000))))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_a_cut_in_the_middle_of_a_row_is_never_silent(tmp_path_factory: pytest.TempPathFactory, data) -> None:
+def test_readers_never_read_half_a_row(tmp_path_factory: pytest.TempPathFactory, data) -> None:
     folder = tmp_path_factory.mktemp("cut")
     texts = data.draw(st.lists(st.text('ab,"\n é', min_size=1, max_size=12), min_size=2, max_size=6))
     csv = b"label,text\r\n" + b"".join(b'x,"%s"\r\n' % text.replace('"', '""').encode() for text in texts)
@@ -105,7 +100,7 @@ def dialogues(folder: Path, texts: str, emotions: str) -> Path:
     return put(folder / "dialogues_train.txt", texts.encode())
 
 
-def test_dailydialog(tmp_path: Path) -> None:
+def test_read_dailydialog_joins_its_two_files(tmp_path: Path) -> None:
     path = dialogues(tmp_path, "Hi . __eou__ Oh ! __eou__\nBye __eou__ \n", "0 6 \n4\n")
     assert [(line, row["text"].strip(), row["label"], row["dialogue"]) for line, row in read_dailydialog(path)] == [
         (1, "Hi .", "0", "1"),
@@ -118,11 +113,6 @@ def test_dailydialog(tmp_path: Path) -> None:
     ("a __eou__ b __eou__\n", "0\n"), ("a __eou__\n", "0 1\n"), ("a __eou__ b\n", "0 0\n"),
     ("a __eou__\nb __eou__\n", "0\n"), ("a __eou__\n", "0\n0\n"),
 ])  # fmt: skip
-def test_dailydialog_unequal_files(tmp_path: Path, texts: str, emotions: str) -> None:
+def test_read_dailydialog_refuses_files_that_do_not_match(tmp_path: Path, texts: str, emotions: str) -> None:
     with refuses():
         list(read_dailydialog(dialogues(tmp_path, texts, emotions)))
-
-
-def test_a_header_of_several_columns_may_hold_other_delimiters(tmp_path: Path) -> None:
-    rows = list(read_csv(put(tmp_path / "x.csv", b"a;b,text|x\n1,2\n")))
-    assert rows == [(2, {"a;b": "1", "text|x": "2"})]

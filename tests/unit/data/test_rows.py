@@ -19,42 +19,33 @@ def records(*rows: tuple) -> list[tuple[int, dict]]:
 
 
 def data(**changes) -> DatasetSettings:
-    return DatasetSettings(**{"role": "local", "labels": {"s": "sad", "c": "calm", "g": "glad"}} | changes)
+    return DatasetSettings(**{"role": "local", "labels": {"g": "glad", "s": "sad", "c": "calm"}} | changes)
 
 
 @pytest.mark.parametrize(("raw", "label"), [
     (5.0, "5"), ("5.0", "5"), (5, "5"), (" joy ", "joy"), (None, "None"), (-1, "-1"), ("v1.0x", "v1.0x"), (4.5, "4.5"),
 ])  # fmt: skip
-def test_raw_labels_are_compared_as_written_in_the_settings(raw, label: str) -> None:
+def test_raw_label_is_as_written_in_the_settings(raw, label: str) -> None:
     assert raw_label(raw) == label
 
 
 def test_contexts_by_hand() -> None:
     rows = records(("a", "s", 0), ("b", "x", 0), ("c", "g", 0), ("d", "c", 0), ("e", "s", 1), ("f", "s", 0))
     table = read_table("talk.csv", rows, TALK, {})
-    assert with_context(table.rows, 2) == [
-        "a",
-        "b [SEP] a",
-        "c [SEP] b [SEP] a",
-        "d [SEP] c [SEP] b",
-        "e",
-        "f",  # an id that comes again is another dialogue
-    ]
+    contexts = ["a", "b [SEP] a", "c [SEP] b [SEP] a", "d [SEP] c [SEP] b", "e"]
+    assert with_context(table.rows, 2) == [*contexts, "f"]  # an id that comes again is another dialogue
     made = to_examples([table], "A", data(drop=["x"]), LABELS, context=2)
     assert made.texts == ["a", "c [SEP] b [SEP] a", "d [SEP] c [SEP] b", "e", "f"]  # b is dropped, yet said
     assert made.labels.tolist() == [0, 2, 1, 0, 0]
+    plain = read_table("talk.csv", rows, TextColumns(text="said"), {})
+    assert set(to_examples([plain], "T", data(role="transfer"), LABELS, context=0).labels) == {-1}
 
 
-def test_clients_by_their_columns() -> None:
+def test_to_examples_takes_clients_from_columns() -> None:
     columns = TextColumns(text="said", label="mood", dialogue="id", clients={"speaker": "who", "place": "where"})
-    rows = [
-        (2, {"said": "a", "mood": "s", "id": 0, "who": " Ann "}),
-        (3, {"said": "b", "mood": "x", "id": 0, "who": ""}),
-    ]
-    rows += [
-        (4, {"said": "c", "mood": "g", "id": 1, "who": None}),
-        (5, {"said": "d", "mood": "g", "id": 1, "who": 7.0}),
-    ]
+    rows = records(("a", "s", 0), ("b", "x", 0), ("c", "g", 1), ("d", "g", 1))
+    for (_, row), who in zip(rows, (" Ann ", "", None, 7.0), strict=True):
+        row["who"] = who
     table = read_table("talk.csv", rows, columns, {})  # a file without the column 'where' is read all the same
     made = to_examples([table, table], "A", data(drop=["x"]), LABELS, context=0)
     assert made.clients == {
@@ -66,40 +57,39 @@ def test_clients_by_their_columns() -> None:
     assert part.clients["speaker"] == ["7", "Ann"] and part.texts == ["d", "a"]
 
 
-def test_a_column_of_clients_does_not_take_a_name_that_is_known() -> None:
+def test_columns_refuse_a_known_name_for_clients() -> None:
     with refuses():
         build(TextColumns, {"text": "said", "clients": {"dialogue": "id"}}, "task.datasets.A.local.columns")
 
 
-def test_dialogue_ids_restart_in_every_file() -> None:
+def test_to_examples_restarts_dialogues_in_every_file() -> None:
     first, second = (read_table(name, records((name, "s", 0)), TALK, {}) for name in ("one", "two"))
     assert to_examples([first, second], "A", data(), LABELS, context=3).texts == ["one", "two"]
 
 
-def test_rows_without_text_are_left_out_and_counted() -> None:
-    table = read_table(
-        "x.csv", records(("a", "s", 0), ("  ", "s", 0), (None, "s", 0), (float("nan"), "s", 0)), TALK, {}
-    )
+def test_read_table_counts_rows_without_text() -> None:
+    rows = records(("a", "s", 0), ("  ", "s", 0), (None, "s", 0), (float("nan"), "s", 0))
+    table = read_table("x.csv", rows, TALK, {})
     assert [row.text for row in table.rows] == ["a"]
     assert list(table_notes("A", [table])) == ["A: 3 rows without text left out"]
     assert list(table_notes("A", [read_table("x.csv", records(("a", "s", 0)), TALK, {})])) == []
 
 
-def test_the_number_of_rows_is_checked_where_it_is_known() -> None:
+def test_read_table_checks_the_number_of_rows() -> None:
     rows = records(("a", "s", 0), ("", "s", 0))
     assert len(read_table("x.csv", rows, TALK, {}, expected=2).rows) == 1
-    with refuses():
-        read_table("x.csv", rows, TALK, {}, expected=3)
+    for wrong in (1, 3):
+        with refuses():
+            read_table("x.csv", rows, TALK, {}, expected=wrong)
 
 
-def test_where_keeps_rows_with_one_value_or_one_of_several() -> None:
+def test_read_table_filters_rows() -> None:
     rows = records(("a", "s", 0), ("b", "c", 1), ("c", "g", 2))
     assert [row.text for row in read_table("x", rows, TALK, {"id": 1}).rows] == ["b"]
     assert [row.text for row in read_table("x", rows, TALK, {"mood": ["s", "g", "unheard"]}).rows] == ["a", "c"]
-    with refuses():
-        read_table("x", rows, TALK, {"mood": "gg"})
-    with refuses():
-        read_table("x", rows, TALK, {"mood": "s", "id": 2})
+    for wrong in ({"mood": "gg"}, {"mood": "s", "id": 2}):
+        with refuses():
+            read_table("x", rows, TALK, wrong)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [
@@ -107,27 +97,26 @@ def test_where_keeps_rows_with_one_value_or_one_of_several() -> None:
     (records(("a", "s", 0)), TextColumns(text="said", label="lable")), ([], TALK), (records(("", "s", 0)), TALK),
     (records((["a"], "s", 0)), TALK),
 ])  # fmt: skip
-def test_what_a_table_refuses(rows, columns: TextColumns) -> None:
+def test_read_table_refuses(rows, columns: TextColumns) -> None:
     with refuses():
         read_table("x", rows, columns, {})
 
 
 @pytest.mark.parametrize("label", ["C", "-1", None, "nan", "gl"])
-def test_an_unknown_label_is_named_with_file_and_line(label) -> None:
+def test_to_examples_refuses_unknown_labels(label) -> None:
     table = read_table("x.csv", records(("a", "s", 0), ("b", label, 0)), TALK, {})
     with refuses():
         to_examples([table], "A", data(), LABELS, context=0)
     assert len(to_examples([table], "A", data(drop=[str(label)]), LABELS, context=0)) == 1
 
 
-def test_the_label_map_is_checked_against_the_task() -> None:
+@pytest.mark.parametrize("changes", [{"labels": {"h": "gladd"}}, {"drop": ["s"]}])
+def test_check_raw_labels_refuses(changes) -> None:
     with refuses():
-        check_raw_labels("A", data(labels={"h": "gladd"}), LABELS)
-    with refuses():
-        check_raw_labels("A", data(drop=["s"]), LABELS)
+        check_raw_labels("A", data(**changes), LABELS)
 
 
-def test_a_lone_surrogate_cannot_reach_the_tokenizer() -> None:
+def test_read_table_replaces_lone_surrogates() -> None:
     table = read_table("x", records(("a\ud800", "s", 0)), TALK, {})
     assert to_examples([table], "A", data(), LABELS, 0).digest  # would raise if the text could not be encoded
     assert table.rows[0].text == "a?"

@@ -12,8 +12,6 @@ from knot_runner.data import shared
 from knot_runner.data.images import load_images
 from knot_runner.data.load import load_task
 from knot_runner.data.shared import SharedTasks
-from knot_runner.pipelines.context import RunContext, Services
-from knot_runner.pipelines.runs.single_run import complete_run
 from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 from tests.tiny import TINY, TINY_IMAGES
@@ -51,13 +49,13 @@ def limited(settings, limit):
     return dataclasses.replace(settings, limit=limit)
 
 
-def test_it_is_what_the_loaders_read(texts, images, tmp_path):
+def test_shared_tasks_are_what_the_loaders_read(texts, images, tmp_path):
     tasks = SharedTasks()
     assert tasks.texts(texts, None).digest == load_task(texts, None).digest
     assert tasks.images(images, tmp_path).digest == load_images(images, tmp_path).digest
 
 
-def test_many_threads_read_once_and_hold_one(texts, monkeypatch):
+def test_shared_tasks_are_read_once_by_many_threads(texts, monkeypatch):
     monkeypatch.setattr(shared, "load_task", counted := Counted(load_task))
     tasks = SharedTasks()
     with ThreadPoolExecutor(8) as threads:
@@ -65,7 +63,7 @@ def test_many_threads_read_once_and_hold_one(texts, monkeypatch):
     assert len(counted.calls) == 1 and len({id(task) for task in made}) == 1
 
 
-def test_an_error_is_not_kept(texts, monkeypatch):
+def test_shared_tasks_do_not_keep_an_error(texts, monkeypatch):
     tasks, answers = SharedTasks(), iter([UserError("a file: is not there"), None])
 
     def load_task_(settings, root):
@@ -79,47 +77,10 @@ def test_an_error_is_not_kept(texts, monkeypatch):
     assert tasks.texts(texts, None).digest == load_task(texts, None).digest
 
 
-def test_the_last_tasks_are_kept(texts, monkeypatch):
+def test_shared_tasks_keep_the_last_ones(texts, monkeypatch):
     monkeypatch.setattr(shared, "load_task", counted := Counted(load_task))
     monkeypatch.setattr(shared, "KEPT_TASKS", 2)
     tasks = SharedTasks()
     for limit in (20, 30, 20, 40, 20, 30):
         tasks.texts(limited(texts, limit), None)
     assert [limit for limit, _ in counted.calls] == [20, 30, 40, 30]
-
-
-def _content(task):
-    """All plain content of a task, and digests of its arrays made anew."""
-    parts = [task.train, task.test] if hasattr(task, "train") else _all_parts(task)
-    plain = {name: value for name, value in vars(task).items() if name not in ("digest", "train", "test", "datasets")}
-    return copy.deepcopy(plain), [dataclasses.replace(part).digest for part in parts]
-
-
-def _all_parts(task):
-    return [part for data in task.datasets.values() for part in data.splits.values()]
-
-
-WITHOUT_PARTITION = [override for override in TINY_IMAGES if not override.startswith("partition.")]
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        [*TINY, "method=entropy_a"],
-        ["method=fedavg_chill", *TINY_IMAGES],
-        ["method=fedavg_chill", *WITHOUT_PARTITION, "partition=centralised"],
-    ],
-)
-def test_a_run_leaves_its_task_as_it_was(overrides, tmp_path):
-    tasks, one = SharedTasks(), job(*overrides, f"paths.out={tmp_path}")
-    get = tasks.images if one.settings.on_images else tasks.texts
-    task = get(one.settings.task, None)
-    before = _content(task)
-    said = []
-    means = Services(images=tasks.images, texts=tasks.texts)
-    complete_run(
-        RunContext(one.settings, one.method, tmp_path / "run", "", "id", lambda *event: None, said.append, means)
-    )
-    assert get(one.settings.task, None) is task and _content(task) == before
-    assert set(task.notes) <= set(said)

@@ -1,6 +1,5 @@
 """Another data set as the transfer set: what is read of it, in which shape, and that its labels decide nothing."""
 
-import gzip
 from dataclasses import replace
 
 import numpy as np
@@ -14,24 +13,21 @@ from knot_runner.data.images.digits import read_digits
 from knot_runner.data.images.unlabelled import UnlabelledImages, fit_images, load_unlabelled, with_transfer
 from knot_runner.data.parties import clients_images, image_parties
 from knot_runner.data.tasks import Images, ImageTask
+from tests import image_files
 from tests.golden.messages import refuses
 
 LEVELS = np.round(np.random.default_rng(0).uniform(-1, 1, (30, 256)), 3)
 
 
-def settings(*words):
+def settings(*words, name="usps"):
     """Of ``transfer`` in a composed command."""
-    (job,) = compose_jobs(["task=mnist", "method=entropy_a", "partition=small", "transfer=usps", *words], None)
+    (job,) = compose_jobs(["task=mnist", "method=entropy_a", "partition=small", f"transfer={name}", *words], None)
     return job.settings.transfer
 
 
 def write_usps(root, labels, levels=LEVELS):
-    lines = [
-        " ".join([f"{label:.4f}", *(f"{level:.3f}" for level in row)])
-        for label, row in zip(labels, levels, strict=True)
-    ]
     (root / "usps").mkdir(exist_ok=True)
-    (root / "usps" / "zip.test.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
+    image_files.usps(root / "usps" / "zip.test.gz", list(labels), levels)
 
 
 def grey(count, side, value=0.5, channels=1):
@@ -39,7 +35,7 @@ def grey(count, side, value=0.5, channels=1):
 
 
 @pytest.mark.parametrize("limit", ["null", "12"])
-def test_labels_decide_nothing(limit, tmp_path):
+def test_load_unlabelled_ignores_labels(limit, tmp_path):
     """All 30 images stand in file order, whatever the labels: no part is held out, and a limit is no stratified one."""
     found = []
     for labels in (np.arange(30) % 10, np.zeros(30), np.arange(30)[::-1] % 7):
@@ -53,13 +49,13 @@ def test_labels_decide_nothing(limit, tmp_path):
     np.testing.assert_allclose(pixels, all_pixels[rows], atol=1e-6)
 
 
-def test_its_test_images_are_neither_read_nor_needed(tmp_path):
+def test_load_unlabelled_needs_no_test_images(tmp_path):
     write_usps(tmp_path, np.arange(30) % 10)
     own = settings("transfer.source=local", "transfer.local.test=[usps/none.gz]")
     assert own.local.test == ["usps/none.gz"] and len(load_unlabelled(own, tmp_path).images) == 30
 
 
-def test_a_limit_is_drawn_by_its_seed_and_more_than_there_are_is_refused(tmp_path):
+def test_load_unlabelled_draws_a_limit_by_its_seed(tmp_path):
     write_usps(tmp_path, np.arange(30) % 10)
     few = ["transfer.source=local", "transfer.limit=12"]
     digests = [load_unlabelled(settings(*few, f"transfer.cut_seed={seed}"), tmp_path).images.digest for seed in (1, 2)]
@@ -68,7 +64,7 @@ def test_a_limit_is_drawn_by_its_seed_and_more_than_there_are_is_refused(tmp_pat
         load_unlabelled(settings("transfer.source=local", "transfer.limit=31"), tmp_path)
 
 
-def test_digits_turned_stand_in():
+def test_load_unlabelled_takes_turned_digits():
     found = load_unlabelled(settings("transfer.limit=null"), None)
     np.testing.assert_array_equal(found.images.pixels, np.rot90(read_digits([1, 16, 16]).pixels, axes=(2, 3)))
     assert "turned by 90 degrees, stand in" in found.notes[0] and set(found.images.labels) == {-1}
@@ -79,16 +75,13 @@ def test_digits_turned_stand_in():
     ["transfer.source=local", "transfer.local.train=[]"], ["transfer.source=local", "transfer.local=null"],
     ["transfer.source=hub", "transfer.hub=null"],
 ])  # fmt: skip
-def test_what_cannot_be_read_is_named_by_its_key(words, tmp_path):
+def test_load_unlabelled_refuses_settings(words, tmp_path):
     write_usps(tmp_path, np.arange(30) % 10)
     with refuses():
         load_unlabelled(settings(*words), tmp_path)
 
 
-# ------------------------------------------------------------------------------------------------------------- shapes
-
-
-def test_sides_are_scaled_as_torch_does():
+def test_fit_images_scales_as_torch_does():
     pixels = np.random.default_rng(1).random((5, 1, 16, 16)).astype(np.float32)
     found = fit_images(Images(pixels, np.full(5, -1)), np.empty((0, 1, 28, 28), np.float32))
     wanted = torch.nn.functional.interpolate(torch.from_numpy(pixels), (28, 28), mode="bilinear", align_corners=False)
@@ -96,7 +89,7 @@ def test_sides_are_scaled_as_torch_does():
     assert found.pixels.dtype == np.float32
 
 
-def test_grey_levels_are_those_of_pillow_and_grey_fills_all_channels():
+def test_fit_images_converts_grey_as_pillow_does():
     colours = np.random.default_rng(2).integers(0, 256, (4, 3, 6, 6), dtype=np.uint8)
     found = fit_images(Images(colours, np.full(4, -1)), np.empty((0, 1, 6, 6), np.uint8)).pixels
     wanted = [np.asarray(Image.fromarray(one.transpose(1, 2, 0)).convert("L")) for one in colours]
@@ -105,54 +98,41 @@ def test_grey_levels_are_those_of_pillow_and_grey_fills_all_channels():
     np.testing.assert_allclose(back, np.repeat(found, 3, axis=1) / 255, atol=1e-6)
 
 
-def test_the_type_is_that_of_the_tasks_images():
+def test_fit_images_takes_the_tasks_type():
     own = fit_images(grey(2, 4, value=0.5005), np.empty((0, 1, 4, 4), np.uint8))
     assert own.pixels.dtype == np.uint8 and set(own.pixels.ravel()) == {128}  # 127.63, rounded
     same = grey(2, 4)
     assert fit_images(same, np.empty((0, 1, 4, 4), np.float32)) is same
 
 
-def test_other_channels_are_refused():
+def test_fit_images_refuses_other_channels():
     with refuses():
         fit_images(grey(1, 4, channels=2), np.empty((0, 3, 4, 4), np.float32))
 
 
-# -------------------------------------------------------------------------------------------------------- own folders
-
-
-def own(*words):
-    (job,) = compose_jobs(["task=mnist", "method=entropy_a", "partition=small", "transfer=own", *words], None)
-    return job.settings.transfer
-
-
 @pytest.mark.parametrize("home", ["pictures", "pictures/some"])
-def test_images_of_ones_own_need_no_labels(home, tmp_path):
+def test_load_unlabelled_reads_a_folder_of_images(home, tmp_path):
     (tmp_path / home).mkdir(parents=True)
     wide = np.zeros((28, 56), np.uint8)
     wide[:, 14:42] = 200  # what is left of it
     for name, pixels in (("b.png", wide), ("a.PNG", np.full((28, 28), 7, np.uint8))):
         Image.fromarray(pixels).save(tmp_path / home / name, format="PNG")
-    found = load_unlabelled(own("transfer.local.train=[pictures]"), tmp_path)
+    found = load_unlabelled(settings("transfer.local.train=[pictures]", name="own"), tmp_path)
     assert found.images.pixels.shape == (2, 1, 28, 28) and set(found.images.labels) == {-1}
     assert set(found.images.pixels[0].ravel()) == {7} and set(found.images.pixels[1].ravel()) == {200}
     assert [file.path for file in found.files] == ["pictures"]
 
 
-def test_a_folder_that_is_none_or_has_other_files_is_named(tmp_path):
-    with refuses():
-        load_unlabelled(own("transfer.local.train=[pictures]"), tmp_path)
-    (tmp_path / "pictures").mkdir()
-    with refuses():
-        load_unlabelled(own("transfer.local.train=[pictures]"), tmp_path)
-    (tmp_path / "pictures" / "notes.txt").write_text("x")
-    with refuses():
-        load_unlabelled(own("transfer.local.train=[pictures]"), tmp_path)
+def test_load_unlabelled_refuses_folders(tmp_path):
+    pictures = settings("transfer.local.train=[pictures]", name="own")
+    folder = tmp_path / "pictures"
+    for change in (lambda: None, folder.mkdir, lambda: (folder / "notes.txt").write_text("x")):
+        change()
+        with refuses():
+            load_unlabelled(pictures, tmp_path)
 
 
-# ------------------------------------------------------------------------------------------------------------ parties
-
-
-def test_it_is_the_transfer_set_and_no_training_image_is():
+def test_with_transfer_is_the_transfer_set_of_image_parties():
     def numbered(count, first):
         pixels = np.arange(first, first + count, dtype=np.float32).reshape(-1, 1, 1, 1)
         return Images(pixels, np.arange(count) % 4)
@@ -162,16 +142,12 @@ def test_it_is_the_transfer_set_and_no_training_image_is():
     both = with_transfer(task, other)
     shares = PartyShares(server=0.2, transfer=None, valid=0.1)
     parties = image_parties(both, Iid("iid", 4), shares, 0).datasets
-    rows = {
-        name: np.concatenate([data.splits[split].pixels.ravel() for split in ("train", "valid")])
-        for name, data in parties.items()
-    }
+    splits = ("train", "valid")
+    pixels = {name: [own.splits[split].pixels.ravel() for split in splits] for name, own in parties.items()}
+    rows = {name: np.concatenate(parts) for name, parts in pixels.items()}
     assert sorted(rows.pop("transfer")) == list(range(5000, 5050))
     assert sorted(np.concatenate(list(rows.values()))) == list(range(200)) and len(rows["server"]) == 40
-    assert set(parties["transfer"].splits["train"].labels) == {-1} and list(parties["transfer"].splits) == [
-        "train",
-        "valid",
-    ]
+    assert set(parties["transfer"].splits["train"].labels) == {-1} and tuple(parties["transfer"].splits) == splits
     assert len(clients_images(both, shares, 0).train) == 160
     assert both.digest != task.digest != replace(both, transfer=other.images.take(np.arange(49))).digest
     assert "transfer=more: 50 images of another data set are the transfer set" in both.notes

@@ -1,4 +1,4 @@
-"""Pre-trained encoders: used as they are in the file, or refused in one line that names the file."""
+"""Pre-trained encoders, of files and of the hub: used as they are, or refused in one line that names the file."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification, BertModel, DistilBertConfig, DistilBertModel
@@ -18,7 +19,7 @@ from knot_runner.engine.loop import initial_model
 from knot_runner.models.bert import TextClassifier
 from knot_runner.models.network import Network
 from knot_runner.models.pretrained import describe_weights, load_pretrained, read_encoder, weight_files
-from knot_runner.pipelines.federations.texts import _check_weights
+from knot_runner.pipelines.federations.texts import _check_weights, load_tokenizer, weights_identity
 from knot_runner.pipelines.runs.first_model import first_model
 from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
@@ -58,7 +59,7 @@ def model_with(seed: int) -> TextClassifier:
     return TextClassifier(LOCAL, 500, 5).eval()
 
 
-def test_the_encoder_is_the_file_s_and_the_output_follows(saved):
+def test_load_pretrained_takes_the_encoder_of_the_file(saved):
     root, tensors = saved
     model, untouched = model_with(0), model_with(0)
     load_pretrained(model, LOCAL, root)
@@ -72,8 +73,7 @@ def test_the_encoder_is_the_file_s_and_the_output_follows(saved):
     assert (model(**batch) - untouched(**batch)).abs().max() > 1e-3
 
 
-def test_federated_clients_start_from_them(saved):
-    """The encoder is the file's whatever the seed; the head is new, and the seed's."""
+def test_first_model_starts_from_pretrained_weights(saved):
     root, tensors = saved
     network = Network(LOCAL, 500, 5)
     layout = flat.layout_of(network)
@@ -84,25 +84,22 @@ def test_federated_clients_start_from_them(saved):
     assert not torch.equal(starts[0]["classifier.weight"], starts[1]["classifier.weight"])
 
 
-def test_a_training_starts_from_them(saved):
-    """What the engine trains is the file's encoder, whatever the seed."""
+def test_initial_model_starts_from_pretrained_weights(saved):
     root, tensors = saved
     place = type("Place", (), {"data_root": root, "device": torch.device("cpu")})
     found = initial_model(place, Network(LOCAL, 500, 5), None, seed=5).bert.state_dict()
     assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
 
 
-def test_files_of_whole_models_and_of_old_ones_are_read(saved, tmp_path):
+def test_load_pretrained_reads_whole_models_and_old_names(saved, tmp_path):
     """A prefix, a pooler, a classifier, half precision, gamma and beta: the encoder is the same, heads are said."""
     torch.manual_seed(2)
     theirs = BertForSequenceClassification(BertConfig(**SHAPE))
     theirs.bert.load_state_dict(saved[1] | {k: v for k, v in theirs.bert.state_dict().items() if "pooler" in k})
     theirs.save_pretrained(tmp_path / "tiny")
     file = tmp_path / "tiny/model.safetensors"
-    old = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
-        for name, tensor in load_file(file).items()
-    }
+    old = {name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): tensor
+           for name, tensor in load_file(file).items()}  # fmt: skip
     save_file(old | {"bert.embeddings.position_ids": torch.arange(512)[None]}, file)
     encoder = load_pretrained(model := model_with(0), LOCAL, tmp_path)
     assert all(torch.equal(model.bert.state_dict()[name], tensor) for name, tensor in saved[1].items())
@@ -115,7 +112,7 @@ def test_files_of_whole_models_and_of_old_ones_are_read(saved, tmp_path):
     assert half.dtype == torch.float32 and torch.equal(half, saved[1][WORDS].half().float())
 
 
-def test_a_large_encoder_lies_in_parts(saved, tmp_path):
+def test_load_pretrained_reads_an_encoder_in_parts(saved, tmp_path):
     whole = BertModel.from_pretrained(saved[0] / "tiny", add_pooling_layer=False)
     whole.save_pretrained(tmp_path / "tiny", max_shard_size="50KB")
     assert len(weight_files(tmp_path / "tiny")) > 1
@@ -132,21 +129,12 @@ def infinite(tensors):
     return tensors
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda tensors: {"layer.weight": torch.ones(2)},
-         r"lacks 37 tensors of the encoder: \S+, \S+, \S+ and 34 more$"),
-        (without("encoder.layer.1.output.dense.bias"),
-         r"lacks 1 tensor of the encoder: encoder.layer.1.output.dense.bias$"),
-        (lambda tensors: tensors | {"encoder.layer.2.x": torch.ones(2)},
-         r"has 1 tensor that the encoder has not: encoder.layer.2.x$"),
-        (lambda tensors: tensors | {WORDS: torch.ones(400, 32)},
-         r"has 1 tensor of another shape: embeddings.word_embeddings.weight \(400x32 where the model has 500x32\)$"),
-        (infinite, r"has 1 tensor with values that are not finite: embeddings.word_embeddings.weight$"),
-    ],
-)  # fmt: skip
-def test_tensors_that_do_not_fit(changed, change, message):
+@pytest.mark.parametrize("change", [
+    lambda tensors: {"layer.weight": torch.ones(2)}, without("encoder.layer.1.output.dense.bias"),
+    lambda tensors: tensors | {"encoder.layer.2.x": torch.ones(2)},
+    lambda tensors: tensors | {WORDS: torch.ones(400, 32)}, infinite,
+], ids=["none", "one less", "one more", "shape", "infinite"])  # fmt: skip
+def test_load_pretrained_refuses_tensors(changed, change):
     root = changed(change)
     with refuses():
         load_pretrained(model_with(0), LOCAL, root)
@@ -161,51 +149,36 @@ def overlapping(content: bytes) -> bytes:
     return struct.pack("<Q", len(made)) + made + content[8 + size :]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda content: content[:40],  # inside the header
-        lambda content: content[:-100],  # inside the last tensor
-        lambda content: struct.pack("<Q", 1 << 40) + content[8:],
-        lambda content: content.replace(b'"F32"', b'"F16"', 1),
-        lambda content: b"",
-        lambda content: b"\x80\x04N.",
-        overlapping,
-    ],
-)  # fmt: skip
-def test_damaged_files_are_named(changed, damage):
+@pytest.mark.parametrize("damage", [
+    lambda content: content[:40],  # inside the header
+    lambda content: content[:-100],  # inside the last tensor
+    lambda content: struct.pack("<Q", 1 << 40) + content[8:], lambda content: content.replace(b'"F32"', b'"F16"', 1),
+    lambda content: b"", lambda content: b"\x80\x04N.", overlapping,
+])  # fmt: skip
+def test_load_pretrained_names_damaged_files(changed, damage):
     root = changed()
     file = root / "tiny/model.safetensors"
     file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=rf"^model.weights: {root}/tiny: cannot be read \(") as caught:
         load_pretrained(model_with(0), LOCAL, root)
-    assert str(caught.value).startswith(f"model.weights: {root}/tiny: cannot be read (")
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"num_attention_heads": 4}, "has 4 attention heads"),
-        ({"hidden_act": "relu"}, "hidden_act is relu"),
-        ({"model_type": "roberta"}, "model_type is roberta"),
-    ],
-)
-def test_what_shapes_do_not_show(changed, config, message):
+@pytest.mark.parametrize("config", [{"num_attention_heads": 4}, {"hidden_act": "relu"}, {"model_type": "roberta"}])
+def test_load_pretrained_refuses_other_configs(changed, config):
     root = changed(**config)
     with refuses():
         load_pretrained(model_with(0), LOCAL, root)
 
 
-def test_other_kinds_of_encoder_are_said(tmp_path):
-    DistilBertModel(DistilBertConfig(vocab_size=500, dim=32, n_layers=2, n_heads=2, hidden_dim=64)).save_pretrained(
-        tmp_path / "tiny"
-    )
+def test_load_pretrained_refuses_other_encoders(tmp_path):
+    config = DistilBertConfig(vocab_size=500, dim=32, n_layers=2, n_heads=2, hidden_dim=64)
+    DistilBertModel(config).save_pretrained(tmp_path / "tiny")
     with refuses():
         load_pretrained(model_with(0), LOCAL, tmp_path)
 
 
-def test_weights_are_checked_before_anything_is_trained(saved):
+def test_weights_are_checked_before_training(saved):
     root = saved[0]
     fits, deeper = (Network(dataclasses.replace(LOCAL, layers=layers), 500, 5) for layers in (2, 3))
     (note,) = _check_weights([fits, fits, Network(SPEC, 500, 5)], root)
@@ -214,7 +187,7 @@ def test_weights_are_checked_before_anything_is_trained(saved):
         _check_weights([fits, deeper], root)
 
 
-def test_a_folder_without_weights(saved, tmp_path):
+def test_load_pretrained_refuses_a_folder_without_weights(saved, tmp_path):
     spec = dataclasses.replace(SPEC, weights="nowhere")
     with refuses():
         load_pretrained(model_with(0), spec, tmp_path)
@@ -225,3 +198,83 @@ def test_a_folder_without_weights(saved, tmp_path):
     (tmp_path / "nowhere/config.json").write_text("[1]")
     with refuses():
         load_pretrained(model_with(0), spec, tmp_path)
+
+
+HUB = dataclasses.replace(SPEC, weights="hub", vocab="hub", hub_id="someone/tiny", revision="abc123")
+
+
+@pytest.fixture
+def hub_config(monkeypatch):
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", lambda *_, **__: transformers.BertConfig(**SHAPE))
+
+
+def test_hub_weights_are_of_their_revision(hub_config, monkeypatch):
+    asked = {}
+    torch.manual_seed(3)
+    encoder = transformers.BertModel(transformers.BertConfig(**SHAPE), add_pooling_layer=False)
+
+    def download(source, **settings):
+        asked.update(settings, source=source)
+        return encoder, {"missing_keys": set(), "unexpected_keys": {"cls.predictions.bias"}, "mismatched_keys": set()}
+
+    monkeypatch.setattr(transformers.BertModel, "from_pretrained", download)
+    model = TextClassifier(HUB, 500, 5)
+    load_pretrained(model, HUB, None)
+    assert (asked["source"], asked["revision"]) == ("someone/tiny", "abc123")
+    for name, tensor in encoder.state_dict().items():
+        torch.testing.assert_close(model.bert.state_dict()[name], tensor)
+
+
+@pytest.mark.parametrize("info", [
+    {"missing_keys": {"embeddings.LayerNorm.bias"}, "unexpected_keys": set()},
+    {"missing_keys": set(), "unexpected_keys": {"bert.a"}},
+])  # fmt: skip
+def test_hub_weights_must_be_whole(hub_config, monkeypatch, info):
+    encoder = transformers.BertModel(transformers.BertConfig(**SHAPE), add_pooling_layer=False)
+    loaded = encoder, info | {"mismatched_keys": set()}
+    monkeypatch.setattr(transformers.BertModel, "from_pretrained", lambda *_, **__: loaded)
+    with refuses():
+        load_pretrained(TextClassifier(HUB, 500, 5), HUB, None)
+
+
+def test_hub_weights_error_is_one_line(hub_config, monkeypatch):
+    def refuse(source, **settings):
+        raise OSError("We couldn't connect to the hub\nand a second line")
+
+    monkeypatch.setattr(transformers.BertModel, "from_pretrained", refuse)
+    with refuses():
+        load_pretrained(TextClassifier(HUB, 500, 5), HUB, None)
+
+
+def test_hub_tokenizer_is_of_its_revision(hub_config, monkeypatch):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "food"]
+    theirs = transformers.BertTokenizer(vocab={word: number for number, word in enumerate(words)}, do_lower_case=False)
+    asked = []
+
+    def read(repository, revision):
+        asked.append((repository, revision))
+        return theirs
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", read)
+    assert load_tokenizer(HUB, None, None).encode("good Good food").ids == [2, 5, 1, 6, 3]
+    assert asked == [("someone/tiny", "abc123")]
+
+    def refuse(*_, **__):
+        raise OSError("offline\nand a second line")
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", refuse)
+    with refuses():
+        load_tokenizer(HUB, None, None)
+
+
+def test_weights_identity_knows_the_weights(tmp_path):
+    assert weights_identity(HUB, None) == "someone/tiny@abc123"
+    assert weights_identity(SPEC, None) == "scratch"
+    folder = tmp_path / "w"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(b"one")
+    (folder / "config.json").write_text("{}")
+    local = dataclasses.replace(SPEC, weights="w")
+    first = weights_identity(local, tmp_path)
+    (folder / "model.safetensors").write_bytes(b"two")
+    assert weights_identity(local, tmp_path) != first

@@ -1,4 +1,4 @@
-"""Taps are what passes made by hand give, and leave nothing behind."""
+"""Taps are what passes made by hand give; which there are, and which pairs are compared."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knot_runner.models.network import feature_reader
-from knot_runner.models.taps import read_taps, tap_names
-from tests.unit.models.tapped import NETWORKS, batch_of, hooks_of, made
+from knot_runner.config.settings import ModelSettings, ResnetSettings
+from knot_runner.models.network import Network, feature_reader
+from knot_runner.models.taps import check_taps, default_taps, read_taps, tap_names
+from tests.golden.messages import refuses
+from tests.unit.models.tapped import CLASSES, NETWORKS, SHAPE, batch_of, hooks_of, made
+from tests.unit.models.test_bert import SPEC
 
 
 def by_hand(name: str, model: nn.Module, batch: dict[str, Tensor]) -> list[Tensor]:
@@ -42,20 +45,15 @@ def by_hand(name: str, model: nn.Module, batch: dict[str, Tensor]) -> list[Tenso
 
 
 NAMES = {
-    "mlp": ["layer1", "layer2", "layer3"],
-    "linear": [],
-    "cnn": ["block1", "block2", "block3"],
-    "cnn_hidden": ["block1", "block2"],
-    "resnet": ["block1", "block2", "block3"],
-    "wrn": ["block1", "block2", "block3"],
-    "vgg": ["block1", "block2", "block3", "block4", "block5"],
-    "bert": ["layer1", "layer2"],
+    "mlp": ["layer1", "layer2", "layer3"], "linear": [], "cnn": ["block1", "block2", "block3"],
+    "cnn_hidden": ["block1", "block2"], "resnet": ["block1", "block2", "block3"],
+    "wrn": ["block1", "block2", "block3"], "vgg": [f"block{k}" for k in range(1, 6)], "bert": ["layer1", "layer2"],
     "own": [],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_named_taps_are_what_passes_by_hand_give(name: str) -> None:
+def test_read_taps_equals_passes_by_hand(name: str) -> None:
     network, model, batch = NETWORKS[name], made(name), batch_of(name)
     assert tap_names(network) == [*NAMES[name], "features"]
     logits, taps = read_taps(model, network, tap_names(network))(**batch)
@@ -70,19 +68,12 @@ def test_named_taps_are_what_passes_by_hand_give(name: str) -> None:
     maps = [name for name in tap_names(network) if name.startswith("block")]
     assert maps == [tap for tap in NAMES[name] if tap.startswith("block")]
     assert all((taps[tap].dim() == 4) == (tap in maps) for tap in taps)
-
-
-def test_the_pooled_last_map_is_what_the_head_reads() -> None:
-    for name in ("resnet", "vgg"):
-        network = NETWORKS[name]
-        taps = read_taps(made(name), network, tap_names(network))(**batch_of(name))[1]
-        assert torch.equal(
-            taps[[name for name in tap_names(network) if name.startswith("block")][-1]].mean((2, 3)), taps["features"]
-        )
+    if name in ("resnet", "vgg"):  # whose head reads the pooled last map
+        assert torch.equal(taps[maps[-1]].mean((2, 3)), taps["features"])
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_gradients_reach_what_lies_before_the_tap_and_nothing_else(name: str) -> None:
+def test_tap_gradients_reach_what_lies_before_the_tap_alone(name: str) -> None:
     network, model = NETWORKS[name], made(name)
     for tap in tap_names(network):
         model.zero_grad()
@@ -99,7 +90,7 @@ def test_gradients_reach_what_lies_before_the_tap_and_nothing_else(name: str) ->
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_logits_have_the_gradients_of_the_plain_pass(name: str) -> None:
+def test_read_taps_keeps_the_gradients_of_logits(name: str) -> None:
     network, model, batch = NETWORKS[name], made(name), batch_of(name)
     gradients = []
     for logits in (model(**batch), read_taps(model, network, tap_names(network))(**batch)[0]):
@@ -111,7 +102,7 @@ def test_logits_have_the_gradients_of_the_plain_pass(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_no_hook_is_left_behind_even_by_an_exception(name: str) -> None:
+def test_read_taps_leaves_no_hook(name: str) -> None:
     network, model = NETWORKS[name], made(name)
     model(**batch_of(name))  # transformers' models have hooks of their own from their first pass on
     before = hooks_of(model)
@@ -125,7 +116,7 @@ def test_no_hook_is_left_behind_even_by_an_exception(name: str) -> None:
     assert hooks_of(model) == before
 
 
-def test_taps_come_in_the_order_that_was_asked_for_and_without_gradient_where_there_is_none() -> None:
+def test_read_taps_keeps_order_and_no_values() -> None:
     network, model = NETWORKS["resnet"], made("resnet")
     read = read_taps(model, network, ["features", "block1", "stem"])
     with torch.no_grad():
@@ -136,7 +127,7 @@ def test_taps_come_in_the_order_that_was_asked_for_and_without_gradient_where_th
     assert not torch.equal(read(x=batch_of("resnet")["x"] + 1)[1]["stem"], first)  # nothing is kept
 
 
-def test_module_paths_are_taps_of_every_network() -> None:
+def test_read_taps_takes_module_paths() -> None:
     batch, model = batch_of("vgg"), made("vgg")
     _, taps = read_taps(model, NETWORKS["vgg"], ["stages.0.0", "stages.1"])(**batch)
     assert torch.equal(taps["stages.0.0"], model.stages[0][0](batch["x"]))
@@ -146,7 +137,7 @@ def test_module_paths_are_taps_of_every_network() -> None:
     assert torch.equal(taps["bert.encoder.layer.1"][:, 0], taps["layer2"])
 
 
-def test_module_paths_of_a_model_of_ones_own() -> None:
+def test_read_taps_takes_module_paths_of_a_custom_model() -> None:
     model, batch = made("own"), batch_of("own")
     _, taps = read_taps(model, NETWORKS["own"], ["body.0", "rows", "twice", "features"])(**batch)
     assert torch.equal(taps["body.0"], model.body[0](batch["x"]))
@@ -154,3 +145,72 @@ def test_module_paths_of_a_model_of_ones_own() -> None:
     once = model.twice(taps["rows"][:, -1])
     assert torch.equal(taps["twice"], model.twice(once))  # the last output
     assert torch.equal(taps["features"], taps["twice"])
+
+
+UNKNOWN = [
+    ("resnet", "blok2"), ("resnet", "steem"), ("resnet", "stages.9"), ("resnet", "stages.0.conv3"), ("resnet", "zz.y"),
+    ("resnet", ""), ("mlp", "block1"), ("cnn", "block4"), ("bert", "layer3"), ("own", "bodi"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "tap"), UNKNOWN)
+def test_check_taps_and_read_taps_refuse_unknown_taps(name: str, tap: str) -> None:
+    network = NETWORKS[name]
+    if name == "bert":
+        network = Network(ModelSettings("bert", "bert_tiny", *list(vars(SPEC).values())[2:]), 500, CLASSES)
+    for attempt in (
+        lambda: check_taps(network, ["features", tap], "method.terms.hint.taps"),
+        lambda: read_taps(made(name), network, [tap], "method.terms.hint.taps"),
+    ):
+        with refuses():
+            attempt()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_check_taps_draws_no_random_number(name: str) -> None:
+    before = torch.get_rng_state()
+    check_taps(NETWORKS[name], tap_names(NETWORKS[name]), "taps")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("tap", ["never", "shapes"])  # is not called; gives a dict
+def test_read_taps_refuses_a_module_without_an_output(tap: str) -> None:
+    model = made("own")
+    with refuses():
+        read_taps(model, NETWORKS["own"], [tap], "terms.hint.taps")(**batch_of("own"))
+    assert hooks_of(model) == 0
+
+
+FEATURES = [("features", "features")]
+PAIRS = [
+    ("none", "resnet", "vgg", []),
+    ("features", "resnet", "mlp", FEATURES),
+    ("middle", "resnet", "resnet", [("block2", "block2")]),
+    ("middle", "cnn_hidden", "vgg", [("block1", "block3")]),
+    ("last", "cnn_hidden", "vgg", [("block2", "block5")]),
+    ("maps", "cnn_hidden", "resnet", [("block1", "block2"), ("block2", "block3")]),
+    ("maps", "vgg", "wrn", [("block3", "block1"), ("block4", "block2"), ("block5", "block3")]),
+    ("maps", "cnn", "cnn", [("block1", "block1"), ("block2", "block2"), ("block3", "block3")]),
+    # without maps on one side or on both
+    ("middle", "mlp", "mlp", [("layer2", "layer2")]),
+    ("middle", "bert", "bert", [("layer1", "layer1")]),
+    ("middle", "cnn", "mlp", [("features", "layer2")]),
+    ("middle", "linear", "own", FEATURES),
+    ("last", "mlp", "mlp", FEATURES),
+    ("last", "cnn", "mlp", FEATURES),
+    ("last", "bert", "bert", FEATURES),
+    ("maps", "mlp", "cnn", []),
+    ("maps", "cnn", "own", []),
+]
+
+
+@pytest.mark.parametrize(("kind", "student", "teacher", "pairs"), PAIRS)
+def test_default_taps_are_pairs_of_like_stages(kind, student, teacher, pairs) -> None:
+    assert default_taps(kind, NETWORKS[student], NETWORKS[teacher]) == pairs
+
+
+def test_default_taps_take_the_second_of_four_stages() -> None:
+    """As RepDistiller's hint layer 2, counted from the stem."""
+    four = Network(ResnetSettings("resnet", "r", [2, 2, 2, 2], 8, "cifar", "batch", 2), SHAPE, CLASSES)
+    assert default_taps("middle", four, NETWORKS["vgg"]) == [("block2", "block3")]
+    assert default_taps("maps", four, NETWORKS["wrn"])[0] == ("block2", "block1")

@@ -1,10 +1,13 @@
-"""Stale results: what counts as changed, what does not, and that nothing set aside is lost."""
+"""Stale results: which files and which code count as changed, and that nothing set aside is lost."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knot_runner import provenance
-from knot_runner.provenance import fingerprints
+from knot_runner.provenance import fingerprints, staleness
 from knot_runner.util.files import sha256
 from tests.golden.messages import refuses
 from tests.stale_records import result, settings, touch
+from tests.unit.test_imports import FLOORS, imported
 
 
 @pytest.fixture
@@ -27,53 +31,42 @@ def data(tmp_path: Path) -> tuple[Path, fingerprints.Opened]:
     return path, fingerprints.fingerprint(path, "meld/train.csv")
 
 
-# ---------------------------------------------------------------------------------------------------------------- files
-
-
-def test_same_code_and_files(data, tmp_path: Path) -> None:
-    assert provenance.reasons(Path(), result(data[1]), settings(tmp_path)) == []
-
-
-def test_a_changed_byte(data, tmp_path: Path) -> None:
-    path, was = data
+def copied(path: Path) -> None:
     content = path.read_bytes()
-    path.write_bytes(content[:50] + b"X" + content[51:])
+    path.unlink()
+    path.write_bytes(content)
     touch(path)
-    assert provenance.reasons(Path(), result(was), settings(tmp_path)) == ["data: meld/train.csv changed"]
-    path.write_bytes(content)  # as it was, at another time
-    assert provenance.reasons(Path(), result(was), settings(tmp_path)) == []
 
 
-def test_another_length_is_seen_without_reading(data, tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize(("change", "found"), [
+    (lambda path: None, []), (touch, []), (copied, []),
+    (lambda path: (path.write_bytes(path.read_bytes().replace(b"a,b", b"a,X", 1)), touch(path)),
+     ["data: meld/train.csv changed"]),
+    (lambda path: path.unlink(), ["data: meld/train.csv is gone"]),
+])  # fmt: skip
+def test_reasons_are_of_the_content_of_files(data, tmp_path: Path, change, found: list[str]) -> None:
+    path, was = data
+    change(path)
+    assert provenance.reasons(Path(), result(was), settings(tmp_path)) == found
+
+
+def test_reasons_see_another_length_without_reading(data, tmp_path: Path, monkeypatch) -> None:
     path, was = data
     path.write_bytes(path.read_bytes() + b"\n")
     monkeypatch.setattr(fingerprints, "sha256", None)
     assert provenance.reasons(Path(), result(was), settings(tmp_path)) == ["data: meld/train.csv changed"]
 
 
-def test_a_touched_or_copied_file_is_the_same(data, tmp_path: Path) -> None:
-    path, was = data
-    touch(path)
-    assert provenance.reasons(Path(), result(was), settings(tmp_path)) == []
-    moved = tmp_path / "elsewhere" / "meld" / "train.csv"
-    moved.parent.mkdir(parents=True)
-    shutil.copyfile(path, moved)
-    assert provenance.reasons(Path(), result(was), settings(tmp_path / "elsewhere")) == []
-
-
-def test_gone_and_there_now(data, tmp_path: Path) -> None:
-    path, was = data
-    other = fingerprints.absent("iemocap/all.csv")
-    assert provenance.reasons(Path(), result(was, other), settings(tmp_path)) == []
-    path.unlink()
+def test_reasons_name_a_file_that_is_there_now(data, tmp_path: Path) -> None:
+    was = result(data[1], fingerprints.absent("iemocap/all.csv"))
+    assert provenance.reasons(Path(), was, settings(tmp_path)) == []
     (tmp_path / "iemocap").mkdir()
     (tmp_path / "iemocap/all.csv").write_text("x\n")
-    found = provenance.reasons(Path(), result(was, other), settings(tmp_path))
-    assert found == ["data: meld/train.csv is gone", "data: iemocap/all.csv is there now"]
-    assert provenance.reasons(Path(), result(was), settings(None)) == []  # without a root nothing can be compared
+    assert provenance.reasons(Path(), was, settings(tmp_path)) == ["data: iemocap/all.csv is there now"]
+    assert provenance.reasons(Path(), was, settings(None)) == []  # without a root nothing can be compared
 
 
-def test_a_file_that_may_not_be_read(data, tmp_path: Path, monkeypatch) -> None:
+def test_reasons_name_a_file_that_cannot_be_read(data, tmp_path: Path, monkeypatch) -> None:
     path, was = data
     touch(path)
 
@@ -105,26 +98,26 @@ def tree(tmp_path: Path) -> tuple[Path, fingerprints.Opened]:
     (lambda folder: (folder / "ape/b").rename(folder / "ape/bb"), True),
     (lambda folder: (folder / "ape/b").write_text("ape/B") and touch(folder / "ape/b"), True),
 ])  # fmt: skip
-def test_folders(change, is_stale: bool, tree, tmp_path: Path) -> None:
+def test_reasons_are_of_the_files_of_a_folder(change, is_stale: bool, tree, tmp_path: Path) -> None:
     folder, was = tree
     change(folder)
     assert provenance.reasons(Path(), result(was), settings(tmp_path)) == (["data: train changed"] if is_stale else [])
 
 
-def test_a_folder_that_is_gone_or_a_file(tree, tmp_path: Path) -> None:
-    folder, was = tree
+def replace_by_a_file(folder: Path) -> None:
     shutil.rmtree(folder)
-    assert provenance.reasons(Path(), result(was), settings(tmp_path)) == ["data: train is gone"]
     folder.write_text("x")
+
+
+@pytest.mark.parametrize("change", [shutil.rmtree, replace_by_a_file])
+def test_reasons_name_a_folder_that_is_gone(tree, tmp_path: Path, change) -> None:
+    folder, was = tree
+    change(folder)
     assert provenance.reasons(Path(), result(was), settings(tmp_path)) == ["data: train is gone"]
 
 
-@given(
-    before=st.binary(max_size=4),
-    after=st.none() | st.binary(max_size=4),
-    later=st.integers(1, 3),
-)
-def test_stale_just_when_the_content_differs(tmp_path_factory, before: bytes, after: bytes | None, later: int) -> None:
+@given(before=st.binary(max_size=4), after=st.none() | st.binary(max_size=4), later=st.integers(1, 3))
+def test_change_is_of_the_content(tmp_path_factory, before: bytes, after: bytes | None, later: int) -> None:
     path = tmp_path_factory.mktemp("file") / "x"
     path.write_bytes(before)
     was = fingerprints.fingerprint(path, "x")
@@ -136,7 +129,7 @@ def test_stale_just_when_the_content_differs(tmp_path_factory, before: bytes, af
     assert (fingerprints.Now().change(path.parent, was) is not None) == (after != before)
 
 
-def test_a_thousand_runs_read_a_touched_file_once(data, tree, tmp_path: Path, monkeypatch) -> None:
+def test_reasons_of_many_runs_read_a_file_once(data, tree, tmp_path: Path, monkeypatch) -> None:
     path, was = data
     touch(path)
     touch(tree[0] / "ape/a")
@@ -149,10 +142,7 @@ def test_a_thousand_runs_read_a_touched_file_once(data, tree, tmp_path: Path, mo
     assert sorted(read) == sorted([path, *tree[0].glob("*/*")])
 
 
-# ------------------------------------------------------------------------------------------------- set aside, summaries
-
-
-def test_set_aside_keeps_all(tmp_path: Path) -> None:
+def test_set_aside_keeps_every_run(tmp_path: Path) -> None:
     run = tmp_path / "out" / "erc" / "sinkhorn_e" / "0123456789ab"
     places = []
     for number in (1, 2, 3):
@@ -166,7 +156,7 @@ def test_set_aside_keeps_all(tmp_path: Path) -> None:
     assert [(place / "result.json").read_text() for place in places] == ["1", "2", "3"]
 
 
-def test_set_aside_where_it_cannot(tmp_path: Path) -> None:
+def test_set_aside_refuses_a_file_in_its_way(tmp_path: Path) -> None:
     run = tmp_path / "erc" / "sinkhorn_e" / "0123456789ab"
     run.mkdir(parents=True)
     (tmp_path / ".stale").write_text("in the way")
@@ -175,16 +165,10 @@ def test_set_aside_where_it_cannot(tmp_path: Path) -> None:
     assert run.is_dir()
 
 
-def test_summary() -> None:
+def test_staleness_line_counts_reasons() -> None:
     assert provenance.staleness_line([]) == provenance.staleness_line([("a", [])]) == []
-    assert provenance.staleness_line([("a", ["code 1, now 2"]), ("b", []), ("c", ["code 1, now 2"])]) == [
-        "2 stale runs kept; --stale=rerun reruns stale runs",
-        "  code 1, now 2 (2 runs)",
-    ]
-
-
-def test_summary_of_many_reasons() -> None:
-    runs = [(f"run {i}", ["code 1, now 2", *([f"data: {i % 6}.csv changed"] if i else [])]) for i in range(12)]
+    runs = [("fresh", []), ("run", ["code 1, now 2"])]
+    runs += [(f"run {i}", ["code 1, now 2", f"data: {i % 6}.csv changed"]) for i in range(1, 12)]
     lines = provenance.staleness_line(runs)
     assert lines[:3] == [
         "12 stale runs kept; --stale=rerun reruns stale runs",
@@ -192,3 +176,89 @@ def test_summary_of_many_reasons() -> None:
         "  data: 1.csv changed (2 runs)",
     ]
     assert lines[-1] == "  and 3 more reasons" and len(lines) == 6
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch) -> Iterator[Path]:
+    """A copy of the package's sources, which code versions are then made of."""
+    copy = tmp_path / "copy"
+    shutil.copytree(staleness.PACKAGE_FOLDER, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(staleness, "PACKAGE_FOLDER", copy)
+    staleness.code_version.cache_clear()
+    yield copy
+    staleness.code_version.cache_clear()
+
+
+def version() -> str:
+    staleness.code_version.cache_clear()
+    return staleness.code_version()
+
+
+def test_code_version_is_of_what_can_change_numbers(package: Path) -> None:
+    before = version()
+    assert re.fullmatch(r"0\.1\.0\+[0-9a-f]{12}", before)
+    for name in ("report/statistics/intervals.py", "cli/main.py", "composing/job.py", "engine/tracker.py",
+                 "engine/tracker_services.py", "methods/knot.md", "provenance/staleness.py"):  # fmt: skip
+        with (package / name).open("a") as file:
+            file.write("# changed\n")
+    (package / "conf").mkdir()
+    (package / "conf/x.py").write_text("")  # a wheel has conf/ here, a checkout has not
+    assert version() == before
+    for name in ("metrics.py", "config/strict.py", "methods/knot.py", "engine/federated/lean/network.py",
+                 "engines/native/perceptron.cpp", "engines/native/vectors.h"):  # fmt: skip
+        with (package / name).open("a") as file:
+            file.write("# changed\n")
+        assert version() != before
+        before = version()
+    (package / "metrics.py").rename(package / "metric.py")
+    assert version() != before
+
+
+@pytest.mark.thorough
+def test_code_that_counts_imports_none_that_does_not() -> None:
+    """So no number can depend on a file that the version leaves out (trackers and this comparison give none), and
+    whatever stands above a run is left out."""
+    run = next(level for level, names in enumerate(FLOORS) if "pipelines" in names)
+    assert set().union(*FLOORS[run + 1 :]) <= staleness.NOT_COUNTED
+    for path in staleness.PACKAGE_FOLDER.rglob("*.py"):
+        if staleness._counts(path):
+            assert not set(imported(path)) & (staleness.NOT_COUNTED - {"provenance"}), path
+            text = path.read_text(encoding="utf-8")
+            left_out = r"knot_runner\.data\.(fetch|preflight|sources)|data import .*(preflight|sources)"
+            assert not re.search(left_out, text), path
+
+
+def test_reasons_name_other_code(package: Path) -> None:
+    was = result()
+    old = version()
+    (package / "metrics.py").write_text("")
+    assert provenance.reasons(Path(), was, settings(None)) == [] and version() != old  # cached until the process ends
+    assert provenance.reasons(Path(), was, settings(None)) == [f"code {old}, now {version()}"]
+
+
+def test_reasons_name_another_torch() -> None:
+    import torch
+
+    assert staleness.torch_version() == torch.__version__.partition("+")[0]
+    same = result(versions={"torch": f"{staleness.torch_version()}+cu130"})
+    assert provenance.reasons(Path(), same, settings(None)) == []
+    found = provenance.reasons(Path(), result(versions={"torch": "1.0.0+cpu"}), settings(None))
+    assert found == [f"torch 1.0.0, now {staleness.torch_version()}"]
+
+
+def test_code_changes_name_plug_ins(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "mine.py").write_text("x = 1\n")
+    (tmp_path / "pack" / "sub").mkdir(parents=True)
+    for name in ("pack/__init__.py", "pack/sub/__init__.py", "pack/one.py", "single.py"):
+        (tmp_path / name).write_text("raise SystemExit\n")  # asking must not import
+    monkeypatch.syspath_prepend(tmp_path)
+    names = (str(tmp_path / "mine.py"), "pack", "pack.sub", "pack.one", "single")
+    was = result(plugins=names)
+    assert None not in was["plugins"].values() and not {"pack", "single"} & set(sys.modules)
+    assert provenance.code_changes(was) == []
+    (tmp_path / "pack/one.py").write_text("y = 1\n")
+    assert provenance.code_changes(was) == ["plug-in pack changed", "plug-in pack.one changed"]
+    (tmp_path / "single.py").write_text("y = 1\n")
+    (tmp_path / "mine.py").unlink()
+    assert provenance.code_changes(was)[0] == f"plug-in {names[0]} is gone"
+    assert provenance.code_changes(was)[-1] == "plug-in single changed"

@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from knot_runner.composing.commands import compose_jobs
 from knot_runner.data.images import load_images
-from knot_runner.data.images.unlabelled import load_unlabelled
 from tests.golden.messages import refuses
 
 HEIGHT, WIDTH = 6, 4
@@ -84,15 +82,13 @@ SEEN = {
     "right, JPEG": (turned(8, 1, False, "JPEG"), COLORS, 40),
 }
 DEEP = GRAY.astype(np.uint16) * 257
-#: name -> file, and how every reader refuses it
+#: name -> file that every reader refuses
 REFUSED = {
-    "16 bits": (save(DEEP), "image mode I;16 is not supported. Save it with 8 bits per channel, as grayscale or RGB"),
-    "white on transparent": (save(np.dstack([WHITE, ALPHA])), "nothing is visible on a white page"),
-    "hidden": (save(np.dstack([COLORS, 0 * ALPHA])), "nothing is visible on a white page"),
-    "another kind": (save(COLORS, kind="GIF"), "is no readable PNG or JPEG image"),
-}
+    "16 bits": save(DEEP), "white on transparent": save(np.dstack([WHITE, ALPHA])),
+    "hidden": save(np.dstack([COLORS, 0 * ALPHA])), "another kind": save(COLORS, kind="GIF"),
+}  # fmt: skip
 OPAQUE = save(COLORS)
-READERS = ["class folders", "zip", "own folder", "gld23k", "hub bytes", "hub paths", "hub decoded"]
+READERS = ["class folders", "hub bytes", "hub decoded"]
 
 
 @pytest.fixture
@@ -100,39 +96,15 @@ def readers(image_task, write, tmp_path: Path, monkeypatch) -> dict[str, Callabl
     """Name of a reader -> what it makes of a file, uint8 [3, H, W]."""
     shape = {"shape": [3, HEIGHT, WIDTH], "classes": ["a", "b"]}
 
-    def folders(entry: str) -> np.ndarray:
-        local = {"format": "folders", "train": [entry], "test": ["test"]}
-        write.tree(tmp_path, {f"test/{name}/x.png": OPAQUE for name in "ab"})
-        return load_images(image_task("cifar10", local=local, **shape), tmp_path).train.pixels[0]
-
     def tree(data: bytes) -> np.ndarray:
-        write.tree(tmp_path, {"train/a/x.png": data, "train/b/x.png": OPAQUE})
-        return folders("train")
-
-    def archive(data: bytes) -> np.ndarray:
-        write.zip(tmp_path / "set.zip", {"a/x.png": data, "b/x.png": OPAQUE})
-        return folders("set.zip")
-
-    def own(data: bytes) -> np.ndarray:
-        write.tree(tmp_path, {"own/x.png": data})
-        words = ["task=cifar10", "method=entropy_a", "partition=small", "transfer=own", "transfer.local.train=[own]"]
-        (job,) = compose_jobs([*words, f"transfer.shape=[3,{HEIGHT},{WIDTH}]"], None)
-        return load_unlabelled(job.settings.transfer, tmp_path).images.pixels[0]
-
-    def gld23k(data: bytes) -> np.ndarray:
-        table = b"user_id,image_id,class\n1,x,0\n1,y,1\n"
-        write.tree(tmp_path, {"gld/users/train.csv": table, "gld/images/x.jpg": data, "gld/images/y.jpg": OPAQUE})
-        write.tree(tmp_path, {"gld/users/test.csv": b"image_id,class\nz,0\n", "gld/images/z.jpg": OPAQUE})
-        local = {"format": "gld23k", "train": ["gld/users/train.csv"], "test": ["gld/users/test.csv"]}
+        others = dict.fromkeys(["train/b/x.png", "test/a/x.png", "test/b/x.png"], OPAQUE)
+        write.tree(tmp_path, others | {"train/a/x.png": data})
+        local = {"format": "folders", "train": ["train"], "test": ["test"]}
         return load_images(image_task("cifar10", local=local, **shape), tmp_path).train.pixels[0]
 
     def hub(kind: str) -> Callable[[bytes], np.ndarray]:
         def read(data: bytes) -> np.ndarray:
-            write.tree(tmp_path, {"hub/0": data, "hub/1": OPAQUE})
-            paths = [tmp_path / "hub" / name for name in "01"]
-            images = [{"bytes": path.read_bytes(), "path": None} for path in paths]
-            if kind == "paths":
-                images = [{"bytes": None, "path": str(path)} for path in paths]
+            images = [{"bytes": data, "path": None}, {"bytes": OPAQUE, "path": None}]
             rows = datasets.Dataset.from_dict({"image": images, "label": [0, 1]})
             if kind == "decoded":
                 rows = rows.cast_column("image", datasets.Image())
@@ -143,8 +115,7 @@ def readers(image_task, write, tmp_path: Path, monkeypatch) -> dict[str, Callabl
 
         return read
 
-    hubs = {f"hub {kind}": hub(kind) for kind in ("bytes", "paths", "decoded")}
-    return {"class folders": tree, "zip": archive, "own folder": own, "gld23k": gld23k} | hubs
+    return {"class folders": tree, "hub bytes": hub("bytes"), "hub decoded": hub("decoded")}
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -159,6 +130,5 @@ def test_decoding_keeps_what_is_seen(readers, reader: str, name: str) -> None:
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("name", REFUSED)
 def test_decoding_refuses_content_it_would_lose(readers, reader: str, name: str) -> None:
-    data, message = REFUSED[name]
     with refuses():
-        readers[reader](data)
+        readers[reader](REFUSED[name])

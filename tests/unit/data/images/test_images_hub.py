@@ -40,20 +40,14 @@ def calls(monkeypatch) -> list[tuple]:
 @pytest.fixture
 def load(image_task):
     def read(**changes: Any) -> ImageTask:
-        hub = {
-            "id": "some/digits",
-            "revision": "abc",
-            "splits": {"train": "train", "test": "test"},
-            "image": "image",
-            "label": "character",
-            "user": "writer_id",
-        }
+        columns = {"image": "image", "label": "character", "user": "writer_id"}
+        hub = {"id": "some/digits", "revision": "abc", "splits": {"train": "train", "test": "test"}} | columns
         return load_images(image_task("femnist", source="hub", hub=hub | changes), None)
 
     return read
 
 
-def test_images_labels_and_writers(load, calls) -> None:
+def test_hub_images_have_labels_and_writers(load, calls) -> None:
     task = load(config="c")
     assert calls == [("some/digits", "c", "abc", split) for split in ("train", "test")]
     np.testing.assert_array_equal(task.train.pixels[:, 0], PIXELS[:15])
@@ -64,7 +58,7 @@ def test_images_labels_and_writers(load, calls) -> None:
     assert task.train.files is None and task.source == "hub"
 
 
-def test_writers_are_the_same_in_both_splits_however_numbers_are_stored(load, monkeypatch) -> None:
+def test_hub_writers_are_the_same_however_numbers_are_stored(load, monkeypatch) -> None:
     """A split with a missing writer stores whole numbers as floats."""
     writers = {"train": [7.0, 8.0, None] * 5, "test": [7, 8, 9, 7, 8]}
 
@@ -77,48 +71,18 @@ def test_writers_are_the_same_in_both_splits_however_numbers_are_stored(load, mo
     assert task.train.users.tolist() == [0, 1, -1] * 5 and task.test.users.tolist() == [0, 1, 2, 0, 1]
 
 
-def test_one_split_is_cut_by_writer(load, calls) -> None:
+def test_hub_split_is_cut_by_writer(load, calls) -> None:
     task = load(splits={"train": "train"})
     assert sorted(task.test.users.tolist()) == [0, 1, 2, 3] and len(task.train) == 11
     assert "femnist: no test set of its own; 10% of each writer's images, 4, are held out" in task.notes
 
 
-def test_undecoded_images(load, write, monkeypatch) -> None:
-    files = [{"bytes": write.png(image), "path": None} for image in PIXELS[:15]]
-    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: rows(slice(0, 15), image=files))
-    np.testing.assert_array_equal(load().train.pixels[:, 0], PIXELS[:15])
-
-
-@pytest.mark.parametrize(
-    ("columns", "changes", "message"),
-    [
-        ({"character": [0.5] * 15}, {}, "some/digits train: image 1: label 0.5 is not a whole number; task.hub.label"),
-        ({"character": [0] * 14 + [62]}, {}, "some/digits train: image 15 has label 62; task.classes has 62: 0 to 61"),
-        ({"character": [-1] * 15}, {}, "some/digits train: image 1 has label -1"),
-        ({"image": ["x"] * 15}, {}, "some/digits train: image 1: is a str, not an image; task.hub.image names"),
-        ({"image": [{"bytes": b"x"}] * 15}, {}, "some/digits train: image 1: is no readable PNG or JPEG image"),
-        ({}, {"label": "charakter"}, r"some/digits train: has no column 'charakter' \(did you mean 'character'\?\)"),
-        ({}, {"user": "writer"}, "some/digits train: has no column 'writer'"),
-        ({}, {"splits": {"test": "test"}}, "task.hub.splits: has test; right are train, or train and test"),
-        ({}, {"splits": {"train": "a", "valid": "b"}}, "task.hub.splits: has train, valid; right are"),
-    ],
-)
-def test_what_does_not_fit(load, monkeypatch, columns: dict, changes: dict, message: str) -> None:
+@pytest.mark.parametrize(("columns", "changes"), [
+    ({"character": [0.5] * 15}, {}), ({"character": [0] * 14 + [62]}, {}), ({"character": [-1] * 15}, {}),
+    ({"image": ["x"] * 15}, {}), ({"image": [{"bytes": b"x"}] * 15}, {}), ({}, {"label": "charakter"}),
+    ({}, {"user": "writer"}), ({}, {"splits": {"test": "test"}}), ({}, {"splits": {"train": "a", "valid": "b"}}),
+])  # fmt: skip
+def test_hub_images_that_do_not_fit_are_refused(load, monkeypatch, columns: dict, changes: dict) -> None:
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: rows(slice(0, 15), **columns))
     with refuses():
         load(**changes)
-
-
-def test_the_hubs_reason_in_one_line(load, monkeypatch) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise ConnectionError("no\nnetwork")
-
-    monkeypatch.setattr(datasets, "load_dataset", fail)
-    with refuses():
-        load()
-
-
-def test_a_branch_is_told_once(load, calls) -> None:
-    notes = [note for note in load(revision="main").notes if "branch" in note]
-    assert notes == ["task.hub.revision=main is a branch of some/digits, which may change. Use a commit"]
-    assert not any("branch" in note for note in load(revision="cd" * 20).notes)

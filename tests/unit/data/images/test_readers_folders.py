@@ -13,6 +13,7 @@ import pytest
 
 from knot_runner.data.images import ImageTask, folders, load_images
 from knot_runner.util.errors import UserError
+from tests.golden.messages import refuses
 
 RANDOM = np.random.default_rng(0)
 COLOUR = RANDOM.integers(0, 256, (6, 4, 5, 3), dtype=np.uint8)
@@ -43,60 +44,46 @@ def together(task: ImageTask) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("entry", ["train", "set.zip/train", "deep/Set.ZIP/some/train", "flat.zip"])
-def test_trees_and_zips(write, load, tmp_path: Path, files: dict[str, bytes], entry: str) -> None:
+def test_read_folders_reads_trees_and_zips(write, load, tmp_path: Path, files: dict[str, bytes], entry: str) -> None:
     (tmp_path / "deep").mkdir()
     write.tree(tmp_path, files | {"train/.DS_Store": b"x", "train/ape/.hidden": b"x"})
     others = {"test/zebra/1.png": b"", "readme.txt": b"x", "train/": b"", "train/wolf/": b""}
-    write.zip(tmp_path / "set.zip", files | others)
-    write.zip(tmp_path / "deep" / "Set.ZIP", {f"some/{name}": data for name, data in files.items()})
-    write.zip(tmp_path / "flat.zip", {name.removeprefix("train/"): data for name, data in files.items()})
+    write.zipped(tmp_path / "set.zip", files | others)
+    write.zipped(tmp_path / "deep" / "Set.ZIP", {f"some/{name}": data for name, data in files.items()})
+    write.zipped(tmp_path / "flat.zip", {name.removeprefix("train/"): data for name, data in files.items()})
     pixels, labels = together(load(entry))
     order = np.argsort(COLOUR.sum((1, 2, 3), dtype=int))
     np.testing.assert_array_equal(pixels, COLOUR.transpose(0, 3, 1, 2)[order])
     assert labels.tolist() == [i // 2 for i in order]
 
 
-def test_the_order_of_a_zip_does_not_matter(write, load, tmp_path: Path, files: dict[str, bytes]) -> None:
-    write.zip(tmp_path / "a.zip", files)
-    write.zip(tmp_path / "b.zip", dict(reversed(files.items())))
+def test_read_folders_sorts_the_members_of_a_zip(write, load, tmp_path: Path, files) -> None:
+    write.zipped(tmp_path / "a.zip", files)
+    write.zipped(tmp_path / "b.zip", dict(reversed(files.items())))
     assert load("a.zip/train").digest == load("b.zip/train").digest
 
 
-def refused(load, entry: str, message: str, **changes) -> None:
-    with pytest.raises(UserError, match=message) as caught:
-        load(entry, **changes)
-    assert "\n" not in str(caught.value)
-
-
-def test_wrong_trees(write, load, tmp_path: Path, files: dict[str, bytes]) -> None:
+@pytest.mark.parametrize(("entry", "changes"), [
+    ("absent", {}), ("train", {"classes": ["wolf", "apes"]}), ("train", {"classes": [*CLASSES, "yak"]}),
+    ("train", {"shape": [2, 4, 5], "mean": [0, 0], "std": [1, 1]}),
+])  # fmt: skip
+def test_read_folders_refuses_trees(write, load, tmp_path: Path, files, entry: str, changes) -> None:
     write.tree(tmp_path, files)
-    refused(load, "absent", "absent: is not there, or no folder of class folders")
-    refused(
-        load, "train", r"folder 'ape' is not one of task.classes \(did you mean 'apes'\?\)", classes=["wolf", "apes"]
-    )
-    refused(load, "train", "train: has no images of 1 of task.classes, such as 'yak'", classes=[*CLASSES, "yak"])
-    refused(load, "train", "task.shape: 2 channels", shape=[2, 4, 5], mean=[0, 0], std=[1, 1])
-    broken = {
-        "text.txt": (b"x", "is no .png, .jpg, .jpeg file"),
-        "z.png": (files["train/wolf/a.png"][:60], "is no readable PNG or JPEG image"),
-        "z.jpg": (b"GIF89a", "is no readable PNG or JPEG image"),
-        "x.png": (write.png(COLOUR[0, :, :, 0].astype(np.uint16)), "image mode I;16 is not supported"),
-        "w.png": (huge_png(), "is no readable PNG or JPEG image"),
-    }
-    for name, (data, message) in broken.items():
-        path = tmp_path / "train" / "cow" / name
-        path.write_bytes(data)
-        refused(load, "train", f"{name}: .*({message})")
-        path.unlink()
-    load("train")
+    with refuses():
+        load(entry, **changes)
 
 
-def test_images_of_any_size_are_center_cropped_and_scaled(write, load, tmp_path: Path, files: dict[str, bytes]) -> None:
-    """Of an image of three squares side by side, the middle one."""
-    wide = np.concatenate([np.full((8, 10, 3), value, np.uint8) for value in (255, 1, 255)], axis=1)
-    write.tree(tmp_path, files | {"train/ape/a.png": write.png(wide)})
-    pixels, _ = together(load("train"))
-    assert (pixels[0, :, :, 1:-1] == 1).all()
+@pytest.mark.parametrize("name", ["text.txt", "z.png", "z.jpg", "x.png", "w.png"])
+def test_read_folders_refuses_files(write, load, tmp_path: Path, files, name: str) -> None:
+    contents = {
+        "text.txt": b"x", "z.png": files["train/wolf/a.png"][:60], "z.jpg": b"GIF89a",
+        "x.png": write.png(COLOUR[0, :, :, 0].astype(np.uint16)), "w.png": huge_png(),
+    }  # fmt: skip
+    write.tree(tmp_path, files | {f"train/cow/{name}": contents[name]})
+    with pytest.raises(
+        UserError, match=f"{name}: (.*is no .png, .jpg, .jpeg file|.*is no readable PNG or JPEG image|.*I;16 is not)"
+    ):
+        load("train")
 
 
 def huge_png() -> bytes:
@@ -119,61 +106,51 @@ def attack(path: Path, files: dict[str, bytes], name: str, data: bytes = b"x", k
         archive.writestr(info, data)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "data", "message"),
-    [
-        ("../evil.png", stat.S_IFREG, b"x", "leads out of the archive"),
-        ("train/ape/../../../evil.png", stat.S_IFREG, b"x", "leads out of the archive"),
-        ("/tmp/evil.png", stat.S_IFREG, b"x", "leads out of the archive"),
-        ("..\\evil.png", stat.S_IFREG, b"x", "leads out of the archive"),
-        ("C:/evil.png", stat.S_IFREG, b"x", "leads out of the archive"),
-        ("train/ape/link.png", stat.S_IFLNK, b"/etc/passwd", "is a link or device"),
-        ("dev", stat.S_IFCHR, b"", "is a link or device"),
-        ("train/ape/bomb.png", stat.S_IFREG, bytes(1_000_000), "unfolds to more than 200 times its size in the zip"),
-        ("train/ape/big.png", stat.S_IFREG, bytes(20_000_001), "has 20000001 bytes, more than 20000000"),
-        ("train/ape/setup.sh", stat.S_IFREG, b"x", "setup.sh: is no .png, .jpg, .jpeg file"),
-    ],
-)
-def test_zip_attacks(load, tmp_path: Path, files, name: str, kind: int, data: bytes, message: str) -> None:
+FILE, LINK, DEVICE = stat.S_IFREG, stat.S_IFLNK, stat.S_IFCHR
+
+
+@pytest.mark.parametrize(("name", "kind", "data"), [
+    ("../evil.png", FILE, b"x"), ("train/ape/../../../evil.png", FILE, b"x"), ("/tmp/evil.png", FILE, b"x"),
+    ("..\\evil.png", FILE, b"x"), ("C:/evil.png", FILE, b"x"), ("train/ape/link.png", LINK, b"/etc/passwd"),
+    ("dev", DEVICE, b""), ("train/ape/bomb.png", FILE, bytes(1_000_000)),
+    ("train/ape/big.png", FILE, bytes(20_000_001)), ("train/ape/setup.sh", FILE, b"x"),
+], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
+def test_read_folders_refuses_zip_attacks(load, tmp_path: Path, files, name: str, kind: int, data: bytes) -> None:
     attack(tmp_path / "x.zip", files, name, data, kind)
     before = sorted(tmp_path.parent.rglob("*"))
-    refused(load, "x.zip/train", f"x.zip.*{message}")
+    with refuses():
+        load("x.zip/train")
     assert sorted(tmp_path.parent.rglob("*")) == before
 
 
-def test_zips_of_too_many_or_equal_names(write, load, tmp_path: Path, files, monkeypatch) -> None:
+def test_read_folders_refuses_zips_of_many_or_equal_names(write, load, tmp_path: Path, files, monkeypatch) -> None:
     with zipfile.ZipFile(tmp_path / "twice.zip", "w") as archive, pytest.warns(UserWarning, match="Duplicate name"):
         for _ in range(2):
             archive.writestr("train/ape/a.png", files["train/ape/a.png"])
-    refused(load, "twice.zip/train", "twice.zip: has two members of one name")
-    write.zip(tmp_path / "many.zip", files)
-    monkeypatch.setattr(folders, "MAX_MEMBERS", 5)
-    refused(load, "many.zip/train", "many.zip: has 6 members, more than 5")
-    monkeypatch.setattr(folders, "MAX_LIST", 300)
-    refused(load, "many.zip/train", "many.zip: its list of members has 368 bytes, more than 300")
+    with refuses():
+        load("twice.zip/train")
+    write.zipped(tmp_path / "many.zip", files)
+    for limit, most in (("MAX_MEMBERS", 5), ("MAX_LIST", 300)):
+        monkeypatch.setattr(folders, limit, most)
+        with refuses():
+            load("many.zip/train")
 
 
-def test_a_member_larger_than_it_claims(write, load, tmp_path: Path, files: dict[str, bytes]) -> None:
-    path = write.zip(tmp_path / "x.zip", files | {"train/cow/z.png": write.png(COLOUR[0])})
+def test_read_folders_refuses_a_member_larger_than_it_claims(
+    write, load, tmp_path: Path, files: dict[str, bytes]
+) -> None:
+    path = write.zipped(tmp_path / "x.zip", files | {"train/cow/z.png": write.png(COLOUR[0])})
     content = bytearray(path.read_bytes())
     at = content.rindex(b"train/cow/z.png") - 46 + 24  # its size in the central directory
     content[at : at + 4] = struct.pack("<I", 10)
     path.write_bytes(content)
-    refused(load, "x.zip/train", r"x\.zip")
+    with pytest.raises(UserError, match=r"x\.zip"):
+        load("x.zip/train")
 
 
-@pytest.mark.thorough
-def test_a_cut_zip_is_never_read(write, load, tmp_path: Path, files: dict[str, bytes]) -> None:
-    path = write.zip(tmp_path / "x.zip", files)
-    whole = path.read_bytes()
-    for stop in np.linspace(0, len(whole) - 1, 20).astype(int):
-        path.write_bytes(whole[:stop])
-        refused(load, "x.zip/train", r"x\.zip: the zip file is cut short or broken")
-
-
-def test_flipped_bits_give_the_same_images_or_an_error(write, load, tmp_path: Path, files: dict[str, bytes]) -> None:
+def test_read_folders_notices_flipped_bits(write, load, tmp_path: Path, files: dict[str, bytes]) -> None:
     """Anywhere before the archive's list of names, which has no checksum of its own (a SHA256SUMS is one)."""
-    path = write.zip(tmp_path / "x.zip", files)
+    path = write.zipped(tmp_path / "x.zip", files)
     whole, right = path.read_bytes(), load("x.zip/train").digest
     for at in RANDOM.integers(0, whole.index(b"PK\x01\x02") * 8, 80):
         changed = bytearray(whole)

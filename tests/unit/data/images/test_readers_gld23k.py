@@ -31,7 +31,7 @@ def places(images) -> list[int]:
     return np.rint(images.pixels.astype(float).mean((1, 2, 3)) / 15).astype(int).tolist()
 
 
-def test_a_fifth_of_every_users_own_images_is_held_out(load, tmp_path: Path) -> None:
+def test_read_gld23k_holds_out_a_fifth_of_each_users_images(load, tmp_path: Path) -> None:
     write_gld23k(tmp_path)
     task = load()
     assert task.user_names == ["77", "5", "1234"] and task.train.pixels.dtype == np.uint8
@@ -47,7 +47,7 @@ def test_a_fifth_of_every_users_own_images_is_held_out(load, tmp_path: Path) -> 
     assert [file.path for file in task.files] == [TRAIN, "gld23k/images"]
 
 
-def test_the_official_test_set_has_no_users(load, tmp_path: Path) -> None:
+def test_read_gld23k_reads_the_official_test_set_without_users(load, tmp_path: Path) -> None:
     write_gld23k(tmp_path)
     task = load([TEST])
     assert task.test.users is None and places(task.test) == [12, 13, 14] and task.test.labels.tolist() == [3, 1, 0]
@@ -56,7 +56,7 @@ def test_the_official_test_set_has_no_users(load, tmp_path: Path) -> None:
     assert places(load([TEST]).test) == [13]
 
 
-def test_photographs_are_cut_to_the_centre_and_scaled() -> None:
+def test_decode_crops_to_the_center_and_scales() -> None:
     """A red left, green centre and blue right third: of the centred square of 3 x 1 only green is left."""
     wide = np.zeros((40, 120, 3), np.uint8)
     for third in range(3):
@@ -75,47 +75,33 @@ def test_photographs_are_cut_to_the_centre_and_scaled() -> None:
         decode("it", file.getvalue(), [2, 8, 8])
 
 
-def refusal(load, *arguments, **changes) -> str:
-    with pytest.raises(UserError) as refused:
-        load(*arguments, **changes)
-    assert "\n" not in str(refused.value)
-    return str(refused.value)
-
-
-BAD_ROWS = {
-    "9,../../x,1": "line 2: image_id '../../x' is no name of letters and digits",
-    "9,,1": "line 2: has no image_id; the columns are user_id, image_id, class",
-    ",a0,1": "line 2: has no user_id; the columns are user_id, image_id, class",
-    "9,a0,203": "line 2: class '203' is not one of task.classes, 0 to 202",
-    "9,a0,-1": "line 2: class '-1' is not one of task.classes, 0 to 202",
-    "9,a0,1.0": "line 2: class '1.0' is not one of task.classes, 0 to 202",
-    "9,a0,1\n8,a0,1": "line 3: image a0 is there a second time",
-    "9,a0": "line 2: 2 fields where the header has 3; the file is cut short or broken",
-}
-
-
-@pytest.mark.parametrize("rows", BAD_ROWS)
-def test_rows_that_are_refused(load, tmp_path: Path, rows: str) -> None:
+@pytest.mark.parametrize("rows", [
+    "9,../../x,1", "9,,1", ",a0,1", "9,a0,203", "9,a0,-1", "9,a0,1.0", "9,a0,1\n8,a0,1", "9,a0", "",
+], ids=["path", "no image", "no user", "203", "-1", "1.0", "twice", "cut", "none"])  # fmt: skip
+def test_read_gld23k_refuses_rows(load, tmp_path: Path, rows: str) -> None:
     write_gld23k(tmp_path)
     (tmp_path / TRAIN).write_text(f"{HEADER}\n{rows}\n")
-    assert refusal(load) == f"{tmp_path / TRAIN}: {BAD_ROWS[rows]}"
+    with refuses():
+        load()
 
 
-def test_files_that_are_absent_or_no_images(load, tmp_path: Path) -> None:
-    assert refusal(load) == f"{tmp_path / TRAIN}: is not there"
+def test_read_gld23k_refuses_files(load, tmp_path: Path) -> None:
     write_gld23k(tmp_path)
-    assert refusal(load, [TRAIN]) == f"task.local.test: {TRAIN} is in task.local.train too"
+    with refuses():
+        load([TRAIN])
     image = tmp_path / "gld23k/images/b2.jpg"
     whole = image.read_bytes()
     image.unlink()
-    assert refusal(load) == f"{image}: is not there, though {tmp_path / TRAIN}: line 9 names it"
-    for broken in (b"", b"<html>no such image</html>", whole[:-200]):
+    with refuses():
+        load()
+    for broken in (b"", b"<html>no such image</html>"):
         image.write_bytes(broken)
-        assert refusal(load).startswith(f"{image}: is no readable PNG or JPEG image (")
+        with pytest.raises(UserError, match=f"^{image}: is no readable PNG or JPEG image"):
+            load()
     image.write_bytes(whole)
     (tmp_path / TEST).write_text(f"{HEADER}\n,a0,1\n")
-    assert refusal(load, [TEST]) == f"{tmp_path / TEST}: line 2: image a0 is there a second time"
+    with refuses():
+        load([TEST])
     (tmp_path / TRAIN).write_text("user_id,image,class\n9,a0,1\n")
-    assert "line 2: has no image_id; the columns are" in refusal(load)
-    (tmp_path / TRAIN).write_text(HEADER + "\n")
-    assert refusal(load) == "task.local: gld23k has no train images"
+    with refuses():
+        load()

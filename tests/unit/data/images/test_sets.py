@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,9 @@ import pytest
 from knot_runner.config.settings import ImageSetsSettings, build
 from knot_runner.data.images.digits import read_digits
 from knot_runner.data.images.sets import STAND_INS, load_image_sets
+from knot_runner.testing.data import opened_files, recorded_files
 from tests.golden.messages import refuses
-from tests.unit.data.images.presets import task_config
+from tests.image_files import task_config
 
 NAMES = ("mnist", "kmnist", "usps", "fashionmnist")
 
@@ -27,7 +27,7 @@ def settings(names: tuple[str, ...] = NAMES, **changes: Any) -> ImageSetsSetting
 
 
 @pytest.fixture
-def two(write: SimpleNamespace, tmp_path: Path) -> Path:
+def two(write, tmp_path: Path) -> Path:
     """Twenty images of MNIST's kind and twenty of USPS's, two classes each, each image of one grey level."""
     labels = np.arange(20, dtype=np.uint8) % 2
     for name in ("mnist", "usps"):
@@ -40,7 +40,7 @@ def two(write: SimpleNamespace, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_each_set_has_its_rows_and_classes(two: Path) -> None:
+def test_image_sets_have_rows_and_classes_of_their_own(two: Path) -> None:
     task, partition = load_image_sets(settings(("mnist", "usps")), two)
     assert partition.names == ["mnist", "usps"] and partition.groups is None
     assert [rows.tolist() for rows in partition.train] == [list(range(20)), list(range(20, 36))]  # 20% of USPS held out
@@ -53,34 +53,39 @@ def test_each_set_has_its_rows_and_classes(two: Path) -> None:
     assert "usps: no test set of its own; 20% of the images, 4, are held out" in partition.notes
 
 
-def test_missing_files_stop_or_are_left_out(two: Path) -> None:
-    with refuses():
-        load_image_sets(settings(), two)
-    with refuses():
-        load_image_sets(settings(missing=["kmnist"]), two)
-    with refuses():
-        load_image_sets(settings(missing="skip"), two)  # none is optional
-    _, partition = load_image_sets(settings(missing=["kmnist", "fashionmnist"]), two)
-    assert partition.names == ["mnist", "usps"]
-    _, partition = load_image_sets(settings(missing="skip", optional=list(NAMES)), two)
-    assert partition.names == ["mnist", "usps"]
-    assert "kmnist: left out, kmnist/train-images-idx3-ubyte.gz not there, nor 3 more" in partition.notes
-    with refuses():
-        load_image_sets(settings(("mnist", "kmnist"), missing=["kmnist"]), two)
+def test_image_sets_stop_at_missing_files_or_leave_them_out(two: Path) -> None:
+    refused = [settings(), settings(missing=["kmnist"]), settings(missing="skip"),  # none is optional
+               settings(("mnist", "kmnist"), missing=["kmnist"])]  # fmt: skip
+    for wrong in refused:
+        with refuses():
+            load_image_sets(wrong, two)
     with refuses():
         load_image_sets(settings(missing="skip"), None)
+    for missing in ({"missing": ["kmnist", "fashionmnist"]}, {"missing": "skip", "optional": list(NAMES)}):
+        _, partition = load_image_sets(settings(**missing), two)
+        assert partition.names == ["mnist", "usps"]
+    assert "kmnist: left out, kmnist/train-images-idx3-ubyte.gz not there, nor 3 more" in partition.notes
 
 
-def test_half_a_set_is_an_error(two: Path) -> None:
+def test_image_sets_record_all_files_and_those_that_are_absent(two: Path) -> None:
+    made = settings(("mnist", "kmnist", "usps"), missing=["kmnist"])
+    with opened_files() as opened:
+        task, _ = load_image_sets(made, two)
+    assert recorded_files(task.files, two) == opened and len(opened) == 5
+    absent = [one.path for one in task.files if one.sha256 is None]
+    assert absent and all("kmnist" in path for path in absent)
+
+
+def test_image_sets_refuse_half_a_set(two: Path) -> None:
     (two / "mnist/t10k-images-idx3-ubyte.gz").unlink()
     for missing in ("stop", ["mnist"]):
         with refuses():
             load_image_sets(settings(("mnist", "usps"), missing=missing), two)
 
 
-def test_a_folder_in_a_zip_is_there(two: Path, write: SimpleNamespace) -> None:
+def test_image_sets_find_a_folder_in_a_zip(two: Path, write) -> None:
     images = {f"train/{kind}/{i}.png": write.png(np.full((28, 28), i, np.uint8)) for kind in "ab" for i in range(10)}
-    write.zip(two / "own.zip", images)
+    write.zipped(two / "own.zip", images)
     own = task_config("mnist") | {"name": "own", "classes": ["a", "b"]}
     own["local"] = {"format": "folders", "train": ["own.zip/train"], "test": []}
     sets = {"mnist": task_config("mnist"), "own": own}
@@ -88,7 +93,7 @@ def test_a_folder_in_a_zip_is_there(two: Path, write: SimpleNamespace) -> None:
     assert partition.names == ["mnist", "own"]
 
 
-def test_the_digits_stand_in_and_no_image_is_in_two_sets() -> None:
+def test_image_sets_of_embedded_digits_share_no_image() -> None:
     task, partition = load_image_sets(settings(source="embedded", shape=[1, 8, 8]), None)
     assert partition.names == list(STAND_INS) and task.source == "embedded"
     assert "scikit-learn" in partition.notes[0] and "kmnist" in partition.notes[0]
@@ -100,22 +105,22 @@ def test_the_digits_stand_in_and_no_image_is_in_two_sets() -> None:
     assert sum(map(len, partition.train)) == len(digits) == len(task.train)
 
 
-def test_settings_that_cannot_be_meant() -> None:
-    one = {"sets": {"mnist": task_config("mnist")}}
-    wrong = {"shape": [28, 28]}, {"mean": [0.1, 0.2]}, {"std": [0.0]}, {"missing": "ask"}, {"missing": ["mist"]}
-    for changes in (one, *wrong):
-        with refuses():
-            settings(**changes)
-    sets = {"mnist": task_config("mnist"), "cifar10": task_config("cifar10")}
+BOTH = {"mnist": task_config("mnist"), "cifar10": task_config("cifar10")}
+LIMITED = {**BOTH, "mnist": task_config("mnist") | {"limit": 3}}
+
+
+@pytest.mark.parametrize("changes", [
+    {"sets": {"mnist": BOTH["mnist"]}}, {"shape": [28, 28]}, {"mean": [0.1, 0.2]}, {"std": [0.0]}, {"missing": "ask"},
+    {"missing": ["mist"]}, {"sets": BOTH}, {"sets": LIMITED},
+], ids=["one", "shape", "mean", "std", "ask", "mist", "cifar10", "limit"])  # fmt: skip
+def test_image_sets_refuse_settings(changes) -> None:
     with refuses():
-        settings(sets=sets)
-    with refuses():
-        settings(sets=sets | {"mnist": task_config("mnist") | {"limit": 3}})
+        settings(**changes)
 
 
 @pytest.mark.thorough
 @pytest.mark.real_data
-def test_the_real_sets(data_root: Path) -> None:
+def test_image_sets_of_real_data(data_root: Path) -> None:
     task, partition = load_image_sets(settings(missing=["kmnist"]), data_root)
     assert partition.names == ["mnist", "usps", "fashionmnist"]
     assert [len(rows) for rows in partition.train] == [20_000, 1600, 750] and task.shape == (1, 28, 28)

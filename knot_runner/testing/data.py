@@ -1,0 +1,179 @@
+"""Checks of readers and of partitions: those of the package, and your own."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from knot_runner.config.settings import ImageTaskSettings, build
+from knot_runner.data.checksums import CHECKSUMS, open_folder
+from knot_runner.data.images.checks import images_problem
+from knot_runner.data.images.load import IMAGE_READERS
+from knot_runner.data.images.partition import PARTITIONS, make_partition
+from knot_runner.data.readers import TEXT_READERS
+from knot_runner.data.tasks import Images, ImageTask
+from knot_runner.provenance.fingerprints import Opened
+from knot_runner.util.errors import UserError
+
+#: Lengths to which ``check_reader`` cuts each file.
+CUTS = 12
+_opened: set[Path] | None = None
+
+
+def check_reader(
+    reader: str | Callable[..., Any], folder: Path, source: ImageTaskSettings | str, expected: Sequence[object]
+) -> None:
+    """Check a reader of images or of texts on small, valid files.
+
+    - Two readings are equal. They have the expected examples, of the types and shapes that the package works with.
+    - Nothing is written, and no file outside the folder is opened.
+    - ``UserError`` names an entry that is absent, and a file that is cut or altered (its checksum or, of texts, its
+      encoding). A cut file may be read up to the last whole example, but no part of an example.
+    - Of images: every file that is opened is in the run's record, and is compared with its checksum in ``SHA256SUMS``.
+
+    Args:
+        reader: Name in ``IMAGE_READERS`` or ``TEXT_READERS``, or such a function.
+        folder: Data folder. It is copied, and the copy is damaged.
+        source: Settings of a task of images (``kr.compose(...)[0].settings.task``), whose ``local`` names entries of
+            the folder; or the path of a file of texts below it.
+        expected: Class number of each image, those of the training set first; of texts, the columns of each record.
+
+    Raises:
+        AssertionError: The reader breaks one of these promises.
+    """
+    entries = [source] if isinstance(source, str) else [*source.local.train, *source.local.test]
+    with tempfile.TemporaryDirectory() as temporary:
+        root = Path(shutil.copytree(folder, Path(temporary).resolve() / "data"))
+        before, read = _contents(root), functools.partial(_read, reader, root, source)
+        whole, _ = read()
+        _require([one for one, _ in whole] == list(expected), f"not what was expected: {whole!r:.300}")
+        with opened_files() as opened:
+            again, recorded = read()
+        _require(again == whole, "a second reading gives other examples")
+        _require(_contents(root) == before, "a file of the folder was written")
+        _require(opened <= before.keys(), f"files outside the folder were opened: {opened - before.keys()}")
+        _require(not recorded or opened <= recorded, f"the record lacks some of {opened}")
+        for entry in entries:
+            hidden = (top := root / Path(entry).parts[0]).rename(root.with_name("hidden"))
+            _require(top.name in _outcome(read)[1], f"no UserError names {entry}, which is absent")
+            hidden.rename(top)
+        for path in sorted(opened):
+            content, checksums = path.read_bytes(), root / CHECKSUMS
+            for stop in np.linspace(0, len(content) - 1, CUTS, dtype=int):
+                path.write_bytes(content[:stop])
+                result, problem = _outcome(read)
+                less = result and all(one in whole for one in result[0])
+                _require(less or path.name in problem, f"no UserError names {path.name}, cut to {stop} bytes")
+            path.write_bytes(content + b"\xff" if isinstance(source, str) else content)  # not UTF-8
+            checksums.write_text(f"{'0' * 64}  {path.relative_to(root).as_posix()}\n")
+            _require(path.name in _outcome(read)[1], f"no UserError names {path.name}, which was altered")
+            checksums.unlink()
+            path.write_bytes(content)
+
+
+def _read(reader: object, root: Path, source: ImageTaskSettings | str) -> tuple[list[tuple[object, object]], set[Path]]:
+    """Return (label, pixels) of each image and the files in the record; or (columns, line) of each text."""
+    if isinstance(source, str):
+        return [(columns, number) for number, columns in TEXT_READERS.get(reader, reader)(root / source)], set()
+    folder, examples = open_folder(root), []
+    parts = IMAGE_READERS.get(reader, reader)(folder, source)
+    for images in [part for part in (parts.train, parts.test) if part is not None]:
+        _require(not images_problem(images, source), images_problem(images, source))
+        examples += zip(images.labels.tolist(), [pixels.tobytes() for pixels in images.pixels], strict=True)
+    return examples, recorded_files(folder.files, root)
+
+
+def recorded_files(files: Sequence[Opened], root: Path) -> set[Path]:
+    """Return the paths of the existing files that ``files`` stand for, those of a folder one by one."""
+    folders = [path for one in files if one.pattern for path in (root / one.path).glob(one.pattern)]
+    return {*folders, *(root / one.path for one in files if not one.pattern and one.sha256 is not None)}
+
+
+def check_partition(
+    partition: object, settings: Any, owners: Sequence[int] = (1,), seeded: bool = True, labels: bool = True
+) -> None:
+    """Check a partition of images over clients, on a small task of 120 training images of ten classes by eight writers.
+
+    - Each client has a name of its own, ascending rows, none twice, and at least one training example.
+    - Each example is at one client, or at as many as ``owners`` says.
+    - The same seed gives the same partition, another seed another one.
+    - It works for one client and for one class, or refuses them with a ``UserError`` that names the setting.
+    - More clients than training examples are refused.
+
+    Args:
+        partition: Name in ``PARTITIONS``, or such a function.
+        settings: Its settings, a dataclass with ``kind`` and, if the number of clients can be chosen, ``clients``.
+        owners: How many clients an example may be at, such as (0, 1).
+        seeded: Whether the seed decides who has which training example.
+        labels: Whether the labels do. If not, other labels must give the same partition.
+
+    Raises:
+        AssertionError: The partition breaks one of these promises.
+    """
+
+    def dealt(labels: np.ndarray, seed: int = 0, **changes: object) -> list[list[int]]:
+        images = Images(np.zeros((len(labels), 1, 1, 1), np.uint8), labels, np.arange(len(labels)) % 8)
+        names = list("abcdefghij")
+        task = ImageTask("checked", names, None, images, images, [0.0], [1.0], "local", names)
+        with mock.patch.dict(PARTITIONS.data, {settings.kind: PARTITIONS.get(partition, partition)}):
+            chosen = build(type(settings), dataclasses.asdict(settings) | changes, "partition")
+            made = make_partition(chosen, task, seed)
+        _require(len(set(made.names)) == len(made.train) == len(made.test), "names, train and test differ in length")
+        for part in (made.train, made.test):
+            ascending = all(rows.dtype == np.int64 and (np.diff(rows) > 0).all() for rows in part)
+            _require(ascending, "the rows of a client are not ascending int64")
+            counts = np.bincount(np.concatenate(part), minlength=len(labels))
+            _require(set(counts) <= set(owners), f"examples are at {set(counts.tolist())} clients, not at {owners}")
+        return [rows.tolist() for rows in made.train]
+
+    classes = np.arange(120) % 10
+    plain = dealt(classes)
+    _require(dealt(classes) == plain, "the same seed gives another partition")
+    _require(not seeded or dealt(classes, seed=1) != plain, "another seed gives the same partition")
+    _require(labels or dealt(classes[::-1] // 2) == plain, "other labels give another partition")
+    _, problem = _outcome(lambda: dealt(0 * classes))
+    _require(not problem or problem.startswith("partition."), f"one class: no setting is named in {problem!r}")
+    for clients in (1, 121) if hasattr(settings, "clients") else ():
+        made, problem = _outcome(functools.partial(dealt, classes, clients=clients))
+        _require("clients" in problem or len(made or ()) == clients, f"partition.clients={clients}: {problem or made}")
+
+
+def _outcome(call: Callable[[], Any]) -> tuple[Any, str]:
+    """Return the result of ``call`` and "", or None and the message of its UserError."""
+    try:
+        return call(), ""
+    except UserError as problem:
+        return None, str(problem)
+
+
+def _require(holds: object, problem: str) -> None:
+    if not holds:
+        raise AssertionError(problem)
+
+
+def _contents(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def opened_files() -> AbstractContextManager[set[Path]]:
+    """Return a context manager that collects the absolute paths of the files that this process opens within it."""
+    return mock.patch(f"{__name__}._opened", set())
+
+
+def _note_opened(event: str, arguments: tuple[object, ...]) -> None:
+    if _opened is not None and event == "open" and not isinstance(arguments[0], int):
+        _opened.add(Path(os.fsdecode(arguments[0])).absolute())
+
+
+sys.addaudithook(_note_opened)  # for good, as audit hooks are; it does nothing outside of opened_files()

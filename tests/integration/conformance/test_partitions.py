@@ -1,0 +1,87 @@
+"""Every partition, of the package and of a plug-in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from knot_runner.config.plugins import load_plugins
+from knot_runner.config.settings import PARTITION_SETTINGS, build
+from knot_runner.data.images.partition import PARTITIONS, partition_by_owner
+from knot_runner.data.tasks import Partition
+from knot_runner.testing import check_partition
+from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
+
+#: kind -> its settings, and what is promised beside the default
+PARTITIONS_CHECKED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "natural": (
+        {"by": "user", "least": 1, "clients": None, "alpha": 0.5, "count": 4},
+        {"owners": (0, 1), "seeded": False, "labels": False},
+    ),
+    "iid": ({"clients": 7}, {"labels": False}),
+    "dirichlet": ({"clients": 4, "alpha": 0.5, "floor": 1}, {}),
+    "dirichlet_clients": ({"clients": 4, "alpha": 0.5}, {}),
+    "shards": ({"clients": 5, "shards_per_client": 2}, {}),
+    "pairs": ({"clients": 4, "groups": [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]}, {}),
+    "manual": (
+        {"clients": 20, "classes_per_client": 3, "mu": 1.0, "sigma": 0.5, "offset": 2}, {"owners": range(1000)},
+    ),
+    "centralised": ({}, {"seeded": False, "labels": False}),
+    "blocks": ({"clients": 5, "extra": 2.0}, {"seeded": False, "labels": False}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", PARTITIONS_CHECKED)
+def test_partitions_conform(tables_restored: None, kind: str) -> None:  # noqa: F811
+    load_plugins([str(EXAMPLES / "own_partition.py")])
+    keys, promises = PARTITIONS_CHECKED[kind]
+    check_partition(kind, build(PARTITION_SETTINGS[kind], {"kind": kind} | keys, "partition"), **promises)
+
+
+def test_every_partition_is_checked() -> None:
+    assert set(PARTITIONS_CHECKED) == {*PARTITIONS, "blocks"}
+
+
+@dataclass
+class Halves:
+    kind: str = "halves"
+    clients: int = 2
+
+
+def halves(settings: Halves, task: Any, rng: np.random.Generator) -> Partition:
+    return partition_by_owner(task, rng.permutation(len(task.train)) % settings.clients, settings.clients, rng)
+
+
+def changed(change: Callable[[Partition], Any]) -> Callable[..., Partition]:
+    def partition(settings: Halves, task: Any, rng: np.random.Generator) -> Partition:
+        made = halves(settings, task, rng)
+        change(made)
+        return made
+
+    return partition
+
+
+BROKEN: list[tuple[Callable[..., Partition], dict[str, Any], str]] = [
+    (changed(lambda made: made.train.__setitem__(0, made.train[0][1:])), {}, r"are at {0, 1} clients, not at \(1,\)"),
+    (changed(lambda made: made.train.__setitem__(0, np.arange(120))), {"owners": (0, 1)}, "are at {1, 2} clients"),
+    (changed(lambda made: made.train.__setitem__(0, made.train[0][::-1])), {}, "not ascending int64"),
+    (changed(lambda made: made.names.__setitem__(0, made.names[-1])), {}, "differ in length"),
+    (lambda settings, task, _: halves(settings, task, np.random.default_rng()), {}, "the same seed"),
+    (lambda settings, task, _: halves(settings, task, np.random.default_rng(0)), {}, "another seed"),
+    (lambda settings, task, rng: halves(Halves(), task, rng), {"labels": False}, "partition.clients=1"),
+]
+
+
+@pytest.mark.parametrize(("partition", "promises", "problem"), BROKEN)
+def test_check_partition_says_what_a_partition_breaks(partition, promises, problem: str) -> None:
+    with pytest.raises(AssertionError, match=problem):
+        check_partition(partition, Halves(), **promises)
+
+
+def test_check_partition_takes_a_function_that_is_in_no_table() -> None:
+    check_partition(halves, Halves(), labels=False)
+    assert "halves" not in PARTITIONS

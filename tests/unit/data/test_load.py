@@ -1,0 +1,250 @@
+"""Text tasks from files: roles, missing files, checksums, what is recorded, and errors that name what is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from knot_runner.config.settings import TaskSettings
+from knot_runner.data.load import load_task
+from knot_runner.provenance import Opened, fingerprints
+from knot_runner.testing.data import opened_files, recorded_files
+from tests.golden.messages import refuses
+
+
+def pool(*paths: str) -> dict[str, list[dict[str, str]]]:
+    return {"pool": [{"path": path} for path in paths]}
+
+
+def with_files(task_dict, name: str, like: str, **files) -> None:
+    """Give the data set ``name`` the settings of ``like`` and ``files``."""
+    own = task_dict["datasets"][like]
+    task_dict["datasets"][name] = {**own, "local": {**own["local"], "files": files}}
+
+
+def test_load_task_splits_by_roles(folder: Path, task_dict, make) -> None:
+    task = load_task(make(task_dict), folder)
+    assert {name: {key: len(part) for key, part in data.splits.items()} for name, data in task.datasets.items()} == {
+        "A": {"train": 12, "valid": 4, "test": 4},
+        "G": {"train": 12, "valid": 4, "test": 4},
+        "T": {"train": 12, "valid": 4},
+    }
+    assert (task.source, task.notes) == ("local", [])
+    assert task.datasets["A"].splits["train"].labels.tolist().count(0) == 6
+    assert set(task.datasets["T"].splits["train"].labels.tolist()) == {-1}
+    assert task.datasets["A"].splits["train"].pairs is None
+
+
+def test_load_task_digest_is_of_the_content(folder: Path, task_dict, make, tmp_path: Path) -> None:
+    before = load_task(make(task_dict), folder).digest
+    moved = shutil.copytree(folder, tmp_path / "elsewhere with é")
+    assert load_task(make(task_dict), moved).digest == before
+    file = moved / "g.csv"
+    file.write_text(file.read_text().replace("text 3,", "text three,"))
+    assert load_task(make(task_dict), moved).digest != before
+
+
+def test_load_task_takes_official_splits_chunks_and_limits(folder: Path, task_dict, make) -> None:
+    with_files(task_dict, "A", "A", train=[{"path": "a.csv"}, {"path": "g.csv"}], test=[{"path": "t.csv"}])
+    task_dict["datasets"]["A"]["chunk"] = [1, 2]
+    task_dict["split"] = {"valid": 0.2, "test": 0.0, "seed": 1}
+    with_files(task_dict, "G", "G", train=[{"path": "g.csv"}], test=[{"path": "g.csv"}])
+    task = load_task(make(task_dict), folder)
+    splits = task.datasets["A"].splits
+    assert [len(part) for part in splits.values()] == [16, 4, 10]
+    assert splits["test"].texts == [f"t text {i}" for i in range(10, 20)]
+    (note,) = task.notes
+    assert note.startswith("G: ") and note.endswith("of the test texts stand in train too; its score is memory")
+    task_dict["limit"] = 10
+    assert [len(p) for p in load_task(make(task_dict), folder).datasets["A"].splits.values()] == [10, 4, 10]
+
+
+def test_load_task_reads_pairs(folder: Path, task_dict, make, write_jsonl) -> None:
+    rows = [{"p": f"premise {i}", "h": f"hypothesis {i}", "y": "bad" if i % 2 else "good"} for i in range(20)]
+    write_jsonl(folder / "pairs.jsonl", rows)
+    for data in task_dict["datasets"].values():
+        columns = {"text": "p", "pair": "h", "label": "y"}
+        data["local"] = {"format": "jsonl", "files": pool("pairs.jsonl"), "columns": columns}
+    task_dict["kind"] = "inference"
+    train = load_task(make(task_dict), folder).datasets["A"].splits["train"]
+    assert [text.replace("premise", "hypothesis") for text in train.texts] == train.pairs
+    del task_dict["datasets"]["A"]["local"]["columns"]["pair"]
+    with refuses():
+        load_task(make(task_dict), folder)
+
+
+def test_load_task_needs_no_labels_of_a_transfer_set(folder: Path, task_dict, make) -> None:
+    (folder / "t.csv").write_text("text\n" + "".join(f"only text {i}\n" for i in range(20)))
+    task_dict["datasets"]["T"]["local"]["columns"] = {"text": "text"}
+    assert len(load_task(make(task_dict), folder).datasets["T"].splits["train"]) == 12
+    task_dict["datasets"]["A"]["local"]["columns"] = {"text": "text"}
+    with refuses():
+        load_task(make(task_dict), folder)
+
+
+@pytest.mark.parametrize("case", [
+    "no folder", "nowhere", "context", "label column", "emotion file", "half a set", "half a set, named", "split",
+    "global", "transfer",
+])  # fmt: skip
+def test_load_task_refuses(folder: Path, task_dict, make, case: str) -> None:
+    own, root = task_dict["datasets"]["A"]["local"], folder
+    if case in ("no folder", "nowhere"):
+        root = None if case == "no folder" else folder / "nowhere"
+    elif case == "context":  # needs dialogues
+        task_dict["context"] = 2
+    elif case == "label column":
+        own["columns"]["label"] = "text"
+    elif case == "emotion file":
+        (folder / "dialogues_x.txt").write_text("a __eou__\n")
+        own |= {"format": "dailydialog", "files": pool("dialogues_x.txt")}
+    elif case.startswith("half a set"):
+        own["files"] = pool("a.csv", "more.csv")
+        task_dict["missing"] = ["A"] if case.endswith("named") else "error"
+    elif case == "split":  # its rows would be cut from train in silence
+        own["files"] = {"train": [{"path": "a.csv"}], "heldout": [{"path": "more.csv"}]}
+        task_dict["missing"] = ["more.csv"]
+    else:
+        (folder / f"{case[0]}.csv").unlink()
+        task_dict |= {"missing": "skip", "optional": [case[0].upper()]}
+    with refuses():
+        load_task(make(task_dict), root)
+
+
+@pytest.mark.parametrize("missing", [["Aa"], ["G"], ["T"], "ask"])
+def test_missing_takes_names_of_local_data_sets(task_dict, make, missing) -> None:
+    with refuses():
+        make(task_dict | {"missing": missing})
+
+
+def test_load_task_leaves_out_a_missing_local_set(folder: Path, task_dict, make) -> None:
+    (folder / "a.csv").unlink()
+    for missing in ("error", ["A"]):
+        with refuses():
+            load_task(make(task_dict | {"missing": missing}), folder)
+    task_dict["datasets"]["B"] = {**task_dict["datasets"]["G"], "role": "local"}
+    task = load_task(make(task_dict | {"missing": ["A"]}), folder)
+    assert list(task.datasets) == ["G", "T", "B"]
+    assert task.notes == ["A: left out, a.csv not there"]
+
+
+def test_load_task_skips_optional_sets_and_no_other(folder: Path, task_dict, make) -> None:
+    """A misspelt path of one's own data set is an error, whatever else may be missing."""
+    task_dict |= {"missing": "skip", "optional": ["B"]}
+    with_files(task_dict, "B", "A", **pool("b.csv"))
+    task = load_task(make(task_dict), folder)
+    assert list(task.datasets) == ["A", "G", "T"] and task.notes == ["B: left out, b.csv not there"]
+    with_files(task_dict, "A", "A", **pool("aa.csv"))
+    with refuses():
+        load_task(make(task_dict), folder)
+
+
+def test_load_task_records_a_file_that_may_be_missing(folder: Path, task_dict, make) -> None:
+    whole = load_task(make(task_dict), folder)
+    with_files(task_dict, "A", "A", **pool("a.csv", "more.csv"))
+    with_files(task_dict, "T", "T", **pool("rounds/1.csv", "t.csv"))
+    absent = ["more.csv", "rounds/1.csv"]
+    for changes in ({"missing": absent}, {"missing": "skip", "optional": absent}):
+        task = load_task(make(task_dict | changes), folder)
+        assert task.notes == ["A: read without more.csv: not there", "T: read without rounds/1.csv: not there"]
+        assert {file.path: bool(file.sha256) for file in task.files} == {
+            "a.csv": True, "more.csv": False, "g.csv": True, "t.csv": True, "rounds/1.csv": False,
+        }  # fmt: skip
+        assert task.digest == whole.digest
+    (folder / "more.csv").write_text((folder / "a.csv").read_text())
+    grown = load_task(make(task_dict | {"missing": absent}), folder)
+    assert grown.notes == ["T: read without rounds/1.csv: not there"]
+    assert len(grown.datasets["A"].splits["train"]) == 2 * len(whole.datasets["A"].splits["train"])
+
+
+def test_load_task_leaves_out_a_set_without_any_of_its_files(folder: Path, task_dict, make) -> None:
+    with_files(task_dict, "B", "A", train=[{"path": "b.csv"}], heldout=[{"path": "c.csv"}])
+    task = load_task(make(task_dict | {"missing": ["B", "c.csv"]}), folder)
+    assert "B" not in task.datasets and task.notes == ["B: left out, b.csv, c.csv not there"]
+    assert [file.path for file in task.files if not file.sha256] == ["b.csv", "c.csv"]
+
+
+def test_load_task_compares_checksums(folder: Path, task_dict, make) -> None:
+    lines = [f"{hashlib.sha256((folder / f'{n}.csv').read_bytes()).hexdigest().upper()}  ./{n}.csv\n" for n in "ag"]
+    (folder / "SHA256SUMS").write_text("".join(lines))
+    load_task(make(task_dict), folder)
+    file = folder / "g.csv"
+    file.write_text(file.read_text().replace("text 3", "text 2"))  # a change that no reader could see
+    with refuses():
+        load_task(make(task_dict), folder)
+    (folder / "SHA256SUMS").write_text("abc a.csv\n")
+    with refuses():
+        load_task(make(task_dict), folder)
+
+
+def test_load_task_reports_rows_without_text(folder: Path, task_dict, make) -> None:
+    with (folder / "a.csv").open("a") as file:
+        file.write(",good\n")
+    assert load_task(make(task_dict), folder).notes == ["A: 1 row without text left out"]
+
+
+def test_load_task_takes_another_delimiter(folder: Path, task_dict, make) -> None:
+    before = load_task(make(task_dict), folder)
+    file = folder / "a.csv"
+    file.write_text(file.read_text().replace(",", ";"))
+    with refuses():
+        load_task(make(task_dict), folder)
+    local = task_dict["datasets"]["A"]["local"]
+    local["delimiter"] = ";"
+    assert load_task(make(task_dict), folder).digest == before.digest
+    for wrong in ({"delimiter": ";;"}, {"delimiter": ""}, {"delimiter": '"'}, {"delimiter": "\n"}, {"format": "jsonl"}):
+        task_dict["datasets"]["A"]["local"] = local | wrong
+        with refuses():
+            make(task_dict)
+
+
+@pytest.fixture
+def all_formats(folder: Path, task_dict, make, write_jsonl) -> TaskSettings:
+    """A dailydialog, a jsonl and a csv data set, the files below ``folder``."""
+    (folder / "dialogues_x.txt").write_text("a __eou__ b __eou__\n" * 10)
+    (folder / "dialogues_emotion_x.txt").write_text("1 2\n" * 10)
+    (folder / "in").mkdir()
+    write_jsonl(folder / "in" / "g.jsonl", [{"text": f"g {i}", "label": ["bad", "good"][i % 2]} for i in range(20)])
+    a, g = task_dict["datasets"]["A"], task_dict["datasets"]["G"]
+    a["labels"], a["local"]["format"] = {"1": "bad", "2": "good"}, "dailydialog"
+    a["local"]["files"] = {"pool": [{"path": "dialogues_x.txt"}]}
+    g["local"] |= {"format": "jsonl", "files": {"pool": [{"path": "in/g.jsonl"}]}}
+    return make(task_dict)
+
+
+def test_load_task_records_what_it_opened(folder: Path, all_formats) -> None:
+    with opened_files() as opened:
+        task = load_task(all_formats, folder)
+    names = ["dialogues_x.txt", "dialogues_emotion_x.txt", "in/g.jsonl", "t.csv"]
+    assert opened == recorded_files(task.files, folder) == {folder / name for name in names}
+    assert [one.path for one in task.files] == names
+    for one in task.files:
+        stat, content = (folder / one.path).stat(), (folder / one.path).read_bytes()
+        assert (one.sha256, one.size) == (hashlib.sha256(content).hexdigest(), len(content))
+        assert one.mtime_ns == stat.st_mtime_ns
+
+
+def test_load_task_reads_a_relative_folder_as_an_absolute_one(folder: Path, all_formats, monkeypatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    time.sleep(2 * fingerprints.TICK / 1e9)  # files younger than that have no stamps on record
+    relative, absolute = (load_task(all_formats, root) for root in (Path(folder.name), folder))
+    assert (relative.files, relative.digest, relative.notes) == (absolute.files, absolute.digest, absolute.notes)
+
+
+def test_load_task_hashes_a_file_of_two_data_sets_once(folder: Path, task_dict, make, monkeypatch) -> None:
+    task_dict["datasets"]["G"]["local"]["files"] = {"pool": [{"path": "a.csv"}, {"path": "g.csv"}]}
+    hashed: list[str] = []
+    monkeypatch.setattr(fingerprints, "sha256", lambda path: hashed.append(path.name) or path.name)
+    files = load_task(make(task_dict), folder).files
+    assert hashed == [one.path for one in files] == [one.sha256 for one in files] == ["a.csv", "g.csv", "t.csv"]
+
+
+def test_load_task_records_an_absent_file(folder: Path, task_dict, make) -> None:
+    own = task_dict["datasets"]["A"]
+    task_dict["datasets"]["B"] = {**own, "local": own["local"] | {"files": {"pool": [{"path": "more.csv"}]}}}
+    files = load_task(make(task_dict | {"missing": ["B"]}), folder).files
+    assert Opened("more.csv", 0, 0, None) in files
+    assert recorded_files(files, folder) == {folder / name for name in ("a.csv", "g.csv", "t.csv")}
