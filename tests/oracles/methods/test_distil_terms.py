@@ -5,7 +5,6 @@ import itertools
 import pytest
 import torch
 
-from knot_runner.methods.distil.term import NetworkOutputs
 from tests.unit.methods.distil_made import (
     LABELS,
     a_batch,
@@ -25,9 +24,6 @@ def softmax(row, tau=1.0):
     return [value / sum(raised) for value in raised]
 
 
-# ---------------------------------------------------------------------------------------------------------- response
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 def test_true_labels(smoothing):
     student = random_outputs(1, trained=True)
@@ -40,16 +36,9 @@ def test_true_labels(smoothing):
     assert_same(ours, total / 4, student)
 
 
-def test_no_label_is_no_loss():
-    student = random_outputs(1, trained=True)
-    loss = made("ce", student, [])(student, [], a_batch(torch.full((B,), -1)))
-    assert loss.shape == () and loss.item() == 0
-    assert not gradients(loss, student)[0].any()
-
-
-@pytest.mark.parametrize("form", ["kl", "cross_entropy"])
-@pytest.mark.parametrize("mean", ["probabilities", "logits"])
-@pytest.mark.parametrize("tau_squared", [True, False])
+@pytest.mark.parametrize(("form", "mean", "tau_squared"), [
+    ("kl", "probabilities", True), ("kl", "logits", True), ("cross_entropy", "probabilities", False),
+])  # fmt: skip
 def test_softened_outputs(form, mean, tau_squared, tau=3.0):
     student, teachers = random_outputs(1, trained=True), [random_outputs(2), random_outputs(3)]
     rows = []
@@ -59,21 +48,10 @@ def test_softened_outputs(form, mean, tau_squared, tau=3.0):
         else:
             p = [sum(values) / 2 for values in zip(*(softmax(t.logits[b], tau) for t in teachers), strict=True)]
         q = softmax(student.logits[b], tau)
-        row = -sum(p[c] * torch.log(q[c]) for c in range(C))
-        if form == "kl":
-            row = row + sum(p[c] * torch.log(p[c]) for c in range(C))
+        row = sum(p[c] * (torch.log(p[c]) * (form == "kl") - torch.log(q[c])) for c in range(C))
         rows.append(row * (9 if tau_squared else 1))
     term = made("kd", student, teachers, form=form, mean=mean, tau_squared=tau_squared, tau=tau)
     assert_same(term(student, teachers, a_batch()), torch.stack(rows), student)
-
-
-@pytest.mark.parametrize("name", ["kd", "dkd"])
-def test_identical_networks_have_nothing_to_learn(name):
-    """As two students that teach each other, equal at the start, have not."""
-    student = random_outputs(1, trained=True)
-    twin = NetworkOutputs(student.logits.detach())
-    loss = made(name, student, [twin], tau=1.0)(student, [twin], a_batch())
-    assert loss.abs().max().item() < 1e-14 and gradients(loss, student)[0].abs().max().item() < 1e-14
 
 
 @pytest.mark.parametrize(("warmup", "epoch", "share"), [(0, 1, 1), (4, 1, 0.25), (4, 3, 0.75), (4, 9, 1)])
@@ -115,9 +93,6 @@ def test_transported(epsilon=0.5, tau=1.5):
     ours = term(student, teachers, a_batch())
     torch.testing.assert_close(ours, value, rtol=0, atol=1e-10)
     torch.testing.assert_close(gradients(ours, student)[0], gradient, rtol=0, atol=1e-10)
-
-
-# ---------------------------------------------------------------------------------------------------------------- maps
 
 
 @pytest.mark.parametrize(("form", "expected"), [

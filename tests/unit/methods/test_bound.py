@@ -32,9 +32,6 @@ SHEET = {
 }
 
 
-# --------------------------------------------------------------------------------------------------- terms of the bound
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_the_largest_label_distance_and_third_terms(task):
     diameter, classes, cases = SHEET[task]
@@ -65,7 +62,7 @@ def test_held_out_terms_by_hand():
     assert found.third == pytest.approx(7 * 4 * log / 9)
 
 
-def test_a_bound_says_nothing_where_a_constant_or_any_loss_is_below_it():
+def test_bound_is_vacuous_where_a_constant_or_any_loss_is_below_it():
     assert vacuous(4.0, 4.0, 0.5) == ["C_M", "constant"] and vacuous(0.6, 4.0, 0.5) == ["constant"]
     assert vacuous(0.4, 4.0, 0.5) == [] and vacuous(0.5, 4.0, 0.5) == ["constant"]
 
@@ -77,14 +74,14 @@ def test_weights_of_a_text_are_over_their_sum():
         normalised_weights(torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
 
 
-# ------------------------------------------------------------------------------------------------------- the exact loss
+PLACES = {f"{task} {kind}": points_of(task, kind) for task in TASKS for kind in ("semantic", "onehot", "hybrid")}
+PLACES |= {f"{n} anywhere": torch.from_numpy(np.random.default_rng(4).normal(size=(n, 3))) for n in (6, 8)}
 
 
-@pytest.mark.parametrize("kind", ["semantic", "onehot", "hybrid"])
-@pytest.mark.parametrize("task", TASKS)
-def test_exact_transport_is_that_of_pot(task, kind):
-    points, draws = points_of(task, kind), np.random.default_rng(3)
-    p, q = (rows(draws, 1000, len(points)) for _ in range(2))
+@pytest.mark.parametrize("place", PLACES)
+def test_exact_transport_is_that_of_pot_and_scales_rows_to_one(place):
+    points, draws = PLACES[place], np.random.default_rng(3)
+    p, q = (rows(draws, 200, len(points)) for _ in range(2))
     cost = ground_cost(points).numpy()
     values, potentials = exact_transport(p, q, points)
     wanted = np.array([ot.emd2(a, b, cost) for a, b in zip(p.numpy(), q.numpy(), strict=True)])
@@ -92,27 +89,13 @@ def test_exact_transport_is_that_of_pot(task, kind):
     np.testing.assert_allclose((potentials * (p - q)).sum(1).numpy(), wanted, atol=1e-9)
     apart = (potentials[:, :, None] - potentials[:, None, :]).numpy()
     assert (apart <= cost + 1e-9).all()
+    scaled = exact_transport(3 * p, p.sum() * q, points)
+    np.testing.assert_allclose(scaled[0].numpy(), values.numpy(), atol=1e-12)
+    np.testing.assert_allclose(scaled[1].numpy(), potentials.numpy(), atol=1e-9)
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_exact_transport_scales_rows_to_one(task):
-    points, draws = points_of(task), np.random.default_rng(5)
-    p, q = (rows(draws, 20, len(points)) for _ in range(2))
-    for found, wanted in zip(exact_transport(3 * p, p.sum() * q, points), exact_transport(p, q, points), strict=True):
-        np.testing.assert_allclose(found.numpy(), wanted.numpy(), atol=1e-12)
-
-
-@pytest.mark.parametrize("labels", [6, 8])
-def test_exact_transport_of_labels_anywhere(labels):
-    draws = np.random.default_rng(4)
-    points = torch.from_numpy(draws.normal(size=(labels, 3)))
-    p, q = (rows(draws, 40, labels) for _ in range(2))
-    wanted = [ot.emd2(a, b, ground_cost(points).numpy()) for a, b in zip(p.numpy(), q.numpy(), strict=True)]
-    np.testing.assert_allclose(exact_transport(p, q, points)[0].numpy(), wanted, atol=1e-9)
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_the_loss_is_lipschitz_in_the_logits(task):
+def test_transport_losses_are_lipschitz_in_the_logits(task):
     """Never above C_M / (2 sqrt 2) in 10,000 pairs; near it where two labels that are farthest apart share the mass."""
     points, draws = points_of(task), np.random.default_rng(6)
     classes, diameter = len(points), label_diameter(points)
@@ -135,7 +118,7 @@ def test_the_loss_is_lipschitz_in_the_logits(task):
     assert lipschitz_constant(diameter) == diameter / math.sqrt(8) and slopes.max() > 0.35 * diameter
 
 
-def test_the_loss_weighs_teachers_by_hand():
+def test_transport_losses_weigh_teachers_by_hand():
     line = torch.tensor([[0.0], [1.0], [3.0]])
     p = torch.tensor([[1.0, 0.0, 0.0]])
     q = torch.tensor([[[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]])

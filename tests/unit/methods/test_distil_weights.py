@@ -10,7 +10,16 @@ from knot_runner.methods.distil.students import Students
 from knot_runner.methods.distil.term import TERMS, Term
 from tests.golden.messages import refuses
 from tests.oracles.methods.distil_loops import frozen_model, pixels, softened, started, trained
-from tests.unit.methods.distil_requests import CE, CNN, WIDE, make_place, put_teacher, silent, students
+from tests.unit.methods.distil_requests import (
+    CE,
+    CNN,
+    WIDE,
+    assert_same_bits,
+    make_place,
+    put_teacher,
+    silent,
+    students,
+)
 
 
 @pytest.fixture
@@ -18,7 +27,7 @@ def place(tmp_path):
     return make_place(tmp_path)
 
 
-def first_values(place, terms, teacher, request):
+def first_values(place, teacher):
     """Mean cross-entropy and softened KL on the first batches, by hand."""
     x, y = pixels(place, "train")
     order = torch.randperm(40, generator=generator(5, "first batches", "student"))
@@ -35,13 +44,11 @@ def test_weights_and_first_ratios_by_hand(place):
     terms = {"ce": {"weight": 0.5}, "kd": {"weight": "auto", "tau": 2.0}}
     request = students(place, terms, [teacher], auto_ratio=3.0)
     _, facts = trained(request, place, "a")
-    ce, kd = first_values(place, terms, teacher, request)
+    ce, kd = first_values(place, teacher)
     assert facts["terms"]["ce"] == {"weight": 0.5, "ratio": pytest.approx(0.5, rel=1e-5)}
     assert facts["terms"]["kd"] == {"weight": pytest.approx(3 * ce / kd, rel=1e-4), "ratio": pytest.approx(3.0)}
     typed = students(place, {**terms, "kd": {"weight": facts["terms"]["kd"]["weight"], "tau": 2.0}}, [teacher])
-    same, _ = trained(typed, place, "b")
-    automatic, _ = trained(request, place, "c")
-    assert all(torch.equal(same[name], tensor) for name, tensor in automatic.items())
+    assert_same_bits(trained(typed, place, "b")[0], trained(request, place, "c")[0])
 
 
 def test_weighing_leaves_memories_as_they_are(place):
@@ -61,12 +68,12 @@ def test_weighing_leaves_memories_as_they_are(place):
     ({"hint": {"weight": 1.0, "taps": [["layer9", "layer1"]]}}, {"kind": "snapshot"}),
     ({"hint": {"weight": 1.0, "taps": [["layer1", "nix"]]}}, {"kind": "snapshot"}),
 ])  # fmt: skip
-def test_terms_that_do_not_fit_are_refused_in_a_line(place, terms, schedule):
+def test_terms_that_do_not_fit_are_refused(place, terms, schedule):
     with refuses():
         trained(students(place, terms, schedule=schedule), place, "a")
 
 
-def test_what_terms_draw_is_keyed_by_seed_and_epoch(place, monkeypatch):
+def test_draws_of_terms_are_keyed_by_seed_and_epoch(place, monkeypatch):
     seen = []
 
     def make(options, inputs):

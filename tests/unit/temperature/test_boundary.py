@@ -16,30 +16,17 @@ def linear(weight):
     return lambda x: x.flatten(1) @ weight.T
 
 
-def test_distance_of_a_linear_model_has_a_closed_form():
+@pytest.mark.parametrize("halvings", [1, 4, 8, 30])
+def test_distance_of_a_linear_model_is_approached_from_above(halvings):
     """Two classes: the margin w x, w = w_0 - w_1, falls by epsilon |w|_1 along -sign(w), so epsilon = w x / |w|_1."""
-    draw = torch.Generator().manual_seed(0)
-    weight = torch.randn(2, 128, generator=draw, dtype=torch.float64)
-    x, _ = images(30)
-    difference = weight[0] - weight[1]
-    expected = (x.flatten(1) @ difference).abs() / difference.abs().sum()
-    found = boundary_distances(linear(weight), x, replace(HP, attack_steps=30))
-    torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-12)
-
-
-def test_more_halvings_come_nearer_from_above():
-    draw = torch.Generator().manual_seed(0)
-    weight = torch.randn(2, 128, generator=draw, dtype=torch.float64)
-    x, _ = images(30)
+    weight, (x, _) = torch.randn(2, 128, generator=torch.Generator().manual_seed(0), dtype=torch.float64), images(30)
     exact = (x.flatten(1) @ (weight[0] - weight[1])).abs() / (weight[0] - weight[1]).abs().sum()
-    for count in (1, 4, 8):
-        found = boundary_distances(linear(weight), x, replace(HP, attack_steps=count))
-        first = HP.attack_limit / 2**12
-        assert (found >= exact * (1 - 1e-12)).all()
-        assert (found - exact <= torch.clamp(exact, min=first) * 2.0**-count).all()
+    found = boundary_distances(linear(weight), x, replace(HP, attack_steps=halvings))
+    assert (found >= exact * (1 - 1e-12)).all()
+    assert (found - exact <= torch.clamp(exact, min=HP.attack_limit / 2**12) * 2.0**-halvings + 1e-12).all()
 
 
-def test_distances_agree_with_a_fine_grid():
+def test_distances_of_a_network_agree_with_a_fine_grid():
     """Wherever the decision changes once on the grid, or never; elsewhere only that it does change there."""
     model, (x, _) = model_of(CNN), images(12)
     found = boundary_distances(model, x, replace(HP, attack_steps=20))
@@ -65,17 +52,11 @@ def test_distances_agree_with_a_fine_grid():
     assert compared >= 3
 
 
-def test_a_decision_that_never_changes_is_infinitely_far():
-    constant = lambda x: x.flatten(1)[:, :2] * 0 + torch.tensor([1.0, 0.0])  # noqa: E731
-    found = boundary_distances(constant, torch.ones(3, *SHAPE), HP)
-    assert found.isinf().all()
-
-
-def test_the_attack_survives_a_saturated_softmax():
+def test_distance_of_a_constant_and_of_a_saturated_model():
     """At logits 1000 apart the cross-entropy's own gradient is exactly 0 in float32; its sign is still known."""
-    weight = torch.ones(2, 128)
-    weight[1] = -1
-    x = torch.full((1, *SHAPE), 4.0)
+    constant = boundary_distances(lambda x: x.flatten(1)[:, :2] * 0 + torch.eye(2)[0], torch.ones(3, *SHAPE), HP)
+    assert constant.isinf().all()
+    weight, x = torch.tensor([[1.0], [-1.0]]).expand(2, 128), torch.full((1, *SHAPE), 4.0)
     found = boundary_distances(linear(weight), x, replace(HP, attack_limit=8.0))
     assert float(found[0]) == pytest.approx(4.0, rel=2e-3)
 

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from knot_runner.config.settings import ProbeSettings, build
+from knot_runner.engine.federated import flat
 from knot_runner.methods.temperature_probe import boundary_distances
 from knot_runner.models.network import Network
 from tests.golden.messages import refuses
@@ -18,7 +19,9 @@ from tests.unit.temperature.probed import CLASSES, CNN, HP, MODELS, SHAPE, TRAIN
 @pytest.mark.parametrize("name", ["cnn", "mlp", "batchnorm"])
 def test_arrays_of_a_whole_probe(name):
     watched = []
-    found = run(spec=MODELS[name], watched=watched)
+    found, again, other = (run(spec=MODELS[name], seed=seed, watched=watched) for seed in (0, 0, 1))
+    assert all(torch.equal(found[key], again[key]) for key in found)
+    assert not torch.equal(found["gradients.norm"], other["gradients.norm"])
     wrong = len(found["boundary.before"])
     assert {key: (tuple(value.shape), value.dtype) for key, value in found.items()} == {
         "temperatures": ((3,), torch.float64),
@@ -38,19 +41,11 @@ def test_arrays_of_a_whole_probe(name):
     assert stages == {"gradient norms", "boundary distances"}
 
 
-def test_the_same_seed_gives_the_same_arrays_and_another_does_not():
-    one, two, other = run(), run(), run(seed=1)
-    assert all(torch.equal(one[key], two[key]) for key in one)
-    assert not torch.equal(one["gradients.norm"], other["gradients.norm"])
-
-
 def test_distances_after_are_those_of_the_stepped_model():
     """Of a whole probe: image by image, with a module that holds the stepped weights."""
     found = run(replace(HP, boundary_images=40))
     assert int(found["boundary.tried"]) == 40
     model, data = model_of(CNN, torch.float32), data_of(40)
-    from knot_runner.engine.federated import flat
-
     flat.load_flat(model, flat.layout_of(Network(CNN, SHAPE, CLASSES)), *flat.initial(Network(CNN, SHAPE, CLASSES), 0))
     x = (data.pixels.float() / 255 - 0.5) / 0.25
     wrong = (model(x).argmax(1) != data.labels).nonzero()[:, 0]
@@ -86,48 +81,35 @@ def test_the_image_shown_is_the_first_wrong_one_of_its_class():
 def test_central_training_makes_the_model_better():
     data = data_of(40)
     data.pixels[:] = (data.labels * 50)[:, None, None, None].to(torch.uint8)
-    hp, said = replace(HP, images=40, warm_epochs=60), []
-    fresh, warm = (run(replace(hp, warm_epochs=epochs), data=data, said=said) for epochs in (0, 60))
+    fresh, warm = (run(replace(HP, images=40, warm_epochs=epochs), data=data) for epochs in (0, 60))
     assert warm["gradients.right"].sum() >= fresh["gradients.right"].sum() + 10
 
 
-def test_fewer_images_than_wanted_are_said():
-    said = []
-    run(replace(HP, images=50_000), said=said)
-    assert said == ["method.images: 50,000 wanted, all 40 training images taken"]
-
-
-def test_a_class_without_wrong_images_shows_its_first_and_says_so():
-    data = data_of(40)
-    one_class = replace(data, labels=torch.full((40,), 0))
-    logits = run(replace(HP, shown_class=0), data=one_class)
-    decided = int(logits["softmax.probabilities"][0].argmax())
-    said: list[str] = []
-    same = replace(data, pixels=data.pixels[:1].expand(40, -1, -1, -1), labels=torch.full((40,), decided))
-    same = replace(same, pixels=data.pixels[int(logits["softmax.row"])].expand(40, -1, -1, -1))
-    found = run(replace(HP, shown_class=decided), data=same, said=said)
-    assert said == [f"method.shown_class: all 40 images of class {decided} are right; the first is shown"]
+def test_probe_says_what_it_takes_instead_of_too_few_images():
+    data, said = data_of(40), []
+    shown = run(replace(HP, shown_class=0), data=replace(data, labels=torch.full((40,), 0)))
+    decided = int(shown["softmax.probabilities"][0].argmax())
+    pixels = data.pixels[int(shown["softmax.row"])].expand(40, -1, -1, -1)
+    same = replace(data, pixels=pixels, labels=torch.full((40,), decided))
+    found = run(replace(HP, shown_class=decided, images=50_000), data=same, said=said)
+    assert said == [
+        "method.images: 50,000 wanted, all 40 training images taken",
+        f"method.shown_class: all 40 images of class {decided} are right; the first is shown",
+    ]
     assert int(found["softmax.row"]) == 0 and len(found["boundary.before"]) == 0
     assert found["boundary.after"].shape == (3, 0)
 
 
-@pytest.mark.parametrize("changes", [{"shown_class": 5}, {"warm_epochs": 3}])
-def test_what_cannot_be_probed_is_named(monkeypatch, changes):
+@pytest.mark.parametrize(("changes", "classes"), [({"shown_class": 5}, 5), ({"warm_epochs": 3}, 5), ({}, 2)])
+def test_probe_of_a_missing_class_or_a_diverged_model_is_refused(monkeypatch, changes, classes):
     monkeypatch.setattr(TRAINING, "lr", 1e20)
     with refuses():
-        run(replace(HP, **changes))
+        run(replace(HP, **changes), data=replace(data_of(40), labels=torch.arange(40) % classes))
 
 
-def test_a_class_that_is_not_in_the_data_is_named():
-    data = replace(data_of(40), labels=torch.arange(40) % 2)
-    with refuses():
-        run(data=data)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("temperatures", []), ("temperatures", [1.0, 0.0]), ("step_lr", 0), ("images", 0)],
-)
-def test_settings_that_cannot_be_meant_name_their_key(key, value):
+@pytest.mark.parametrize(("key", "value"), [
+    ("temperatures", []), ("temperatures", [1.0, 0.0]), ("step_lr", 0), ("images", 0),
+])  # fmt: skip
+def test_probe_settings_out_of_range_are_refused(key, value):
     with refuses():
         build(ProbeSettings, vars(HP) | {key: value}, "method")
