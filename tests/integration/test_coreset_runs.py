@@ -42,7 +42,7 @@ def test_coreset_run_records_losses_points_and_participants(tmp_path, distance):
     assert (result["kind"], result["status"], result["points"]) == ("coreset", "done", 5)
     assert len(result["losses"]) == 12 and result["losses"][-1] < 0.9 * result["losses"][0]
     assert kept["points"].shape == (5, 64) and 0 <= kept["points"].min() <= kept["points"].max() <= 1
-    np.testing.assert_allclose(kept["points"], np.clip(kept["codes"] * 0.3081 + 0.1307, 0, 1), atol=1e-6)
+    np.testing.assert_allclose(kept["points"], (kept["codes"] * 0.3081 + 0.1307).clamp(0, 1), atol=1e-6)
     assert result["classes_covered"] == len(np.unique(kept["labels"]))
     assert [row["epoch"] for row in record.rows] == list(range(1, 13))
     assert all(len(set(row["participants"])) == 3 and set(row["participants"]) <= set(range(6)) for row in record.rows)

@@ -11,7 +11,6 @@ from sklearn.metrics import adjusted_rand_score
 from knot_runner.cli.main import main
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.pipelines import coreset_knn
-from knot_runner.util.errors import UserError
 from tests.runs import RunRecord, run
 from tests.tiny import TINY_TEXTS, replaced
 
@@ -63,7 +62,7 @@ def test_an_interrupted_run_goes_on_with_the_same_bits(once, tmp_path, monkeypat
 
     monkeypatch.setattr("knot_runner.pipelines.runs.commits.COMMIT_SHARE", 1e9)  # a commit a round
     monkeypatch.setattr(Loop, "train_client", interrupted)
-    with pytest.raises(UserError):
+    with pytest.raises(OSError, match="the disk is gone"):
         run(tmp_path, *CLUSTERED)
     monkeypatch.setattr(Loop, "train_client", original)
     again = run(tmp_path, *CLUSTERED)
@@ -97,7 +96,7 @@ def test_a_coreset_of_texts_goes_on_after_a_kill(tmp_path, monkeypatch):
         return original(hp, seed, clients, client)
 
     monkeypatch.setattr(coreset_knn, "own_coreset", interrupted)
-    with pytest.raises(UserError):
+    with pytest.raises(OSError, match="the disk is gone"):
         run(tmp_path / "cut", *words)
     monkeypatch.setattr(coreset_knn, "own_coreset", original)
     cut = run(tmp_path / "cut", *words)
