@@ -1,7 +1,5 @@
 """What tests of whole distillations by loss terms share: a tiny run of images, and what its method is given."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from knot_runner.composing.commands import compose_jobs

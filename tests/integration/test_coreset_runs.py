@@ -4,7 +4,6 @@ import csv
 import functools
 import signal
 from collections import Counter
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -109,15 +108,6 @@ def test_coreset_run_killed_ends_as_if_left_alone(tmp_path):
 def test_coresets_that_cannot_be_are_refused(tmp_path, words):
     with refuses():
         run(tmp_path, *words)
-
-
-def test_encoder_and_clients_share_no_image():
-    hp = SimpleNamespace(encoder=SimpleNamespace(epochs=1), encoder_share=0.3)
-    held, rest = coreset_knn.split(hp, 50, 0)
-    assert len(held) == 15 and sorted([*held, *rest]) == list(range(50))
-    assert coreset_knn.split(hp, 50, 1)[0].tolist() != held.tolist()
-    held, rest = coreset_knn.split(SimpleNamespace(encoder=None), 50, 0)  # clients get all
-    assert len(held) == 0 and rest.tolist() == list(range(50))
 
 
 KNN_PRESET = [

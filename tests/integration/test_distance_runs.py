@@ -1,7 +1,5 @@
 """One federated distance as a run: its record against POT and against the algorithm by hand, and its two presets."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from functools import partial

@@ -1,7 +1,5 @@
 """Distances between clients and between data sets as runs: their record, the shared artefact, and bad input."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

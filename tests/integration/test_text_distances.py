@@ -1,7 +1,5 @@
 """Runs that compare texts, through the command line: distances, clusters, coresets, and what is shown of them."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

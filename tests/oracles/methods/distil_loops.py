@@ -1,7 +1,5 @@
 """Textbook loops, which students that train by loss terms are compared with."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 

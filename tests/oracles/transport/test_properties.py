@@ -1,7 +1,5 @@
 """What holds for every pair of distributions, searched by hypothesis."""
 
-from __future__ import annotations
-
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st

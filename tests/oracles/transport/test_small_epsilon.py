@@ -1,7 +1,5 @@
 """The closed form of small eps: where it is exact, where it is not trusted, and what the whole loss costs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

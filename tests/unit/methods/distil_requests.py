@@ -1,7 +1,5 @@
 """Small requests for students: forty grey images of 6x6 pixels, three classes, narrow networks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """KNOT's protocol by hand on three parties: who trains on what, from where, and what the student is given."""
 
-from __future__ import annotations
-
 import itertools
 from types import SimpleNamespace
 

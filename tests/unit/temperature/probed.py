@@ -1,7 +1,5 @@
 """Small models, images and a whole probe of them."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import torch

@@ -1,7 +1,5 @@
 """Fig. 2: distances against a fine grid and closed forms; steps against torch.optim.SGD."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Fig. 1: gradient norms against one image at a time."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

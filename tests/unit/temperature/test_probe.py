@@ -1,7 +1,5 @@
 """The whole probe: arrays, seeds, warm start, what is said and refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

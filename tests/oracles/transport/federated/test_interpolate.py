@@ -1,7 +1,5 @@
 """Interpolating measures: on the geodesic, of bounded support, Theorem 1, masses kept."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,18 +14,14 @@ PLACES = st.floats(0.05, 0.95)
 @settings(deadline=None, max_examples=40, derandomize=True)
 @given(SIZES, SIZES, SEEDS, PLACES, st.booleans())
 def test_exact_measures_divide_the_distance(n: int, m: int, seed: int, t: float, counted: bool) -> None:
-    weights = keyed_weights(n, seed, counted)
+    rng = np.random.default_rng(seed)
+    weights = rng.integers(1, 9, n) if counted else rng.random(n) + 0.1
     first, second = Measure(gaussian(n, 2, seed, "a").points, weights), gaussian(m, 2, seed, "b", offset=1.0)
     between, distance = interpolate(first, second, t, "exact")
     assert distance == pytest.approx(emd(first, second)) == pytest.approx(wasserstein(second, first))
     assert wasserstein(first, between) == pytest.approx(t * distance)
     assert wasserstein(between, second) == pytest.approx((1 - t) * distance)
     assert between.size <= n + m - 1
-
-
-def keyed_weights(n: int, seed: int, counted: bool) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    return rng.integers(1, 9, n) if counted else rng.random(n) + 0.1
 
 
 @settings(deadline=None, max_examples=40, derandomize=True)
@@ -39,19 +33,14 @@ def test_theorem_1_equal_sizes_and_masses_make_approximate_exact(n: int, seed: i
     assert exact.weights is None and approximate.weights is None
 
 
-def test_approximate_by_hand_with_unequal_masses() -> None:
-    """Mass .75 at 0 goes to 1 (.25) and 3 (.5); mass .25 at 10 goes to 3 (.25)... by hand on a line."""
+def test_unequal_masses_by_hand() -> None:
+    """On a line: of mass .75 at 0, .25 goes to 1 and .5 to 3; mass .25 at 10 goes to 9."""
     first = Measure(np.array([[0.0], [10.0]]), np.array([3, 1]))
     second = Measure(np.array([[1.0], [3.0], [9.0]]), np.array([1, 2, 1]))
     between, distance = interpolate(first, second, 0.25, "approximate")
     assert between.points.ravel() == pytest.approx([0.25 * (1 + 3 + 3) / 3, 0.75 * 10 + 0.25 * 9])
     assert between.weights.tolist() == [3, 1]
     assert distance == pytest.approx(((1 + 9 + 9 + 1) / 4) ** 0.5)
-
-
-def test_exact_by_hand_with_unequal_masses() -> None:
-    first = Measure(np.array([[0.0], [10.0]]), np.array([3, 1]))
-    second = Measure(np.array([[1.0], [3.0], [9.0]]), np.array([1, 2, 1]))
     between, _ = interpolate(first, second, 0.5, "exact")
     assert between.points.ravel().tolist() == [0.5, 1.5, 9.5] and between.weights.tolist() == [1, 2, 1]
 
@@ -60,24 +49,15 @@ NEAR, FAR = Measure(np.array([[0.0, 0.0], [0.0, 10.0]])), Measure(np.array([[5.0
 
 
 @pytest.mark.parametrize("mode", ["exact", "approximate"])
-def test_at_a_fifth_of_the_way_the_measure_is_near_the_first(mode: str) -> None:
+def test_a_fifth_of_the_way_is_near_the_first_measure(mode: str) -> None:
+    """Of the server, which moves from the second client's measure; of a client, from the server's to its samples."""
     between, distance = interpolate(NEAR, FAR, 0.2, mode)
-    assert sorted(between.points.tolist()) == [[1.0, 0.0], [1.0, 10.0]] and distance == 5.0
+    xi, apart = server.next_measure(Message(FAR), Message(NEAR), 0.2, mode)
+    sent = Client(FAR, fedwad(mode=mode, t=0.2), "mu", draws()).interpolated(NEAR, 1, True)
+    for measure in (between, xi, sent.measure):
+        assert sorted(measure.points.tolist()) == [[1.0, 0.0], [1.0, 10.0]]
+    assert distance == apart == sent.distance == 5.0 and sent.remainder == pytest.approx(4.0)
     assert (wasserstein(NEAR, between), wasserstein(between, FAR)) == (pytest.approx(1.0), pytest.approx(4.0))
-
-
-@pytest.mark.parametrize("mode", ["exact", "approximate"])
-def test_the_server_moves_from_the_second_clients_measure_towards_the_firsts(mode: str) -> None:
-    xi, between = server.next_measure(Message(FAR), Message(NEAR), 0.2, mode)
-    assert sorted(xi.points.tolist()) == [[1.0, 0.0], [1.0, 10.0]] and between == 5.0
-
-
-@pytest.mark.parametrize("mode", ["exact", "approximate"])
-def test_a_client_moves_from_the_servers_measure_towards_its_samples(mode: str) -> None:
-    client = Client(FAR, fedwad(mode=mode, t=0.2), "mu", draws())
-    sent = client.interpolated(NEAR, 1, True)
-    assert sorted(sent.measure.points.tolist()) == [[1.0, 0.0], [1.0, 10.0]]
-    assert (sent.distance, sent.remainder) == (5.0, pytest.approx(4.0))
 
 
 @pytest.mark.parametrize("mode", ["exact", "approximate"])

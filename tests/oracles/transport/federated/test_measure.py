@@ -1,7 +1,5 @@
 """Measures: what they take, what they refuse, masses in common units."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -37,11 +35,6 @@ def test_equal_masses_are_counts_and_others_need_not_be() -> None:
     assert unit == 1 and np.allclose(a, [1 / 3, 2 / 3]) and np.allclose(b, 0.2)
 
 
-def test_units_beyond_exact_doubles_are_refused() -> None:
-    with refuses():
-        common_masses(of([2**27 - 1]), of([2**27 + 1]))
-
-
 @pytest.mark.parametrize(("points", "weights"), [
     (np.zeros((0, 3)), None), (np.zeros((3, 0)), None), (np.zeros(3), None), ([[0.0], [math.nan]], None),
     ([[0.0], [math.inf]], None), (np.zeros((2, 1)), [1]), (np.zeros((2, 1)), [1, 0]),
@@ -52,6 +45,8 @@ def test_bad_samples_are_named(points: np.ndarray, weights: list[float] | None) 
         Measure(points, weights)
 
 
-def test_samples_of_different_features_are_refused() -> None:
+def test_units_beyond_exact_doubles_and_samples_of_different_features_are_refused() -> None:
+    with refuses():
+        common_masses(of([2**27 - 1]), of([2**27 + 1]))
     with refuses():
         distance_between(gaussian(4, 2), gaussian(4, 3), fedwad(), draws())
