@@ -5,7 +5,7 @@ from pathlib import Path
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.parties.setup import make_federation, read_parties
-from tests.tiny import TINY, replaced
+from tests.tiny import TINY, TINY_TAUGHT, replaced
 
 #: Real digits in colour; a teacher and a student of two convolutions.
 TINY_DISTIL = [
@@ -14,6 +14,8 @@ TINY_DISTIL = [
     "training=image_stages", "training.local.epochs=2", "training.distil.epochs=2", "training.local.lr=0.01",
     "training.distil.lr=0.01", "hardware.workers=1",
 ]  # fmt: skip
+#: A student of digits that first follows a hint.
+TWO_STAGE = replaced(TINY_TAUGHT, "+method.schedule.phases=[{epochs: 3, terms: {hint: {weight: 1.0}}}]")
 #: Generated reviews, a narrow teacher.
 SMALL_TEXTS = [
     *(override for override in replaced(TINY, "task=sa") if not override.startswith("method.bias")),

@@ -5,6 +5,7 @@ import json
 import shutil
 
 import pytest
+from safetensors.torch import save
 
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.pipelines.context import run_context
@@ -115,11 +116,15 @@ GONE = {"path": "gone.png", "size": 1, "mtime_ns": 0, "sha256": "0" * 64}
 
 @pytest.mark.parametrize("changes", [
     {"kind": "matrix", "method": "dataset_distance"}, {"status": "diverged"}, {"files": [GONE]},
-    {"model": b"\x80\x04no tensors"}, {"model": "predictions"},
+    {"model": b"\x80\x04no tensors"}, {"model": "predictions"}, {"model": "one layer"},
 ], ids=str)  # fmt: skip
 def test_teacher_without_the_weights_of_a_model_is_refused(federated, tmp_path, changes):
-    if changes.get("model") == "predictions":
-        changes = {"model": (federated.folder / "predictions.safetensors").read_bytes()}
+    if "model" in changes:
+        others = {
+            "predictions": federated.tensors("predictions"),
+            "one layer": dict([*federated.tensors().items()][:1]),
+        }
+        changes = {"model": save(others[changes["model"]]) if changes["model"] in others else changes["model"]}
     refused(tmp_path, *taught(resealed(federated.folder, tmp_path, **changes), f"paths.data={tmp_path}"))
 
 

@@ -13,15 +13,7 @@ from knot_runner.engine.seeds import generator
 from knot_runner.methods.mutual import TrainParties, peer_losses
 from knot_runner.models.network import build_network
 from tests.oracles.methods.distil_loops import assert_same, frozen_model, pixels, trained
-from tests.unit.methods.distil_requests import (
-    MLP,
-    WIDE,
-    assert_same_bits,
-    killed_and_resumed,
-    make_place,
-    put_images,
-    put_teacher,
-)
+from tests.unit.methods import distil_requests as small
 
 KL = {"name": "entropy", "form": "kl"}
 NAMES, SIZES = ("a", "b", "c"), (24, 40, 9)
@@ -29,22 +21,22 @@ NAMES, SIZES = ("a", "b", "c"), (24, 40, 9)
 
 @pytest.fixture
 def place(tmp_path):
-    return make_place(tmp_path)
+    return small.make_place(tmp_path)
 
 
 def together(place, chosen=(0, 1, 2), **changes):
     """The request for these parties; epochs of three batches of 8 out of 20 images that all share."""
-    networks = (MLP, WIDE, MLP)
-    given = [put_teacher(place, networks[n], n + 1) for n in chosen]
+    networks = (small.MLP, small.WIDE, small.MLP)
+    given = [small.put_teacher(place, networks[n], n + 1) for n in chosen]
     made = {
         "stage": "mutual",
         "party": "parties",
         "parties": tuple(NAMES[n] for n in chosen),
         "networks": tuple(network for network, _ in given),
         "starts": tuple(weights for _, weights in given),
-        "trains": tuple(StoredPart(put_images(place, NAMES[n], SIZES[n], 10 + n)) for n in chosen),
-        "valids": tuple(StoredPart(put_images(place, f"valid {NAMES[n]}", 12, 20 + n)) for n in chosen),
-        "transfer": StoredPart(put_images(place, "transfer", 20, 30, unlabelled=20)),
+        "trains": tuple(StoredPart(small.put_images(place, NAMES[n], SIZES[n], 10 + n)) for n in chosen),
+        "valids": tuple(StoredPart(small.put_images(place, f"valid {NAMES[n]}", 12, 20 + n)) for n in chosen),
+        "transfer": StoredPart(small.put_images(place, "transfer", 20, 30, unlabelled=20)),
         "loss": KL,
         "weight": 0.7,
         "points": [[0.0], [1.0], [2.0]],
@@ -122,8 +114,8 @@ def test_parties_equal_plain_loops(place):
 def test_parties_killed_in_any_epoch_end_as_if_left_alone(place, epoch):
     request = together(place)
     undisturbed, facts = trained(request, place, "a")
-    resumed, again = killed_and_resumed(request, place, epoch)
-    assert_same_bits(resumed, undisturbed)
+    resumed, again = small.killed_and_resumed(request, place, epoch)
+    small.assert_same_bits(resumed, undisturbed)
     assert [row["loss"] for row in again["epochs"]] == [row["loss"] for row in facts["epochs"]]
 
 
@@ -134,7 +126,7 @@ def test_parties_keep_the_epoch_with_the_best_mean_score(place):
     scores = [row["valid"] for row in facts["epochs"]]
     assert facts["best_epoch"] == 1 + scores.index(max(scores)) and facts["best_score"] == max(scores)
     own = []
-    for party, network in enumerate((MLP, WIDE, MLP)):
+    for party, network in enumerate((small.MLP, small.WIDE, small.MLP)):
         model = build_network(network)
         model.load_state_dict({n.removeprefix(f"{party}."): t for n, t in found.items() if n.startswith(f"{party}.")})
         x, y = pixels(place, f"valid {NAMES[party]}")

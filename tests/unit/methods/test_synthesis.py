@@ -7,14 +7,7 @@ from torch import nn
 
 from knot_runner.config.settings.methods.distil import GeneratorSynthesis
 from knot_runner.engine.examples import ImageData, ImageExamples
-from knot_runner.methods.distil.synthesis import records
-from knot_runner.methods.distil.synthesis.images import (
-    activation_difference,
-    generator_loss,
-    image_prior,
-    statistics_losses,
-    total_variation,
-)
+from knot_runner.methods.distil.synthesis import images, records
 from knot_runner.methods.distil.term import NetworkOutputs
 from knot_runner.models.layers import BatchNorm
 
@@ -29,9 +22,9 @@ def test_image_prior_by_loops():
     down = [(x[b, c, i + 1, j] - x[b, c, i, j]) ** 2 for b, c, i, j in places if i < 3]
     beside = [(x[b, c, i, j + 1] - x[b, c, i, j]) ** 2 for b, c, i, j in places if j < 4]
     variation = sum(down) / len(down) + sum(beside) / len(beside)
-    torch.testing.assert_close(total_variation(x), variation)
+    torch.testing.assert_close(images.total_variation(x), variation)
     squares = sum(value**2 for value in x.flatten()) / x.numel()
-    torch.testing.assert_close(image_prior(x, 0.3, 0.7), 0.3 * variation + 0.7 * squares)
+    torch.testing.assert_close(images.image_prior(x, 0.3, 0.7), 0.3 * variation + 0.7 * squares)
 
 
 def norm_with(channels, seed):
@@ -61,7 +54,7 @@ def test_statistics_losses_and_their_gradient_by_differences():
         return typed_statistics(x, first) + typed_statistics(middle, second)
 
     def ours(x):
-        with statistics_losses(model) as found:
+        with images.statistics_losses(model) as found:
             model(x)
         assert len(found) == 2
         return torch.stack(found).sum()
@@ -76,7 +69,7 @@ def test_statistics_losses_and_their_gradient_by_differences():
             step[place] = 1e-5
             slope = (typed(x + step) - typed(x - step)) / 2e-5
             assert float(gradient[place]) == pytest.approx(slope, rel=1e-6, abs=1e-9)
-    with statistics_losses(model) as found:
+    with images.statistics_losses(model) as found:
         pass
     model(x)
     assert found == []  # nothing is read outside the block
@@ -90,10 +83,10 @@ def test_generator_loss_by_hand():
     softmax = np.exp(logits.numpy()) / np.exp(logits.numpy()).sum(1, keepdims=True)
     certain, active, mean = -np.log(softmax.max(1)).mean(), np.abs(features.numpy()).mean(), softmax.mean(0)
     entropy = -(mean * np.log(mean)).sum()
-    found = generator_loss(NetworkOutputs(logits, {"features": features}), "features", WEIGHTS)
+    found = images.generator_loss(NetworkOutputs(logits, {"features": features}), "features", WEIGHTS)
     assert float(found) == pytest.approx(0.5 * certain - 0.25 * active - 3.0 * entropy, rel=1e-12)
     one_hot = torch.tensor([[800.0, -800.0], [800.0, -800.0]], requires_grad=True)
-    loss = generator_loss(NetworkOutputs(one_hot, {"features": one_hot}), "features", WEIGHTS)
+    loss = images.generator_loss(NetworkOutputs(one_hot, {"features": one_hot}), "features", WEIGHTS)
     loss.backward()
     assert torch.isfinite(one_hot.grad).all()  # a class that never comes
 
@@ -101,7 +94,7 @@ def test_generator_loss_by_hand():
 def test_activations_are_compared_in_units_of_their_variance():
     taps, wanted = {"a": normal(2, 3, 2), "b": normal(2, 4, seed=1)}, {"a": normal(2, 6, seed=2), "b": normal(2, 4)}
     parts = [((taps[n].reshape(2, -1) - wanted[n]) ** 2).sum() / wanted[n].numel() / s for n, s in (("a", 4), ("b", 9))]
-    torch.testing.assert_close(activation_difference(taps, wanted, {"a": 4.0, "b": 9.0}), parts[0] + parts[1])
+    torch.testing.assert_close(images.activation_difference(taps, wanted, {"a": 4.0, "b": 9.0}), parts[0] + parts[1])
 
 
 # -------------------------------------------------------------------------------------------------------------- records
