@@ -1,8 +1,6 @@
 """Coresets and their nearest-neighbour classifier as runs: what they leave, resume after kills, refusals, figures."""
 
 import csv
-import functools
-import signal
 from collections import Counter
 
 import numpy as np
@@ -12,7 +10,6 @@ from sklearn.neighbors import NearestNeighbors
 import knot_runner as kr
 from knot_runner.cli.main import main
 from knot_runner.pipelines import coreset, coreset_knn
-from tests.forked import Forked, reached
 from tests.golden.messages import refuses
 from tests.runs import RunRecord, run
 
@@ -87,17 +84,6 @@ def test_nearest_neighbor_run_is_of_its_coresets_and_goes_on_after_an_interrupti
     again = run(tmp_path / "cut", *KNN)
     assert len(calls) == 4 + 3  # three of six were committed
     assert result_and_coreset(again) == result_and_coreset(alone)
-
-
-@pytest.mark.thorough
-def test_coreset_run_killed_ends_as_if_left_alone(tmp_path):
-    longer = [*CORESET, "method.epochs=400", "method.distance=exact"]
-    alone = run(tmp_path / "alone", *longer)
-    until = functools.partial(reached, tmp_path / "killed", 0)
-    killed = Forked(*longer, f"paths.out={tmp_path / 'killed'}", until=until)
-    assert killed.wait() == -signal.SIGKILL, killed.said
-    assert not list((tmp_path / "killed").rglob("result.json"))
-    assert result_and_coreset(run(tmp_path / "killed", *longer)) == result_and_coreset(alone)
 
 
 @pytest.mark.parametrize("words", [

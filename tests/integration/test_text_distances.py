@@ -7,8 +7,6 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from knot_runner.cli.main import main
-from knot_runner.engine.federated.loop import Loop
-from knot_runner.pipelines import coreset_knn
 from tests.runs import RunRecord, run
 from tests.tiny import TINY_TEXTS, replaced
 
@@ -50,25 +48,6 @@ def test_clusters_are_shared_by_what_finds_the_same_ones_and_not_by_other_tokens
 
 
 @pytest.mark.thorough
-def test_an_interrupted_run_goes_on_with_the_same_bits(once, tmp_path, monkeypatch):
-    original = Loop.train_client
-
-    def interrupted(self, request, *more):
-        if request.round == 1:
-            raise OSError(5, "the disk is gone")
-        return original(self, request, *more)
-
-    monkeypatch.setattr("knot_runner.pipelines.runs.commits.COMMIT_SHARE", 1e9)  # a commit a round
-    monkeypatch.setattr(Loop, "train_client", interrupted)
-    with pytest.raises(OSError, match="the disk is gone"):
-        run(tmp_path, *CLUSTERED)
-    monkeypatch.setattr(Loop, "train_client", original)
-    again = run(tmp_path, *CLUSTERED)
-    assert (again.result, again.rows) == (once.result, once.rows)
-    assert (again.folder / "model.safetensors").read_bytes() == (once.folder / "model.safetensors").read_bytes()
-
-
-@pytest.mark.thorough
 def test_distances_between_data_sets_and_their_map(tmp_path, capsys):
     small = ["task.limit=60", "method.otdd.samples=40", "hardware.workers=1", "seed=0", f"paths.out={tmp_path}"]
     assert main(["experiment=fedwad/texts", *small, "method.otdd.features.kind=tfidf"]) == 0
@@ -83,22 +62,11 @@ def test_distances_between_data_sets_and_their_map(tmp_path, capsys):
     assert "exact" in capsys.readouterr().out
 
 
-def test_a_coreset_of_texts_goes_on_after_a_kill(tmp_path, monkeypatch):
-    words = [*CORESET, "method=coreset_knn"]
-    whole = run(tmp_path / "whole", *words)
-    original = coreset_knn.own_coreset
-
-    def interrupted(hp, seed, clients, client):
-        if client == 2:
-            raise OSError(5, "the disk is gone")
-        return original(hp, seed, clients, client)
-
-    monkeypatch.setattr(coreset_knn, "own_coreset", interrupted)
-    with pytest.raises(OSError, match="the disk is gone"):
-        run(tmp_path / "cut", *words)
-    monkeypatch.setattr(coreset_knn, "own_coreset", original)
-    cut = run(tmp_path / "cut", *words)
-    assert (cut.folder / "coreset.safetensors").read_bytes() == (whole.folder / "coreset.safetensors").read_bytes()
+def test_coresets_of_texts_classify_them(tmp_path):
+    record = run(tmp_path, *CORESET, "method=coreset_knn")
+    kept = record.tensors("coreset")
+    assert kept["codes"].shape == (16, 6) and kept["clients"].tolist() == [k // 4 for k in range(16)]
+    assert 0 < record.result["metrics"]["accuracy"]["ALL"] <= 1
 
 
 @pytest.mark.thorough

@@ -1,15 +1,18 @@
-"""Small requests for students: forty grey images of 6x6 pixels, three classes, narrow networks."""
+"""Small requests for students (forty grey images of 6x6 pixels, three classes, narrow networks) and textbook loops to
+compare them with."""
 
 from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from knot_runner.config.settings import MlpSettings, StageSettings
 from knot_runner.config.settings.networks import CnnSettings, ConvSettings
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.loop import Place
 from knot_runner.engine.requests import Ref, StoredPart
+from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Store
 from knot_runner.methods.distil.students import TrainStudents
 from knot_runner.models.network import Network, build_network
@@ -49,19 +52,12 @@ def put_teacher(place: Place, network: Network, seed: int) -> tuple[Network, Ref
 def students(place: Place, terms: dict, teachers: tuple = (), network: Network = MLP, **changes) -> TrainStudents:
     """The request; two epochs of batches of 16 out of 40 by AdamW."""
     made = {
-        "stage": "distil",
-        "party": "student",
-        "network": network,
+        "stage": "distil", "party": "student", "network": network, "terms": terms, "teachers": tuple(teachers),
         "train": StoredPart(put_images(place, "train", 40, 1, changes.pop("unlabelled", 0))),
-        "valid": StoredPart(put_images(place, "valid", 20, 2)),
-        "terms": terms,
-        "schedule": {"kind": "offline"},
-        "teachers": tuple(teachers),
-        "points": [[0.0], [1.0], [2.0]],
-        "auto_ratio": 1.0,
+        "valid": StoredPart(put_images(place, "valid", 20, 2)), "schedule": {"kind": "offline"},
+        "points": [[0.0], [1.0], [2.0]], "auto_ratio": 1.0, "seed": 5,
         "training": StageSettings(epochs=3, batch=16, lr=0.01, weight_decay=0.1, select="last"),
-        "seed": 5,
-    }
+    }  # fmt: skip
     return TrainStudents(**{**made, **changes})
 
 
@@ -91,3 +87,85 @@ def killed_and_resumed(request, place: Place, epoch: int) -> tuple[dict, dict]:
 def assert_same_bits(found: dict, wanted: dict) -> None:
     assert set(found) == set(wanted)
     assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
+
+
+KD = {"weight": 0.7, "tau": 2.0}
+
+
+def trained(request, place, folder):
+    return request.carry_out(place, place.store.root.parent / folder, silent)
+
+
+def pixels(place, key):
+    tensors = place.store.get("images", key).tensors()
+    return ((tensors["pixels"].double() - 0.5) / 0.3).float(), tensors["labels"]
+
+
+def softened(z, v, tau):
+    """tau^2 KL(v || z) of softened outputs, mean over the batch."""
+    q = torch.softmax(v / tau, 1)
+    return tau**2 * (q * (q.log() - torch.log_softmax(z / tau, 1))).sum(1).mean()
+
+
+def orders(request, count=40):
+    """The batches of every epoch."""
+    for epoch in range(1, request.training.epochs + 1):
+        order = torch.randperm(count, generator=generator(request.seed, "order", request.stage, "student", epoch))
+        yield epoch, order.split(request.training.batch)
+
+
+def started(name, network=MLP, seed=5):
+    torch.manual_seed(keyed(seed, "init", name))
+    return build_network(network)
+
+
+def frozen_model(place, teacher):
+    """A stored teacher, as (network, name) of :func:`put_teacher`."""
+    network, weights = teacher
+    model = build_network(network).eval()
+    model.load_state_dict(place.store.get(*weights).tensors())
+    return model.requires_grad_(False)
+
+
+def taught_by(teacher, share):
+    """The loss of a student whose teacher is its own past: ``share(epoch)`` of what that says beside the labels."""
+
+    def loss(_, model, x, y, epoch):
+        with torch.no_grad():
+            v = teacher(x)
+        z = model(x)
+        return F.cross_entropy(z, y) + 0.7 * share(epoch) * softened(z, v, 2.0)
+
+    return loss
+
+
+def plain(place, request, loss, students_, after=lambda: None, epoch_end=lambda: None):
+    """A textbook loop: ``loss(number, model, x, y, epoch)`` of each of the models, an optimiser each."""
+    x, y = pixels(place, "train")
+    settings = request.training
+    optimisers = [
+        torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay) for model in students_
+    ]
+
+    def step(number, value):
+        optimisers[number].zero_grad()
+        value.backward()
+        optimisers[number].step()
+
+    for epoch, batches in orders(request):
+        for rows in batches:
+            values = [loss(number, model, x[rows], y[rows], epoch) for number, model in enumerate(students_)]
+            for number, value in enumerate(values):
+                step(number, value)
+            after()
+        epoch_end()
+    return students_
+
+
+def assert_same(found, model, prefix=""):
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(found[prefix + name], tensor, rtol=1e-4, atol=2e-6)
+
+
+def labelled_ce(z, y):
+    return F.cross_entropy(z[y >= 0], y[y >= 0])

@@ -18,12 +18,11 @@ from knot_runner.methods.distil.term import TERMS, Term
 from knot_runner.models.network import build_network
 from tests.distil_runs import TWO_STAGE
 from tests.golden.messages import refuses
-from tests.oracles.methods import distil_loops as loops
 from tests.runs import run
 from tests.tiny import TINY_TAUGHT, replaced
 from tests.unit.methods import distil_requests as small
 
-CE, CNN, WIDE, KD = small.CE, small.CNN, small.WIDE, loops.KD
+CE, CNN, WIDE, KD = small.CE, small.CNN, small.WIDE, small.KD
 
 
 @pytest.fixture
@@ -34,42 +33,42 @@ def place(tmp_path):
 def test_offline_equals_a_plain_loop(place):
     teacher = small.put_teacher(place, WIDE, 1)
     request = small.students(place, {"ce": {"weight": 0.5}, "kd": KD}, [teacher], unlabelled=15)
-    found, facts = loops.trained(request, place, "a")
-    model = loops.frozen_model(place, teacher)
+    found, facts = small.trained(request, place, "a")
+    model = small.frozen_model(place, teacher)
 
     def loss(_, student, x, y, epoch):
         with torch.no_grad():
             v = model(x)
         z = student(x)
-        return 0.5 * loops.labelled_ce(z, y) + 0.7 * loops.softened(z, v, 2.0)
+        return 0.5 * small.labelled_ce(z, y) + 0.7 * small.softened(z, v, 2.0)
 
-    (student,) = loops.plain(place, request, loss, [loops.started("student")])
-    loops.assert_same(found, student)
+    (student,) = small.plain(place, request, loss, [small.started("student")])
+    small.assert_same(found, student)
     assert facts["best_epoch"] == 3 and [row["epoch"] for row in facts["epochs"]] == [1, 2, 3]
 
 
 def test_mutual_learning_equals_two_plain_loops(place):
     terms = {"ce": CE, "kd": {"weight": 0.7, "tau": 1.0}}
     request = small.students(place, terms, schedule={"kind": "mutual", "students": 2})
-    found, _ = loops.trained(request, place, "a")
-    models = [loops.started("student"), loops.started("student 2")]
+    found, _ = small.trained(request, place, "a")
+    models = [small.started("student"), small.started("student 2")]
 
     def loss(number, student, x, y, epoch):
         with torch.no_grad():
             v = models[1 - number](x)
         z = student(x)
-        return F.cross_entropy(z, y) + 0.7 * loops.softened(z, v, 1.0)
+        return F.cross_entropy(z, y) + 0.7 * small.softened(z, v, 1.0)
 
-    loops.plain(place, request, loss, models)
+    small.plain(place, request, loss, models)
     for number, model in enumerate(models):
-        loops.assert_same(found, model, f"{number}.")
+        small.assert_same(found, model, f"{number}.")
 
 
 def test_average_schedule_equals_a_plain_loop(place):
     schedule = {"kind": "average", "decay": 0.8, "ramp": 2}
     request = small.students(place, {"ce": CE, "kd": KD}, schedule=schedule)
-    found, _ = loops.trained(request, place, "a")
-    student = loops.started("student")
+    found, _ = small.trained(request, place, "a")
+    student = small.started("student")
     teacher = copy.deepcopy(student)
 
     def average():
@@ -77,18 +76,18 @@ def test_average_schedule_equals_a_plain_loop(place):
             for mean, own in zip(teacher.parameters(), student.parameters(), strict=True):
                 mean.mul_(0.8).add_(own, alpha=0.2)
 
-    loops.plain(place, request, loops.taught_by(teacher, lambda epoch: min(1.0, epoch / 2)), [student], after=average)
-    loops.assert_same(found, student)
+    small.plain(place, request, small.taught_by(teacher, lambda epoch: min(1.0, epoch / 2)), [student], after=average)
+    small.assert_same(found, student)
 
 
 def test_snapshot_schedule_equals_a_plain_loop(place):
     request = small.students(place, {"ce": CE, "kd": KD}, schedule={"kind": "snapshot"})
-    found, _ = loops.trained(request, place, "a")
-    student = loops.started("student")
+    found, _ = small.trained(request, place, "a")
+    student = small.started("student")
     teacher = copy.deepcopy(student)
-    loss = loops.taught_by(teacher, lambda epoch: float(epoch > 1))
-    loops.plain(place, request, loss, [student], epoch_end=lambda: teacher.load_state_dict(student.state_dict()))
-    loops.assert_same(found, student)
+    loss = small.taught_by(teacher, lambda epoch: float(epoch > 1))
+    small.plain(place, request, loss, [student], epoch_end=lambda: teacher.load_state_dict(student.state_dict()))
+    small.assert_same(found, student)
 
 
 def test_sgd_with_milestones_equals_a_plain_loop(place):
@@ -96,25 +95,25 @@ def test_sgd_with_milestones_equals_a_plain_loop(place):
         epochs=3, batch=16, lr=0.1, weight_decay=0.01, select="last", optimiser="sgd", momentum=0.9, milestones=[1, 2]
     )
     request = small.students(place, {"ce": CE}, training=settings)
-    found, _ = loops.trained(request, place, "a")
-    x, y = loops.pixels(place, "train")
-    model = loops.started("student")
+    found, _ = small.trained(request, place, "a")
+    x, y = small.pixels(place, "train")
+    model = small.started("student")
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
-    for epoch, batches in loops.orders(request):
+    for epoch, batches in small.orders(request):
         optimiser.param_groups[0]["lr"] = {1: 0.1, 2: 0.01, 3: 0.001}[epoch]
         for rows in batches:
             optimiser.zero_grad()
             F.cross_entropy(model(x[rows]), y[rows]).backward()
             optimiser.step()
-    loops.assert_same(found, model)
+    small.assert_same(found, model)
 
 
 def test_teachers_outputs_are_the_same_cached_or_not(place, monkeypatch):
     teachers = [small.put_teacher(place, WIDE, 1), small.put_teacher(place, WIDE, 2)]
     request = small.students(place, {"ce": CE, "kd": KD, "hint": {"weight": 1.0}, "at": {"weight": 5.0}}, teachers, CNN)
-    kept, _ = loops.trained(request, place, "a")
+    kept, _ = small.trained(request, place, "a")
     monkeypatch.setattr(learner, "MOST_BYTES", 0)
-    anew, _ = loops.trained(request, place, "b")
+    anew, _ = small.trained(request, place, "b")
     for name, tensor in kept.items():
         torch.testing.assert_close(anew[name], tensor, rtol=1e-4, atol=1e-5)
 
@@ -130,7 +129,7 @@ def test_teacher_sees_the_crop_that_the_student_sees(place, monkeypatch):
     one = dataclasses.replace(small.students(place, {"ce": CE}).training, epochs=1)
     teacher = small.put_teacher(place, WIDE, 1)
     request = small.students(place, {"ce": CE, "kd": KD}, [teacher], augment="crop_flip", training=one)
-    loops.trained(request, place, "a")
+    small.trained(request, place, "a")
     steps = [pair for pair in zip(seen, seen[1:], strict=False) if len(pair[0][1]) in (16, 8)][-5::2]
     assert len(steps) == 3 and all(a is not b and torch.equal(x, y) for (a, x), (b, y) in steps)
 
@@ -145,7 +144,7 @@ def test_teacher_sees_the_crop_that_the_student_sees(place, monkeypatch):
 def test_student_killed_in_any_epoch_ends_as_if_left_alone(place, stage, schedule, terms, epoch):
     teachers = [small.put_teacher(place, WIDE, 1)] if schedule["kind"] == "offline" else []
     request = small.students(place, terms, teachers, CNN, schedule=schedule, stage=stage)
-    undisturbed, facts = loops.trained(request, place, "a")
+    undisturbed, facts = small.trained(request, place, "a")
     resumed, again = small.killed_and_resumed(request, place, epoch)
     small.assert_same_bits(resumed, undisturbed)
     assert again["terms"] == facts["terms"]
@@ -154,7 +153,7 @@ def test_student_killed_in_any_epoch_ends_as_if_left_alone(place, stage, schedul
 
 def test_picked_student_is_the_one_of_its_number(place):
     request = small.students(place, {"ce": CE, "kd": KD}, schedule={"kind": "mutual", "students": 3})
-    tensors, facts = loops.trained(request, place, "a")
+    tensors, facts = small.trained(request, place, "a")
     place.store.put("distil", "together", tensors, facts)
     for number in range(3):
         own, _ = PickStudent("picked", "x", ("distil", "together"), number).carry_out(place, None, small.silent)
@@ -178,9 +177,9 @@ def block1(model, x):
 
 def test_phases_equal_plain_loops(place):
     teacher = small.put_teacher(place, WIDE, 1)
-    request, model = a_phase(place, teacher), loops.frozen_model(place, teacher)
-    guided, facts = loops.trained(request, place, "a")
-    student = loops.started("student", CNN)
+    request, model = a_phase(place, teacher), small.frozen_model(place, teacher)
+    guided, facts = small.trained(request, place, "a")
+    student = small.started("student", CNN)
     untrained = {name: tensor.clone() for name, tensor in student.state_dict().items()}
     torch.manual_seed(keyed(5, "adapters", "student"))
     both = torch.nn.ModuleDict({"student": student, "regressor": torch.nn.Conv2d(4, 6, 1)})
@@ -188,23 +187,23 @@ def test_phases_equal_plain_loops(place):
     def hint(_, made, x, y, epoch):
         return 0.5 * (made["regressor"](block1(made["student"], x)) - block1(model, x)).square().mean()
 
-    loops.plain(place, request, hint, [both])
-    loops.assert_same(guided, student)
+    small.plain(place, request, hint, [both])
+    small.assert_same(guided, student)
     for name, tensor in guided.items():
         assert torch.equal(tensor, untrained[name]) != name.startswith("convs.0"), name
     assert set(facts["terms"]) == {"hint"} and facts["best_epoch"] == 3
 
     place.store.put("phase1", "guided", guided, facts)
     second = small.students(place, {"ce": CE, "kd": KD}, [teacher], CNN, start=("phase1", "guided"))
-    found, _ = loops.trained(second, place, "b")
+    found, _ = small.trained(second, place, "b")
     student = build_network(CNN)
     student.load_state_dict(guided)
 
     def kd(_, made, x, y, epoch):
-        return F.cross_entropy(made(x), y) + 0.7 * loops.softened(made(x), model(x), 2.0)
+        return F.cross_entropy(made(x), y) + 0.7 * small.softened(made(x), model(x), 2.0)
 
-    loops.plain(place, second, kd, [student])
-    loops.assert_same(found, student)
+    small.plain(place, second, kd, [student])
+    small.assert_same(found, student)
 
 
 @pytest.mark.thorough
@@ -260,13 +259,13 @@ def test_phases_that_do_not_fit_are_refused(overrides, tmp_path):
 
 def first_values(place, teacher):
     """Mean cross-entropy and softened KL on the first batches, by hand."""
-    x, y = loops.pixels(place, "train")
+    x, y = small.pixels(place, "train")
     order = torch.randperm(40, generator=generator(5, "first batches", "student"))
-    student, model = loops.started("student"), loops.frozen_model(place, teacher)
+    student, model = small.started("student"), small.frozen_model(place, teacher)
     with torch.no_grad():
         rows = order.split(16)
         ce = sum(float(F.cross_entropy(student(x[r]), y[r])) for r in rows) / 3
-        kd = sum(float(loops.softened(student(x[r]), model(x[r]), 2.0)) for r in rows) / 3
+        kd = sum(float(small.softened(student(x[r]), model(x[r]), 2.0)) for r in rows) / 3
     return ce, kd
 
 
@@ -274,12 +273,12 @@ def test_weights_and_first_ratios_by_hand(place):
     teacher = small.put_teacher(place, WIDE, 1)
     terms = {"ce": {"weight": 0.5}, "kd": {"weight": "auto", "tau": 2.0}}
     request = small.students(place, terms, [teacher], auto_ratio=3.0)
-    _, facts = loops.trained(request, place, "a")
+    _, facts = small.trained(request, place, "a")
     ce, kd = first_values(place, teacher)
     assert facts["terms"]["ce"] == {"weight": 0.5, "ratio": pytest.approx(0.5, rel=1e-5)}
     assert facts["terms"]["kd"] == {"weight": pytest.approx(3 * ce / kd, rel=1e-4), "ratio": pytest.approx(3.0)}
     typed = small.students(place, {**terms, "kd": {"weight": facts["terms"]["kd"]["weight"], "tau": 2.0}}, [teacher])
-    small.assert_same_bits(loops.trained(typed, place, "b")[0], loops.trained(request, place, "c")[0])
+    small.assert_same_bits(small.trained(typed, place, "b")[0], small.trained(request, place, "c")[0])
 
 
 def test_weighing_leaves_memories_as_they_are(place):
@@ -301,7 +300,7 @@ def test_weighing_leaves_memories_as_they_are(place):
 ])  # fmt: skip
 def test_terms_that_do_not_fit_are_refused(place, terms, schedule):
     with refuses():
-        loops.trained(small.students(place, terms, schedule=schedule), place, "a")
+        small.trained(small.students(place, terms, schedule=schedule), place, "a")
 
 
 def test_draws_of_terms_are_keyed_by_seed_and_epoch(place, monkeypatch):
@@ -315,7 +314,7 @@ def test_draws_of_terms_are_keyed_by_seed_and_epoch(place, monkeypatch):
         return loss
 
     monkeypatch.setitem(TERMS, "noted", Term(PktTermSettings, make, needs_teacher=False))
-    loops.trained(small.students(place, {"ce": CE, "noted": {"weight": 1.0}}, seed=6), place, "a")
+    small.trained(small.students(place, {"ce": CE, "noted": {"weight": 1.0}}, seed=6), place, "a")
     first, steps = seen[:3], seen[3:]  # three batches are weighed, and three are of each epoch
     assert {draws for _, draws, _ in first} == {keyed(6, "first batches", "student", "terms")}
     assert [(epoch, draws) for epoch, draws, _ in steps] == [

@@ -14,15 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch import nn
 
-from knot_runner.config.settings import (
-    CnnSettings,
-    ConvSettings,
-    FederatedTraining,
-    MlpSettings,
-    ProbeSettings,
-    ResnetSettings,
-    build,
-)
+from knot_runner.config import settings
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.methods import temperature_probe as probe
@@ -37,17 +29,18 @@ def one_thread():
 
 
 SHAPE, CLASSES = (2, 8, 8), 5
-CNN = CnnSettings("cnn", "cnn", [ConvSettings(3, 3, 1), ConvSettings(4, 3, 0)], [6], "logits")
+CONVS = [settings.ConvSettings(3, 3, 1), settings.ConvSettings(4, 3, 0)]
+CNN = settings.CnnSettings("cnn", "cnn", CONVS, [6], "logits")
 MODELS = {
-    "mlp": MlpSettings("mlp", "mlp", [7, 6], "logits"),
-    "softmax output": MlpSettings("mlp", "mlp", [7], "softmax"),
-    "one layer": MlpSettings("mlp", "linear", [], "logits"),
+    "mlp": settings.MlpSettings("mlp", "mlp", [7, 6], "logits"),
+    "softmax output": settings.MlpSettings("mlp", "mlp", [7], "softmax"),
+    "one layer": settings.MlpSettings("mlp", "linear", [], "logits"),
     "cnn": CNN,
-    "batchnorm": ResnetSettings("resnet", "resnet", [1, 1], 4, "cifar", "batch", 2),
-    "imagenet stem": ResnetSettings("resnet", "resnet", [1], 4, "imagenet", "group", 2),
+    "batchnorm": settings.ResnetSettings("resnet", "resnet", [1, 1], 4, "cifar", "batch", 2),
+    "imagenet stem": settings.ResnetSettings("resnet", "resnet", [1], 4, "imagenet", "group", 2),
 }
-HP = ProbeSettings("temperature_probe", "temperature_probe", [4.0, 1.0, 0.05], 0, 30, 20, 0.05, 4.0, 10, 2)  # fmt: skip
-TRAINING = FederatedTraining("t", 1, 1, 1, 8, 0.05, 0.0, 0.0, True, False, "stop", None, False, 1)
+HP = settings.ProbeSettings("temperature_probe", "temperature_probe", [4.0, 1.0, 0.05], 0, 30, 20, 0.05, 4.0, 10, 2)
+TRAINING = settings.FederatedTraining("t", 1, 1, 1, 8, 0.05, 0.0, 0.0, True, False, "stop", None, False, 1)
 
 
 def model_of(spec, dtype=torch.float64, seed=0):
@@ -68,12 +61,12 @@ def data_of(count, seed=1):
 
 
 def run(hp=HP, spec=CNN, data=None, seed=0, said=None, watched=None):
-    settings = SimpleNamespace(seed=seed, training=TRAINING, task=SimpleNamespace(augment="none"))
+    run_settings = SimpleNamespace(seed=seed, training=TRAINING, task=SimpleNamespace(augment="none"))
     said, watched = [] if said is None else said, [] if watched is None else watched
     data = data or data_of(40)
     network = Network(spec, SHAPE, CLASSES)
     watch = lambda *event: watched.append(event)  # noqa: E731
-    return probe.probe_arrays(hp, settings, data, data, network, torch.device("cpu"), watch, said.append)
+    return probe.probe_arrays(hp, run_settings, data, data, network, torch.device("cpu"), watch, said.append)
 
 
 @given(
@@ -286,4 +279,4 @@ def test_probe_of_a_missing_class_or_a_diverged_model_is_refused(monkeypatch, ch
 ])  # fmt: skip
 def test_probe_settings_out_of_range_are_refused(key, value):
     with refuses():
-        build(ProbeSettings, vars(HP) | {key: value}, "method")
+        settings.build(settings.ProbeSettings, vars(HP) | {key: value}, "method")
