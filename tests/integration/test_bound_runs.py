@@ -95,26 +95,23 @@ def test_rows_of_every_form_and_class(images):
 
 def test_losses_are_those_of_the_stored_student(images):
     """The mean total variation times sqrt 2, which is W1 of one-hot labels, from the weights in the run's folder."""
-    asked, _ = images
-    record = bound_of(asked)
-    store = Store(asked.parents[2] / "artefacts")
-    student = load_file(asked / "model.safetensors")
+    asked, artefacts = images[0], images[0].parents[2] / "artefacts"
+    record, student = bound_of(asked), load_file(asked / "model.safetensors")
+    parts = [load_file(file) for file in artefacts.glob("images/[!.]*/tensors.safetensors")]
+    teachers = [
+        load_file(file) for stage in ("local", "pretrain") for file in artefacts.glob(f"{stage}/*/*.safetensors")
+    ]
+    assert len(teachers) == 4
     means, starts = {}, {}
-    for name, count in read_result(asked)["datasets"]["transfer"].items():
-        if name not in ("train", "valid"):
-            continue
-        parts = [one for one in (store.root / "images").iterdir() if not one.name.startswith(".")]
-        stored = [load_file(one / "tensors.safetensors") for one in parts]
-        (part,) = [one for one in stored if len(one["labels"]) == count and (one["labels"] == -1).all()]
+    for name in ("train", "valid"):
+        count = read_result(asked)["datasets"]["transfer"][name]
+        (part,) = [one for one in parts if len(one["labels"]) == count and (one["labels"] == -1).all()]
         x = part["pixels"].double() / (255 if part["pixels"].dtype == torch.uint8 else 1)
         x = ((x - part["mean"]) / part["std"]).flatten(1)
-        files = [file for stage in ("local", "pretrain") for file in (store.root / stage).glob("*/*.safetensors")]
-        teachers = [load_file(file) for file in files]
         p, *qs = (_mlp(one, x) for one in (student, *teachers))
         means[name], starts[name] = (
             np.mean([math.sqrt(0.5) * float((one - q).abs().sum(1).mean()) for q in qs]) for one in (p, qs[-1])
         )
-    assert len(teachers) == 4
     for name, mean in means.items():
         assert record["loss"][name] == pytest.approx(mean, rel=1e-4)
     gap, chance = means["valid"] - means["train"], starts["valid"] - starts["train"]

@@ -13,7 +13,6 @@ from knot_runner.data.parties import teaching_parties
 from knot_runner.methods.distil.distil import plan
 from knot_runner.methods.party import Party
 from knot_runner.pipelines.federations.texts import load_tokenizer
-from tests.distil_runs import SMALL_TEXTS
 from tests.golden.messages import refuses
 from tests.runs import run
 from tests.tiny import TINY_TAUGHT, replaced
@@ -120,12 +119,6 @@ def test_teachers_are_trained_once_for_all_methods_and_the_data_are_of_no_seed(t
     found = [run(tmp_path, *small(f"method={method}")) for method in ("kd", "at", "multi_teacher")]
     assert len(list((tmp_path / "artefacts" / "local").glob("*/tensors.safetensors"))) == 3  # teacher, teacher 1 and 2
     assert run(tmp_path, *small("seed=1")).result["data"] == found[0].result["data"]
-
-
-@pytest.mark.thorough
-def test_student_of_texts_learns_relations(tmp_path):
-    result = run(tmp_path, *replaced(SMALL_TEXTS, "method=rkd", "method.labelled=0.5")).result
-    assert set(result["baselines"]) == {"teacher"} and set(result["terms"]) == {"ce", "rkd"}
 
 
 @pytest.mark.parametrize(("words", "begins", "holds"), [

@@ -122,17 +122,6 @@ def test_pixels_that_are_no_numbers_name_the_client(tmp_path):
         matrix.labelled(one, one.hp.otdd, task_of(pixels), [np.arange(0)], 0)
 
 
-def test_constant_pixels_one_class_and_a_support_above_n_have_distances(tmp_path):
-    """Documented results: nothing moves between equal points; a class alone, and S > n, are no exception."""
-    one = context(tmp_path, "method.otdd.solver=exact")
-    flat = LabelledSamples(np.ones((4, 3)), np.zeros(4, int))
-    away = LabelledSamples(np.ones((6, 3)) + [2, 0, 0], np.zeros(6, int))
-    found = matrix.compute_distances(one, [flat, flat, away], ["a", "b", "c"], one.hp.otdd, "data").matrix
-    np.testing.assert_allclose(found, [[0, 0, 8], [0, 0, 8], [8, 8, 0]], atol=1e-9)  # 4 of points, 4 of class means
-    one = context(tmp_path, "method.otdd.fedwad.support=50")
-    assert np.isfinite(matrix.compute_distances(one, [flat, away], ["a", "b"], one.hp.otdd, "data").matrix).all()
-
-
 def test_a_distance_that_is_no_number_names_the_pair(tmp_path, monkeypatch):
     def broken(sets, options, seed, workers, known, progress):
         progress([(0, 1)], [4.0])

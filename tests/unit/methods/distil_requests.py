@@ -127,45 +127,38 @@ def frozen_model(place, teacher):
     return model.requires_grad_(False)
 
 
-def taught_by(teacher, share):
-    """The loss of a student whose teacher is its own past: ``share(epoch)`` of what that says beside the labels."""
+def taught_by(*teachers, share=lambda epoch: 1.0, labels=1.0):
+    """The loss of students that learn from labels and, by ``share(epoch)`` of it, each from its own teacher."""
 
-    def loss(_, model, x, y, epoch):
+    def loss(number, model, x, y, epoch):
         with torch.no_grad():
-            v = teacher(x)
+            v = teachers[number](x)
         z = model(x)
-        return F.cross_entropy(z, y) + 0.7 * share(epoch) * softened(z, v, 2.0)
+        return labels * F.cross_entropy(z[y >= 0], y[y >= 0]) + 0.7 * share(epoch) * softened(z, v, 2.0)
 
     return loss
 
 
-def plain(place, request, loss, students_, after=lambda: None, epoch_end=lambda: None):
+def plain(place, request, loss, models, after=lambda: None, epoch_end=lambda: None):
     """A textbook loop: ``loss(number, model, x, y, epoch)`` of each of the models, an optimiser each."""
     x, y = pixels(place, "train")
     settings = request.training
-    optimisers = [
-        torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay) for model in students_
-    ]
-
-    def step(number, value):
-        optimisers[number].zero_grad()
-        value.backward()
-        optimisers[number].step()
-
+    sgd = {"momentum": settings.momentum} if settings.optimiser == "sgd" else {}
+    kind = torch.optim.SGD if sgd else torch.optim.AdamW
+    optimisers = [kind(one.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, **sgd) for one in models]
     for epoch, batches in orders(request):
+        for optimiser in optimisers:
+            optimiser.param_groups[0]["lr"] = settings.lr * 0.1 ** sum(epoch > end for end in settings.milestones)
         for rows in batches:
-            values = [loss(number, model, x[rows], y[rows], epoch) for number, model in enumerate(students_)]
-            for number, value in enumerate(values):
-                step(number, value)
+            values = [loss(number, model, x[rows], y[rows], epoch) for number, model in enumerate(models)]
+            for optimiser, value in zip(optimisers, values, strict=True):
+                optimiser.zero_grad()
+                value.backward()
+                optimiser.step()
             after()
         epoch_end()
-    return students_
 
 
 def assert_same(found, model, prefix=""):
     for name, tensor in model.state_dict().items():
         torch.testing.assert_close(found[prefix + name], tensor, rtol=1e-4, atol=2e-6)
-
-
-def labelled_ce(z, y):
-    return F.cross_entropy(z[y >= 0], y[y >= 0])

@@ -30,82 +30,55 @@ def place(tmp_path):
     return small.make_place(tmp_path)
 
 
+def compare(place, request, loss, *models, **ends):
+    """(What the request leaves, its facts), which is what a plain loop over ``models`` leaves."""
+    found, facts = small.trained(request, place, f"compared {request.stage}")
+    small.plain(place, request, loss, models, **ends)
+    for number, model in enumerate(models):
+        small.assert_same(found, model, f"{number}." if len(models) > 1 else "")
+    return found, facts
+
+
 def test_offline_equals_a_plain_loop(place):
     teacher = small.put_teacher(place, WIDE, 1)
     request = small.students(place, {"ce": {"weight": 0.5}, "kd": KD}, [teacher], unlabelled=15)
-    found, facts = small.trained(request, place, "a")
-    model = small.frozen_model(place, teacher)
-
-    def loss(_, student, x, y, epoch):
-        with torch.no_grad():
-            v = model(x)
-        z = student(x)
-        return 0.5 * small.labelled_ce(z, y) + 0.7 * small.softened(z, v, 2.0)
-
-    (student,) = small.plain(place, request, loss, [small.started("student")])
-    small.assert_same(found, student)
+    loss = small.taught_by(small.frozen_model(place, teacher), labels=0.5)
+    _, facts = compare(place, request, loss, small.started("student"))
     assert facts["best_epoch"] == 3 and [row["epoch"] for row in facts["epochs"]] == [1, 2, 3]
 
 
 def test_mutual_learning_equals_two_plain_loops(place):
-    terms = {"ce": CE, "kd": {"weight": 0.7, "tau": 1.0}}
-    request = small.students(place, terms, schedule={"kind": "mutual", "students": 2})
-    found, _ = small.trained(request, place, "a")
+    request = small.students(place, {"ce": CE, "kd": KD}, schedule={"kind": "mutual", "students": 2})
     models = [small.started("student"), small.started("student 2")]
-
-    def loss(number, student, x, y, epoch):
-        with torch.no_grad():
-            v = models[1 - number](x)
-        z = student(x)
-        return F.cross_entropy(z, y) + 0.7 * small.softened(z, v, 1.0)
-
-    small.plain(place, request, loss, models)
-    for number, model in enumerate(models):
-        small.assert_same(found, model, f"{number}.")
+    compare(place, request, small.taught_by(*reversed(models)), *models)
 
 
 def test_average_schedule_equals_a_plain_loop(place):
     schedule = {"kind": "average", "decay": 0.8, "ramp": 2}
-    request = small.students(place, {"ce": CE, "kd": KD}, schedule=schedule)
-    found, _ = small.trained(request, place, "a")
-    student = small.started("student")
+    request, student = small.students(place, {"ce": CE, "kd": KD}, schedule=schedule), small.started("student")
     teacher = copy.deepcopy(student)
 
+    @torch.no_grad()
     def average():
-        with torch.no_grad():
-            for mean, own in zip(teacher.parameters(), student.parameters(), strict=True):
-                mean.mul_(0.8).add_(own, alpha=0.2)
+        for mean, own in zip(teacher.parameters(), student.parameters(), strict=True):
+            mean.mul_(0.8).add_(own, alpha=0.2)
 
-    small.plain(place, request, small.taught_by(teacher, lambda epoch: min(1.0, epoch / 2)), [student], after=average)
-    small.assert_same(found, student)
+    compare(place, request, small.taught_by(teacher, share=lambda epoch: min(1.0, epoch / 2)), student, after=average)
 
 
 def test_snapshot_schedule_equals_a_plain_loop(place):
     request = small.students(place, {"ce": CE, "kd": KD}, schedule={"kind": "snapshot"})
-    found, _ = small.trained(request, place, "a")
     student = small.started("student")
     teacher = copy.deepcopy(student)
-    loss = small.taught_by(teacher, lambda epoch: float(epoch > 1))
-    small.plain(place, request, loss, [student], epoch_end=lambda: teacher.load_state_dict(student.state_dict()))
-    small.assert_same(found, student)
+    loss = small.taught_by(teacher, share=lambda epoch: float(epoch > 1))
+    compare(place, request, loss, student, epoch_end=lambda: teacher.load_state_dict(student.state_dict()))
 
 
 def test_sgd_with_milestones_equals_a_plain_loop(place):
-    settings = StageSettings(
-        epochs=3, batch=16, lr=0.1, weight_decay=0.01, select="last", optimiser="sgd", momentum=0.9, milestones=[1, 2]
-    )
+    sgd = {"optimiser": "sgd", "momentum": 0.9, "milestones": [1, 2]}
+    settings = StageSettings(epochs=3, batch=16, lr=0.1, weight_decay=0.01, select="last", **sgd)
     request = small.students(place, {"ce": CE}, training=settings)
-    found, _ = small.trained(request, place, "a")
-    x, y = small.pixels(place, "train")
-    model = small.started("student")
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
-    for epoch, batches in small.orders(request):
-        optimiser.param_groups[0]["lr"] = {1: 0.1, 2: 0.01, 3: 0.001}[epoch]
-        for rows in batches:
-            optimiser.zero_grad()
-            F.cross_entropy(model(x[rows]), y[rows]).backward()
-            optimiser.step()
-    small.assert_same(found, model)
+    compare(place, request, lambda _, model, x, y, epoch: F.cross_entropy(model(x), y), small.started("student"))
 
 
 def test_teachers_outputs_are_the_same_cached_or_not(place, monkeypatch):
@@ -162,48 +135,33 @@ def test_picked_student_is_the_one_of_its_number(place):
     assert not torch.equal(tensors["0.head.weight"], tensors["1.head.weight"])
 
 
-HINT = {"hint": {"weight": 0.5}}
-
-
-def a_phase(place, teacher, **changes):
-    """FitNets' first stage, as it is asked for."""
-    return small.students(place, HINT, [teacher], CNN, stage="phase1", **changes)
-
-
-def block1(model, x):
-    """The first map of a cnn."""
-    return F.max_pool2d(F.relu(model.convs[0](x)), 2)
-
-
 def test_phases_equal_plain_loops(place):
+    """FitNets: the lower part and the regressor follow the hint, then the whole the labels and the teacher."""
     teacher = small.put_teacher(place, WIDE, 1)
-    request, model = a_phase(place, teacher), small.frozen_model(place, teacher)
-    guided, facts = small.trained(request, place, "a")
-    student = small.started("student", CNN)
+    request = small.students(place, {"hint": {"weight": 0.5}}, [teacher], CNN, stage="phase1")
+    model, student = small.frozen_model(place, teacher), small.started("student", CNN)
     untrained = {name: tensor.clone() for name, tensor in student.state_dict().items()}
     torch.manual_seed(keyed(5, "adapters", "student"))
-    both = torch.nn.ModuleDict({"student": student, "regressor": torch.nn.Conv2d(4, 6, 1)})
+    regressor = torch.nn.Conv2d(4, 6, 1)
+    student.add_module("regressor", regressor)  # trained with it
 
-    def hint(_, made, x, y, epoch):
-        return 0.5 * (made["regressor"](block1(made["student"], x)) - block1(model, x)).square().mean()
+    def block1(model, x):
+        return F.max_pool2d(F.relu(model.convs[0](x)), 2)
 
-    small.plain(place, request, hint, [both])
+    def hint(_, student, x, y, epoch):
+        return 0.5 * (regressor(block1(student, x)) - block1(model, x)).square().mean()
+
+    guided, facts = small.trained(request, place, "a")
+    small.plain(place, request, hint, [student])
+    del student.regressor
     small.assert_same(guided, student)
     for name, tensor in guided.items():
         assert torch.equal(tensor, untrained[name]) != name.startswith("convs.0"), name
     assert set(facts["terms"]) == {"hint"} and facts["best_epoch"] == 3
-
     place.store.put("phase1", "guided", guided, facts)
     second = small.students(place, {"ce": CE, "kd": KD}, [teacher], CNN, start=("phase1", "guided"))
-    found, _ = small.trained(second, place, "b")
-    student = build_network(CNN)
     student.load_state_dict(guided)
-
-    def kd(_, made, x, y, epoch):
-        return F.cross_entropy(made(x), y) + 0.7 * small.softened(made(x), model(x), 2.0)
-
-    small.plain(place, second, kd, [student])
-    small.assert_same(found, student)
+    compare(place, second, small.taught_by(model), student)
 
 
 @pytest.mark.thorough

@@ -29,9 +29,6 @@ def test_relations_of_too_few_examples_are_exactly_zero(name, examples):
         assert not any(gradient.any() for gradient in gradients(loss, student))
 
 
-# ------------------------------------------------------------------------------------------------------------ adapters
-
-
 @given(channels=st.integers(1, 3), other=st.integers(1, 3), sides=st.tuples(SIDES, SIDES), more=st.tuples(SIDES, SIDES))
 def test_adapters_make_the_teachers_shape(channels, other, sides, more):
     small = torch.zeros(2, channels, *sides)
@@ -71,9 +68,6 @@ def test_pooling_is_torchs_adaptive_pooling(height, width, less):
     torch.testing.assert_close(pooled_to(maps, *smaller), F.adaptive_avg_pool2d(maps, smaller), rtol=0, atol=1e-12)
 
 
-# --------------------------------------------------------------------------------------------------- memories and draws
-
-
 def test_memories_move_at_the_batchs_positions_while_training_and_are_stored():
     student, teacher = random_outputs(1, a=(3,)), random_outputs(2, a=(4,))
     term, loaded = made("crd", student, [teacher]), made("crd", student, [teacher])
@@ -104,9 +98,6 @@ def test_triples_are_of_three_examples(examples, seed):
     triples = draw_triples(300, examples, torch.Generator().manual_seed(seed))
     assert triples.shape == (300, 3) and all(len(set(triple)) == 3 for triple in triples.tolist())
     assert set(triples.flatten().tolist()) == set(range(examples))
-
-
-# ---------------------------------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(("name", "values"), [

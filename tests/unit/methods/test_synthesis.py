@@ -97,9 +97,6 @@ def test_activations_are_compared_in_units_of_their_variance():
     torch.testing.assert_close(images.activation_difference(taps, wanted, {"a": 4.0, "b": 9.0}), parts[0] + parts[1])
 
 
-# -------------------------------------------------------------------------------------------------------------- records
-
-
 class Same:
     """A network whose logits are the first two pixels, and whose one tap all four."""
 
