@@ -1,7 +1,7 @@
-"""Checks of one's own parts: each raises ``AssertionError`` that says what is broken, and needs no test framework.
+"""Checks that a part of your own keeps the contract of its table: each raises ``AssertionError`` and needs no pytest.
 
-- :func:`check_term`: a loss term of ``method=distil``
-- :func:`check_weighting`: a weighting of teachers
+* :func:`check_term`: an entry of ``TERMS``
+* :func:`check_weighting`: an entry of ``WEIGHTINGS``
 """
 
 from knot_runner.testing.distillation import check_term, check_weighting
