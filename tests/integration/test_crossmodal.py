@@ -61,7 +61,7 @@ def test_views_of_whole_numbers_are_in_0_to_1_and_keep_their_labels(view):
     assert viewed_images(whole, "none") is whole
 
 
-def test_a_view_is_normalised_by_its_own_mean_and_deviation(tmp_path):
+def test_view_is_normalised_by_its_own_mean_and_deviation(tmp_path):
     task = distil_job(tmp_path, "method=kd").settings.task
     shown = viewed_images(Images(PIXELS, np.arange(5)), "half")
     own = task_in_view(task, shown)
@@ -102,7 +102,7 @@ def test_student_sees_the_view_and_teacher_the_images(planned):
 
 
 @pytest.mark.parametrize("most_bytes", [learner.MOST_BYTES, 0])
-def test_what_the_teacher_says_of_an_image_goes_with_the_same_image_in_the_view(planned, most_bytes, monkeypatch):
+def test_teacher_and_student_see_the_same_image(planned, most_bytes, monkeypatch):
     view, _, store, federation, asked = planned
     monkeypatch.setattr(learner, "MOST_BYTES", most_bytes)
     students = Students(asked, Place(store, torch.device("cpu"), None), lambda *_: None)
@@ -152,7 +152,7 @@ def test_networks_that_teach_each_other_all_see_the_view(tmp_path):
     assert federation.server.originals and second.originals is None and network.inputs == (1, 8, 8)
 
 
-def test_the_teacher_is_measured_on_the_originals(tmp_path):
+def test_teacher_is_measured_on_the_originals(tmp_path):
     command = ["method=cross_modal", "method.view=half", "training.distil.epochs=1"]
     result, plain = (run(tmp_path, *replaced(TINY_DISTIL, *words)).result for words in (command, ["method=kd"]))
     assert result["baselines"]["teacher"] == plain["baselines"]["teacher"]

@@ -160,7 +160,7 @@ def test_image_is_optimised_for_the_class_of_its_place(asked, monkeypatch, tmp_p
 
 
 @pytest.mark.parametrize("asked", ["generator"], indirect=True)
-def test_a_generators_step_is_on_normalised_images(asked):
+def test_generator_steps_are_on_normalised_images(asked):
     _, request = asked
     hp = build(GeneratorSynthesis, {**request.synthesis, "steps": 1}, "method.synthesis")
     model = build_network(request.network).eval()
@@ -182,7 +182,7 @@ def test_infinite_loss_ends_synthesis(asked, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_student_reads_made_images_alone(kind, tmp_path):
+def test_student_reads_made_images_alone(kind, tmp_path):
     job, _, federation = distil_federation(tmp_path, *free(kind), *TINY_FREE)
     state = {"weights/teacher": "local/made", "records": "records/r", "synthetic": "synthetic/s"}
     (student,) = distil.plan(job.method, state, federation, 3)

@@ -83,7 +83,7 @@ def test_privacy_is_paid_by_the_bare_run_and_said(tmp_path):
         complete_run(context(tmp_path, PRIVACY, "method.fedwad.mode=exact"))
 
 
-def test_a_plan_that_is_not_optimal_is_on_record(tmp_path, monkeypatch):
+def test_plan_that_is_not_optimal_is_on_record(tmp_path, monkeypatch):
     def stopped(first, second):
         warnings.warn("network simplex stopped after 3 pivots", RuntimeWarning, stacklevel=2)
         return wasserstein(first, second)
@@ -92,7 +92,7 @@ def test_a_plan_that_is_not_optimal_is_on_record(tmp_path, monkeypatch):
     assert complete_run(context(tmp_path))["notes"] == ["network simplex stopped after 3 pivots"]
 
 
-def test_a_long_course_keeps_its_ends(tmp_path):
+def test_measures_of_a_long_course_are_its_ends(tmp_path):
     one = context(tmp_path, "task.samples=300", "task.dimension=50", "method.fedwad.support=300")
     complete_run(one)
     kept = {key for key in load_file(one.folder / "measures.safetensors") if key.startswith("xi")}

@@ -116,13 +116,12 @@ def test_labelled_gives_codes_where_there_is_an_encoder(tmp_path):
 def test_pixels_that_are_no_numbers_name_the_client(tmp_path):
     one, pixels = context(tmp_path), np.zeros((20, 1, 2, 2), np.float32)
     pixels[15, 0, 1, 1] = np.nan
-    with refuses():
-        matrix.labelled(one, one.hp.otdd, task_of(pixels), [np.arange(10), np.arange(10, 20)], 0)
-    with refuses():
-        matrix.labelled(one, one.hp.otdd, task_of(pixels), [np.arange(0)], 0)
+    for rows in ([np.arange(10), np.arange(10, 20)], [np.arange(0)]):
+        with refuses():
+            matrix.labelled(one, one.hp.otdd, task_of(pixels), rows, 0)
 
 
-def test_a_distance_that_is_no_number_names_the_pair(tmp_path, monkeypatch):
+def test_distance_that_is_no_number_names_the_pair(tmp_path, monkeypatch):
     def broken(sets, options, seed, workers, known, progress):
         progress([(0, 1)], [4.0])
         progress([(0, 2)], [float("nan")])

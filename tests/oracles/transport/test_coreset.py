@@ -44,7 +44,7 @@ def test_coreset_gradient_is_that_of_autograd_and_the_change_of_the_distance(wei
         assert gradient[i, j] == pytest.approx(slope, rel=1e-4, abs=1e-7)
 
 
-def test_one_point_is_drawn_to_the_mean():
+def test_coreset_of_one_point_is_drawn_to_the_mean():
     y = np.array([[0.0, 0.0], [4.0, 0.0], [2.0, 6.0]])
     found, gradient = coreset.exact_gradient(np.array([[2.0, 3.0]]), y)
     assert found == pytest.approx(np.sqrt((13 + 13 + 9) / 3))
@@ -63,7 +63,7 @@ def test_the_gradient_is_bounded_and_moves_with_the_data(k, n, d, seed, shift):
     np.testing.assert_allclose(same, gradient, rtol=1e-5, atol=1e-6)
 
 
-def test_the_federated_gradient_points_where_the_exact_one_does():
+def test_federated_gradient_points_where_the_exact_one_does():
     x, y = points(20, 2), 0.5 * points(20, 2, 1) + [3.0, 1.0]
     options = FedwadSettings("approximate", 20, 20, 0.5, 1.0)
     value, federated = coreset.federated_gradient(x, y, options, draws)
@@ -98,13 +98,13 @@ def test_descent_steps_are_those_of_torch(optimiser):
     assert state.steps == 5
 
 
-def test_the_first_points_are_of_the_scale_asked_for():
+def test_first_descent_is_of_the_start_scale():
     assert (coreset.first_descent(4, 3, 0.0, draws()).points == 0).all()
     wide = coreset.first_descent(2000, 2, 5.0, draws())
     assert wide.points.std() == pytest.approx(5, rel=0.1) and (wide.first == 0).all() and wide.steps == 0
 
 
-def test_the_federated_gradient_is_towards_the_interpolating_measure():
+def test_federated_gradient_is_towards_the_interpolating_measure():
     """Of the first part of the distance alone: a client's samples enter through the last measure, no other way."""
     x, y = points(6, 2), points(9, 2, 1) + 2.0
     options = FedwadSettings("approximate", 4, 3, 0.2, 1.0)

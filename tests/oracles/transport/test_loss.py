@@ -148,7 +148,7 @@ def test_rows_that_are_no_probabilities_raise(row: list[float], name: str) -> No
         transport(p, q, LINE[:4], NEWTON)
 
 
-def test_a_diverged_student_gives_nan_in_its_rows_only() -> None:
+def test_loss_of_a_diverged_student_is_nan_in_its_rows_only() -> None:
     p, q = pairs(3)
     p[1, 2] = float("nan")
     value, gradient = value_and_gradient(p, q, LINE, NEWTON)

@@ -147,7 +147,7 @@ def symmetric_potential(p: Tensor, cost: Tensor, epsilon: float) -> Tensor:
 
 @pytest.mark.parametrize("epsilon", [1.0, 0.1, 0.01, 0.001])
 @pytest.mark.parametrize("labels", [3, 5, 7])
-def test_the_potential_where_p_is_q(labels: int, epsilon: float) -> None:
+def test_potential_where_p_is_q(labels: int, epsilon: float) -> None:
     for points in (places(1, labels), places(2, labels), torch.eye(labels, dtype=torch.float64)):
         p, _ = pairs(20, labels, alpha=0.3)
         cost = ground_cost(points)
@@ -157,7 +157,7 @@ def test_the_potential_where_p_is_q(labels: int, epsilon: float) -> None:
         assert solved.marginal_error.max() < 1e-9
 
 
-def test_where_p_is_q_only_in_some_rows_and_labels() -> None:
+def test_potential_where_p_is_q_in_some_rows_and_labels() -> None:
     """Rows of both kinds in one batch, and labels without mass, where f is the soft minimum of the others."""
     p, q = pairs(12, alpha=0.3)
     q = torch.where(torch.arange(12)[:, None] % 2 == 0, p, q).clone()
@@ -181,7 +181,7 @@ NEAR = [
 
 
 @pytest.mark.parametrize(("step", "potential"), NEAR)
-def test_the_potential_near_p_is_q(step: float, potential: list[float]) -> None:
+def test_potential_near_p_is_q(step: float, potential: list[float]) -> None:
     """Far below the digits of p, what little moves decides the potential."""
     cost = ground_cost(torch.tensor([[0.0], [0.8], [2.0]], dtype=torch.float64))
     p = torch.tensor([[0.5, 0.25, 0.25]], dtype=torch.float64)

@@ -49,7 +49,7 @@ def test_tree_value_is_the_linear_programmes_and_gradient_an_optimal_potential(n
     torch.testing.assert_close(f.sum(1), torch.zeros(len(f), dtype=f.dtype), atol=1e-9, rtol=0)
 
 
-def test_by_hand():
+def test_tree_loss_by_hand():
     points = torch.tensor(superclass_points(CLASSES, GROUPS), dtype=torch.float64)
     cat, dog, bus = (torch.eye(6, dtype=torch.float64)[CLASSES.index(name)] for name in ("cat", "dog", "bus"))
     p, q = torch.stack([cat, cat, cat, (cat + dog) / 2]), torch.stack([cat, dog, bus, bus])

@@ -39,7 +39,7 @@ SHEET = {
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_largest_label_distance_and_third_terms(task):
+def test_label_diameter_and_third_terms_of_the_sheet(task):
     diameter, classes, cases = SHEET[task]
     assert bound.label_diameter(points_of(task)) == pytest.approx(diameter, rel=1e-4)
     assert len(points_of(task)) == classes
@@ -132,7 +132,7 @@ def test_transport_losses_weigh_teachers_by_hand():
 
 
 @pytest.mark.parametrize("task", ["sa", "nli"])
-def test_the_best_constant_prediction(task):
+def test_constant_best_is_the_least_loss(task):
     """No distribution of a fine grid, or drawn near the best one, is better; the value is that from below."""
     points, draws = points_of(task), np.random.default_rng(7)
     classes = len(points)
@@ -163,7 +163,7 @@ def planted(functions, population=300, seed=10):
     return SimpleNamespace(losses=np.array(losses), logits=logits.numpy(), draws=draws, diameter=diameter)
 
 
-def test_the_sharp_bound_fails_no_more_often_than_it_says():
+def test_sharp_bound_fails_no_more_often_than_it_says():
     """For all eight functions of the class at once, over 1,000 samples of 60 texts."""
     world, texts = planted(8), 60
     samples = world.draws.integers(300, size=(RESAMPLINGS, texts))
@@ -178,7 +178,7 @@ def test_the_sharp_bound_fails_no_more_often_than_it_says():
     assert gaps.mean() > 0  # the class does overfit
 
 
-def test_the_third_term_is_nearly_needed():
+def test_third_term_is_nearly_needed():
     """One function, so no complexity, whose loss is 0 or C_M: its bound fails rarely, and half of it far too often."""
     texts, losses = 60, np.array([0.0, 4.0])
     samples = losses[np.random.default_rng(12).integers(2, size=(RESAMPLINGS, texts))].mean(1)

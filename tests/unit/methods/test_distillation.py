@@ -77,7 +77,7 @@ def test_gradient_descent_on_the_loss_reaches_a_lone_teacher(loss):
     torch.testing.assert_close(logits.softmax(1), Q[:, 0], atol=0.05, rtol=0)
 
 
-def test_an_option_of_another_loss_is_refused():
+def test_option_of_another_loss_is_refused():
     with refuses():
         objective(LOGITS, loss={"name": "entropy", "form": "kl", "epsilon": 1.0})
 

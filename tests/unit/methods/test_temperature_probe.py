@@ -168,7 +168,7 @@ def test_distance_of_a_constant_and_of_a_saturated_model():
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_step_is_one_of_sgd_on_each_image_alone(name):
+def test_step_is_one_of_sgd_on_each_image_alone(name):
     model, (x, y) = model_of(MODELS[name]), images(3)
     found = probe.stepped(model, x, y, 0.25, 0.1)
     start = {key: value.clone() for key, value in model.state_dict().items()}
@@ -234,7 +234,7 @@ def test_distances_after_are_those_of_the_stepped_model():
             assert float(found["boundary.after"][k, at]) == pytest.approx(expected, rel=2e-2)
 
 
-def test_the_image_shown_is_the_first_wrong_one_of_its_class():
+def test_image_shown_is_the_first_wrong_one_of_its_class():
     found, data = run(), data_of(40)
     row = int(found["softmax.row"])
     assert int(data.labels[row]) == HP.shown_class == int(found["softmax.label"])

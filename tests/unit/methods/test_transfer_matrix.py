@@ -113,41 +113,36 @@ def test_matrix_step_by_hand():
     assert torch.equal(clamped, found.clamp(min=0))
 
 
+def linear_loss(data, weights, rows):
+    """Of the model without hidden layers: four pixels, three classes."""
+    return F.cross_entropy(data.pixels[rows].flatten(1) @ weights[:12].view(3, 4).T + weights[12:], data.labels[rows])
+
+
 def test_transfer_matrix_rounds_by_hand():
-    """Four steps in float64 against loops: lambda, scale, every measured model."""
+    """Four steps in float64 against autograd: lambda, scale, every measured model."""
     federation, engine = after_rounds(hidden=(), starts=2, groups=[0, 1, 0, 1, 0])
     hp = spec(matrix_lr=0.7, l2=0.1)
     state, measured, log = run_kind(KIND, hp, federation, engine)
-    trained = [measured[0][client].weights for client in range(5)]
-    starts = [federation.start(client).weights for client in range(5)]
-    updates = [one - start for one, start in zip(trained, starts, strict=True)]
-    gram = np.array([[float(a @ b) for b in updates] for a in updates])
-    scale = np.linalg.eigvalsh(gram).max()
+    starts = torch.stack([federation.start(client).weights for client in range(5)])
+    updates = torch.stack([measured[0][client].weights for client in range(5)]) - starts
+    scale = float(torch.linalg.eigvalsh(updates @ updates.T).max())
     assert float(state["scale"]) == pytest.approx(scale, rel=1e-12)
-    matrix = np.eye(5)
+    eye = matrix = torch.eye(5, dtype=torch.float64)
     losses = []
     for step in range(5):
-        models = [starts[k] + sum(matrix[k][i] * updates[i] for i in range(5)) for k in range(5)]
-        if step in (0, 2, 4):
-            for k in range(5):
-                assert torch.allclose(measured[1 + step // 2][k].weights, models[k], atol=1e-12)
-        if step == 4:
-            break
-        gradient, total = np.zeros((5, 5)), 0.0
-        for k in range(5):
-            leaf = models[k].clone().requires_grad_()
-            rows = federation.clients[k].valid
-            x = engine.data.pixels[rows].flatten(1)
-            loss = F.cross_entropy(x @ leaf[:12].view(3, 4).T + leaf[12:], engine.data.labels[rows])
-            loss.backward()
-            total += float(loss.detach()) / 5
-            gradient[k] = [float(leaf.grad @ update) for update in updates]
-        losses.append(total)
-        matrix = matrix - 0.7 * (gradient / scale + 0.1 * (matrix - np.eye(5)))
-    assert np.allclose(state["lambda"], matrix, atol=1e-9) and torch.equal(state["kept/lambda"], state["lambda"])
+        leaf = matrix.clone().requires_grad_()
+        models = starts + leaf @ updates
+        for k in range(5) if step in (0, 2, 4) else ():
+            assert torch.allclose(measured[1 + step // 2][k].weights, models[k], atol=1e-12)
+        total = sum(linear_loss(engine.data, models[k], federation.clients[k].valid) for k in range(5))
+        (gradient,) = torch.autograd.grad(total, leaf)
+        if step < 4:
+            losses.append(float(total.detach()) / 5)
+            matrix = matrix - 0.7 * (gradient / scale + 0.1 * (matrix - eye))
+    assert torch.allclose(state["lambda"], matrix, atol=1e-9) and torch.equal(state["kept/lambda"], state["lambda"])
     assert [row["valid_loss"] for row in log[1:]] == pytest.approx(losses, rel=1e-9)
     arrays, found = KIND.finish(hp, federation, state, None)
-    assert found["transfer"]["own"] == pytest.approx(np.diag(matrix).mean()) and found["transfer"]["step"] == 4
+    assert found["transfer"]["own"] == pytest.approx(float(matrix.diag().mean())) and found["transfer"]["step"] == 4
     assert np.allclose(arrays["lambda"], matrix) and arrays["groups"].tolist() == [0, 1, 0, 1, 0]
 
 
@@ -183,8 +178,7 @@ def test_early_stopping_keeps_the_lambda_that_is_best_on_the_other_half():
     for client, model in enumerate(transfer_matrix.matrix_models(federation, state, state["kept/lambda"])):
         assert torch.equal(measured[4][client].weights, model.weights)
         rows = transfer_matrix.held_out_rows(hp, federation, client)[1]
-        logits = engine.data.pixels[rows].flatten(1) @ model.weights[:12].view(3, 4).T + model.weights[12:]
-        mean += float(F.cross_entropy(logits, engine.data.labels[rows])) / 5
+        mean += float(linear_loss(engine.data, model.weights, rows)) / 5
     assert mean == pytest.approx(losses[best], rel=1e-9)
 
 

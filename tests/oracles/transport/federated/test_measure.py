@@ -93,7 +93,7 @@ NEAR, FAR = Measure(np.array([[0.0, 0.0], [0.0, 10.0]])), Measure(np.array([[5.0
 
 
 @pytest.mark.parametrize("mode", ["exact", "approximate"])
-def test_a_fifth_of_the_way_is_near_the_first_measure(mode: str) -> None:
+def test_interpolation_at_a_fifth_is_near_the_first_measure(mode: str) -> None:
     """Of the server, which moves from the second client's measure; of a client, from the server's to its samples."""
     between, distance = interpolate(NEAR, FAR, 0.2, mode)
     xi, apart = server.next_measure(Message(FAR), Message(NEAR), 0.2, mode)
@@ -105,7 +105,7 @@ def test_a_fifth_of_the_way_is_near_the_first_measure(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["exact", "approximate"])
-def test_one_iteration_by_hand_at_a_fifth(mode: str) -> None:
+def test_iteration_at_a_fifth_by_hand(mode: str) -> None:
     """On a line: the start x0 goes to .8 x0 + .2 mu and .8 x0 + .2 nu; the server then a fifth from nu's to mu's."""
     mu, nu = Measure(np.array([[100.0]])), Measure(np.array([[200.0]]))
     options = fedwad(mode=mode, support=1, iterations=1, t=0.2, start_scale=10.0)

@@ -51,7 +51,7 @@ def test_equal_sizes_are_an_assignment() -> None:
 
 
 @pytest.mark.parametrize("shape", [(30, 20), (20, 30)])
-def test_a_cap_that_is_hit_is_said_with_numbers(shape: tuple[int, int], monkeypatch) -> None:
+def test_plan_warns_of_a_cap_that_is_hit(shape: tuple[int, int], monkeypatch) -> None:
     """So early, the plan does not carry all mass yet, and its cost may even be too low."""
     cost = np.random.default_rng(0).random(shape)
     with warnings.catch_warnings():

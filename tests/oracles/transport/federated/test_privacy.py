@@ -50,7 +50,7 @@ def test_sensitivities_hold(seed: int, t: float, support: int) -> None:
     assert abs(change) <= 2 * PRIVACY.clip / 3 + 1e-9
 
 
-def test_one_sample_can_move_all_points_by_all_the_bound_allows() -> None:
+def test_sensitivity_of_points_is_reached_by_one_sample() -> None:
     """Two plans are nearly optimal, and a sample moved by a hair decides: no sensitivity of order 1/n holds."""
     xi, hair = Measure(np.array([[1.0, 0.0], [-1.0, 0.0]])), 1e-6
     neighbours = [Measure(np.array([[sign * hair, 1.0], [0.0, -1.0]])) for sign in (1, -1)]
@@ -59,7 +59,7 @@ def test_one_sample_can_move_all_points_by_all_the_bound_allows() -> None:
 
 
 @pytest.mark.parametrize("radius", [0.5, 1.0, 3.0])
-def test_what_is_clipped_lies_on_the_ball_of_that_radius(radius: float) -> None:
+def test_clipped_points_lie_on_the_ball(radius: float) -> None:
     points = gaussian(50, 3, "mu").points
     norms = np.linalg.norm(points, axis=1)
     found = clip_to_ball(points, radius)

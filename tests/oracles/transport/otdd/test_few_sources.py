@@ -87,7 +87,7 @@ def test_sinks_that_were_settled_wrongly_are_found_and_put_right():
     np.testing.assert_allclose(plan.sum(0), 1, rtol=1e-12)
 
 
-def test_a_step_of_the_heights_is_the_solution_of_newtons_equations():
+def test_step_of_the_heights_solves_newtons_equations():
     """Shares by softmax at eps = 1: the change of what sources give is diag(given) - P P^T times the step."""
     heights = np.array([0.3, -0.2, 0.1])
     lifted = scores_of(3) * 0.2

@@ -67,7 +67,7 @@ def test_single_precision_is_near_wherever_the_features_lie(sets, with_fedwad, s
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_the_exact_solver_has_float64_alone(sets, options, precision):
+def test_exact_solver_has_float64_alone(sets, options, precision):
     """``precision`` is not in the run id of an exact distance, so it must not change it."""
     data, options = moved(sets(3), (3000,) * 3), replace(options, solver="exact")
     found = distance_matrix(data, replace(options, precision=precision), SEED, 1)
@@ -94,7 +94,7 @@ def test_workers_and_what_is_known_change_no_digit(sets, with_fedwad, monkeypatc
     assert distance_matrix(data[:3], options, SEED, 2, known)[0].tolist() == [0, 2, 2]
 
 
-def test_the_first_points_are_as_far_out_as_asked_for(with_fedwad):
+def test_first_points_are_of_the_start_scale(with_fedwad):
     near, far = (first_points(6, with_fedwad(start_scale=scale), SEED) for scale in (1.0, 10.0))
     assert near.shape == (5, 18) and 0.7 < near.std() < 1.3
     np.testing.assert_allclose(far, 10 * near, rtol=1e-12)
@@ -115,7 +115,7 @@ def test_tiles_hold_every_pair_once(sets, support):
     assert sorted(listed) == list(itertools.combinations(range(sets), 2))
 
 
-def test_one_class_only_and_equal_features(options):
+def test_matrix_of_one_class_and_equal_features(options):
     """Documented results: a class of its own counts like any other; without spread, the distance of the means is left,
     and what FedWaD adds to it."""
     same = [LabelledSamples(np.full((8, 3), value), np.zeros(8, int)) for value in (1.0, 1.0, 3.0)]

@@ -53,7 +53,7 @@ def test_augmented_points_have_features_then_mean_then_spread():
 
 
 @pytest.mark.parametrize("part", ["diagonal", "root_diagonal"])
-def test_the_ridge_is_added_to_the_variance_before_the_root(part):
+def test_ridge_is_added_to_the_variance_before_the_root(part):
     """Of a feature without spread what is left is the ridge's root, .001; of one with variance 2e-6, that of 3e-6."""
     points = np.array([[1.0, 0.0], [1.0, 2e-3]])  # variances 0 and 2e-6
     table = class_table(LabelledSamples(points, np.zeros(2, int)), "sqrt_frobenius", part)
