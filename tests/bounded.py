@@ -2,16 +2,13 @@
 
 from pathlib import Path
 
-from knot_runner.cli.main import main
+from tests import runs
 from tests.tiny import TINY_PARTIES, replaced
 
 #: As the theorem has it: weights that sum to 1, no regularisation (one-hot labels are leaves of a tree).
 BOUNDED = replaced(TINY_PARTIES, "method=sinkhorn_a", "method.normalise=true", "training.distil.epochs=2")
 
 
-def run(out, words):
+def run(out: Path, words: list[str]) -> Path:
     """The run's folder."""
-    before = set(Path(out).glob("*/*/*/result.json"))
-    assert main([*words, f"paths.out={out}"]) == 0
-    (made,) = set(Path(out).glob("*/*/*/result.json")) - before
-    return made.parent
+    return runs.run(out, *words).folder

@@ -1,7 +1,7 @@
-"""Checks for parts of your own: each raises AssertionError with a message that says what is wrong. No pytest is needed.
+"""Checks that a part of your own keeps the contract of its table: each raises ``AssertionError`` and needs no pytest.
 
-- ``check_reader``, ``check_partition``: a reader of image or text files, and a partition over clients.
+* :func:`check_term`: an entry of ``TERMS``
+* :func:`check_weighting`: an entry of ``WEIGHTINGS``
 """
 
-from knot_runner.testing.data import check_partition as check_partition
-from knot_runner.testing.data import check_reader as check_reader
+from knot_runner.testing.distillation import check_term, check_weighting

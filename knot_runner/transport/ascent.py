@@ -103,7 +103,7 @@ def begin_ascent(p: FloatArray, q: FloatArray, h: FloatArray, eps: FloatArray, t
 def climb(rows: AscentRows, cost: FloatArray, epsilon: float, tolerance: float, most: int) -> AscentRows:
     """Maximise D for every row in at most ``most`` iterations. Returns all rows, in order: see ``h`` and ``done``.
 
-    ``cost`` [n, n, 1]. ``h`` is -1e4 eps, or as small, where q_j = 0.
+    ``cost`` [n, n, 1]. ``h`` is -1e8 eps, or as small, where q_j = 0.
     """
     every = 1 if library(rows.h) is np else PATIENCE
     levels = not bool((rows.eps <= epsilon).all())

@@ -26,7 +26,7 @@ def limit_potential(
 ) -> tuple[FloatArray, FloatArray]:
     """(h = g + eps log q [n, N] up to a constant in each column, the least flow over any edge [N]).
 
-    ``excess`` [n, N]: q - p, of sum 0. h is -1e4 eps, or less, where q = 0. A flow is in units of what is moved in
+    ``excess`` [n, N]: q - p, of sum 0. h is -1e8 eps, or less, where q = 0. A flow is in units of what is moved in
     all on the side of its edge where that is less: where it is as small as rounding, the limit is not known.
     An edge over which nothing flows is given no difference of potential, though it may have any up to its length.
     """
@@ -63,9 +63,9 @@ def _flow(below: FloatArray, excess: FloatArray) -> tuple[FloatArray, FloatArray
 
 
 def masses_logarithm(q: FloatArray) -> FloatArray:
-    """log q, and -1e4 where q is 0: its exponential is 0, and it stays finite under multiplication by 0."""
+    """log q, and -1e8 where q is 0: no cost / eps makes up for it, and it stays finite under multiplication by 0."""
     lib = library(q)
-    return lib.where(q > 0, lib.log(lib.where(q > 0, q, 1.0)), -1e4)
+    return lib.where(q > 0, lib.log(lib.where(q > 0, q, 1.0)), -1e8)
 
 
 #: relative error of an exponential, in units of 1 + max(cost) / eps

@@ -9,7 +9,7 @@ import pytest
 
 from knot_runner.cli.main import main
 from tests.accounted import accounted
-from tests.distil_runs import TINY_DISTIL
+from tests.distil_runs import TINY_DISTIL, TWO_STAGE
 from tests.forked import Forked, reached, there
 from tests.integration.test_coreset_runs import CORESET
 from tests.integration.test_datafree import TINY_FREE
@@ -22,7 +22,6 @@ from tests.oracles.methods.test_fedgen import FEDGEN
 from tests.oracles.methods.test_fedmd import FEDMD
 from tests.personal_runs import ALPHAS
 from tests.tiny import TINY_IMAGES, replaced
-from tests.unit.methods.test_distil_phases import TWO_STAGE
 
 #: While the part that a file like these belongs to is under way.
 PHASE, SYNTHESIS = "artefacts/phase1/*/info.json", "artefacts/synthetic/*/commit.json"

@@ -1,7 +1,6 @@
 """Cross-modal distillation: what views show, and that student and teacher see the same image in theirs."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -18,34 +17,29 @@ from knot_runner.models.network import build_network
 from knot_runner.models.taps import read_taps
 from tests.distil_runs import TINY_DISTIL, distil_federation, distil_job
 from tests.golden.messages import refuses
-from tests.run_folders import run
+from tests.runs import run
 from tests.tiny import replaced
 
 VIEWS = {"grey": [1, 8, 8], "edges": [1, 8, 8], "half": [3, 4, 4]}
 PIXELS = np.random.default_rng(0).random((5, 3, 6, 4)).astype(np.float32)
 
 
-def test_grey_is_the_weighted_sum_of_the_channels():
+def test_grey_is_the_weighted_sum_of_the_channels_and_half_the_mean_of_four():
     primaries = np.eye(3, dtype=np.float32)[:, :, None, None]
     np.testing.assert_allclose(grey(primaries).ravel(), [0.299, 0.587, 0.114], rtol=1e-6)
     assert grey(PIXELS).shape == (5, 1, 6, 4)
-    assert grey(PIXELS[:, :1]) is not None and (grey(PIXELS[:, :1]) == PIXELS[:, :1]).all()
+    assert (grey(PIXELS[:, :1]) == PIXELS[:, :1]).all()
+    assert half_size(PIXELS).shape == (5, 3, 3, 2)
+    assert half_size(PIXELS)[4, 1, 2, 1] == pytest.approx(PIXELS[4, 1, 4:6, 2:4].mean())
 
 
 def sobel(image):
     """[H, W] -> the length of the gradient, pixel by pixel."""
     across = np.array([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]])
-    height, width = image.shape
-    found = np.zeros(image.shape)
-    for row in range(height):
-        for column in range(width):
-            sums = [0.0, 0.0]
-            for down in (-1, 0, 1):
-                for right in (-1, 0, 1):
-                    value = image[min(max(row + down, 0), height - 1), min(max(column + right, 0), width - 1)]
-                    sums[0] += across[down + 1, right + 1] * value
-                    sums[1] += across[right + 1, down + 1] * value
-            found[row, column] = (sums[0] ** 2 + sums[1] ** 2) ** 0.5 / (4 * 2**0.5)
+    padded, found = np.pad(image, 1, mode="edge"), np.zeros(image.shape)
+    for row, column in np.ndindex(image.shape):
+        around = padded[row : row + 3, column : column + 3]
+        found[row, column] = np.hypot((across * around).sum(), (across.T * around).sum()) / (4 * 2**0.5)
     return found
 
 
@@ -58,12 +52,6 @@ def test_edges_are_sobels():
     assert edges(np.full((1, 3, 4, 4), 0.7, np.float32)).max() == 0
 
 
-def test_half_is_the_mean_of_four():
-    shown = half_size(PIXELS)
-    assert shown.shape == (5, 3, 3, 2)
-    assert shown[4, 1, 2, 1] == pytest.approx(PIXELS[4, 1, 4:6, 2:4].mean())
-
-
 @pytest.mark.parametrize("view", VIEWS)
 def test_views_of_whole_numbers_are_in_0_to_1_and_keep_their_labels(view):
     whole = Images((PIXELS * 255).round().astype(np.uint8), np.arange(5), np.arange(5) + 7)
@@ -73,7 +61,7 @@ def test_views_of_whole_numbers_are_in_0_to_1_and_keep_their_labels(view):
     assert viewed_images(whole, "none") is whole
 
 
-def test_a_view_is_normalised_by_its_own_mean_and_deviation(tmp_path):
+def test_view_is_normalised_by_its_own_mean_and_deviation(tmp_path):
     task = distil_job(tmp_path, "method=kd").settings.task
     shown = viewed_images(Images(PIXELS, np.arange(5)), "half")
     own = task_in_view(task, shown)
@@ -101,7 +89,7 @@ def images_of(store, ref):
     return normalised(data, torch.arange(len(data.labels)), torch.float32), data.labels
 
 
-def test_the_student_has_the_views_shape_in_all_parts_and_the_teacher_the_images(planned):
+def test_student_sees_the_view_and_teacher_the_images(planned):
     view, _, store, federation, asked = planned
     assert list(asked.network.inputs) == VIEWS[view] and federation.clients[0].network.inputs == (3, 8, 8)
     for split in ("train", "valid", "test"):
@@ -114,7 +102,7 @@ def test_the_student_has_the_views_shape_in_all_parts_and_the_teacher_the_images
 
 
 @pytest.mark.parametrize("most_bytes", [learner.MOST_BYTES, 0])
-def test_what_the_teacher_says_of_an_image_goes_with_the_same_image_in_the_view(planned, most_bytes, monkeypatch):
+def test_teacher_and_student_see_the_same_image(planned, most_bytes, monkeypatch):
     view, _, store, federation, asked = planned
     monkeypatch.setattr(learner, "MOST_BYTES", most_bytes)
     students = Students(asked, Place(store, torch.device("cpu"), None), lambda *_: None)
@@ -133,7 +121,7 @@ def test_what_the_teacher_says_of_an_image_goes_with_the_same_image_in_the_view(
     assert (labels == store.get(*asked.train.examples).tensors()["labels"]).all()
 
 
-def test_a_student_alone_begins_and_is_fed_as_the_one_that_is_taught(planned, tmp_path):
+def test_student_alone_begins_and_is_fed_as_the_one_that_is_taught(planned, tmp_path):
     view, _, store, _, taught = planned
     job, other, federation = distil_federation(tmp_path, "method=student_alone", f"method.view={view}")
     (alone,) = distil.plan(job.method, {}, federation, 0)
@@ -144,11 +132,8 @@ def test_a_student_alone_begins_and_is_fed_as_the_one_that_is_taught(planned, tm
     theirs = Students(taught, Place(store, cpu, None), lambda *_: None)
     for a, b in zip(ours.students[0].parameters(), theirs.students[0].parameters(), strict=True):
         assert torch.equal(a, b)
-    order = [
-        [positions for positions, _ in one.train.epoch(32, torch.Generator().manual_seed(3), False, "none")]
-        for one in (ours, theirs)
-    ]
-    assert all(torch.equal(a, b) for a, b in zip(*order, strict=True))
+    epochs = (one.train.epoch(32, torch.Generator().manual_seed(3), False, "none") for one in (ours, theirs))
+    assert all(torch.equal(a, b) for (a, _), (b, _) in zip(*epochs, strict=True))
 
 
 def test_originals_are_in_the_key_and_without_a_view_there_are_none(planned, tmp_path):
@@ -167,11 +152,9 @@ def test_networks_that_teach_each_other_all_see_the_view(tmp_path):
     assert federation.server.originals and second.originals is None and network.inputs == (1, 8, 8)
 
 
-def test_the_teacher_is_measured_on_the_originals(tmp_path, capsys):
+def test_teacher_is_measured_on_the_originals(tmp_path):
     command = ["method=cross_modal", "method.view=half", "training.distil.epochs=1"]
-    folder = run(tmp_path, *replaced(TINY_DISTIL, *command))
-    result = json.loads((folder / "result.json").read_text())
-    plain = json.loads((run(tmp_path, *replaced(TINY_DISTIL, "method=kd")) / "result.json").read_text())
+    result, plain = (run(tmp_path, *replaced(TINY_DISTIL, *words)).result for words in (command, ["method=kd"]))
     assert result["baselines"]["teacher"] == plain["baselines"]["teacher"]
     assert len(list((tmp_path / "artefacts" / "local").iterdir())) == 1  # one teacher for both
     assert set(result["terms"]) == {"ce", "kd", "hint"}
@@ -182,6 +165,6 @@ def test_the_teacher_is_measured_on_the_originals(tmp_path, capsys):
     ["method.view=half", "task.shape=[3,9,8]"], ["method.view=sepia"],
     ["method.view=edges", "task.shape=[2,8,8]", "task.mean=[0,0]", "task.std=[1,1]"],
 ])  # fmt: skip
-def test_what_does_not_fit_is_said_in_one_line(overrides, tmp_path):
+def test_views_that_do_not_fit_are_refused(overrides, tmp_path):
     with refuses():
         distil_job(tmp_path, "method=cross_modal", *overrides)

@@ -1,7 +1,6 @@
 """Data-free distillation: images that read no real image, are the same after a kill, and teach a student."""
 
 import dataclasses
-import json
 import math
 
 import pytest
@@ -23,8 +22,9 @@ from knot_runner.models.network import build_network
 from knot_runner.util.errors import DivergedError
 from tests.distil_runs import TINY_DISTIL, distil_federation, distil_job
 from tests.golden.messages import refuses
-from tests.run_folders import run
+from tests.runs import run
 from tests.tiny import replaced
+from tests.unit.methods.distil_requests import Killed
 
 KINDS = ["statistics", "records", "generator"]
 CPU = torch.device("cpu")
@@ -39,9 +39,6 @@ TINY_FREE = [
 def free(kind: str) -> list[str]:
     """The method with images of a ``kind`` of synthesis."""
     return ["method=data_free", f"base/synthesis@method.synthesis={kind}"]
-
-
-# --------------------------------------------------------------------------------------------------------------- images
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -68,38 +65,49 @@ def made(request, store, folder, report=lambda *_: None):
     return request.carry_out(Place(store, CPU, None), folder, report)
 
 
-def test_images_come_from_weights_and_records_alone(asked, tmp_path):
-    store, request = asked
-    found, facts = made(request, store, tmp_path)
-    assert not (store.root / "images").exists()
-    assert found["pixels"].shape == (25, 3, 8, 8) and found["pixels"].dtype == torch.float32
-    assert found["pixels"].min() >= 0 and found["pixels"].max() <= 1 and found["pixels"].std() > 0.01
-    if request.synthesis["kind"] != "generator":  # from noise that goes beyond black and white
-        assert found["pixels"].min() < 0.01 and found["pixels"].max() > 0.99
-    assert facts["images"] == 25 and math.isfinite(facts["loss"])
-    assert "images" not in str([request.weights, request.records])  # no key of stored real images
+def labelled_by(request, store):
+    """The teacher, and a function: made images as it reads them."""
     model = build_network(request.network).eval()
     model.load_state_dict(store.get("local", "made").tensors())
-    x = normalised(stored_data(found), torch.arange(25), torch.float32)
-    assert (model(x=x).argmax(1) == found["labels"]).all()
+    return model, lambda found: normalised(stored_data(found), torch.arange(25), torch.float32)
+
+
+RELEASED = {"generator": "nothing", "records": "all", "statistics": "statistics in the weights"}
+
+
+def test_images_come_from_weights_and_records_alone(asked, tmp_path):
+    store, request = asked
+    kind = request.synthesis["kind"]
+    found, facts = made(request, store, tmp_path)
+    assert not (store.root / "images").exists()
+    assert "images" not in str([request.weights, request.records])  # no key of stored real images
+    pixels = found["pixels"]
+    assert pixels.shape == (25, 3, 8, 8) and pixels.dtype == torch.float32
+    assert pixels.min() >= 0 and pixels.max() <= 1 and pixels.std() > 0.01
+    if kind != "generator":  # from noise that goes beyond black and white
+        assert pixels.min() < 0.01 and pixels.max() > 0.99
+    assert facts["images"] == 25 and math.isfinite(facts["loss"])
+    model, read = labelled_by(request, store)
+    assert (model(x=read(found)).argmax(1) == found["labels"]).all()
     assert found["mean"].tolist() == [0.4914, 0.4822, 0.4465] and found["std"].tolist() == [0.247, 0.2435, 0.2616]
+    released = facts["released"]
+    assert released["kind"] == RELEASED[kind] and released["bytes"] == 4 * released["floats"]
+    # of statistics: stem, two convolutions of each block, a shortcut
+    assert kind == "records" or released["floats"] == {"statistics": 2 * (4 + 2 * 4 + 3 * 8), "generator": 0}[kind]
 
 
 def test_images_depend_on_seed_and_party(asked, tmp_path):
     store, request = asked
-    changed = {"as it is": {}, "seed": {"seed": 1}, "party": {"party": "other"}}
-    found = {name: made(dataclasses.replace(request, **change), store, tmp_path / name)[0]["pixels"]
-             for name, change in changed.items()}  # fmt: skip
-    assert torch.equal(found["as it is"], made(request, store, tmp_path / "again")[0]["pixels"])
-    assert not torch.equal(found["as it is"], found["seed"]) and not torch.equal(found["as it is"], found["party"])
-
-
-class Killed(BaseException):
-    """Ends the process, as far as a test can tell."""
+    changes = [{}, {}, {"seed": 1}, {"party": "other"}]
+    one, again, *others = (
+        made(dataclasses.replace(request, **change), store, tmp_path / str(number))[0]["pixels"]
+        for number, change in enumerate(changes)
+    )
+    assert torch.equal(one, again) and not any(torch.equal(one, other) for other in others)
 
 
 @pytest.mark.parametrize("last", [1, 4, 5, 10])
-def test_killed_after_any_step_the_images_are_the_same_bits(asked, last, tmp_path, monkeypatch):
+def test_images_after_a_kill_are_the_same_bits(asked, last, tmp_path, monkeypatch):
     store, request = asked
     monkeypatch.setattr(images, "STEPS_AT_ONCE", 4)
     longer = {**request.synthesis, "steps": 4 if request.synthesis["kind"] != "generator" else 12}
@@ -120,44 +128,40 @@ def test_killed_after_any_step_the_images_are_the_same_bits(asked, last, tmp_pat
     assert facts["loss"] == wanted["loss"]
 
 
-@pytest.mark.parametrize("change", [{"steps": 60, "batch": 25, "images": 25}])
-def test_images_become_what_they_are_to_be(asked, change, tmp_path):
+def test_images_become_what_they_are_to_be(asked, tmp_path):
     store, request = asked
-    longer = dataclasses.replace(request, synthesis={**request.synthesis, **change})
-    facts = made(longer, store, tmp_path)[1]
-    short = dataclasses.replace(request, synthesis={**request.synthesis, **change, "steps": 1})
-    losses = [made(short, store, tmp_path / "short")[1]["loss"], facts["loss"]]
-    assert losses[1] < 0.9 * losses[0] or losses[0] < 0 and losses[1] < losses[0], losses
+    changes = {"batch": 25, "images": 25, "steps": 1}, {"batch": 25, "images": 25, "steps": 60}
+    first, last = (
+        made(dataclasses.replace(request, synthesis={**request.synthesis, **change}), store, tmp_path / str(number))[1]
+        for number, change in enumerate(changes)
+    )
+    assert last["loss"] < (0.9 if first["loss"] > 0 else 1.0) * first["loss"]
     if request.synthesis["kind"] == "statistics":
-        weights = {"statistics": 0.0, "tv": 0.0, "l2": 0.0}
-        classes = dataclasses.replace(request, synthesis={**longer.synthesis, **weights})
-        x = normalised(stored_data(made(classes, store, tmp_path / "classes")[0]), torch.arange(25), torch.float32)
-        model = build_network(request.network).eval()
-        model.load_state_dict(store.get("local", "made").tensors())
+        weights = {"statistics": 0.0, "tv": 0.0, "l2": 0.0, **changes[1]}
+        classes = dataclasses.replace(request, synthesis={**request.synthesis, **weights})
+        model, read = labelled_by(request, store)
+        x = read(made(classes, store, tmp_path / "classes")[0])
         found = [F.cross_entropy(model(x=x), (torch.arange(25) + shift) % 10) for shift in range(10)]
         assert min(found) == found[0] < min(found[1:]) - 0.3
 
 
-def test_each_image_is_to_be_of_the_class_of_its_place(asked, monkeypatch, tmp_path):
+@pytest.mark.parametrize("asked", ["statistics", "records"], indirect=True)
+def test_image_is_optimised_for_the_class_of_its_place(asked, monkeypatch, tmp_path):
     store, request = asked
-    if request.synthesis["kind"] == "generator":
-        return
     request, seen = dataclasses.replace(request, synthesis={**request.synthesis, "batch": 8, "steps": 1}), []
     loss = images.OptimisedImages._loss
-
-    def watched(self, x, labels, wanted):
-        seen.extend(labels.tolist())
-        return loss(self, x, labels, wanted)
-
-    monkeypatch.setattr(images.OptimisedImages, "_loss", watched)
+    monkeypatch.setattr(
+        images.OptimisedImages, "_loss", lambda self, x, labels, *more: seen.extend(labels.tolist()) or loss(
+            self, x, labels, *more
+        )
+    )  # fmt: skip
     made(request, store, tmp_path)
     assert seen == [i % 10 for i in range(25)]
 
 
-def test_a_generators_step_is_on_normalised_images(asked):
-    store, request = asked
-    if request.synthesis["kind"] != "generator":
-        return
+@pytest.mark.parametrize("asked", ["generator"], indirect=True)
+def test_generator_steps_are_on_normalised_images(asked):
+    _, request = asked
     hp = build(GeneratorSynthesis, {**request.synthesis, "steps": 1}, "method.synthesis")
     model = build_network(request.network).eval()
     images = GeneratedImages(request, hp, model, CPU)
@@ -168,18 +172,7 @@ def test_a_generators_step_is_on_normalised_images(asked):
     assert loss == pytest.approx(generator_loss(said, "features", hp).item(), rel=1e-5)
 
 
-def test_what_was_released_is_told(asked, tmp_path):
-    store, request = asked
-    released = made(request, store, tmp_path)[1]["released"]
-    wanted = {"generator": "nothing", "records": "all", "statistics": "statistics in the weights"}
-    assert released["kind"] == wanted[request.synthesis["kind"]] and released["bytes"] == 4 * released["floats"]
-    if request.synthesis["kind"] == "statistics":  # stem, two convolutions of each block, a shortcut
-        assert released["floats"] == 2 * (4 + 2 * 4 + 3 * 8)
-    if request.synthesis["kind"] == "generator":
-        assert released["floats"] == 0
-
-
-def test_an_infinite_loss_ends_it(asked, tmp_path):
+def test_infinite_loss_ends_synthesis(asked, tmp_path):
     store, request = asked
     weights = {name: tensor * float("nan") if tensor.is_floating_point() else tensor
                for name, tensor in store.get("local", "made").tensors().items()}  # fmt: skip
@@ -188,25 +181,19 @@ def test_an_infinite_loss_ends_it(asked, tmp_path):
         made(dataclasses.replace(request, weights=("local", "broken")), store, tmp_path)
 
 
-# ----------------------------------------------------------------------------------------------------------- whole runs
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_student_reads_made_images_alone(kind, tmp_path):
+def test_student_reads_made_images_alone(kind, tmp_path):
     job, _, federation = distil_federation(tmp_path, *free(kind), *TINY_FREE)
     state = {"weights/teacher": "local/made", "records": "records/r", "synthetic": "synthetic/s"}
     (student,) = distil.plan(job.method, state, federation, 3)
     assert student.train.examples == student.valid.examples == ("synthetic", "s")
 
 
-def test_a_run_says_what_was_released(tmp_path, capsys):
+def test_run_records_what_was_released(tmp_path):
     command = [*free("records"), "method.synthesis.records=top", *TINY_FREE]
-    folder = run(tmp_path, *replaced(TINY_DISTIL, *command))
-    result = json.loads((folder / "result.json").read_text())
+    result = run(tmp_path, *replaced(TINY_DISTIL, *command)).result
     assert result["synthesis"]["released"] == {"kind": "top", "floats": 1100, "bytes": 4400}
     assert result["synthesis"]["images"] == 25 and set(result["terms"]) == {"kd"}
-    assert {"records student", "synthetic student"} & set(result["seconds"]["stages"]) == {"synthetic student"}
-    assert "25 images made by records; released: top, 1,100 numbers, 4,400 bytes" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("overrides", [
@@ -214,6 +201,6 @@ def test_a_run_says_what_was_released(tmp_path, capsys):
     ["method.synthesis.kind=statistic"], ["method.synthesis.steps=0"], ["method.synthesis.tv=-1"],
     ["+method.synthesis.latent=9"],
 ])  # fmt: skip
-def test_what_does_not_fit_is_said_in_one_line(overrides, tmp_path):
+def test_synthesis_that_does_not_fit_is_refused(overrides, tmp_path):
     with refuses():
         distil_job(tmp_path, *free("statistics"), *overrides)

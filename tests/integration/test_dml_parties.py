@@ -1,47 +1,38 @@
 """Mutual learning between KNOT's parties through the command line: whose scores are whose, what is shared, refusals."""
 
-import json
-
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from knot_runner import metrics
-from knot_runner.cli.main import main
-from knot_runner.composing.commands import compose_jobs
 from tests.golden.messages import refuses
-from tests.run_folders import run
+from tests.runs import run
 from tests.tiny import TINY, TINY_PARTIES, replaced
 
 #: Texts of four local parties and a global one.
 BIASED = replaced(TINY, "task=erc")
 TEXTS = [word for word in BIASED if not word.startswith("method.bias")]
 IMAGES = [word for word in replaced(TINY_PARTIES, "method=dml_parties") if not word.startswith("method.bias")]
+#: One party, without the global model.
+ALONE = [
+    *(word for word in IMAGES if not word.startswith("partition")), "partition=iid", "partition.clients=1",
+    "method.global_model=false",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory):
-    return tmp_path_factory.mktemp("parties")
-
-
-@pytest.fixture(scope="module")
-def texts(out):
-    return run(out, *TEXTS, "method=dml_parties")
-
-
-def result_of(folder):
-    return json.loads((folder / "result.json").read_text())
+def texts(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("parties"), *TEXTS, "method=dml_parties")
 
 
 @pytest.mark.thorough
-def test_every_party_is_measured_on_its_own_tests_before_and_after(texts):
-    result, made = result_of(texts), load_file(texts / "predictions.safetensors")
+def test_parties_are_measured_on_their_own_tests_before_and_after(texts):
+    result, made = texts.result, texts.tensors("predictions")
     parties = result["parties"]
     assert parties == ["MELD", "IEMOCAP", "DyDa0", "DyDa1", "DyDa2"]
     points = np.array(result["labels"]["coordinates"])
     for when, prefix in (("metrics", ""), ("before", "before/")):
         for party in parties:
-            found, labels = made[f"{prefix}{party}.probabilities"], made[f"{prefix}{party}.labels"]
+            found, labels = (made[f"{prefix}{party}.{what}"].numpy() for what in ("probabilities", "labels"))
             confusion = metrics.confusion(found.argmax(1), labels, len(points))
             assert result[when]["f1"][party] == pytest.approx(metrics.macro_f1(confusion))
             assert result[when]["sd"][party] == pytest.approx(metrics.semantic_distance(found, labels, points))
@@ -50,17 +41,18 @@ def test_every_party_is_measured_on_its_own_tests_before_and_after(texts):
 
 
 @pytest.mark.thorough
-def test_the_parties_are_those_of_knot_and_trained_once(out, texts):
+def test_parties_are_those_of_knot_and_trained_once(texts):
+    out = texts.folder.parents[2]
     there = set((out / "artefacts" / "local").iterdir())
-    other = result_of(run(out, *BIASED, "method=entropy_a"))
+    other = run(out, *BIASED, "method=entropy_a").result
     assert set((out / "artefacts" / "local").iterdir()) == there
-    assert other["baselines"] == result_of(texts)["baselines"] and "parties" not in other
+    assert other["baselines"] == texts.result["baselines"] and "parties" not in other
 
 
 @pytest.mark.thorough
-def test_the_global_model_may_stand_apart(out, texts, capsys):
-    apart, whole = result_of(run(out, *TEXTS, "method=dml_parties", "method.global_model=false")), result_of(texts)
-    assert "each party's own model on its own test set, alone -> after mutual learning" in capsys.readouterr().out
+def test_global_model_may_stand_apart(texts):
+    apart = run(texts.folder.parents[2], *TEXTS, "method=dml_parties", "method.global_model=false").result
+    whole = texts.result
     assert apart["parties"] == whole["parties"] and apart["before"] == whole["before"]
     for metric in ("f1", "accuracy", "sd"):
         assert apart["metrics"][metric]["DyDa2"] == apart["before"][metric]["DyDa2"]
@@ -68,18 +60,11 @@ def test_the_global_model_may_stand_apart(out, texts, capsys):
     assert whole["metrics"]["sd"]["DyDa2"] != whole["before"]["sd"]["DyDa2"]
 
 
-@pytest.mark.parametrize("overrides", [
-    ["method.weight=-1"], ["~method.loss.name"], ["method.loss.form=jsd"], ["+method.bias.texts=3"],
-    ["method.global_model=some"],
+@pytest.mark.parametrize("words", [
+    [*IMAGES, "method.weight=-1"], [*IMAGES, "~method.loss.name"], [*IMAGES, "method.loss.form=jsd"],
+    [*IMAGES, "+method.bias.texts=3"], [*IMAGES, "method.global_model=some"], ALONE,
 ])  # fmt: skip
-def test_what_does_not_fit_is_refused_when_composing(overrides):
+def test_settings_that_do_not_fit_parties_are_refused(words, tmp_path):
     with refuses():
-        compose_jobs([*IMAGES, *overrides], None)
-
-
-def test_one_party_has_nobody_to_learn_from(tmp_path, capsys):
-    alone = replaced(IMAGES, "partition=iid", "partition.clients=1", "method.global_model=false")
-    alone = [word for word in alone if word.split("=")[0] not in ("partition.alpha", "partition.floor")]
-    assert main([*alone, f"paths.out={tmp_path}"]) == 2
-    assert "method.global_model: without the global model" in capsys.readouterr().err
+        run(tmp_path, *words)
     assert not list(tmp_path.glob("artefacts/local/*"))

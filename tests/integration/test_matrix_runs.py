@@ -1,24 +1,21 @@
 """Distances between clients and between data sets as runs: their record, the shared artefact, and bad input."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.data.images import Images, ImageTask
 from knot_runner.data.images.digits import read_digits
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.pipelines import matrix
 from knot_runner.pipelines.context import RunContext
-from knot_runner.records import read_result
 from knot_runner.transport.otdd.pair import exact_otdd
 from knot_runner.transport.otdd.statistics import LabelledSamples
 from tests.golden.messages import refuses
-from tests.oracles.distances import CLIENTS, result_of
+from tests.oracles.distances import CLIENTS
+from tests.runs import run
 
 #: Four sets of 30 digits, S=5, K=3.
 SETS = [
@@ -32,18 +29,13 @@ def context(out: Path, *overrides: str) -> RunContext:
     return RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, lambda _: None)
 
 
-def samples(count: int = 3, rows: int = 20, seed: int = 0) -> list[LabelledSamples]:
-    rng = np.random.default_rng(seed)
-    return [LabelledSamples(rng.normal(i, 1, (rows, 4)), rng.integers(0, 2, rows)) for i in range(count)]
+def samples() -> list[LabelledSamples]:
+    rng = np.random.default_rng(0)
+    return [LabelledSamples(rng.normal(i, 1, (20, 4)), rng.integers(0, 2, 20)) for i in range(3)]
 
 
-# ----------------------------------------------------------------------------------------------------------- the run
-
-
-def test_exact_distances_between_the_four_stand_ins(tmp_path, capsys):
-    assert main([*SETS, "method.otdd.solver=exact", "method.otdd.samples=10000", f"paths.out={tmp_path}"]) == 0
-    shown, result = capsys.readouterr().out, result_of(tmp_path)
-    assert "digits turned" in shown and "exact optimal transport" in shown and "Traceback" not in shown
+def test_distances_between_stand_ins_are_exact_otdd(tmp_path):
+    result = run(tmp_path, *SETS, "method.otdd.solver=exact", "method.otdd.samples=10000").result
     assert result["kind"] == "matrix" and result["pairs"] == 6 and result["groups"] is None
     assert result["names"] == ["digits", "other digits", "digits turned", "digits inverted"]
     assert result["sizes"] == [450, 449, 449, 449]
@@ -51,15 +43,13 @@ def test_exact_distances_between_the_four_stand_ins(tmp_path, capsys):
     normal = (digits.pixels.reshape(-1, 64) / 255 - 0.1307) / 0.3081
     plain, other = (LabelledSamples(normal[i::4], digits.labels[i::4]) for i in (0, 1))
     (job,), _ = compose_all(SETS)
-    assert result["matrix"][0][1] == pytest.approx(exact_otdd(plain, other, job.method.otdd), rel=1e-10)
-    near, far = result["matrix"][0][1], [result["matrix"][0][k] for k in (2, 3)]
+    near, *far = result["matrix"][0][1:]
+    assert near == pytest.approx(exact_otdd(plain, other, job.method.otdd), rel=1e-10)
     assert near < 0.5 * min(far)  # two draws of the same digits are the nearest
 
 
-def test_clients_of_one_planted_group_are_near(tmp_path, capsys):
-    assert main([*CLIENTS, f"paths.out={tmp_path}"]) == 0
-    assert "in one planted group" in capsys.readouterr().out
-    result = result_of(tmp_path)
+def test_clients_of_one_planted_group_are_near(tmp_path):
+    result = run(tmp_path, *CLIENTS).result
     found, groups = np.array(result["matrix"]), np.array(result["groups"])
     alike = (groups[:, None] == groups) & ~np.eye(12, dtype=bool)
     assert result["names"][11] == "client 11" and sum(result["sizes"]) > 200
@@ -69,38 +59,30 @@ def test_clients_of_one_planted_group_are_near(tmp_path, capsys):
 
 
 def test_runs_of_the_same_samples_share_one_artefact(tmp_path, monkeypatch):
-    assert main([*SETS, "method.otdd.samples=500", f"paths.out={tmp_path}"]) == 0
+    one = run(tmp_path, *SETS, "method.otdd.samples=500").result
     (first,) = tmp_path.glob("artefacts/distances/*")
     assert sorted(path.name for path in first.iterdir()) == ["info.json", "tensors.safetensors"]
     monkeypatch.setattr(matrix, "distance_matrix", None)  # whoever computes again fails
-    assert main([*SETS, "method.otdd.samples=600", f"paths.out={tmp_path}"]) == 0
-    one, other = (read_result(path.parent) for path in tmp_path.glob("*/*/*/result.json"))
+    other = run(tmp_path, *SETS, "method.otdd.samples=600").result
     assert one["matrix"] == other["matrix"] and one["artefact"] == other["artefact"] == first.name
 
 
-@pytest.mark.parametrize(
-    "change",
-    ["seed=1", "method.otdd.part=diagonal", "method.otdd.fedwad.t=random", "method.otdd.samples=31", "task.std=[0.3]"],
-)
-def test_other_settings_are_another_artefact(tmp_path, change):
-    keys = {
-        matrix._key(matrix.labelled(one, one.hp.otdd, task, parts.train, one.settings.seed), one.hp.otdd, task.digest,
-                    one.settings.seed)
-        for one in (context(tmp_path), context(tmp_path, change))
-        for task, parts in [matrix.clients_data(one)]
-    }  # fmt: skip
-    assert len(keys) == 2
+def key_of(one: RunContext) -> str:
+    task, parts = matrix.clients_data(one)
+    seed, otdd = one.settings.seed, one.hp.otdd
+    return matrix._key(matrix.labelled(one, otdd, task, parts.train, seed), otdd, task.digest, seed)
 
 
-def test_an_exact_distance_does_not_depend_on_what_fedwad_has(tmp_path):
-    keys = {
-        matrix._key(samples(), one.hp.otdd, "data", 0)
-        for one in (context(tmp_path, "method.otdd.solver=exact", f"method.otdd.fedwad.support={s}") for s in (5, 6))
-    }
-    assert len(keys) == 1
+@pytest.mark.parametrize("change", [
+    "seed=1", "method.otdd.part=diagonal", "method.otdd.fedwad.t=random", "method.otdd.samples=31", "task.std=[0.3]",
+])  # fmt: skip
+def test_distances_of_other_settings_are_another_artefact(tmp_path, change):
+    assert key_of(context(tmp_path)) != key_of(context(tmp_path, change))
 
 
-# ----------------------------------------------------------------------------------------------------------- samples
+def test_exact_distances_do_not_depend_on_settings_of_fedwad(tmp_path):
+    exact = [context(tmp_path, "method.otdd.solver=exact", f"method.otdd.fedwad.support={s}") for s in (5, 6)]
+    assert key_of(exact[0]) == key_of(exact[1])
 
 
 def task_of(pixels: np.ndarray) -> ImageTask:
@@ -134,26 +116,12 @@ def test_labelled_gives_codes_where_there_is_an_encoder(tmp_path):
 def test_pixels_that_are_no_numbers_name_the_client(tmp_path):
     one, pixels = context(tmp_path), np.zeros((20, 1, 2, 2), np.float32)
     pixels[15, 0, 1, 1] = np.nan
-    with refuses():
-        matrix.labelled(one, one.hp.otdd, task_of(pixels), [np.arange(10), np.arange(10, 20)], 0)
-    with refuses():
-        matrix.labelled(one, one.hp.otdd, task_of(pixels), [np.arange(0)], 0)
+    for rows in ([np.arange(10), np.arange(10, 20)], [np.arange(0)]):
+        with refuses():
+            matrix.labelled(one, one.hp.otdd, task_of(pixels), rows, 0)
 
 
-def test_constant_pixels_one_class_and_a_support_above_n_have_distances(tmp_path):
-    """Documented results: nothing moves between equal points; a class alone, and S > n, are no exception."""
-    one = context(tmp_path, "method.otdd.solver=exact")
-    flat = LabelledSamples(np.ones((4, 3)), np.zeros(4, int))
-    away = LabelledSamples(np.ones((6, 3)) + [2, 0, 0], np.zeros(6, int))
-    found = matrix.compute_distances(one, [flat, flat, away], ["a", "b", "c"], one.hp.otdd, "data").matrix
-    np.testing.assert_allclose(found, [[0, 0, 8], [0, 0, 8], [8, 8, 0]], atol=1e-9)  # 4 of points, 4 of class means
-    one = context(tmp_path, "method.otdd.fedwad.support=50")
-    assert np.isfinite(
-        matrix.compute_distances(one, [flat, away, *samples(1)[:0]], ["a", "b"], one.hp.otdd, "data").matrix
-    ).all()
-
-
-def test_a_distance_that_is_no_number_names_the_pair(tmp_path, monkeypatch):
+def test_distance_that_is_no_number_names_the_pair(tmp_path, monkeypatch):
     def broken(sets, options, seed, workers, known, progress):
         progress([(0, 1)], [4.0])
         progress([(0, 2)], [float("nan")])
@@ -166,33 +134,23 @@ def test_a_distance_that_is_no_number_names_the_pair(tmp_path, monkeypatch):
     assert Checkpoint(folder).load().tensors["matrix"][0, 1] == 4.0  # finished pairs stay
 
 
-def test_too_many_clients_for_one_record(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(matrix, "MAX_LABELS", 11)
-    assert main([*CLIENTS, f"paths.out={tmp_path}"]) == 2
-    assert "partition.clients: 12 are too many for method=dataset_distance; 11" in capsys.readouterr().err
-
-
-def test_one_client_has_nothing_to_be_compared_with(tmp_path, capsys):
+def test_matrix_of_too_many_clients_or_of_one_is_refused(tmp_path, monkeypatch):
     words = [word for word in CLIENTS if not word.startswith("partition")]
-    assert main([*words, "partition=centralised", f"paths.out={tmp_path}"]) == 2
-    assert "partition: client 0 alone has nothing to be compared with; 2 or more" in capsys.readouterr().err
-
-
-def test_methods_and_tasks_that_do_not_fit(capsys):
-    assert main(["check", "task=image_sets", "method=fedavg"]) == 2
-    assert "method=dataset_distance would fit" in capsys.readouterr().err
-
-
-# ----------------------------------------------------------------------------------------------------------- presets
+    with refuses():
+        run(tmp_path, *words, "partition=centralised")
+    monkeypatch.setattr(matrix, "MAX_LABELS", 11)
+    with refuses():
+        run(tmp_path, *CLIENTS)
+    with refuses():
+        compose_all(["task=image_sets", "method=fedavg"])
 
 
 @pytest.mark.thorough
 @pytest.mark.real_data
-def test_real_data_sets(tmp_path, data_root, capsys):
+def test_matrix_of_real_data_sets(tmp_path, data_root):
     small = ["method.otdd.samples=60", "method.otdd.fedwad.support=5", "method.otdd.fedwad.iterations=3"]
-    local = ["task.source=local", "task.missing=skip", f"paths.data={data_root}", f"paths.out={tmp_path}"]
-    assert main(["task=image_sets", *small, *local, "hardware.workers=1"]) == 0
-    assert "kmnist: left out" in capsys.readouterr().out
-    result = result_of(tmp_path)
+    local = ["task.source=local", "task.missing=skip", f"paths.data={data_root}"]
+    result = run(tmp_path, "task=image_sets", *small, *local, "hardware.workers=1").result
+    assert any("kmnist: left out" in note for note in result["notes"])
     assert result["names"] == ["mnist", "usps", "fashionmnist"] and result["sizes"] == [60, 60, 60]
     assert min(result["matrix"][i][j] for i, j in ((0, 1), (0, 2), (1, 2))) > 0

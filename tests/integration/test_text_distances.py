@@ -1,19 +1,13 @@
 """Runs that compare texts, through the command line: distances, clusters, coresets, and what is shown of them."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 from sklearn.metrics import adjusted_rand_score
 
 from knot_runner.cli.main import main
-from knot_runner.engine.federated.loop import Loop
-from knot_runner.pipelines import coreset_knn
-from tests.run_folders import records, run
+from tests.runs import RunRecord, run
 from tests.tiny import TINY_TEXTS, replaced
 
 FEATURES = "method.clustering.otdd.features"
@@ -27,28 +21,24 @@ CORESET = ["task=sa", "task.limit=60", "hardware.workers=1", "method.features.co
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("out")
-
-
-@pytest.fixture(scope="module")
-def once(out) -> Path:
+def once(tmp_path_factory) -> RunRecord:
     """Clusters of clients by their words."""
-    return run(out, *CLUSTERED)
+    return run(tmp_path_factory.mktemp("out"), *CLUSTERED)
 
 
 @pytest.mark.thorough
 def test_clients_of_planted_groups_are_found_by_their_words(once):
-    result, rows = records(once)
-    groups = json.loads((once / "partition.json").read_text())["groups"]
+    result = once.result
+    groups = json.loads((once.folder / "partition.json").read_text())["groups"]
     assert result["clusters"]["ari"] == adjusted_rand_score(groups, result["clusters"]["labels"]) == 1
-    assert result["clients"] == 6 and len(rows) == 2 and len(result["clusters"]["sizes"]) == 3
+    assert result["clients"] == 6 and len(once.rows) == 2 and len(result["clusters"]["sizes"]) == 3
     assert any(note.startswith("features: TF-IDF of words, 50 features, fitted on the 200") for note in result["notes"])
-    assert {name.split("/")[1] for name in load_file(once / "model.safetensors")} == set("012")
+    assert {name.split("/")[1] for name in once.tensors()} == set("012")
 
 
 @pytest.mark.thorough
-def test_clusters_are_shared_by_what_finds_the_same_ones_and_not_by_other_tokens(once, out):
+def test_clusters_are_shared_by_what_finds_the_same_ones_and_not_by_other_tokens(once):
+    out = once.folder.parents[2]
     folders = out / "artefacts/rounds"
     before = {path.name for path in folders.iterdir()}
     run(out, *CLUSTERED, f"{FEATURES}.components=49")
@@ -58,57 +48,25 @@ def test_clusters_are_shared_by_what_finds_the_same_ones_and_not_by_other_tokens
 
 
 @pytest.mark.thorough
-def test_an_interrupted_run_goes_on_with_the_same_bits(once, tmp_path, monkeypatch):
-    original = Loop.train_client
-
-    def interrupted(self, request, *more):
-        if request.round == 1:
-            raise OSError(5, "the disk is gone")
-        return original(self, request, *more)
-
-    monkeypatch.setattr("knot_runner.pipelines.runs.commits.COMMIT_SHARE", 1e9)  # a commit a round
-    monkeypatch.setattr(Loop, "train_client", interrupted)
-    assert main([*CLUSTERED, f"paths.out={tmp_path}"]) != 0
-    monkeypatch.setattr(Loop, "train_client", original)
-    folder = run(tmp_path, *CLUSTERED)
-    assert records(folder) == records(once)
-    assert (folder / "model.safetensors").read_bytes() == (once / "model.safetensors").read_bytes()
-
-
-@pytest.mark.thorough
 def test_distances_between_data_sets_and_their_map(tmp_path, capsys):
     small = ["task.limit=60", "method.otdd.samples=40", "hardware.workers=1", "seed=0", f"paths.out={tmp_path}"]
     assert main(["experiment=fedwad/texts", *small, "method.otdd.features.kind=tfidf"]) == 0
     said = capsys.readouterr().out
     assert "FedWaD, S=10, K=10, t=0.5: with the exact distances, Spearman" in said
-    exact, federated = (
-        json.loads(path.read_text()) for path in sorted(
-            tmp_path.glob("sa/*/*/result.json"), key=lambda path: json.loads(path.read_text())["solver"]
-        )
-    )  # fmt: skip
+    found = (json.loads(path.read_text()) for path in tmp_path.glob("sa/*/*/result.json"))
+    exact, federated = sorted(found, key=lambda result: result["solver"])
     assert exact["names"] == ["Cell", "Cloths", "Toys", "Food"] and exact["sizes"] == [40] * 4
     ours, true = np.array(federated["matrix"]), np.array(exact["matrix"])
     assert (ours[np.triu_indices(4, 1)] >= true[np.triu_indices(4, 1)]).all()
     assert main(["compare", "method.name=dataset_distance", f"paths.out={tmp_path}"]) == 0
     assert "exact" in capsys.readouterr().out
-    assert main(["check", "--quick", "experiment=fedwad/texts", *small, "method.otdd.features.kind=tfidf"]) == 0
-    assert "2 jobs, 2 done, 0 to do" in capsys.readouterr().out
 
 
-def test_a_coreset_of_texts_goes_on_after_a_kill(tmp_path, monkeypatch):
-    whole = run(tmp_path / "whole", *CORESET, "method=coreset_knn")
-    original = coreset_knn.own_coreset
-
-    def interrupted(hp, seed, clients, client):
-        if client == 2:
-            raise OSError(5, "the disk is gone")
-        return original(hp, seed, clients, client)
-
-    monkeypatch.setattr(coreset_knn, "own_coreset", interrupted)
-    assert main([*CORESET, "method=coreset_knn", f"paths.out={tmp_path / 'cut'}"]) != 0
-    monkeypatch.setattr(coreset_knn, "own_coreset", original)
-    cut = run(tmp_path / "cut", *CORESET, "method=coreset_knn")
-    assert (cut / "coreset.safetensors").read_bytes() == (whole / "coreset.safetensors").read_bytes()
+def test_coresets_of_texts_classify_them(tmp_path):
+    record = run(tmp_path, *CORESET, "method=coreset_knn")
+    kept = record.tensors("coreset")
+    assert kept["codes"].shape == (16, 6) and kept["clients"].tolist() == [k // 4 for k in range(16)]
+    assert 0 < record.result["metrics"]["accuracy"]["ALL"] <= 1
 
 
 @pytest.mark.thorough
@@ -117,5 +75,5 @@ def test_distances_are_between_what_partition_by_names(tmp_path, data_root):
     """Generated texts name no speakers; where a file does, a speaker is a party."""
     natural = ["method=dataset_distance", "partition=natural", "partition.by=speaker", "partition.least=20"]
     small = ["task=erc", "task.limit=200", "task.source=local", "task.missing=skip", f"paths.data={data_root}"]
-    result = json.loads((run(tmp_path, *small, *natural) / "result.json").read_text())
+    result = run(tmp_path, *small, *natural).result
     assert result["names"] and all(name.startswith("MELD ") for name in result["names"])

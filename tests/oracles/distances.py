@@ -1,7 +1,5 @@
 """A small run of distances between clients, and its result."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ Of the package it takes the images that every party has, the initial weights and
 draws; losses, weights, biases, AdamW, which epoch is kept and all else is its own.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -14,9 +12,6 @@ from sklearn.metrics import f1_score
 
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.models.network import build_network
-
-#: Of Sinkhorn's algorithm, at the epsilon of the test.
-ITERATIONS = 100
 
 
 class PlainKnot:
@@ -28,17 +23,10 @@ class PlainKnot:
         self.teachers = [name for name, data in parties.datasets.items() if data.role == "local"] + ["server"]
 
     def logits(self, model, images):
-        mean, std = (torch.tensor(v, dtype=torch.float64)[:, None, None] for v in self.stats)
+        task = self.job.settings.task
+        mean, std = (torch.tensor(v, dtype=torch.float64)[:, None, None] for v in (task.mean, task.std))
         unit = 255.0 if images.pixels.dtype == np.uint8 else 1.0
         return model((torch.from_numpy(images.pixels).double() / unit - mean) / std)
-
-    @property
-    def stats(self):
-        return self.job.settings.task.mean, self.job.settings.task.std
-
-    def start(self, party):
-        torch.manual_seed(keyed(self.seed, "init", party))
-        return build_network(self.network).double()
 
     def train(self, model, stage, party, settings, train, loss, score):
         """The weights of the best epoch by ``score``; of the first of equal ones. Epoch 0 takes part in a student's."""
@@ -78,8 +66,9 @@ class PlainKnot:
             return f1_score(parts["valid"].labels, predicted, average="macro", zero_division=0)
 
         stage = "pretrain" if party == "server" else "local"
-        settings = getattr(self.training, stage)
-        return self.train(self.start(party), stage, party, settings, parts["train"], loss, score)
+        torch.manual_seed(keyed(self.seed, "init", party))
+        start = build_network(self.network).double()
+        return self.train(start, stage, party, getattr(self.training, stage), parts["train"], loss, score)
 
     def bias(self, teacher):
         with torch.no_grad():
@@ -105,8 +94,8 @@ class PlainKnot:
 
         def loss(logits, rows, split="train"):
             p, q = logits.softmax(1)[:, None], targets[split][rows]
-            kind = self.kl if hp.loss["name"] == "entropy" else self.transport
-            return (weights[split][rows] * kind(p, q)).sum(1)
+            pairs = (q * (q.log() - p.log())).sum(2) if hp.loss["name"] == "entropy" else self.transport(p, q)
+            return (weights[split][rows] * pairs).sum(1)
 
         def score(model):
             valid = public["valid"]
@@ -116,17 +105,13 @@ class PlainKnot:
         with torch.no_grad():
             return self.logits(student, self.parties.datasets["server"].splits["test"]).softmax(1).numpy()
 
-    @staticmethod
-    def kl(p, q):
-        return (q * (q.log() - p.log())).sum(2)
-
     def transport(self, p, q):
         """T_eps (eq. 1) by Sinkhorn's iterations until nothing moves; the gradient is the potential of p (eq. 4)."""
         points = torch.tensor(self.parties.labels.coordinates, dtype=torch.float64)
         cost, eps = torch.linalg.vector_norm(points[:, None] - points, dim=-1), self.job.method.loss["epsilon"]
         p = p.expand_as(q)
         log_p, log_q, g = p.detach().log(), q.log(), torch.zeros_like(q)
-        for _ in range(ITERATIONS):
+        for _ in range(100):
             f = -eps * torch.logsumexp((g[..., None, :] - cost) / eps + log_q[..., None, :], -1)
             g = -eps * torch.logsumexp((f[..., :, None] - cost) / eps + log_p[..., :, None], -2)
         values = (p.detach() * f).sum(-1) + (q * g).sum(-1)

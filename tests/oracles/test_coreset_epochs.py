@@ -1,7 +1,5 @@
 """Epochs of a coreset by hand: who takes part, with what draws, in which direction, and what is measured at the end."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np
@@ -33,7 +31,7 @@ def w2(x, y):
 
 
 @pytest.mark.parametrize("aggregation", ["mean", "sum"])
-def test_an_epoch_is_a_step_against_the_gradients_of_those_who_take_part(aggregation):
+def test_epoch_is_a_step_against_the_gradients_of_participants(aggregation):
     state, row = coreset.advance_epoch(changed(aggregation=aggregation), 0, begun(), CLIENTS, 0)
     first, second = row["participants"]
     assert first < second
@@ -45,13 +43,11 @@ def test_an_epoch_is_a_step_against_the_gradients_of_those_who_take_part(aggrega
 
 
 def test_participants_are_drawn_by_seed_and_epoch():
-    drawn = {
-        (seed, epoch): tuple(coreset.advance_epoch(HP, seed, begun(), CLIENTS, epoch)[1]["participants"])
-        for seed in range(3)
-        for epoch in range(6)
-    }
-    assert all(len({drawn[seed, epoch] for epoch in range(6)}) > 1 for seed in range(3))
-    assert len({tuple(drawn[seed, epoch] for epoch in range(6)) for seed in range(3)}) == 3
+    def drawn(seed):
+        rows = [coreset.advance_epoch(HP, seed, begun(), CLIENTS, epoch)[1] for epoch in range(6)]
+        return tuple(tuple(row["participants"]) for row in rows)
+
+    assert all(len(set(drawn(seed))) > 1 for seed in range(3)) and len({drawn(seed) for seed in range(3)}) == 3
     whole = coreset.advance_epoch(changed(participants=3), 0, begun(), CLIENTS, 0)[1]
     assert whole["participants"] == [0, 1, 2]
 
@@ -84,7 +80,7 @@ def test_samples_and_distances_of_each_client_and_epoch_have_draws_of_their_own(
     assert len(shown) == 12 and len({tuple(i % 20 for i in rows) for rows in shown}) == 12
 
 
-def test_at_most_so_many_samples_in_their_order():
+def test_subsample_keeps_the_order():
     rows = np.array([9, 4, 7, 1])
     for most in (None, 4, 5):
         assert coreset.subsample(rows, most, np.random.default_rng(0)) is rows
@@ -92,7 +88,7 @@ def test_at_most_so_many_samples_in_their_order():
     assert all(len(set(one)) == 9 and one == sorted(one) for one in drawn) and len(set(map(tuple, drawn))) > 3
 
 
-def test_the_coreset_of_one_client_is_its_own(asked):
+def test_own_coreset_is_of_one_client(asked):
     hp = changed(distance="federated", samples=5)
     points, loss = coreset_knn.own_coreset(hp, 0, CLIENTS, 1)
     start = coreset.begin(hp, 2, 0, "coreset_knn", 1).points
@@ -106,13 +102,11 @@ def test_the_coreset_of_one_client_is_its_own(asked):
     assert all(row in POINTS[20:40].tolist() for row in asked[0][1].tolist())
 
 
-def test_a_point_has_the_label_of_its_own_clients_nearest_sample():
+def test_points_have_labels_of_their_own_clients_nearest_samples():
     both = [np.array([[0.0, 0.0], [4.0, 0.1]]), np.array([[0.0, 8.9]])]  # the second is nearer to samples of client 1
     found, owners = coreset_knn._labelled(both, coreset.Clients(POINTS, CLIENTS.rows[:2]), np.arange(60))
-    nearest = [
-        min(CLIENTS.rows[client], key=lambda row: float(np.linalg.norm(POINTS[row] - point)))
-        for client, point in ((0, both[0][0]), (0, both[0][1]), (1, both[1][0]))
-    ]
+    asked = (0, both[0][0]), (0, both[0][1]), (1, both[1][0])
+    nearest = [min(CLIENTS.rows[k], key=lambda row: float(np.linalg.norm(POINTS[row] - point))) for k, point in asked]
     assert found.tolist() == nearest and owners.tolist() == [0, 0, 1]
 
 
@@ -129,17 +123,19 @@ def test_accuracy_over_images_and_over_clients():
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e150, -1e150])
-def test_a_coreset_that_diverges_is_stopped(value):
+def test_coreset_that_diverges_is_stopped(value):
     coreset.check_points(np.array([[9e149, -9e149]]), 0.1, "epoch 3")
     with refuses():
         coreset.check_points(np.array([[0.0, value]]), 0.1, "epoch 3")
 
 
-def test_the_encoders_share_is_rounded_and_drawn():
+def test_encoder_share_is_rounded_and_drawn():
     hp = SimpleNamespace(encoder=SimpleNamespace(epochs=1, name="e"), encoder_share=0.25)
     held, rest = coreset_knn.split(hp, 10, 0)
-    assert len(held) == 2 and len(rest) == 8 and (np.diff(held) > 0).all() and (np.diff(rest) > 0).all()
+    assert len(held) == 2 and sorted([*held, *rest]) == list(range(10))
+    assert (np.diff(held) > 0).all() and (np.diff(rest) > 0).all()
+    assert coreset_knn.split(hp, 10, 1)[0].tolist() != held.tolist()
     with refuses():
         coreset_knn.split(hp, 1, 0)
-    untrained = SimpleNamespace(encoder=SimpleNamespace(epochs=0, name="e"), encoder_share=0.25)
-    assert len(coreset_knn.split(untrained, 1, 0)[1]) == 1
+    for encoder in (None, SimpleNamespace(epochs=0, name="e")):  # clients get all
+        assert len(coreset_knn.split(SimpleNamespace(encoder=encoder, encoder_share=0.25), 1, 0)[1]) == 1

@@ -1,7 +1,5 @@
 """Texts as points, where data are compared: against scikit-learn, transformers and POT by hand, and what is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 
@@ -12,11 +10,9 @@ import torch
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from tokenizers import BertWordPieceTokenizer
-from transformers import BertModel
 
-from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
-from knot_runner.data.pools import PooledTexts, TextPool
+from knot_runner.data.pools import TextPool
 from knot_runner.data.tasks import Dataset, Examples
 from knot_runner.engine.seeds import keyed
 from knot_runner.pipelines import matrix
@@ -24,6 +20,7 @@ from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.features import texts as text_features
 from knot_runner.pipelines.federations.texts import load_tokenizer
 from knot_runner.pipelines.runs.first_model import initial_network
+from tests import runs
 from tests.golden.messages import refuses
 
 #: Four data sets of 60 generated reviews, a narrow model.
@@ -53,20 +50,13 @@ def with_transfer(pool: TextPool, texts: list[str]) -> TextPool:
     return dataclasses.replace(pool, whole=dataclasses.replace(pool.whole, datasets=data))
 
 
-# -------------------------------------------------------------------------------------------------------------- values
-
-
-@pytest.mark.parametrize("fitted_on", ["transfer", "global", "clients"])
-def test_words_are_scikit_learns_tfidf_and_svd_of_the_named_part(tmp_path, fitted_on):
+@pytest.mark.parametrize(("fitted_on", "name"), [("transfer", "Grocery"), ("global", "Food"), ("clients", None)])
+def test_words_are_scikit_learns_tfidf_and_svd_of_the_named_part(tmp_path, fitted_on, name):
     run = context(tmp_path, f"method.otdd.features.fitted_on={fitted_on}", "method.otdd.features.words=40", "seed=3")
     pool = read(run)
-    parts = {
-        "transfer": pool.whole.datasets["Grocery"].splits["train"].texts,
-        "global": pool.whole.datasets["Food"].splits["train"].texts,
-        "clients": pool.train.examples.texts,
-    }
+    texts = pool.whole.datasets[name].splits["train"].texts if name else pool.train.examples.texts
     counter = TfidfVectorizer(max_features=40)
-    fitted = counter.fit_transform(parts[fitted_on])
+    fitted = counter.fit_transform(texts)
     svd = TruncatedSVD(8, random_state=keyed(3, "features") % 2**32).fit(fitted)
     raw = svd.transform(fitted)
     expected = svd.transform(counter.transform(pool.test.examples.texts)) - raw.mean(0)
@@ -74,64 +64,42 @@ def test_words_are_scikit_learns_tfidf_and_svd_of_the_named_part(tmp_path, fitte
     found = space_of(run, pool)
     np.testing.assert_allclose(found.points(pool.test), expected, rtol=1e-9, atol=1e-12)
     assert found.shape == (8,) and found.points(pool.test).dtype == np.float64
-    points = found.points(PooledTexts(Examples(parts[fitted_on], None, np.zeros(len(raw), int)), np.zeros(len(raw))))
-    assert points.var(0).mean() == pytest.approx(1) and np.abs(points.mean(0)).max() < 1e-9
+    other = space_of(dataclasses.replace(run, settings=dataclasses.replace(run.settings, seed=4)), pool)
+    assert not np.array_equal(found.points(pool.test), other.points(pool.test))
 
 
-def test_words_of_contexts_and_second_sentences_count_and_their_marks_do_not():
+def test_plain_texts_join_contexts_and_second_sentences():
     pairs = Examples(["one [SEP] two", "three"], ["four", "five"], np.zeros(2, int))
     assert text_features.plain_texts(pairs) == ["one two four", "three five"]
     assert text_features.plain_texts(Examples(["one"], None, np.zeros(1, int))) == ["one "]
 
 
-def test_the_same_seed_is_the_same_space_and_another_is_another(tmp_path):
-    first, again, other = (context(tmp_path, f"seed={seed}") for seed in (0, 0, 1))
-    pool = read(first)
-    points = [space_of(run, pool).points(pool.test) for run in (first, again, other)]
-    np.testing.assert_array_equal(points[0], points[1])
-    assert not np.array_equal(points[0], points[2])
-
-
-def words_of(tokenizer) -> list[str]:
-    words = tokenizer.get_vocab()
-    return sorted(words, key=words.get)
-
-
-def cls_by_hand(encoder: BertModel, vocabulary: list[str], texts: list[str], length: int) -> np.ndarray:
+def test_cls_is_that_of_the_model_as_clients_start_from_it(tmp_path):
     """The last hidden state at [CLS], one text after another."""
-    tokenizer = BertWordPieceTokenizer(vocab={word: i for i, word in enumerate(vocabulary)}, lowercase=True)
-    tokenizer.enable_truncation(length)
-    found = []
-    with torch.no_grad():
-        for text in texts:
-            ids = torch.tensor([tokenizer.encode(text).ids])
-            found.append(encoder.eval()(input_ids=ids).last_hidden_state[0, 0].double().numpy())
-    return np.stack(found)
-
-
-def check_cls(run: RunContext, encoder: BertModel, vocabulary: list[str]) -> None:
+    torch.set_num_threads(1)
+    run = context(tmp_path, "method.otdd.features.kind=cls")
     pool = read(run)
-    length = run.settings.task.max_length
-    raw = cls_by_hand(encoder, vocabulary, pool.whole.datasets["Grocery"].splits["train"].texts, length)
-    expected = cls_by_hand(encoder, vocabulary, pool.test.examples.texts, length) - raw.mean(0)
-    scale = np.sqrt(raw.var(0).mean())  # small beside the vectors themselves, so that float32's rounding shows
+    vocabulary = load_tokenizer(run.settings.model, pool.whole, None).get_vocab()
+    encoder = initial_network(text_features.Network(run.settings.model, len(vocabulary), 5), 0, None).bert.eval()
+    tokenizer = BertWordPieceTokenizer(vocab=vocabulary, lowercase=True)
+    tokenizer.enable_truncation(run.settings.task.max_length)
+
+    @torch.no_grad()
+    def cls_of(texts):
+        ids = [torch.tensor([tokenizer.encode(text).ids]) for text in texts]
+        return torch.cat([encoder(input_ids=one).last_hidden_state[:, 0] for one in ids]).double().numpy()
+
+    raw = cls_of(pool.whole.datasets["Grocery"].splits["train"].texts)
+    expected, scale = cls_of(pool.test.examples.texts) - raw.mean(0), np.sqrt(raw.var(0).mean())
+    # the scale is small beside the vectors themselves, so that float32's rounding shows
     rounding = 4 * np.finfo(np.float32).eps * np.abs(raw).max() / scale
     np.testing.assert_allclose(space_of(run, pool).points(pool.test), expected / scale, atol=rounding)
 
 
-def test_cls_is_that_of_the_model_as_clients_start_from_it(tmp_path):
-    torch.set_num_threads(1)
-    run = context(tmp_path, "method.otdd.features.kind=cls")
-    vocabulary = words_of(load_tokenizer(run.settings.model, read(run).whole, None))
-    network = text_features.Network(run.settings.model, len(vocabulary), 5)
-    check_cls(run, initial_network(network, 0, None).bert, vocabulary)
-
-
 def test_distances_of_texts_are_pots(tmp_path):
     """Exact OTDD between two data sets: points, class means and roots of the covariances' diagonals, by hand."""
-    run = context(
-        tmp_path, "method.otdd.solver=exact", "method.otdd.part=diagonal", "method.otdd.features.components=3"
-    )
+    words = ("solver=exact", "part=diagonal", "features.components=3")
+    run = context(tmp_path, *(f"method.otdd.{word}" for word in words))
     pool, partition = matrix.clients_data(run)
     assert partition.names == ["Cell", "Cloths", "Toys", "Food"]
     sets = matrix.labelled(run, run.hp.otdd, pool, partition.train, 0)
@@ -150,31 +118,23 @@ def test_distances_of_texts_are_pots(tmp_path):
     assert found[0, 1] == pytest.approx(ot.emd2([], [], cost, numItermax=10**6), rel=1e-9)
 
 
-# ------------------------------------------------------------------------------------------------------ what is refused
-
-
-@pytest.mark.parametrize("texts", [
-    ["all the same words"] * 30, ["a b"] * 30, ["good phone", "bad food"],
-    ["one two three four five six seven eight nine ten"] * 9,
-])  # fmt: skip
-def test_texts_that_no_features_can_be_fitted_on(tmp_path, texts):
-    run = context(tmp_path)
+@pytest.mark.parametrize(("texts", "words"), [
+    (["all the same words"] * 30, ()), (["a b"] * 30, ()), (["good phone", "bad food"], ()),
+    (["one two three four five six seven eight nine ten"] * 9, ()),
+    (["the same words"] * 40, ("method.otdd.features.kind=cls",)),
+], ids=range(5))  # fmt: skip
+def test_texts_that_no_features_can_be_fitted_on_are_refused(tmp_path, texts, words):
+    run = context(tmp_path, *words)
     with refuses():
         space_of(run, with_transfer(read(run), texts))
 
 
-def test_equal_texts_have_equal_cls(tmp_path):
-    run = context(tmp_path, "method.otdd.features.kind=cls")
+def test_more_components_than_memory_holds_are_refused(tmp_path):
     with refuses():
-        space_of(run, with_transfer(read(run), ["the same words"] * 40))
+        runs.run(tmp_path, *REVIEWS[:-2], "method.otdd.features.components=9999999")
 
 
-def test_more_components_than_memory_holds_are_refused(tmp_path, capsys):
-    assert main([*REVIEWS[:-2], "method.otdd.features.components=9999999", f"paths.out={tmp_path}"]) == 2
-    assert "features.components: 9999999" in capsys.readouterr().err
-
-
-def test_whose_texts_features_are_fitted_on_is_said(tmp_path):
+def test_notes_say_whose_texts_features_are_fitted_on(tmp_path):
     run = context(tmp_path)
     pool, spec = read(run), run.hp.otdd.features
     assert pool.notes[-1] in matrix.inspect_matrix(run).notes
@@ -182,6 +142,5 @@ def test_whose_texts_features_are_fitted_on_is_said(tmp_path):
     (clients,) = text_features.feature_notes(dataclasses.replace(spec, fitted_on="clients"), pool)
     assert "the 240 train texts of all clients, which for this do not stay with their clients" in clients
     (server,) = text_features.feature_notes(dataclasses.replace(spec, fitted_on="global", kind="cls"), pool)
-    assert (
-        server.startswith("features: [CLS] of the model as clients start from it") and "of Food, the server's" in server
-    )
+    assert server.startswith("features: [CLS] of the model as clients start from it")
+    assert "of Food, the server's" in server

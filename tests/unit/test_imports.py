@@ -18,6 +18,7 @@ FLOORS = [
     {"bundles", "sweeps"},
     {"testing"},
     {"cli", "__main__"},
+    {"testing"},
 ]
 
 

@@ -1,6 +1,4 @@
-"""The loss: its solvers against each other and against the libraries, its gradient, and its errors."""
-
-from __future__ import annotations
+"""The loss: its solvers against each other and the libraries, its gradient, errors, and properties."""
 
 import doctest
 
@@ -8,6 +6,8 @@ import numpy as np
 import ot
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributions import Dirichlet
 
@@ -20,10 +20,6 @@ LINE = torch.arange(-2.0, 3.0)[:, None]
 PLANE = torch.tensor([[0.0, 0.5], [1.0, 3.0], [2.5, 1.0], [4.0, 0.0], [3.0, 3.5]])
 NEWTON = Solver("newton", 0.001, 1e-9, 0.5)
 EXACT, ON_LINE = Solver("exact", 0.0, 1e-9, 0.5), Solver("line", 0.0, 1e-9, 0.5)
-
-
-def geomloss(epsilon: float, scaling: float) -> Solver:
-    return Solver("geomloss", epsilon, 1e-9, scaling)
 
 
 def pairs(count: int, alpha: float = 0.5, seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
@@ -73,9 +69,8 @@ def test_exact_solver_is_emd2(points: Tensor) -> None:
 @pytest.mark.parametrize("epsilon", [1.0, 0.1, 0.01])
 def test_agrees_with_geomloss_near_its_limit(epsilon: float) -> None:
     p, q = pairs(128, alpha=2.0, dtype=torch.float64)
-    ours, theirs = (
-        value_and_gradient(p, q, PLANE, s) for s in (Solver("newton", epsilon, 1e-9, 0.5), geomloss(epsilon, 0.99))
-    )
+    solvers = Solver("newton", epsilon, 1e-9, 0.5), Solver("geomloss", epsilon, 1e-9, 0.99)
+    ours, theirs = (value_and_gradient(p, q, PLANE, solver) for solver in solvers)
     assert float(theirs[0].mean() / ours[0].mean()) == pytest.approx(1, abs=5e-3)
     assert torch.allclose(ours[0], theirs[0], atol=0.03)
     centred = theirs[1] - theirs[1].mean(1, keepdim=True)
@@ -86,7 +81,7 @@ def test_published_schedule_falls_short() -> None:
     """geomloss at its default scaling, as published, on the sentiment labels: knot.md 1.1 has 17% and .91."""
     p, q = pairs(512)
     truth, slope = value_and_gradient(p, q, LINE, ON_LINE)
-    value, gradient = value_and_gradient(p, q, LINE, geomloss(0.001, 0.5))
+    value, gradient = value_and_gradient(p, q, LINE, Solver("geomloss", 0.001, 1e-9, 0.5))
     assert 0.14 < 1 - float(value.mean() / truth.mean()) < 0.20
     assert 0.86 < float(torch.cosine_similarity(gradient, slope).mean()) < 0.94
     assert float(gradient.norm(dim=1).mean() / slope.norm(dim=1).mean()) < 0.75
@@ -100,9 +95,8 @@ def test_gradient_is_the_derivative(epsilon: float) -> None:
     q = pairs(4, dtype=torch.float64)[1]
     logits = torch.randn(4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
     solver = Solver("newton", epsilon, 1e-12, 0.5)
-    assert torch.autograd.gradcheck(
-        lambda z: transport(z.softmax(1), q, PLANE, solver), logits, eps=1e-4, atol=1e-4, rtol=1e-3
-    )
+    loss = lambda z: transport(z.softmax(1), q, PLANE, solver)  # noqa: E731
+    assert torch.autograd.gradcheck(loss, logits, eps=1e-4, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("name", SOLVERS)
@@ -120,24 +114,18 @@ def test_broadcasts_and_sums_gradients_over_teachers(name: str) -> None:
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_gradient_is_finite_and_centred_on_faces(name: str) -> None:
-    points = places(name)
-    units = torch.eye(5)
-    _, gradient = value_and_gradient(
-        units.repeat(5, 1), units.repeat_interleave(5, 0), points, Solver(name, 0.01, 1e-9, 0.5)
-    )
+    p, q = torch.eye(5).repeat(5, 1), torch.eye(5).repeat_interleave(5, 0)
+    _, gradient = value_and_gradient(p, q, places(name), Solver(name, 0.01, 1e-9, 0.5))
     assert gradient.isfinite().all()
     assert gradient.sum(1).abs().max() < 1e-4
 
 
-def test_line_in_any_order() -> None:
+def test_line_in_any_order_and_no_plane() -> None:
     p, q = pairs(64, dtype=torch.float64)
     points = torch.tensor([[0.3], [-2.0], [7.0], [1.0], [0.0]])
     value, gradient = value_and_gradient(p, q, points, ON_LINE)
     other, potential = value_and_gradient(p, q, points, EXACT)
     assert torch.allclose(value, other) and torch.allclose(gradient, potential)
-
-
-def test_line_refuses_a_plane() -> None:
     with refuses():
         transport(*pairs(2), PLANE, ON_LINE)
 
@@ -156,20 +144,17 @@ def test_rows_that_are_no_probabilities_raise(row: list[float], name: str) -> No
     q[1] = torch.tensor(row)
     with pytest.raises(TransportError, match="1 of 3 rows of q"):
         transport(p, q, LINE, Solver(name, 0.1, 1e-9, 0.5))
+    with pytest.raises(ValueError, match="one entry for each of the 4 points"):
+        transport(p, q, LINE[:4], NEWTON)
 
 
-def test_a_diverged_student_gives_nan_in_its_rows_only() -> None:
+def test_loss_of_a_diverged_student_is_nan_in_its_rows_only() -> None:
     p, q = pairs(3)
     p[1, 2] = float("nan")
     value, gradient = value_and_gradient(p, q, LINE, NEWTON)
     assert value.isnan().tolist() == [False, True, False]
     assert gradient.isnan().all(1).tolist() == [False, True, False]
     assert gradient[[0, 2]].isfinite().all()
-
-
-def test_sizes_that_do_not_fit_raise() -> None:
-    with pytest.raises(ValueError, match="one entry for each of the 4 points"):
-        transport(*pairs(2), LINE[:4], NEWTON)
 
 
 def test_supports() -> None:
@@ -194,3 +179,69 @@ def test_settings_name_the_key(change: dict) -> None:
 @pytest.mark.parametrize("module", [loss, costs])
 def test_examples_in_the_docstrings(module: object) -> None:
     assert doctest.testmod(module, extraglobs={"torch": torch, "Solver": Solver}).failed == 0
+
+
+MASSES = st.one_of(st.just(0.0), st.floats(1e-12, 1.0), st.sampled_from([1e-30, 1e-6, 0.25, 0.5, 1.0]))
+EPSILONS = st.sampled_from([16.0, 1.0, 0.1, 0.01, 0.001, 0.0001])
+
+
+@st.composite
+def problems(draw: st.DrawFn, dimensions: int = 3) -> tuple[Tensor, Tensor, Tensor]:
+    """p, q [n] with zeros and tiny masses, distinct points [n, d] on a grid."""
+    n = draw(st.integers(2, 6))
+    rows = [draw(st.lists(MASSES, min_size=n, max_size=n).filter(lambda row: sum(row) > 1e-3)) for _ in "pq"]
+    d = draw(st.integers(1, dimensions))
+    grid = st.lists(st.integers(-4, 4), min_size=d, max_size=d)
+    points = draw(st.lists(grid, min_size=n, max_size=n, unique_by=tuple))
+    p, q = (torch.tensor(row, dtype=torch.float64) for row in rows)
+    return p / p.sum(), q / q.sum(), torch.tensor(points, dtype=torch.float64)
+
+
+def newton_at(epsilon: float) -> Solver:
+    return Solver("newton", epsilon, 1e-9, 0.5)
+
+
+@settings(deadline=None, max_examples=80, derandomize=True)
+@given(problems(), EPSILONS)
+def test_value_is_symmetric_and_between_its_bounds(problem: tuple[Tensor, Tensor, Tensor], epsilon: float) -> None:
+    p, q, points = problem
+    value = float(transport(p, q, points, newton_at(epsilon)))
+    assert abs(value - float(transport(q, p, points, newton_at(epsilon)))) < 1e-7
+    w1 = float(transport(p, q, points, EXACT))
+    product = float(p @ torch.cdist(points, points) @ q)  # cost of the plan p x q, whose KL is 0
+    assert w1 - 1e-7 <= value <= product + 1e-7
+
+
+@settings(deadline=None, max_examples=80, derandomize=True)
+@given(problems(), EPSILONS)
+def test_gradient_is_finite_centred_and_a_supporting_slope(
+    problem: tuple[Tensor, Tensor, Tensor], epsilon: float
+) -> None:
+    p, q, points = problem
+    value, gradient = value_and_gradient(p, q, points, newton_at(epsilon))
+    assert gradient.isfinite().all() and abs(float(gradient.sum())) < 1e-9
+    # T is convex in p: every tangent lies below it
+    elsewhere = torch.full_like(p, 1 / len(p))
+    there = transport(elsewhere, q, points, newton_at(epsilon))
+    assert float(there) >= float(value + gradient @ (elsewhere - p)) - 1e-6
+
+
+@settings(deadline=None, max_examples=40, derandomize=True)
+@given(problems(), st.sampled_from([1.0, 0.1]), st.randoms(use_true_random=False))
+def test_the_order_of_labels_does_not_matter(problem: tuple[Tensor, Tensor, Tensor], epsilon: float, random) -> None:
+    p, q, points = problem
+    order = list(range(len(p)))
+    random.shuffle(order)
+    value, gradient = value_and_gradient(p, q, points, newton_at(epsilon))
+    moved, slope = value_and_gradient(p[order], q[order], points[order], newton_at(epsilon))
+    assert abs(float(value - moved)) < 1e-8
+    assert torch.allclose(gradient[order], slope, atol=1e-3)
+
+
+@settings(deadline=None, max_examples=60, derandomize=True)
+@given(problems(dimensions=1))
+def test_closed_form_on_the_line_is_the_linear_programme(problem: tuple[Tensor, Tensor, Tensor]) -> None:
+    p, q, points = problem
+    closed, gradient = value_and_gradient(p, q, points, Solver("line", 0.0, 1e-9, 0.5))
+    assert abs(float(closed - transport(p, q, points, EXACT))) < 1e-9
+    assert float(gradient @ (p - q)) >= float(closed) - 1e-9  # <f, p> + <g, q> with g >= -f, where f is 1-Lipschitz

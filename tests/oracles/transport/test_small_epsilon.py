@@ -1,7 +1,5 @@
 """The closed form of small eps: where it is exact, where it is not trusted, and what the whole loss costs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -36,7 +34,7 @@ def cost_of(place: str) -> Tensor:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_the_limit_is_the_solution(place: str) -> None:
+def test_limit_potential_is_the_solution(place: str) -> None:
     """At eps .001 the closed form alone has the marginals, in most rows of every label space."""
     p, q = pairs(200, len(PLACES[place]))
     cost = cost_of(place).numpy()
@@ -53,7 +51,7 @@ def test_the_limit_is_the_solution(place: str) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("alpha", [0.5, 0.05])
-def test_both_ways_to_the_optimum_agree(place: str, alpha: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_newton_from_the_limit_and_from_above_agree(place: str, alpha: float, monkeypatch: pytest.MonkeyPatch) -> None:
     p, q = pairs(200, len(PLACES[place]), alpha)
     cost = cost_of(place)
     short = semi_dual(p, q, cost, 0.001, 1e-9)
@@ -65,7 +63,7 @@ def test_both_ways_to_the_optimum_agree(place: str, alpha: float, monkeypatch: p
     assert short.iterations.double().mean() < long.iterations.double().mean() / (3 if alpha == 0.5 else 2)
 
 
-def test_a_group_that_exchanges_nothing_comes_down_from_a_large_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_that_exchange_nothing_come_from_a_large_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
     """No flow over the middle edge: its difference of potential is not in the limit."""
     p = torch.tensor([[0.1, 0.4, 0.3, 0.2], [0.4, 0.3, 0.2, 0.1]], dtype=torch.float64)
     q = torch.tensor([[0.4, 0.1, 0.2, 0.3], [0.1, 0.2, 0.3, 0.4]], dtype=torch.float64)
@@ -113,7 +111,7 @@ class Launches(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(("texts", "teachers"), [(16, 3), (128, 5), (1024, 5)])
-def test_a_trained_batch_takes_few_torch_operations(texts: int, teachers: int) -> None:
+def test_loss_of_a_batch_takes_few_torch_operations(texts: int, teachers: int) -> None:
     q = pairs(texts * teachers, 5)[1].reshape(texts, teachers, 5).float()
     p = pairs(texts, 5)[0][:, None].float().requires_grad_()
     with Launches() as counted:

@@ -15,21 +15,14 @@ from tests.golden.messages import refuses
 TREE = Solver("tree", 0.0, 1e-9, 0.5)
 GROUPS = {"animals": ["cat", "dog", "hen"], "cars": ["bus"], "plants": ["oak", "elm"]}
 CLASSES = ["cat", "bus", "oak", "dog", "elm", "hen"]
+#: Of squared distances; levels: eight labels, 1 apart in pairs, 3 in fours and 10 otherwise.
+LEVELS = (np.eye(8), 1 / 2), (np.repeat(np.eye(4), 2, 0), (9 - 1) / 2), (np.repeat(np.eye(2), 4, 0), (100 - 9) / 2)
 FORESTS = {
     "one-hot": one_hot(5),
     "superclasses": superclass_points(CLASSES, GROUPS),
     "two": [[0.0, 0.0], [3.0, 4.0]],
+    "three levels": np.hstack([part * square**0.5 for part, square in LEVELS]).tolist(),
 }
-
-
-def three_levels():
-    """Eight labels, 1 apart in pairs, 3 in fours and 10 otherwise, as points."""
-    ones = np.eye(8), np.repeat(np.eye(4), 2, 0), np.repeat(np.eye(2), 4, 0)
-    scales = np.sqrt([1 / 2, (9 - 1) / 2, (100 - 9) / 2])
-    return np.hstack([scale * part for scale, part in zip(scales, ones, strict=True)]).tolist()
-
-
-FORESTS["three levels"] = three_levels()
 
 
 def pairs(labels, count=40, seed=0):
@@ -41,33 +34,26 @@ def pairs(labels, count=40, seed=0):
 
 
 @pytest.mark.parametrize("name", FORESTS)
-def test_the_value_is_the_linear_programmes(name):
+def test_tree_value_is_the_linear_programmes_and_gradient_an_optimal_potential(name):
+    """It changes by at most the cost between two labels, and makes up the value (Kantorovich duality)."""
     points = torch.tensor(FORESTS[name], dtype=torch.float64)
     p, q = pairs(len(points))
     cost = ground_cost(points).numpy()
     wanted = [ot.emd2(a / a.sum(), b / b.sum(), cost) for a, b in zip(p.numpy(), q.numpy(), strict=True)]
-    np.testing.assert_allclose(transport_loss(p, q, points, TREE).numpy(), wanted, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", FORESTS)
-def test_the_gradient_is_an_optimal_potential(name):
-    """It changes by at most the cost between two labels, and makes up the value (Kantorovich duality)."""
-    points = torch.tensor(FORESTS[name], dtype=torch.float64)
-    p, q = pairs(len(points))
     p.requires_grad_()
     value = transport_loss(p, q, points, TREE)
+    np.testing.assert_allclose(value.detach().numpy(), wanted, atol=1e-6)
     (f,) = torch.autograd.grad(value.sum(), p)
     assert ((f[:, :, None] - f[:, None]) - ground_cost(points)).max() < 1e-9
     torch.testing.assert_close((f * (p - q)).sum(1), value, atol=1e-9, rtol=0)
     torch.testing.assert_close(f.sum(1), torch.zeros(len(f), dtype=f.dtype), atol=1e-9, rtol=0)
 
 
-def test_by_hand():
+def test_tree_loss_by_hand():
     points = torch.tensor(superclass_points(CLASSES, GROUPS), dtype=torch.float64)
     cat, dog, bus = (torch.eye(6, dtype=torch.float64)[CLASSES.index(name)] for name in ("cat", "dog", "bus"))
-    found = transport_loss(
-        torch.stack([cat, cat, cat, (cat + dog) / 2]), torch.stack([cat, dog, bus, bus]), points, TREE
-    )
+    p, q = torch.stack([cat, cat, cat, (cat + dog) / 2]), torch.stack([cat, dog, bus, bus])
+    found = transport_loss(p, q, points, TREE)
     torch.testing.assert_close(found, torch.tensor([0.0, 1.0, 2.0, 2.0], dtype=torch.float64))
 
 
@@ -88,8 +74,7 @@ def test_points_that_are_no_leaves_of_a_tree_are_refused(points):
 
 def test_edges_of_superclasses():
     weights, below = tree_edges(ground_cost(torch.tensor(superclass_points(CLASSES, GROUPS), dtype=torch.float64)))
-    edges = {tuple(row.int().tolist()): round(float(weight), 9) for weight, row in zip(weights, below, strict=True)}
-    leaves = {tuple(row): 0.5 for row in np.eye(6, dtype=int).tolist()}
-    groups = {(1, 0, 0, 1, 0, 1): 0.5, (0, 0, 1, 0, 1, 0): 0.5}
-    assert edges == leaves | groups or len(weights) == 9  # the group of one label has the edge of its leaf twice
-    assert sorted(round(float(w), 9) for w in weights) == [0.5] * 9
+    edges = {tuple(row) for row in below.int().tolist()}
+    leaves, groups = set(map(tuple, np.eye(6, dtype=int).tolist())), {(1, 0, 0, 1, 0, 1), (0, 0, 1, 0, 1, 0)}
+    assert edges == leaves | groups  # the group of one label has the edge of its leaf twice
+    assert [round(float(weight), 9) for weight in weights] == [0.5] * 9

@@ -1,17 +1,18 @@
-"""Small requests for students: forty grey images of 6x6 pixels, three classes, narrow networks."""
-
-from __future__ import annotations
+"""Small requests for students (forty grey images of 6x6 pixels, three classes, narrow networks) and textbook loops to
+compare them with."""
 
 from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from knot_runner.config.settings import MlpSettings, StageSettings
 from knot_runner.config.settings.networks import CnnSettings, ConvSettings
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.loop import Place
 from knot_runner.engine.requests import Ref, StoredPart
+from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Store
 from knot_runner.methods.distil.students import TrainStudents
 from knot_runner.models.network import Network, build_network
@@ -51,19 +52,12 @@ def put_teacher(place: Place, network: Network, seed: int) -> tuple[Network, Ref
 def students(place: Place, terms: dict, teachers: tuple = (), network: Network = MLP, **changes) -> TrainStudents:
     """The request; two epochs of batches of 16 out of 40 by AdamW."""
     made = {
-        "stage": "distil",
-        "party": "student",
-        "network": network,
+        "stage": "distil", "party": "student", "network": network, "terms": terms, "teachers": tuple(teachers),
         "train": StoredPart(put_images(place, "train", 40, 1, changes.pop("unlabelled", 0))),
-        "valid": StoredPart(put_images(place, "valid", 20, 2)),
-        "terms": terms,
-        "schedule": {"kind": "offline"},
-        "teachers": tuple(teachers),
-        "points": [[0.0], [1.0], [2.0]],
-        "auto_ratio": 1.0,
+        "valid": StoredPart(put_images(place, "valid", 20, 2)), "schedule": {"kind": "offline"},
+        "points": [[0.0], [1.0], [2.0]], "auto_ratio": 1.0, "seed": 5,
         "training": StageSettings(epochs=3, batch=16, lr=0.01, weight_decay=0.1, select="last"),
-        "seed": 5,
-    }
+    }  # fmt: skip
     return TrainStudents(**{**made, **changes})
 
 
@@ -93,3 +87,78 @@ def killed_and_resumed(request, place: Place, epoch: int) -> tuple[dict, dict]:
 def assert_same_bits(found: dict, wanted: dict) -> None:
     assert set(found) == set(wanted)
     assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
+
+
+KD = {"weight": 0.7, "tau": 2.0}
+
+
+def trained(request, place, folder):
+    return request.carry_out(place, place.store.root.parent / folder, silent)
+
+
+def pixels(place, key):
+    tensors = place.store.get("images", key).tensors()
+    return ((tensors["pixels"].double() - 0.5) / 0.3).float(), tensors["labels"]
+
+
+def softened(z, v, tau):
+    """tau^2 KL(v || z) of softened outputs, mean over the batch."""
+    q = torch.softmax(v / tau, 1)
+    return tau**2 * (q * (q.log() - torch.log_softmax(z / tau, 1))).sum(1).mean()
+
+
+def orders(request, count=40):
+    """The batches of every epoch."""
+    for epoch in range(1, request.training.epochs + 1):
+        order = torch.randperm(count, generator=generator(request.seed, "order", request.stage, "student", epoch))
+        yield epoch, order.split(request.training.batch)
+
+
+def started(name, network=MLP, seed=5):
+    torch.manual_seed(keyed(seed, "init", name))
+    return build_network(network)
+
+
+def frozen_model(place, teacher):
+    """A stored teacher, as (network, name) of :func:`put_teacher`."""
+    network, weights = teacher
+    model = build_network(network).eval()
+    model.load_state_dict(place.store.get(*weights).tensors())
+    return model.requires_grad_(False)
+
+
+def taught_by(*teachers, share=lambda epoch: 1.0, labels=1.0):
+    """The loss of students that learn from labels and, by ``share(epoch)`` of it, each from its own teacher."""
+
+    def loss(number, model, x, y, epoch):
+        with torch.no_grad():
+            v = teachers[number](x)
+        z = model(x)
+        return labels * F.cross_entropy(z[y >= 0], y[y >= 0]) + 0.7 * share(epoch) * softened(z, v, 2.0)
+
+    return loss
+
+
+def plain(place, request, loss, models, after=lambda: None, epoch_end=lambda: None):
+    """A textbook loop: ``loss(number, model, x, y, epoch)`` of each of the models, an optimiser each."""
+    x, y = pixels(place, "train")
+    settings = request.training
+    sgd = {"momentum": settings.momentum} if settings.optimiser == "sgd" else {}
+    kind = torch.optim.SGD if sgd else torch.optim.AdamW
+    optimisers = [kind(one.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, **sgd) for one in models]
+    for epoch, batches in orders(request):
+        for optimiser in optimisers:
+            optimiser.param_groups[0]["lr"] = settings.lr * 0.1 ** sum(epoch > end for end in settings.milestones)
+        for rows in batches:
+            values = [loss(number, model, x[rows], y[rows], epoch) for number, model in enumerate(models)]
+            for optimiser, value in zip(optimisers, values, strict=True):
+                optimiser.zero_grad()
+                value.backward()
+                optimiser.step()
+            after()
+        epoch_end()
+
+
+def assert_same(found, model, prefix=""):
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(found[prefix + name], tensor, rtol=1e-4, atol=2e-6)

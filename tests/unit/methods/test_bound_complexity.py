@@ -9,13 +9,7 @@ import torch
 
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings.networks import CustomSettings, MlpSettings
-from knot_runner.methods.complexity import (
-    affine_matrix,
-    dense_layers,
-    last_layer_complexity,
-    norm_complexity,
-    undeclared,
-)
+from knot_runner.methods import complexity
 from knot_runner.models.network import Network
 
 
@@ -27,12 +21,12 @@ def test_last_layer_complexity_is_the_supremum_over_its_class():
     ball = 5.0 * np.stack([np.cos(angles), np.sin(angles)])
     signs = np.array(list(itertools.product((-1, 1), repeat=6)))
     wanted = (signs @ features.numpy() @ ball / 6).max(1).mean()
-    found = last_layer_complexity(features, head, torch.Generator().manual_seed(0))
+    found = complexity.last_layer_complexity(features, head, torch.Generator().manual_seed(0))
     assert found.norm == 5.0 and 0 < found.error < 0.1 * found.value
     assert abs(found.value - wanted) < 4 * found.error
     assert found.upper == pytest.approx(5 / 6 * float(features.square().sum().sqrt())) and found.upper > wanted
-    again = last_layer_complexity(features, head, torch.Generator().manual_seed(0))
-    other = last_layer_complexity(features, head, torch.Generator().manual_seed(1))
+    again = complexity.last_layer_complexity(features, head, torch.Generator().manual_seed(0))
+    other = complexity.last_layer_complexity(features, head, torch.Generator().manual_seed(1))
     assert again == found and other.value != found.value
 
 
@@ -41,7 +35,7 @@ def test_norm_complexity_by_hand():
     hidden = (torch.tensor([[1.0, 1.0], [0.0, 1.0]]), torch.tensor([0.0, 2.0]))
     head = (torch.tensor([[0.0, 2.0], [1.0, 0.0]]), torch.tensor([1.0, 0.0]))
     wanted = math.sqrt(10) * math.sqrt(3 + 4 + 1) * math.sqrt(5) * (math.sqrt(2 * math.log(2) * 2) + 1) / math.sqrt(2)
-    assert norm_complexity(inputs, [hidden, head]) == pytest.approx(wanted)
+    assert complexity.norm_complexity(inputs, [hidden, head]) == pytest.approx(wanted)
 
 
 def test_norm_complexity_is_above_what_some_networks_reach():
@@ -57,25 +51,25 @@ def test_norm_complexity_is_above_what_some_networks_reach():
         one = [w * weight.norm() / w.norm() for w, (weight, _) in zip(one, layers, strict=True)]
         logits = torch.relu(inputs @ one[0].T) @ one[1].T
         most = torch.maximum(most, signs @ logits[:, 0] / 20)
-    assert float(most.mean()) < norm_complexity(inputs, layers)
+    assert float(most.mean()) < complexity.norm_complexity(inputs, layers)
 
 
 def test_layers_are_read_by_name_and_in_order():
     weights = {f"layers.{i}.{part}": torch.full((1,), float(i)) for i in range(11) for part in ("weight", "bias")}
     weights |= {"head.weight": torch.full((1,), -1.0), "head.bias": torch.full((1,), -2.0)}
-    found = dense_layers(weights, "head.")
+    found = complexity.dense_layers(weights, "head.")
     assert [float(weight) for weight, _ in found] == [*range(11), -1] and float(found[-1][1]) == -2
-    assert affine_matrix(torch.eye(2), torch.tensor([5.0, 6.0])).tolist() == [[1, 0, 5], [0, 1, 6]]
+    assert complexity.affine_matrix(torch.eye(2), torch.tensor([5.0, 6.0])).tolist() == [[1, 0, 5], [0, 1, 6]]
 
 
 def test_models_without_a_declared_class_are_one_line():
     own = CustomSettings(**{"kind": "custom", "name": "mine", "target": "x:y", "head": "out"})
-    found = undeclared(Network(own, (1, 8, 8), 3))
+    found = complexity.undeclared(Network(own, (1, 8, 8), 3))
     assert set(found) == {"last_layer", "norms"} and "declares no class" in found["norms"]
     (text,) = compose_jobs([], None)
-    found = undeclared(Network(text.settings.model, 600, 5))
+    found = complexity.undeclared(Network(text.settings.model, 600, 5))
     assert set(found) == {"norms"} and "attention and LayerNorm" in found["norms"]
     dense = MlpSettings("mlp", "dense", [4], "logits")
-    assert undeclared(Network(dense, (1, 8, 8), 3)) == {}
+    assert complexity.undeclared(Network(dense, (1, 8, 8), 3)) == {}
     dense = MlpSettings("mlp", "dense", [4], "softmax")
-    assert "ends in a softmax" in undeclared(Network(dense, (1, 8, 8), 3))["last_layer"]
+    assert "ends in a softmax" in complexity.undeclared(Network(dense, (1, 8, 8), 3))["last_layer"]

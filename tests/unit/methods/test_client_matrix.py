@@ -27,12 +27,7 @@ def test_counts_and_losses_by_hand():
     logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 3.0], [0.0, 0.5], [1.0, 0.0]])
     found = count(tests, logits, labels, 0)
     assert found.correct.tolist() == [2, 1, 0, 0]  # of rows 9 and 11 of client 1, the first is wrong
-    loss = [
-        math.log(1 + math.exp(-2)),
-        math.log(1 + math.exp(-1)),
-        math.log(1 + math.exp(3)),
-        math.log(1 + math.exp(-0.5)),
-    ]
+    loss = [math.log(1 + math.exp(margin)) for margin in (-2, -1, 3, -0.5)]
     assert found.loss[:2].tolist() == pytest.approx([loss[0] + loss[1], loss[2] + loss[3]], abs=1e-7)
     assert count(tests, logits, labels, 1).correct.tolist() == [1, 2, 0, 0]
 
@@ -53,7 +48,7 @@ def test_measures_by_hand():
     assert "unseen_accuracy" not in found
 
 
-def test_unseen_clients_and_clients_without_test_examples():
+def test_measures_of_unseen_clients_and_without_test_examples():
     examples = torch.tensor([[4, 4, 0, 8]] * 4)
     correct = torch.tensor([[4, 2, 0, 8], [1, 3, 0, 0], [2, 1, 0, 8], [0, 0, 0, 6]])
     found = matrix_measures(examples, correct, torch.zeros(4, 4), [0, 1, 2])
@@ -62,9 +57,6 @@ def test_unseen_clients_and_clients_without_test_examples():
     assert found["all_accuracy"] == pytest.approx((0.75 + 0.5 + 0.375) / 3)
     assert found["unseen_accuracy"] == pytest.approx(0.75)
     assert "clients_hurt" not in found
-
-
-def test_an_unseen_client_without_test_examples_is_not_counted():
     found = matrix_measures(torch.tensor([[4, 4, 2, 0]] * 4), torch.ones(4, 4), torch.zeros(4, 4), [0, 1])
     assert found["unseen_accuracy"] == pytest.approx(0.5)
 

@@ -19,18 +19,9 @@ def spec(**changes):
     return CossimSettings(**{"kind": "cossim", "lr": 0.1, "rounds": 2, **changes})
 
 
-def cosine(first, second):
-    return sum(a * b for a, b in zip(first, second, strict=True)) / math.sqrt(
-        sum(a * a for a in first) * sum(b * b for b in second)
-    )
-
-
 def by_hand(federation):
-    shares = []
-    for rows in federation.rows("train"):
-        own = [int(federation.train_labels[row]) for row in rows]
-        shares.append([own.count(label) / len(own) for label in range(3)])
-    return [[cosine(one, other) for other in shares] for one in shares]
+    counts = [np.bincount(federation.train_labels[rows], minlength=3) for rows in federation.rows("train")]
+    return [[one @ other / math.sqrt((one @ one) * (other @ other)) for other in counts] for one in counts]
 
 
 def weights_by_hand(similarities, form, cutoff):
@@ -57,7 +48,7 @@ def test_similarities_are_cosines_of_the_training_labels():
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("cutoff", [0.0, 0.7, 0.95, 0.999])
-def test_weights(form, cutoff):
+def test_aggregation_weights_by_hand(form, cutoff):
     similarities = torch.tensor([[1, 0.7, 0.95], [0.7, 1, 0], [0.95, 0, 1]], dtype=torch.float64)
     found = cossim.aggregation_weights(similarities, spec(form=form, cutoff=cutoff))
     assert np.allclose(found, weights_by_hand(similarities.tolist(), form, cutoff), atol=1e-15)
@@ -67,7 +58,7 @@ def test_weights(form, cutoff):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_rounds_by_hand(form):
+def test_cossim_rounds_by_hand(form):
     """Train, then aggregate and train, twice; every model of every point."""
     federation, engine = after_rounds(starts=2)
     hp = spec(form=form, cutoff=0.8)
@@ -91,14 +82,12 @@ def test_rounds_by_hand(form):
     assert len(rows) == 3 and all(row["train_loss"] > 0 for row in rows)
 
 
-def test_its_record():
+def test_cossim_records_its_similarities():
     federation, engine = after_rounds()
     hp = spec(cutoff=0.8)
     state, _, _ = run_kind(KIND, hp, federation, engine)
-    (arrays, found), matrix = (
-        KIND.finish(hp, federation, state, None),
-        weights_by_hand(by_hand(federation), "weighted", 0.8),
-    )
+    arrays, found = KIND.finish(hp, federation, state, None)
+    matrix = weights_by_hand(by_hand(federation), "weighted", 0.8)
     others = [by_hand(federation)[k][i] for k in range(5) for i in range(5) if i != k]
     facts = found["similarity"]
     assert facts["least"] == pytest.approx(min(others)) and facts["mean"] == pytest.approx(np.mean(others))

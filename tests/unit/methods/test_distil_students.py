@@ -1,4 +1,4 @@
-"""Students by loss terms: against plain loops typed here, and a killed training against an undisturbed one."""
+"""Students by loss terms: against plain loops, killed and resumed, in phases, and how terms are weighed."""
 
 import copy
 import dataclasses
@@ -7,173 +7,277 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import StageSettings
+from knot_runner.config.settings.methods.terms import PktTermSettings
+from knot_runner.engine.seeds import generator, keyed
 from knot_runner.methods.distil import learner
-from knot_runner.methods.distil.students import PickStudent
+from knot_runner.methods.distil.distil import in_phase, phases_of
+from knot_runner.methods.distil.students import PickStudent, Students
+from knot_runner.methods.distil.term import TERMS, Term
 from knot_runner.models.network import build_network
-from tests.oracles.methods.distil_loops import (
-    KD,
-    assert_same,
-    frozen_model,
-    labelled_ce,
-    orders,
-    pixels,
-    plain,
-    softened,
-    started,
-    taught_by,
-    trained,
-)
-from tests.unit.methods.distil_requests import (
-    CE,
-    CNN,
-    MLP,
-    WIDE,
-    assert_same_bits,
-    killed_and_resumed,
-    make_place,
-    put_teacher,
-    silent,
-    students,
-)
+from tests.distil_runs import TWO_STAGE
+from tests.golden.messages import refuses
+from tests.runs import run
+from tests.tiny import TINY_TAUGHT, replaced
+from tests.unit.methods import distil_requests as small
+
+CE, CNN, WIDE, KD = small.CE, small.CNN, small.WIDE, small.KD
 
 
 @pytest.fixture
 def place(tmp_path):
-    return make_place(tmp_path)
+    return small.make_place(tmp_path)
+
+
+def compare(place, request, loss, *models, **ends):
+    """(What the request leaves, its facts), which is what a plain loop over ``models`` leaves."""
+    found, facts = small.trained(request, place, f"compared {request.stage}")
+    small.plain(place, request, loss, models, **ends)
+    for number, model in enumerate(models):
+        small.assert_same(found, model, f"{number}." if len(models) > 1 else "")
+    return found, facts
 
 
 def test_offline_equals_a_plain_loop(place):
-    teacher = put_teacher(place, WIDE, 1)
-    request = students(place, {"ce": {"weight": 0.5}, "kd": KD}, [teacher], unlabelled=15)
-    found, facts = trained(request, place, "a")
-    model = frozen_model(place, teacher)
-
-    def loss(_, student, x, y, epoch):
-        with torch.no_grad():
-            v = model(x)
-        z = student(x)
-        return 0.5 * labelled_ce(z, y) + 0.7 * softened(z, v, 2.0)
-
-    (student,) = plain(place, request, loss, [started("student")])
-    assert_same(found, student)
+    teacher = small.put_teacher(place, WIDE, 1)
+    request = small.students(place, {"ce": {"weight": 0.5}, "kd": KD}, [teacher], unlabelled=15)
+    loss = small.taught_by(small.frozen_model(place, teacher), labels=0.5)
+    _, facts = compare(place, request, loss, small.started("student"))
     assert facts["best_epoch"] == 3 and [row["epoch"] for row in facts["epochs"]] == [1, 2, 3]
 
 
 def test_mutual_learning_equals_two_plain_loops(place):
-    terms = {"ce": CE, "kd": {"weight": 0.7, "tau": 1.0}}
-    request = students(place, terms, schedule={"kind": "mutual", "students": 2})
-    found, _ = trained(request, place, "a")
-    models = [started("student"), started("student 2")]
-
-    def loss(number, student, x, y, epoch):
-        with torch.no_grad():
-            v = models[1 - number](x)
-        z = student(x)
-        return F.cross_entropy(z, y) + 0.7 * softened(z, v, 1.0)
-
-    plain(place, request, loss, models)
-    for number, model in enumerate(models):
-        assert_same(found, model, f"{number}.")
+    request = small.students(place, {"ce": CE, "kd": KD}, schedule={"kind": "mutual", "students": 2})
+    models = [small.started("student"), small.started("student 2")]
+    compare(place, request, small.taught_by(*reversed(models)), *models)
 
 
-def test_the_average_of_its_own_weights_teaches(place):
+def test_average_schedule_equals_a_plain_loop(place):
     schedule = {"kind": "average", "decay": 0.8, "ramp": 2}
-    request = students(place, {"ce": CE, "kd": KD}, schedule=schedule)
-    found, _ = trained(request, place, "a")
-    student = started("student")
+    request, student = small.students(place, {"ce": CE, "kd": KD}, schedule=schedule), small.started("student")
     teacher = copy.deepcopy(student)
 
+    @torch.no_grad()
     def average():
-        with torch.no_grad():
-            for mean, own in zip(teacher.parameters(), student.parameters(), strict=True):
-                mean.mul_(0.8).add_(own, alpha=0.2)
+        for mean, own in zip(teacher.parameters(), student.parameters(), strict=True):
+            mean.mul_(0.8).add_(own, alpha=0.2)
 
-    plain(place, request, taught_by(teacher, lambda epoch: min(1.0, epoch / 2)), [student], after=average)
-    assert_same(found, student)
+    compare(place, request, small.taught_by(teacher, share=lambda epoch: min(1.0, epoch / 2)), student, after=average)
 
 
-def test_the_student_of_the_epoch_before_teaches(place):
-    request = students(place, {"ce": CE, "kd": KD}, schedule={"kind": "snapshot"})
-    found, _ = trained(request, place, "a")
-    student = started("student")
+def test_snapshot_schedule_equals_a_plain_loop(place):
+    request = small.students(place, {"ce": CE, "kd": KD}, schedule={"kind": "snapshot"})
+    student = small.started("student")
     teacher = copy.deepcopy(student)
-    loss = taught_by(teacher, lambda epoch: float(epoch > 1))
-    plain(place, request, loss, [student], epoch_end=lambda: teacher.load_state_dict(student.state_dict()))
-    assert_same(found, student)
+    loss = small.taught_by(teacher, share=lambda epoch: float(epoch > 1))
+    compare(place, request, loss, student, epoch_end=lambda: teacher.load_state_dict(student.state_dict()))
 
 
 def test_sgd_with_milestones_equals_a_plain_loop(place):
-    settings = StageSettings(
-        epochs=3, batch=16, lr=0.1, weight_decay=0.01, select="last", optimiser="sgd", momentum=0.9, milestones=[1, 2]
-    )
-    request = students(place, {"ce": CE}, training=settings)
-    found, _ = trained(request, place, "a")
-    x, y = pixels(place, "train")
-    model = started("student")
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
-    for epoch, batches in orders(request):
-        optimiser.param_groups[0]["lr"] = {1: 0.1, 2: 0.01, 3: 0.001}[epoch]
-        for rows in batches:
-            optimiser.zero_grad()
-            F.cross_entropy(model(x[rows]), y[rows]).backward()
-            optimiser.step()
-    assert_same(found, model)
+    sgd = {"optimiser": "sgd", "momentum": 0.9, "milestones": [1, 2]}
+    settings = StageSettings(epochs=3, batch=16, lr=0.1, weight_decay=0.01, select="last", **sgd)
+    request = small.students(place, {"ce": CE}, training=settings)
+    compare(place, request, lambda _, model, x, y, epoch: F.cross_entropy(model(x), y), small.started("student"))
 
 
-def test_teachers_are_the_same_kept_or_asked_anew(place, monkeypatch):
-    teachers = [put_teacher(place, WIDE, 1), put_teacher(place, WIDE, 2)]
-    request = students(place, {"ce": CE, "kd": KD, "hint": {"weight": 1.0}, "at": {"weight": 5.0}}, teachers, CNN)
-    kept, _ = trained(request, place, "a")
+def test_teachers_outputs_are_the_same_cached_or_not(place, monkeypatch):
+    teachers = [small.put_teacher(place, WIDE, 1), small.put_teacher(place, WIDE, 2)]
+    request = small.students(place, {"ce": CE, "kd": KD, "hint": {"weight": 1.0}, "at": {"weight": 5.0}}, teachers, CNN)
+    kept, _ = small.trained(request, place, "a")
     monkeypatch.setattr(learner, "MOST_BYTES", 0)
-    anew, _ = trained(request, place, "b")
+    anew, _ = small.trained(request, place, "b")
     for name, tensor in kept.items():
         torch.testing.assert_close(anew[name], tensor, rtol=1e-4, atol=1e-5)
 
 
-def test_a_teacher_sees_the_crop_that_the_student_sees(place, monkeypatch):
-    """With augmentation nothing is kept: what the teacher says is of the very batch."""
-    seen = []
-    real = learner.OutputReader.__call__
+def test_teacher_sees_the_crop_that_the_student_sees(place, monkeypatch):
+    seen, real = [], learner.OutputReader.__call__
 
     def noted(self, inputs):
         seen.append((self, inputs["x"].clone()))
         return real(self, inputs)
 
     monkeypatch.setattr(learner.OutputReader, "__call__", noted)
-    one = dataclasses.replace(students(place, {"ce": CE}).training, epochs=1)
-    teacher = put_teacher(place, WIDE, 1)
-    trained(students(place, {"ce": CE, "kd": KD}, [teacher], augment="crop_flip", training=one), place, "a")
+    one = dataclasses.replace(small.students(place, {"ce": CE}).training, epochs=1)
+    teacher = small.put_teacher(place, WIDE, 1)
+    request = small.students(place, {"ce": CE, "kd": KD}, [teacher], augment="crop_flip", training=one)
+    small.trained(request, place, "a")
     steps = [pair for pair in zip(seen, seen[1:], strict=False) if len(pair[0][1]) in (16, 8)][-5::2]
     assert len(steps) == 3 and all(a is not b and torch.equal(x, y) for (a, x), (b, y) in steps)
 
 
-SCHEDULES = {
-    "adapters and memories": ({"kind": "offline"}, {"hint": {"weight": 1.0}, "crd": {"weight": 0.5, "dim": 4}}),
-    "mutual": ({"kind": "mutual"}, {"kd": KD}),
-    "average": ({"kind": "average", "decay": 0.8, "ramp": 0}, {"kd": KD}),
-    "snapshot": ({"kind": "snapshot"}, {"kd": KD}),
-}
-
-
-@pytest.mark.parametrize("schedule, terms", SCHEDULES.values(), ids=SCHEDULES)
+@pytest.mark.parametrize(("stage", "schedule", "terms"), [
+    ("phase1", {"kind": "offline"}, {"hint": CE}),
+    ("distil", {"kind": "offline"}, {"ce": CE, "hint": CE, "crd": {"weight": 0.5, "dim": 4}}),
+    ("distil", {"kind": "mutual"}, {"ce": CE, "kd": KD}), ("distil", {"kind": "snapshot"}, {"ce": CE, "kd": KD}),
+    ("distil", {"kind": "average", "decay": 0.8, "ramp": 0}, {"ce": CE, "kd": KD}),
+], ids=["phase", "offline", "mutual", "snapshot", "average"])  # fmt: skip
 @pytest.mark.parametrize("epoch", [1, 3])
-def test_killed_in_any_epoch_it_ends_as_if_left_alone(place, schedule, terms, epoch):
-    teachers = [put_teacher(place, WIDE, 1)] if schedule["kind"] == "offline" else []
-    request = students(place, {"ce": CE, **terms}, teachers, CNN, schedule=schedule)
-    undisturbed, facts = trained(request, place, "a")
-    resumed, again = killed_and_resumed(request, place, epoch)
-    assert_same_bits(resumed, undisturbed)
+def test_student_killed_in_any_epoch_ends_as_if_left_alone(place, stage, schedule, terms, epoch):
+    teachers = [small.put_teacher(place, WIDE, 1)] if schedule["kind"] == "offline" else []
+    request = small.students(place, terms, teachers, CNN, schedule=schedule, stage=stage)
+    undisturbed, facts = small.trained(request, place, "a")
+    resumed, again = small.killed_and_resumed(request, place, epoch)
+    small.assert_same_bits(resumed, undisturbed)
     assert again["terms"] == facts["terms"]
     assert [row["loss"] for row in again["epochs"]] == [row["loss"] for row in facts["epochs"]]
 
 
-def test_a_student_that_was_trained_with_others_is_picked(place):
-    request = students(place, {"ce": CE, "kd": KD}, schedule={"kind": "mutual", "students": 3})
-    tensors, facts = trained(request, place, "a")
+def test_picked_student_is_the_one_of_its_number(place):
+    request = small.students(place, {"ce": CE, "kd": KD}, schedule={"kind": "mutual", "students": 3})
+    tensors, facts = small.trained(request, place, "a")
     place.store.put("distil", "together", tensors, facts)
     for number in range(3):
-        own, _ = PickStudent("picked", "x", ("distil", "together"), number).carry_out(place, None, silent)
-        assert set(own) == set(build_network(MLP).state_dict())
+        own, _ = PickStudent("picked", "x", ("distil", "together"), number).carry_out(place, None, small.silent)
+        assert set(own) == set(build_network(small.MLP).state_dict())
         assert all(torch.equal(tensor, tensors[f"{number}.{name}"]) for name, tensor in own.items())
     assert not torch.equal(tensors["0.head.weight"], tensors["1.head.weight"])
+
+
+def test_phases_equal_plain_loops(place):
+    """FitNets: the lower part and the regressor follow the hint, then the whole the labels and the teacher."""
+    teacher = small.put_teacher(place, WIDE, 1)
+    request = small.students(place, {"hint": {"weight": 0.5}}, [teacher], CNN, stage="phase1")
+    model, student = small.frozen_model(place, teacher), small.started("student", CNN)
+    untrained = {name: tensor.clone() for name, tensor in student.state_dict().items()}
+    torch.manual_seed(keyed(5, "adapters", "student"))
+    regressor = torch.nn.Conv2d(4, 6, 1)
+    student.add_module("regressor", regressor)  # trained with it
+
+    def block1(model, x):
+        return F.max_pool2d(F.relu(model.convs[0](x)), 2)
+
+    def hint(_, student, x, y, epoch):
+        return 0.5 * (regressor(block1(student, x)) - block1(model, x)).square().mean()
+
+    guided, facts = small.trained(request, place, "a")
+    small.plain(place, request, hint, [student])
+    del student.regressor
+    small.assert_same(guided, student)
+    for name, tensor in guided.items():
+        assert torch.equal(tensor, untrained[name]) != name.startswith("convs.0"), name
+    assert set(facts["terms"]) == {"hint"} and facts["best_epoch"] == 3
+    place.store.put("phase1", "guided", guided, facts)
+    second = small.students(place, {"ce": CE, "kd": KD}, [teacher], CNN, start=("phase1", "guided"))
+    student.load_state_dict(guided)
+    compare(place, second, small.taught_by(model), student)
+
+
+@pytest.mark.thorough
+def test_run_with_a_phase_records_it_and_shares_it(tmp_path):
+    result = run(tmp_path, *TWO_STAGE).result
+    (phase,) = result["phases"]
+    assert phase["epochs"] == 3 and set(phase["terms"]) == {"hint"} and set(result["terms"]) == {"ce", "kd"}
+    assert set(result["baselines"]) == {"teacher"} and set(result["kept_epochs"]) == {"local teacher", "distil student"}
+    run(tmp_path, *TWO_STAGE, "training.distil.lr=0.001")
+    assert len(list(tmp_path.glob("artefacts/phase1/*"))) == 2  # the rate is the phase's too
+    run(tmp_path, *TWO_STAGE, "method.terms.kd.tau=2")
+    assert len(list(tmp_path.glob("artefacts/phase1/*"))) == 2  # what comes after it is not
+
+
+def method_of(*overrides):
+    (job,) = compose_jobs([*replaced(TINY_TAUGHT, *overrides)], None)
+    return job.method
+
+
+def test_phase_begins_with_the_one_before(place):
+    phases = "[{epochs: 3, terms: {hint: {weight: 1}}}, {epochs: 4, terms: {kd: {weight: 1}}}]"
+    hp = method_of("method=kd", f"+method.schedule.phases={phases}")
+    last = small.students(place, {"ce": CE}, [small.put_teacher(place, WIDE, 1)], CNN)
+    last = dataclasses.replace(last, training=dataclasses.replace(last.training, select="best", milestones=[1]))
+    first = in_phase(hp, {}, last)
+    assert (first.stage, first.start, list(first.terms), first.training.epochs) == ("phase1", None, ["hint"], 3)
+    assert first.training.select == "last" and first.training.milestones == []
+    second = in_phase(hp, {"phases": [{}], "phase/1": "phase1/a"}, last)
+    assert (second.stage, second.start, list(second.terms)) == ("phase2", ("phase1", "a"), ["kd"])
+    found = in_phase(hp, {"phases": [{}, {}], "phase/1": "phase1/a", "phase/2": "phase2/b"}, last)
+    assert found == dataclasses.replace(last, start=("phase2", "b"))
+    assert phases_of(method_of("method=dml")) == [] == phases_of(method_of("method=kd"))
+
+
+def test_phases_are_in_the_run_id():
+    automatic = "+method.schedule.phases=[{epochs: 3, terms: {hint: {weight: auto}}}]"
+    words = ([], [automatic.replace("auto", "1")], [automatic], [automatic, "method.auto_ratio=2"])
+    found = {compose_jobs(replaced(TINY_TAUGHT, *one), None)[0].run_id for one in words}
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize("overrides", [
+    ["method.schedule.phases.0.epochs=0"], ["method.schedule.phases=[{epochs: 1, terms: {}}]"],
+    ["+method.schedule.phases.0.terms.hnit.weight=1"], ["method.schedule.phases.0.terms.hint.weight=-1"],
+    ["method.schedule.phases=3"], ["method.schedule.kind=snapshot", "method.teachers=[]"],
+    ["+method.schedule.phases.0.terms.hint.taps=[[block9,block1]]"],
+])  # fmt: skip
+def test_phases_that_do_not_fit_are_refused(overrides, tmp_path):
+    with refuses():
+        run(tmp_path, *replaced(TWO_STAGE, *overrides))
+    assert not list(tmp_path.glob("artefacts/local/*"))
+
+
+def first_values(place, teacher):
+    """Mean cross-entropy and softened KL on the first batches, by hand."""
+    x, y = small.pixels(place, "train")
+    order = torch.randperm(40, generator=generator(5, "first batches", "student"))
+    student, model = small.started("student"), small.frozen_model(place, teacher)
+    with torch.no_grad():
+        rows = order.split(16)
+        ce = sum(float(F.cross_entropy(student(x[r]), y[r])) for r in rows) / 3
+        kd = sum(float(small.softened(student(x[r]), model(x[r]), 2.0)) for r in rows) / 3
+    return ce, kd
+
+
+def test_weights_and_first_ratios_by_hand(place):
+    teacher = small.put_teacher(place, WIDE, 1)
+    terms = {"ce": {"weight": 0.5}, "kd": {"weight": "auto", "tau": 2.0}}
+    request = small.students(place, terms, [teacher], auto_ratio=3.0)
+    _, facts = small.trained(request, place, "a")
+    ce, kd = first_values(place, teacher)
+    assert facts["terms"]["ce"] == {"weight": 0.5, "ratio": pytest.approx(0.5, rel=1e-5)}
+    assert facts["terms"]["kd"] == {"weight": pytest.approx(3 * ce / kd, rel=1e-4), "ratio": pytest.approx(3.0)}
+    typed = small.students(place, {**terms, "kd": {"weight": facts["terms"]["kd"]["weight"], "tau": 2.0}}, [teacher])
+    small.assert_same_bits(small.trained(typed, place, "b")[0], small.trained(request, place, "c")[0])
+
+
+def test_weighing_leaves_memories_as_they_are(place):
+    """A memory that moved before the first step would make a term depend on whether its ratio was measured."""
+    teacher = small.put_teacher(place, WIDE, 1)
+    request = small.students(place, {"ce": CE, "crd": {"weight": 1.0, "dim": 4}}, [teacher], CNN)
+    made = Students(request, place, small.silent)
+    after = {name: tensor.clone() for name, tensor in made.losses[0].state_dict().items()}
+    torch.manual_seed(keyed(5, "adapters", "student"))
+    made._make_losses(made.losses[0].specs)
+    assert after and all(torch.equal(after[name], tensor) for name, tensor in made.losses[0].state_dict().items())
+
+
+@pytest.mark.parametrize(("terms", "schedule"), [
+    ({"kd": {"weight": "auto"}}, {"kind": "average"}), ({"kd": {"weight": 1.0}}, {"kind": "offline"}),
+    ({"kx": {"weight": 1.0}}, {"kind": "offline"}), ({"at": {"weight": 1.0}}, {"kind": "snapshot"}),
+    ({"hint": {"weight": 1.0, "taps": [["layer9", "layer1"]]}}, {"kind": "snapshot"}),
+    ({"hint": {"weight": 1.0, "taps": [["layer1", "nix"]]}}, {"kind": "snapshot"}),
+])  # fmt: skip
+def test_terms_that_do_not_fit_are_refused(place, terms, schedule):
+    with refuses():
+        small.trained(small.students(place, terms, schedule=schedule), place, "a")
+
+
+def test_draws_of_terms_are_keyed_by_seed_and_epoch(place, monkeypatch):
+    seen = []
+
+    def make(options, inputs):
+        def loss(student, teachers, batch):
+            seen.append((batch.epoch, batch.draws.initial_seed(), tuple(batch.positions.tolist())))
+            return student.logits.sum() * 0
+
+        return loss
+
+    monkeypatch.setitem(TERMS, "noted", Term(PktTermSettings, make, needs_teacher=False))
+    small.trained(small.students(place, {"ce": CE, "noted": {"weight": 1.0}}, seed=6), place, "a")
+    first, steps = seen[:3], seen[3:]  # three batches are weighed, and three are of each epoch
+    assert {draws for _, draws, _ in first} == {keyed(6, "first batches", "student", "terms")}
+    assert [(epoch, draws) for epoch, draws, _ in steps] == [
+        (epoch, keyed(6, "terms", "distil", "student", epoch)) for epoch in (1, 2, 3) for _ in range(3)
+    ]
+    for epoch in range(3):
+        rows = [position for _, _, own in steps[3 * epoch : 3 * epoch + 3] for position in own]
+        assert sorted(rows) == list(range(40))  # places among all that it trains on

@@ -21,14 +21,14 @@ print(sorted(name for name in sys.modules if name.startswith(folder) and name.en
 """
 
 
-def test_names_are_known_without_imports_and_one_method_imports_no_other():
+def test_method_table_imports_one_method_at_a_time():
     done = subprocess.run([sys.executable, "-c", ONE_IMPORTED], check=True, capture_output=True, text=True)
     before, after = done.stdout.splitlines()
     assert before == "['knot_runner.methods', 'knot_runner.methods.contract']"
     assert after == "['knot_runner.methods.federated.personal']"
 
 
-def test_a_plug_in_adds_and_removes():
+def test_plug_in_adds_and_removes_a_method():
     own = Method(*[lambda *_: {}] * 3)
     table = MethodTable("METHODS", {"fedavg": "knot_runner.methods.federated.averaging:FEDAVG"})
     table["own"] = own

@@ -5,22 +5,14 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from sklearn.metrics import f1_score
 
 from knot_runner.config.settings import StageSettings
 from knot_runner.engine.requests import StoredPart
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.mutual import TrainParties, peer_losses
 from knot_runner.models.network import build_network
-from tests.oracles.methods.distil_loops import frozen_model, pixels, trained
-from tests.unit.methods.distil_requests import (
-    MLP,
-    WIDE,
-    assert_same_bits,
-    killed_and_resumed,
-    make_place,
-    put_images,
-    put_teacher,
-)
+from tests.unit.methods import distil_requests as small
 
 KL = {"name": "entropy", "form": "kl"}
 NAMES, SIZES = ("a", "b", "c"), (24, 40, 9)
@@ -28,37 +20,29 @@ NAMES, SIZES = ("a", "b", "c"), (24, 40, 9)
 
 @pytest.fixture
 def place(tmp_path):
-    return make_place(tmp_path)
+    return small.make_place(tmp_path)
 
 
-def together(place, chosen=(0, 1, 2), **changes):
-    """The request for these parties; epochs of three batches of 8 out of 20 images that all share."""
-    networks = (MLP, WIDE, MLP)
-    given = [put_teacher(place, networks[n], n + 1) for n in chosen]
+def together(place, **changes):
+    """The request for three parties; epochs of three batches of 8 out of 20 images that all share."""
+    given = [small.put_teacher(place, network, n + 1) for n, network in enumerate((small.MLP, small.WIDE, small.MLP))]
+    networks, starts = zip(*given, strict=True)
+    trains = (small.put_images(place, name, SIZES[n], 10 + n) for n, name in enumerate(NAMES))
+    valids = (small.put_images(place, f"valid {name}", 12, 20 + n) for n, name in enumerate(NAMES))
     made = {
-        "stage": "mutual",
-        "party": "parties",
-        "parties": tuple(NAMES[n] for n in chosen),
-        "networks": tuple(network for network, _ in given),
-        "starts": tuple(weights for _, weights in given),
-        "trains": tuple(StoredPart(put_images(place, NAMES[n], SIZES[n], 10 + n)) for n in chosen),
-        "valids": tuple(StoredPart(put_images(place, f"valid {NAMES[n]}", 12, 20 + n)) for n in chosen),
-        "transfer": StoredPart(put_images(place, "transfer", 20, 30, unlabelled=20)),
-        "loss": KL,
-        "weight": 0.7,
-        "points": [[0.0], [1.0], [2.0]],
+        "stage": "mutual", "party": "parties", "parties": NAMES, "networks": networks, "starts": starts,
+        "trains": tuple(map(StoredPart, trains)), "valids": tuple(map(StoredPart, valids)),
+        "transfer": StoredPart(small.put_images(place, "transfer", 20, 30, unlabelled=20)), "loss": KL, "weight": 0.7,
+        "points": [[0.0], [1.0], [2.0]], "seed": 5,
         "training": StageSettings(epochs=3, batch=8, lr=0.01, weight_decay=0.1, select="last"),
-        "seed": 5,
-    }
+    }  # fmt: skip
     return TrainParties(**{**made, **changes})
 
 
-def kl(p, q):
-    """KL(p || q) of two lists."""
-    return sum(a * (math.log(a) - math.log(b)) for a, b in zip(p, q, strict=True))
+def test_peer_loss_is_the_mean_of_the_divergences_from_the_others():
+    def kl(p, q):
+        return sum(a * (math.log(a) - math.log(b)) for a, b in zip(p, q, strict=True))
 
-
-def test_the_loss_is_the_mean_of_the_divergences_from_the_others():
     draws = torch.Generator().manual_seed(1)
     logits = [torch.randn(4, 3, generator=draws, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     found = peer_losses(KL, logits, torch.zeros(3, 1, dtype=torch.float64))
@@ -86,13 +70,12 @@ def own_batches(place, request, party, epoch):
 
 def test_parties_equal_plain_loops(place):
     request = together(place)
-    found, facts = trained(request, place, "together")
-    models = [
-        frozen_model(place, given).requires_grad_() for given in zip(request.networks, request.starts, strict=True)
-    ]
+    found, facts = small.trained(request, place, "together")
+    given = zip(request.networks, request.starts, strict=True)
+    models = [small.frozen_model(place, one).requires_grad_() for one in given]
     optimisers = [torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1) for model in models]
-    x, _ = pixels(place, "transfer")
-    owned, means = [pixels(place, name) for name in NAMES], []
+    x, _ = small.pixels(place, "transfer")
+    owned, means = [small.pixels(place, name) for name in NAMES], []
     for epoch in (1, 2, 3):
         means.append([])
         own = [own_batches(place, request, party, epoch) for party in range(3)]
@@ -114,47 +97,30 @@ def test_parties_equal_plain_loops(place):
                 loss.backward()
                 optimiser.step()
     for party, model in enumerate(models):
-        for name, tensor in model.state_dict().items():
-            torch.testing.assert_close(found[f"{party}.{name}"], tensor, rtol=1e-4, atol=2e-6)
+        small.assert_same(found, model, f"{party}.")
     assert facts["best_epoch"] == 3 and facts["select"] == "f1"
     assert [row["loss"] for row in facts["epochs"]] == pytest.approx([sum(own) / 3 for own in means], rel=1e-4)
 
 
 @pytest.mark.parametrize("epoch", [1, 3])
-def test_killed_in_any_epoch_they_end_as_if_left_alone(place, epoch):
+def test_parties_killed_in_any_epoch_end_as_if_left_alone(place, epoch):
     request = together(place)
-    undisturbed, facts = trained(request, place, "a")
-    resumed, again = killed_and_resumed(request, place, epoch)
-    assert_same_bits(resumed, undisturbed)
+    undisturbed, facts = small.trained(request, place, "a")
+    resumed, again = small.killed_and_resumed(request, place, epoch)
+    small.assert_same_bits(resumed, undisturbed)
     assert [row["loss"] for row in again["epochs"]] == [row["loss"] for row in facts["epochs"]]
 
 
-def test_without_weight_no_party_hears_another(place):
-    alone, _ = trained(together(place, (0, 1), weight=0.0), place, "a")
-    others, _ = trained(together(place, (0, 2), weight=0.0), place, "b")
-    heard, _ = trained(together(place, (0, 2)), place, "c")
-    for name, tensor in alone.items():
-        if name.startswith("0."):
-            assert torch.equal(others[name], tensor) and not torch.equal(heard[name], tensor)
-
-
-def test_the_epoch_that_is_kept_is_the_best_of_their_means(place):
+def test_parties_keep_the_epoch_with_the_best_mean_score(place):
     """By macro-F1, each party on its own valid part."""
     settings = StageSettings(epochs=4, batch=8, lr=0.05, weight_decay=0.0)
-    found, facts = trained(together(place, training=settings), place, "a")
+    found, facts = small.trained(together(place, training=settings), place, "a")
     scores = [row["valid"] for row in facts["epochs"]]
     assert facts["best_epoch"] == 1 + scores.index(max(scores)) and facts["best_score"] == max(scores)
     own = []
-    for party, network in enumerate((MLP, WIDE, MLP)):
+    for party, network in enumerate((small.MLP, small.WIDE, small.MLP)):
         model = build_network(network)
         model.load_state_dict({n.removeprefix(f"{party}."): t for n, t in found.items() if n.startswith(f"{party}.")})
-        x, y = pixels(place, f"valid {NAMES[party]}")
-        predicted = model.eval()(x).argmax(1)
-        there = set(y.tolist()) | set(predicted.tolist())
-        own.append(sum(f1(predicted, y, label) for label in there) / len(there))
+        x, y = small.pixels(place, f"valid {NAMES[party]}")
+        own.append(f1_score(y, model.eval()(x).argmax(1), average="macro"))
     assert facts["best_score"] == pytest.approx(sum(own) / 3)
-
-
-def f1(predicted, labels, label):
-    right = int(((predicted == label) & (labels == label)).sum())
-    return 2 * right / max(1, int((predicted == label).sum()) + int((labels == label).sum()))

@@ -1,7 +1,5 @@
 """Samples, settings and draws that the tests of the federated distance share."""
 
-from __future__ import annotations
-
 import zlib
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Algorithm 1: upper bound, symmetry, Theorems 2 and 3, agreement with the network simplex, support."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np
@@ -76,10 +74,8 @@ def test_toy_is_within_1e_4_of_the_network_simplex_at_full_support() -> None:
 def test_modes_agree_at_full_support() -> None:
     """Theorem 1, at every one of 60 interpolations."""
     mu, nu = toy(40, 40, 0)
-    exact, approximate = (
-        distance_between(mu, nu, fedwad(mode=mode, support=40, iterations=20), draws())
-        for mode in ("exact", "approximate")
-    )
+    modes = (fedwad(mode=mode, support=40, iterations=20) for mode in ("exact", "approximate"))
+    exact, approximate = (distance_between(mu, nu, options, draws()) for options in modes)
     assert exact.value == pytest.approx(approximate.value, rel=1e-12)
     assert np.allclose(exact.xi.points, approximate.xi.points, atol=1e-12)
 

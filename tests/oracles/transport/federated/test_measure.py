@@ -1,18 +1,16 @@
-"""Measures: what they take, what they refuse, masses in common units."""
-
-from __future__ import annotations
+"""Measures: what they take, masses in common units, and interpolation along the geodesic (Theorem 1)."""
 
 import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knot_runner.transport.federated import Measure, distance_between
+from knot_runner.transport.federated import Client, Measure, Message, distance_between, interpolate, server, wasserstein
 from knot_runner.transport.federated.measure import common_masses
 from tests.golden.messages import refuses
-from tests.oracles.transport.federated.samples import draws, fedwad, gaussian
+from tests.oracles.transport.federated.samples import SEEDS, SIZES, draws, emd, fedwad, gaussian
 
 COUNTS = st.lists(st.integers(1, 50), min_size=1, max_size=6)
 
@@ -37,11 +35,6 @@ def test_equal_masses_are_counts_and_others_need_not_be() -> None:
     assert unit == 1 and np.allclose(a, [1 / 3, 2 / 3]) and np.allclose(b, 0.2)
 
 
-def test_units_beyond_exact_doubles_are_refused() -> None:
-    with refuses():
-        common_masses(of([2**27 - 1]), of([2**27 + 1]))
-
-
 @pytest.mark.parametrize(("points", "weights"), [
     (np.zeros((0, 3)), None), (np.zeros((3, 0)), None), (np.zeros(3), None), ([[0.0], [math.nan]], None),
     ([[0.0], [math.inf]], None), (np.zeros((2, 1)), [1]), (np.zeros((2, 1)), [1, 0]),
@@ -52,6 +45,90 @@ def test_bad_samples_are_named(points: np.ndarray, weights: list[float] | None) 
         Measure(points, weights)
 
 
-def test_samples_of_different_features_are_refused() -> None:
+def test_units_beyond_exact_doubles_and_samples_of_different_features_are_refused() -> None:
+    with refuses():
+        common_masses(of([2**27 - 1]), of([2**27 + 1]))
     with refuses():
         distance_between(gaussian(4, 2), gaussian(4, 3), fedwad(), draws())
+
+
+PLACES = st.floats(0.05, 0.95)
+
+
+@settings(deadline=None, max_examples=40, derandomize=True)
+@given(SIZES, SIZES, SEEDS, PLACES, st.booleans())
+def test_exact_measures_divide_the_distance(n: int, m: int, seed: int, t: float, counted: bool) -> None:
+    rng = np.random.default_rng(seed)
+    weights = rng.integers(1, 9, n) if counted else rng.random(n) + 0.1
+    first, second = Measure(gaussian(n, 2, seed, "a").points, weights), gaussian(m, 2, seed, "b", offset=1.0)
+    between, distance = interpolate(first, second, t, "exact")
+    assert distance == pytest.approx(emd(first, second)) == pytest.approx(wasserstein(second, first))
+    assert wasserstein(first, between) == pytest.approx(t * distance)
+    assert wasserstein(between, second) == pytest.approx((1 - t) * distance)
+    assert between.size <= n + m - 1
+
+
+@settings(deadline=None, max_examples=40, derandomize=True)
+@given(SIZES, SEEDS, PLACES)
+def test_theorem_1_equal_sizes_and_masses_make_approximate_exact(n: int, seed: int, t: float) -> None:
+    first, second = gaussian(n, 3, seed, "a"), gaussian(n, 3, seed, "b")
+    exact, approximate = (interpolate(first, second, t, mode)[0] for mode in ("exact", "approximate"))
+    assert np.allclose(exact.points, approximate.points, atol=1e-14)
+    assert exact.weights is None and approximate.weights is None
+
+
+def test_unequal_masses_by_hand() -> None:
+    """On a line: of mass .75 at 0, .25 goes to 1 and .5 to 3; mass .25 at 10 goes to 9."""
+    first = Measure(np.array([[0.0], [10.0]]), np.array([3, 1]))
+    second = Measure(np.array([[1.0], [3.0], [9.0]]), np.array([1, 2, 1]))
+    between, distance = interpolate(first, second, 0.25, "approximate")
+    assert between.points.ravel() == pytest.approx([0.25 * (1 + 3 + 3) / 3, 0.75 * 10 + 0.25 * 9])
+    assert between.weights.tolist() == [3, 1]
+    assert distance == pytest.approx(((1 + 9 + 9 + 1) / 4) ** 0.5)
+    between, _ = interpolate(first, second, 0.5, "exact")
+    assert between.points.ravel().tolist() == [0.5, 1.5, 9.5] and between.weights.tolist() == [1, 2, 1]
+
+
+NEAR, FAR = Measure(np.array([[0.0, 0.0], [0.0, 10.0]])), Measure(np.array([[5.0, 10.0], [5.0, 0.0]]))
+
+
+@pytest.mark.parametrize("mode", ["exact", "approximate"])
+def test_interpolation_at_a_fifth_is_near_the_first_measure(mode: str) -> None:
+    """Of the server, which moves from the second client's measure; of a client, from the server's to its samples."""
+    between, distance = interpolate(NEAR, FAR, 0.2, mode)
+    xi, apart = server.next_measure(Message(FAR), Message(NEAR), 0.2, mode)
+    sent = Client(FAR, fedwad(mode=mode, t=0.2), "mu", draws()).interpolated(NEAR, 1, True)
+    for measure in (between, xi, sent.measure):
+        assert sorted(measure.points.tolist()) == [[1.0, 0.0], [1.0, 10.0]]
+    assert distance == apart == sent.distance == 5.0 and sent.remainder == pytest.approx(4.0)
+    assert (wasserstein(NEAR, between), wasserstein(between, FAR)) == (pytest.approx(1.0), pytest.approx(4.0))
+
+
+@pytest.mark.parametrize("mode", ["exact", "approximate"])
+def test_iteration_at_a_fifth_by_hand(mode: str) -> None:
+    """On a line: the start x0 goes to .8 x0 + .2 mu and .8 x0 + .2 nu; the server then a fifth from nu's to mu's."""
+    mu, nu = Measure(np.array([[100.0]])), Measure(np.array([[200.0]]))
+    options = fedwad(mode=mode, support=1, iterations=1, t=0.2, start_scale=10.0)
+    found = distance_between(mu, nu, options, draws(), trace=True)
+    (x0,), (x1,) = (measure.points[0] for measure in found.measures)
+    assert x0 == 10 * draws()("start").standard_normal((1, 1))[0, 0]
+    assert x1 == pytest.approx(0.8 * x0 + 0.2 * (0.8 * 200 + 0.2 * 100))
+    assert found.value == pytest.approx((100 - x1) + (200 - x1))
+    assert found.server_only == (pytest.approx(100.0),)
+    assert found.sums == (pytest.approx(0.8 * (100 - x0) + 20.0 + 0.8 * (200 - x0)),)
+
+
+def test_counts_are_in_lowest_terms() -> None:
+    """Else units would grow from one interpolation to the next; equal masses are said by None."""
+    pair = np.array([[0.0], [10.0]])
+    assert interpolate(Measure(pair, np.array([6, 6])), Measure(pair), 0.5, "exact")[0].weights is None
+    thirds = interpolate(Measure(pair, np.array([8, 4])), Measure(np.array([[5.0]])), 0.5, "exact")[0]
+    assert thirds.weights.tolist() == [2, 1]
+
+
+def test_masses_stay_whole_through_a_chain() -> None:
+    """A hundred interpolations between 9, 6 and 10 points: all masses are whole parts of 90."""
+    measure = gaussian(10, 2, "start")
+    for step in range(100):
+        measure, _ = interpolate(measure, gaussian(9 if step % 2 else 6, 2, step), 0.5, "exact")
+        assert measure.counts is not None and 90 % measure.counts.sum() == 0 and measure.size <= 90

@@ -1,7 +1,5 @@
 """The server: Theorem 3 exactly, on translates; and it needs no more than messages."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -38,26 +36,26 @@ def test_theorem_3_the_way_to_the_midpoint_is_halved() -> None:
     assert np.allclose(ways, ways[0] / 2 ** np.arange(6))
 
 
-# ----------------------------------------------------------------------------------------------- the privacy boundary
+class Recorded:
+    """A client whose messages are noted."""
 
-
-class Tape:
-    """A party that has messages on tape and no samples; without a tape, it makes one."""
-
-    def __init__(self, client: Client | None, tape: list[Message]) -> None:
+    def __init__(self, client: Client, tape: list[Message]) -> None:
         self.client, self.tape = client, tape
 
-    def answer(self, call: str, *arguments: object) -> Message:
-        if self.client:
-            self.tape.append(getattr(self.client, call)(*arguments))
-            return self.tape[-1]
-        return self.tape.pop(0)
-
-    def interpolated(self, xi: Measure, iteration: int, trace: bool) -> Message:
-        return self.answer("interpolated", xi, iteration, trace)
+    def interpolated(self, *arguments: object) -> Message:
+        self.tape.append(self.client.interpolated(*arguments))
+        return self.tape[-1]
 
     def distance(self, xi: Measure) -> Message:
-        return self.answer("distance", xi)
+        self.tape.append(self.client.distance(xi))
+        return self.tape[-1]
+
+
+class Replayed:
+    """A party that has messages on tape and no samples."""
+
+    def __init__(self, tape: list[Message]) -> None:
+        self.interpolated = self.distance = lambda *_: tape.pop(0)
 
 
 @pytest.mark.parametrize("mode", ["exact", "approximate"])
@@ -66,12 +64,11 @@ def test_messages_alone_give_the_value(mode: str, trace: bool) -> None:
     options = fedwad(mode=mode, t="random")
     sides = {name: Client(side, options, name, draws()) for name, side in zip("ab", toy(20, 15, 0), strict=True)}
     tapes: dict[str, list[Message]] = {name: [] for name in sides}
-    recorded = federated_distance(
-        *(Tape(client, tapes[name]) for name, client in sides.items()), options, 2, draws(), trace
-    )
+    parties = (Recorded(client, tapes[name]) for name, client in sides.items())
+    recorded = federated_distance(*parties, options, 2, draws(), trace)
     sent = [message for tape in tapes.values() for message in tape]
     assert sum(message.distance is not None for message in sent) == (10 if trace else 2)
-    replayed = federated_distance(*(Tape(None, tape) for tape in tapes.values()), options, 2, draws(), trace)
+    replayed = federated_distance(*map(Replayed, tapes.values()), options, 2, draws(), trace)
     assert replayed.value == recorded.value and replayed.sums == recorded.sums
     assert not any(tapes.values())
 

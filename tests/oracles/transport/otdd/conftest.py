@@ -1,7 +1,5 @@
 """Small sets of labelled samples, and settings for them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Plans from few sources to many sinks against POT's own solution of the whole problem."""
 
-from __future__ import annotations
-
 import numpy as np
 import ot
 import pytest
@@ -10,6 +8,12 @@ from hypothesis import strategies as st
 
 from knot_runner.transport.otdd import small_support
 from knot_runner.transport.otdd.small_support import best_plan
+
+
+def scores_of(sources, seed=0):
+    """Of 600 sinks, most of which are settled without the simplex."""
+    draws = np.random.default_rng(seed)
+    return draws.normal(size=(sources, 4)) @ draws.normal(size=(4, 600))
 
 
 def best_total(scores):
@@ -26,9 +30,8 @@ def check(scores, heights):
     np.testing.assert_allclose(plan.sum(0), 1, rtol=exact)
     np.testing.assert_allclose(plan.sum(1), sinks / sources, rtol=exact)
     assert plan.min() >= 0
-    assert np.vdot(plan, scores) == pytest.approx(
-        best_total(scores), rel=exact, abs=exact * sinks * float(np.abs(scores).max())
-    )
+    within = exact * sinks * float(np.abs(scores).max())
+    assert np.vdot(plan, scores) == pytest.approx(best_total(scores), rel=exact, abs=within)
     lifted = scores + found[:, None]
     assert (lifted.max(0) - lifted)[plan > 0].max() <= 1e4 * exact * np.abs(scores).max()  # complementary slackness
     return plan
@@ -49,27 +52,13 @@ def test_ties_are_no_trouble(sources, sinks, seed):
     check(draws.integers(0, 3, (sources, sinks)).astype(float), draws.normal(size=sources))
 
 
-def test_float32_scores():
-    draws = np.random.default_rng(0)
-    check(draws.normal(size=(6, 100)).astype(np.float32), np.zeros(6))
-
-
 def test_good_heights_leave_little_to_the_simplex(monkeypatch):
-    draws, sizes = np.random.default_rng(1), []
-    scores = draws.normal(size=(5, 4)) @ draws.normal(size=(4, 600))
+    scores, sizes = scores_of(5, seed=1), []
     heights = best_plan(scores, None, np.empty_like(scores))
     simplex = small_support._simplex
     monkeypatch.setattr(small_support, "_simplex", lambda *given: sizes.append(given[0].shape[1]) or simplex(*given))
-    check(scores + 1e-3 * draws.normal(size=scores.shape), heights)
+    check(scores + 1e-3 * np.random.default_rng(2).normal(size=scores.shape), heights)
     assert max(sizes) < 200
-
-
-# ------------------------------------------------------------- what is settled without the simplex, at 600 sinks
-
-
-def scores_of(sources, seed=0):
-    draws = np.random.default_rng(seed)
-    return draws.normal(size=(sources, 4)) @ draws.normal(size=(4, 600))
 
 
 @pytest.mark.parametrize("sources", [2, 5, 10, 7])  # 7: masses that are no whole numbers
@@ -98,7 +87,7 @@ def test_sinks_that_were_settled_wrongly_are_found_and_put_right():
     np.testing.assert_allclose(plan.sum(0), 1, rtol=1e-12)
 
 
-def test_a_step_of_the_heights_is_the_solution_of_newtons_equations():
+def test_step_of_the_heights_solves_newtons_equations():
     """Shares by softmax at eps = 1: the change of what sources give is diag(given) - P P^T times the step."""
     heights = np.array([0.3, -0.2, 0.1])
     lifted = scores_of(3) * 0.2

@@ -1,7 +1,5 @@
 """Class means and covariances against scipy's general matrix root and numpy's covariance."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.linalg import sqrtm
@@ -33,7 +31,7 @@ def spread(data, label, covariance, part):
 
 @pytest.mark.parametrize("sizes", [(30, 40), (4, 3)], ids=["more samples than features", "fewer"])
 @pytest.mark.parametrize(("covariance", "part"), FORMS)
-def test_vectors(sizes, covariance, part):
+def test_class_vectors(sizes, covariance, part):
     data = samples(sizes, 7)
     table = class_table(data, covariance, part)
     assert table.labels.tolist() == [1, 4]
@@ -44,32 +42,26 @@ def test_vectors(sizes, covariance, part):
         np.testing.assert_allclose(vector[7:], spread(data, label, covariance, part), rtol=1e-6, atol=1e-7)
 
 
-def test_one_sample_of_a_class_has_no_spread():
-    data = LabelledSamples(np.array([[1.0, 2.0], [5.0, 6.0], [7.0, 8.0]]), np.array([0, 1, 1]))
-    table = class_table(data, "sigma_frobenius", "full")
-    np.testing.assert_array_equal(table.vectors[0], [1, 2, 0, 0, 0, 0])
-    np.testing.assert_array_equal(table.vectors[1], [6, 7, 2, 2, 2, 2])
-
-
 def test_augmented_points_have_features_then_mean_then_spread():
+    """One sample of a class has no spread."""
+    data = LabelledSamples(np.array([[1.0, 2.0], [5.0, 6.0], [7.0, 8.0]]), np.array([0, 1, 1]))
+    vectors = class_table(data, "sigma_frobenius", "full").vectors
+    np.testing.assert_array_equal(vectors, [[1, 2, 0, 0, 0, 0], [6, 7, 2, 2, 2, 2]])
     data = LabelledSamples(np.array([[1.0], [5.0], [7.0]]), np.array([0, 1, 1]))
     points = augmented_points(data, class_table(data, "sigma_frobenius", "diagonal"))
     np.testing.assert_array_equal(points, [[1, 1, 0], [5, 6, 2], [7, 6, 2]])
 
 
-def test_samples_that_are_not_finite_are_refused():
-    with pytest.raises(UserError, match="1 of 2 samples"):
-        LabelledSamples(np.array([[1.0], [np.nan]]), np.zeros(2, int))
-
-
 @pytest.mark.parametrize("part", ["diagonal", "root_diagonal"])
-def test_the_ridge_is_added_to_the_variance_before_the_root(part):
+def test_ridge_is_added_to_the_variance_before_the_root(part):
     """Of a feature without spread what is left is the ridge's root, .001; of one with variance 2e-6, that of 3e-6."""
     points = np.array([[1.0, 0.0], [1.0, 2e-3]])  # variances 0 and 2e-6
     table = class_table(LabelledSamples(points, np.zeros(2, int)), "sqrt_frobenius", part)
     np.testing.assert_allclose(table.vectors[0][2:], [1e-3, 3e-6**0.5], rtol=1e-9)
 
 
-def test_masses_of_classes_are_shares_of_the_samples():
+def test_masses_of_classes_are_shares_of_finite_samples():
     table = class_table(LabelledSamples(np.eye(4), np.array([5, 5, 2, 5])), "sigma_frobenius", "diagonal")
     assert table.labels.tolist() == [2, 5] and table.mass.tolist() == [0.25, 0.75] and table.of.tolist() == [1, 1, 0, 1]
+    with pytest.raises(UserError, match="1 of 2 samples"):
+        LabelledSamples(np.array([[1.0], [np.nan]]), np.zeros(2, int))

@@ -1,0 +1,149 @@
+"""Checks of the parts of a distillation: loss terms and weightings of teachers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from knot_runner.config.settings.tasks.images import UNLABELLED
+from knot_runner.config.strict import build
+from knot_runner.methods.distil.term import TERMS, NetworkOutputs, Term, TermBatch, TermInputs, TermLoss
+from knot_runner.methods.weighting import WEIGHTINGS, Weighting, equal_where_zero, needs_bias
+
+_LABELS = torch.tensor([1, 0, 3, UNLABELLED, 2, 1])
+_ALL = torch.arange(len(_LABELS))
+_POINTS = torch.tensor([[0.0], [1.0], [1.5], [3.0]], dtype=torch.float64)
+#: What a term reads by default -> (the student's, a teacher's) shapes of the taps that are compared; else of one map.
+_SHAPES = {"none": [], "features": [((5,), (3,))], "maps": [((3, 4, 4), (2, 4, 4)), ((4, 2, 2), (3, 4, 4))]}
+
+
+def check_term(term: str | Term, *, zero_when_equal: bool = False, least: float = 0.0, **options: Any) -> None:
+    """Check a loss term on random outputs of a student and two teachers, whose features have other sizes.
+
+    - The loss has shape [] or [batch] and the logits' type, is finite and at least ``least``, also for a batch of one.
+      Outside training it is the same for the same batch. What teachers say is not changed.
+    - The gradient is that of central differences, it reaches all that the term asks for (``taps``; the logits where
+      that is ``none``), and it is finite where the student's features are 0.
+    - Where the term ``reads_labels``, it is 0 without labels; else it does not depend on them.
+    - Unless it takes from the batch's draws, it does not depend on the order of the examples.
+    - Unless it has parameters, the same teacher twice counts as one.
+    - ``zero_when_equal``: it and its gradient are 0 for a student equal to its teacher.
+
+    It sets torch's seed.
+
+    Args:
+        term: The term, or its name in ``TERMS``.
+        zero_when_equal: Whether the term promises that.
+        least: Lower bound of the loss.
+        options: Settings of the term, less ``weight``.
+
+    Raises:
+        AssertionError: What of this does not hold.
+    """
+    term = TERMS[term] if isinstance(term, str) else term
+    settings = build(term.options, {"weight": 1.0, **options}, "options")
+    # of each network, the student first: its logits, then its taps
+    networks = [_outputs(term, number) for number in range(3 if term.needs_teacher else 1)]
+    student, *teachers = networks
+    for rows, dtype in ((_ALL[:1], torch.float64), (_ALL, torch.float32), (_ALL, torch.float64)):
+        converted = [[part.to(dtype) for part in outputs] for outputs in networks]
+        loss = _made(term, settings, converted)
+        value, slopes = _asked(loss, converted, rows)
+        assert value.dtype == dtype and value.shape in ((), rows.shape), f"the loss of {len(rows)} examples is {value}"
+        assert value.isfinite().all() and value.min() >= least, f"the loss of {len(rows)} examples is {value}"
+    assert torch.equal(value, _asked(loss, networks)[0]), "the same batch has another loss the second time"
+    assert all(slope.any() for slope in slopes[1:] or slopes), "it does not read all that it asks for"
+    changes = [1e-6 * part for part in _outputs(term, 0, seed=9)]
+    ahead, behind = (list(map(step, student, changes)) for step in (torch.add, torch.sub))
+    moved = (_asked(loss, [ahead, *teachers])[0].sum() - _asked(loss, [behind, *teachers])[0].sum()) / 2
+    expected = sum((slope * change).sum() for slope, change in zip(slopes, changes, strict=True))
+    assert abs(moved - expected) <= 1e-11 + 1e-5 * abs(expected), "the gradient is not the change of the loss"
+    for count in (2, len(_ALL)):
+        dead = [student[0], *(torch.cat([0 * tap[:count], tap[count:]]) for tap in student[1:])]
+        assert all(slope.abs().max() < 1e6 for slope in _asked(loss, [dead, *teachers])[1]), "steep at features of 0"
+    blank, slopes = _asked(loss, networks, labels=torch.full_like(_LABELS, UNLABELLED))
+    silent = not any(part.any() for part in (blank, *slopes))
+    assert silent if term.reads_labels else torch.equal(blank, value), "reads_labels is wrong"
+    reordered, drawn_anew = _asked(loss, networks, _ALL.roll(2))[0], _asked(loss, networks, seed=1)[0]
+    same = torch.allclose(reordered, value.expand(len(_ALL)).roll(2))
+    assert same or not torch.equal(drawn_anew, value), "it depends on the order of the examples"
+    if teachers and not (isinstance(loss, nn.Module) and list(loss.parameters())):
+        once, twice = ([student, *teachers[:1] * count] for count in (1, 2))
+        values = (_asked(_made(term, settings, said), said)[0] for said in (once, twice))
+        assert torch.allclose(*values, rtol=1e-12), "the same teacher twice does not count as one"
+    if zero_when_equal:
+        value, slopes = _asked(_made(term, settings, [student, student]), [student, student])
+        assert all(part.abs().max() < 1e-6 for part in (value, *slopes)), "not 0 for a student equal to its teacher"
+
+
+def _outputs(term: Term, number: int, seed: int | None = None) -> list[Tensor]:
+    """Random outputs of the student (``number`` 0) or a teacher."""
+    draws = torch.Generator().manual_seed(number if seed is None else seed)
+    shapes = [(len(_POINTS),), *(pair[min(number, 1)] for pair in _SHAPES.get(term.taps, [((3, 4, 4), (2, 2, 2))]))]
+    return [torch.randn(len(_ALL), *shape, generator=draws, dtype=torch.float64) for shape in shapes]
+
+
+def _named(outputs: list[Tensor]) -> NetworkOutputs:
+    return NetworkOutputs(outputs[0], {f"tap {number}": tap for number, tap in enumerate(outputs[1:])})
+
+
+def _made(term: Term, settings: Any, networks: list[list[Tensor]]) -> TermLoss:
+    student, *teachers = map(_named, networks)
+    pairs = [[(name, name) for name in student.taps] for _ in teachers if student.taps]
+    torch.manual_seed(0)
+    loss = term.make(settings, TermInputs(student, teachers, pairs, 20, _POINTS))
+    return loss.eval() if isinstance(loss, nn.Module) else loss
+
+
+def _asked(
+    loss: TermLoss, networks: list[list[Tensor]], rows: Tensor = _ALL, labels: Tensor = _LABELS, seed: int = 0
+) -> tuple[Tensor, list[Tensor]]:
+    """Loss of the examples ``rows``, and its gradients by what the student says; 0 by what is not read."""
+    leaves = [part.clone().requires_grad_() for part in networks[0]]
+    own, *others = ([part[rows] for part in outputs] for outputs in (leaves, *networks[1:]))
+    batch = TermBatch(labels[rows], rows, torch.Generator().manual_seed(seed))
+    value = loss(_named(own), [_named(other) for other in others], batch)
+    for before, after in zip(networks[1:], others, strict=True):
+        assert all(torch.equal(a[rows], b) for a, b in zip(before, after, strict=True)), "it changes teachers"
+    return value.detach(), list(torch.autograd.grad(value.sum() + sum(0 * leaf.sum() for leaf in leaves), leaves))
+
+
+def check_weighting(weighting: str | Weighting) -> None:
+    """Check a weighting of teachers on random outputs q [6, 3, 4] of three teachers.
+
+    - Weights are [examples, teachers], not negative and finite; over their sum (where all are 0, teachers count
+      equally) they add up to 1. So they are for a single teacher, and for teachers that say what they are compared
+      with: their biases, the uniform distribution, one label.
+    - Teachers in another order have the same weights, and so have examples without the others.
+    - Teachers that say the same, with the same share and bias, have the same weight.
+
+    Args:
+        weighting: The function, or its name in ``WEIGHTINGS``. Only those of the package that read no biases are given
+            None for them.
+
+    Raises:
+        AssertionError: What of this does not hold.
+    """
+    function, biased = (weighting, True) if callable(weighting) else (WEIGHTINGS[weighting], needs_bias(weighting))
+    q, shares = torch.arange(72.0).cos().reshape(6, 3, 4).softmax(2), torch.tensor([0.2, 0.3, 0.5])
+    biases = torch.arange(12.0).sin().reshape(3, 4).softmax(1)
+
+    def weigh(q: Tensor, shares: Tensor = shares, biases: Tensor = biases) -> Tensor:
+        found = function(q, shares, biases if biased else None)
+        assert found.shape == q.shape[:2], f"weights {list(found.shape)} instead of {list(q.shape[:2])}"
+        assert (found >= 0).all() and found.isfinite().all(), f"weights that are negative or not finite: {found}"
+        sums = (equal_where_zero(found) / equal_where_zero(found).sum(1, keepdim=True)).sum(1)
+        assert torch.allclose(sums, torch.ones_like(sums)), f"weights over their sum add up to {sums}"
+        return found
+
+    whole, order, rows = weigh(q), [2, 0, 1], [4, 1]
+    moved = weigh(q[:, order], shares[order], biases[order])
+    assert torch.allclose(moved, whole[:, order]), "weights depend on the order of the teachers"
+    assert torch.allclose(weigh(q[rows]), whole[rows]), "weights depend on the other examples"
+    weigh(q[:, :1], shares[:1], biases[:1])
+    alike = weigh(q[:, :1].expand_as(q), torch.full_like(shares, 1 / 3), biases[:1].expand_as(biases))
+    assert torch.allclose(alike, alike[:, :1].expand_as(alike)), "equal teachers have other weights"
+    for said in (biases, torch.full_like(biases, 1 / 4), torch.eye(4)[:3]):
+        weigh(said.expand_as(q))
