@@ -1,33 +1,23 @@
-"""Federated runs through the command line: records, resume after real kills, refusals, divergence, sweeps."""
+"""Federated runs through the command line: records, refusals, divergence, sweeps."""
 
-import functools
 import json
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from safetensors.numpy import load_file
 from sklearn.metrics import accuracy_score, f1_score, log_loss
 
 from knot_runner.cli.main import main
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.pipelines.rounds.client_rounds import check_outcomes, reached_target
 from knot_runner.util.errors import DivergedError
-from tests.forked import Forked, committed, reached
+from tests.forked import Forked, committed
 from tests.golden.messages import refused
-from tests.tiny import TINY_IMAGES
-
-METHODS = ["fedavg", "fedavg_chill", "fedprox", "scaffold", "fedrep", "fedper"]
-
-
-def of(method: str) -> list[str]:
-    """Overrides that choose ``method`` at the tiny size."""
-    return [f"method={method}", *(["method.head_epochs=1"] if method == "fedrep" else [])]
+from tests.tiny import TINY_IMAGES, replaced
 
 
 def folder_of(out: Path) -> Path:
@@ -46,68 +36,21 @@ def records(out: Path) -> tuple:
     return result, rows, [(folder / f"{name}.safetensors").read_bytes() for name in ("predictions", "model")]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_run_of_every_method_and_what_it_leaves(tmp_path, method, capsys):
-    assert main([*TINY_IMAGES, *of(method), f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err
-    result, rows, _ = records(tmp_path)
-    assert [row["round"] for row in rows] == [1, 2, 3] and result["rounds"] == 3
-    arrays = load_file(folder_of(tmp_path) / "predictions.safetensors")
-    p, y = arrays["test.probabilities"], arrays["test.labels"]
-    last = rows[-1]
+def test_measures_are_those_of_scikit_learn(fedavg_run):
+    arrays, last = fedavg_run.tensors("predictions"), fedavg_run.rows[-1]
+    p, y = arrays["test.probabilities"].numpy(), arrays["test.labels"].numpy()
     assert last["accuracy"] == pytest.approx(accuracy_score(y, p.argmax(1)))
     assert last["f1"] == pytest.approx(f1_score(y, p.argmax(1), average="macro"))
     assert last["loss"] == pytest.approx(log_loss(y, p.astype(float), labels=range(10)), rel=1e-4)
-    assert result["metrics"]["accuracy"]["ALL"] == last["accuracy"]
-    shown = [c for c in last["clients"] if c is not None]
+    assert fedavg_run.result["metrics"]["accuracy"]["ALL"] == last["accuracy"]
+    shown = [own for own in last["clients"] if own is not None]
     assert last["client_accuracy"]["unweighted"] == pytest.approx(sum(shown) / len(shown))
     assert last["client_accuracy"]["weighted"] == pytest.approx(last["accuracy"])
-    assert "accuracy" in capsys.readouterr().out
-    assert not (folder_of(tmp_path) / "commit.json").exists()
+    assert not (fedavg_run.folder / "commit.json").exists()
 
 
-def test_the_same_command_twice_and_with_other_engines_and_workers(tmp_path, capsys):
-    """loop and lean agree up to rounding; lean with one worker and with two, bit for bit."""
-    for name, extra in {
-        "a": ["hardware.engine=lean"],
-        "b": ["hardware.engine=lean", "hardware.workers=2"],
-        "loop": ["hardware.engine=loop"],
-        "stacked": ["hardware.engine=stacked"],
-    }.items():
-        assert main([*TINY_IMAGES, f"paths.out={tmp_path / name}", *extra]) == 0, capsys.readouterr().err
-    assert records(tmp_path / "a") == records(tmp_path / "b")
-    _, lean, _ = records(tmp_path / "a")
-    for other in ("loop", "stacked"):
-        _, rows, _ = records(tmp_path / other)
-        for row, same in zip(rows, lean, strict=True):
-            assert row["participants"] == same["participants"] and row["steps"] == same["steps"]
-            assert row["loss"] == pytest.approx(same["loss"], rel=1e-3)
-            assert row["train_loss"] == pytest.approx(same["train_loss"], rel=1e-3)
-    assert folder_of(tmp_path / "a").name != folder_of(tmp_path / "loop").name  # the engine is part of the run id
-
-
-def start(out: Path, *overrides: str, until: Callable | None = None) -> Forked:
-    longer = [o for o in TINY_IMAGES if not o.startswith("training.rounds")]
-    return Forked(*longer, "training.rounds=70", f"paths.out={out}", *overrides, until=until)
-
-
-@pytest.mark.parametrize("method", ["scaffold", pytest.param("fedrep", marks=pytest.mark.thorough)])
-def test_kill_9_three_times_and_the_same_command_again(tmp_path, method):
-    """However many workers each of them has."""
-    alone = start(tmp_path / "alone", *of(method), "hardware.workers=1")
-    assert alone.wait() == 0, alone.said
-    for least in (1, 12, 30):  # of 70, so that the kill comes well before the end however rarely it commits
-        until = functools.partial(reached, tmp_path / "killed", least)
-        killed = start(tmp_path / "killed", *of(method), "hardware.workers=2", until=until)
-        assert killed.wait() == -signal.SIGKILL, killed.said
-    assert not list((tmp_path / "killed").glob("*/*/*/result.json"))
-    again = start(tmp_path / "killed", *of(method), "hardware.workers=1")
-    assert again.wait() == 0, again.said
-    assert records(tmp_path / "killed") == records(tmp_path / "alone")
-    assert not list((tmp_path / "killed").rglob("*.tmp"))
-
-
-def test_sigterm_ends_it_at_once_and_workers_die_too(tmp_path):
-    process = start(tmp_path, "training.rounds=100000", "hardware.workers=2")
+def test_sigterm_ends_a_run_at_once_and_its_workers(tmp_path):
+    process = Forked(*replaced(TINY_IMAGES, "training.rounds=100000", "hardware.workers=2"), f"paths.out={tmp_path}")
     while committed(tmp_path) < 2:
         assert not process.ended, process.said
         time.sleep(0.02)

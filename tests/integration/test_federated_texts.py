@@ -167,26 +167,3 @@ def test_every_method_runs_and_its_measures_are_those_of_its_predictions(tmp_pat
         "DyDa1",
         "DyDa2",
     ]
-
-
-@pytest.mark.thorough
-def test_an_interrupted_run_goes_on_with_the_same_bits(tmp_path, capsys, monkeypatch):
-    run = [*TINY_TEXTS, "method=fedper", "training.rounds=3"]
-    run = [word for word in run if word != "training.rounds=2"]
-    assert main([*run, f"paths.out={tmp_path / 'whole'}"]) == 0
-    original = Loop.train_client
-
-    def interrupted(self, request, *more):
-        if request.round == 2:
-            raise OSError(5, "the disk is gone")
-        return original(self, request, *more)
-
-    monkeypatch.setattr("knot_runner.pipelines.runs.commits.COMMIT_SHARE", 1e9)  # a commit a round
-    monkeypatch.setattr(Loop, "train_client", interrupted)
-    assert main([*run, f"paths.out={tmp_path / 'cut'}"]) != 0
-    monkeypatch.setattr(Loop, "train_client", original)
-    assert main([*run, f"paths.out={tmp_path / 'cut'}"]) == 0, capsys.readouterr().err
-    whole, cut = ({p.name: p for p in tmp_path.glob(f"{name}/erc/fedper/*/*")} for name in ("whole", "cut"))
-    for name in ("model.safetensors", "predictions.safetensors", "partition.json"):
-        assert whole[name].read_bytes() == cut[name].read_bytes()
-    assert not (whole["result.json"].parent / "commit.json").exists()

@@ -11,8 +11,6 @@ from tests.integration.test_federated import folder_of, records
 from tests.tiny import TINY_IMAGES, replaced
 
 METHODS = ["ditto", "apfl", "fedala"]
-#: Settings of methods in a YAML of one's own.
-OWN = {"apfl": "apfl: {alpha: 0.5}", "fedsoup": "fedsoup: {start: 0.0}"}
 #: Of the tiny perceptron: weights and biases, and operations of a forward pass.
 NUMBERS, F = 64 * 16 + 16 + 16 * 10 + 10, 2 * (64 * 16 + 16 * 10)
 #: Own models that differ from the global one by more than rounding.
@@ -48,32 +46,6 @@ def test_a_run_and_the_models_that_it_leaves(tmp_path, method, capsys):
     assert {name for name in kept if name.startswith("client/")} == {f"client/{k}/{n}" for k in taken for n in names}
 
 
-OF_FEDDF = {"ditto": ["+method.ditto.lam=0.5"], "fedsoup": ["+method.fedsoup.start=0.3", "partition.valid=0.2"]}
-
-
-@pytest.mark.parametrize("algorithm", OF_FEDDF)
-def test_a_server_distils_beside_own_models(tmp_path, algorithm, capsys):
-    words = ["method=feddf", f"method.algorithm={algorithm}", *OF_FEDDF[algorithm], "method.distil.epochs=1"]
-    words += ["partition.transfer=0.2", "fleet=phones_partial", "evaluate.matrix=end", f"paths.out={tmp_path}"]
-    assert main([*TAUGHT, *words]) == 0, capsys.readouterr().err
-    result, rows, _ = records(tmp_path)
-    assert all(row["distil_steps"] > 0 and row["server_flops"] > 0 for row in rows)
-    assert result["distilled"] and {"id_accuracy", "ood_accuracy"} <= set(result["metrics"])
-
-
-def test_fedsoup_mixes_in_the_later_rounds(tmp_path, capsys):
-    own = ["method=fedsoup", "method.fedsoup.start=0.5", "evaluate.matrix=end", "method.temperature=0.5"]
-    assert main([*TAUGHT, *own, f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err
-    result, rows, _ = records(tmp_path)
-    assert ["pool_size" in row for row in rows] == [False, True, True]  # round 2 of 3 is beyond a half
-    assert any("partition.valid: " in note and "held out" in note for note in result["notes"])
-    assert {"id_accuracy", "ood_accuracy"} <= set(result["metrics"])
-    kept = load_file(folder_of(tmp_path) / "model.safetensors")
-    taken = {str(client) for row in rows for client in row["participants"]}
-    assert {name.split("/")[1] for name in kept if name.startswith("client/")} == taken
-    assert 0 <= rows[1]["pool_size"] <= 1 and 0 <= rows[2]["pool_size"] <= 2
-
-
 @pytest.mark.thorough
 def test_personalisation_begins_with_own_models(tmp_path, capsys):
     """Fine-tuning by epochs at rate 1e-30 leaves what the clients had; the rounds are those of the run without."""
@@ -90,18 +62,6 @@ def test_personalisation_begins_with_own_models(tmp_path, capsys):
     for measure in ("id_accuracy", "ood_accuracy"):
         assert after["metrics"][measure] == alone["metrics"][measure]
         assert after["personalisation"]["start"][measure] == alone["metrics"][measure]["ALL"]
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("method", ["apfl", "fedsoup"])
-def test_clusters_of_clients(tmp_path, method, capsys):
-    (tmp_path / "conf" / "method").mkdir(parents=True)
-    chain = f"defaults: [/base/clustered@_here_, _self_]\nname: c\nalgorithm: {method}\n{OWN[method]}\n"
-    (tmp_path / "conf" / "method" / "c.yaml").write_text(chain)
-    small = ["method.clustering.clusters=2", "method.clustering.otdd.fedwad.iterations=2", f"paths.out={tmp_path}"]
-    assert main([f"--config-dir={tmp_path / 'conf'}", *TAUGHT, "method=c", *small]) == 0, capsys.readouterr().err
-    result, rows, _ = records(tmp_path)
-    assert result["clusters"]["count"] == 2 and len(rows) == 3
 
 
 BAD = [

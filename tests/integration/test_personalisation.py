@@ -86,15 +86,6 @@ def test_unseen_clients_are_measured_apart(tmp_path):
     assert result["metrics"]["accuracy"]["ALL"] == pytest.approx(float(diagonal[seen].sum() / sizes[seen].sum()))
 
 
-@pytest.mark.parametrize("method", ["scaffold", "fedrep", "clustered_fedavg", "fedavg_chill", "feddistill"])
-def test_soup_after_any_method(tmp_path, method):
-    extra = ["method.head_epochs=1"] if method == "fedrep" else []
-    extra += ["method.clustering.clusters=2"] if method.startswith("clustered") else []
-    spec = "method.personalisation={kind: soup, lr: 0.05, epochs: 1, saves: 1, alphas: [0, 0.5, 1]}"
-    result, record = run(tmp_path, f"method={method}", *extra, spec, "partition.transfer=0.1")
-    assert record["correct"].shape == (3, 6, 6) and len(result["personalisation"]["points"]) == 3
-
-
 def test_running_statistics_of_a_soup_are_estimated_anew(tmp_path):
     """Between two models the mean of their statistics is wrong: one pass over the training images mends it."""
     small = ["task=cifar10", "task.limit=60", "task.shape=[3,8,8]", "partition=iid", "partition.clients=2"]

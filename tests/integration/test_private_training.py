@@ -64,23 +64,6 @@ def test_without_clipping_and_noise_a_run_is_fedavg(tmp_path):
     assert all((found[key] - weights[key]).abs().max() < 1e-12 for key in weights)
 
 
-EMPTY = replaced(CLIPPED, "training.participants=1", "training.rounds=8", "seed=2")
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("method", ["fedavg_chill", "fedper", "ditto", "apfl", "scaffold"])
-def test_engines_agree_and_rounds_may_be_empty(method, tmp_path):
-    words = [*EMPTY, f"method={method}", "hardware.precision=float64"]
-    _, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
-    assert len(rows) == 8 and all(row["round"] == number for number, row in enumerate(rows, 1))
-    empty = [row for row in rows if not row["participants"]]
-    assert empty and all(row["update_norms"] == [] and row["steps"] == 0 and "clipped" not in row for row in empty)
-    for engine in ("loop", "stacked"):
-        _, other, found = run(tmp_path / engine, *words, f"hardware.engine={engine}")
-        assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in rows], rel=1e-9)
-        assert all((found[key] - weights[key]).abs().max() < 1e-9 for key in weights)
-
-
 @accounted
 def test_personalisation_after_private_rounds_costs_nothing(tmp_path):
     words = [*PRIVATE, "method=finetune", "method.personalisation.epochs=1", "method.personalisation.saves=1"]

@@ -51,6 +51,7 @@ def test_rows_count_from_1(tmp_path, capsys, words, key):
 def test_the_round_of_a_divergence_counts_from_1(tmp_path, capsys, method):
     words = replaced(TINY_IMAGES, "training.lr=1e30", f"method={method}", "training.small_clients=allow")
     result, _ = records(tmp_path, capsys, *words, code=1)
+    assert not list((tmp_path / "artefacts").glob("rounds/*/info.json"))
     assert result["status"] == "diverged" and result["diverged"]["round"] == 1
     assert "diverged in round 1 at client" in capsys.readouterr().err
 

@@ -44,6 +44,13 @@ RESUMED = {
     "feddf of another data set": ["method=feddf", "method.distil.weighting=E", "transfer=usps", "transfer.limit=60"],
     "fedmd of another data set": ["method=fedmd", "method.distil.weighting=E", "transfer=usps", "transfer.limit=60"],
 }
+#: Small networks, which engines compute in ways of their own.
+NETWORKS = {
+    "wrn_16_1": ["model.depth=10"],
+    "vgg8": ["model.stages=[[4],[8,8]]", "model.pools=2"],
+    "resnet8": ["model.width=4"],
+    "cnn_4": [],
+}
 FEDSAM = ["method=fedsam", f"--config-dir={EXAMPLES / 'conf'}", f"plugins=[{EXAMPLES / 'own_program.py'}]"]
 
 
@@ -108,6 +115,14 @@ def test_plugin_keeps_the_contract(tables_restored, tmp_path):  # noqa: F811
 def test_engines_and_resumption_agree_with_everything_on_top(top, algorithm, tmp_path):
     checks.check_engines_agree(words_of(top, algorithm), tmp_path / "engines", atol=1e-8)
     checks.check_resumption(words_of(top, algorithm), tmp_path)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("network", NETWORKS)
+def test_engines_agree_on_every_network(network, tmp_path, monkeypatch):
+    monkeypatch.setattr(checks, "SMALL_RUN", [word for word in checks.SMALL_RUN if "model." not in word])
+    words = [f"model={network}", *NETWORKS[network], "training.rounds=1", "training.epochs=1"]
+    checks.check_engines_agree(words, tmp_path)
 
 
 @pytest.mark.thorough

@@ -10,9 +10,9 @@ from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.feddistill import others_means
 from knot_runner.methods.federation import with_server
 from knot_runner.pipelines.rounds.client_rounds import run_exchange
-from tests.feddf_runs import TRANSFER, close, distil, run
+from tests.feddf_runs import TRANSFER, close, distil
 from tests.golden.messages import refused
-from tests.tiny import TINY_IMAGES, replaced
+from tests.tiny import TINY_IMAGES
 from tests.unit.methods.federated.conftest import CLASSES, make_world, settings
 
 
@@ -124,26 +124,6 @@ def test_fedmd_fits_each_client_to_the_mean_of_all_logits():
         model = played.method.deployed(played.hp, played.states[1], played.federation, request.client)
         assert torch.equal(model.weights, played.states[1][f"client/{request.client}/weights"])
     assert played.rows[1]["distil_tested"] == 12 and played.rows[1]["distil_steps"] == 3 * 14
-
-
-OWN = ["method.labels.weight=0.5", "training.lr=0.1"]
-RUNS = {
-    "feddistill": replaced(TINY_IMAGES, "method=feddistill", *OWN),
-    "fedmd": replaced(TINY_IMAGES, "method=fedmd", "method.distil.batch=16", "training.lr=0.1"),
-}
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", RUNS)
-def test_engines_agree(name, tmp_path):
-    words = [*RUNS[name], "hardware.precision=float64"]
-    _, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
-    assert all(row["round"] == number for number, row in enumerate(rows, 1))
-    assert all(key.startswith("client/") for key in weights) and len({key.split("/")[1] for key in weights}) > 3
-    for engine in ("loop", "stacked"):
-        _, other, found = run(tmp_path / engine, *words, f"hardware.engine={engine}")
-        assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in rows], rel=1e-9)
-        assert all((found[key] - weights[key]).abs().max() < 1e-9 for key in weights)
 
 
 BAD = [
