@@ -40,10 +40,6 @@ class Played:
         return inputs @ weights[: CLASSES * 4].view(CLASSES, 4).T + weights[CLASSES * 4 :]
 
 
-def labels_of(**changes):
-    return LabelDistillation(**{"weight": 0.7, "temperature": 2.0, **changes})
-
-
 def means_by_hand(played, state, client):
     """Label -> mean over the others of their mean logits for it."""
     found = {}
@@ -60,7 +56,7 @@ def means_by_hand(played, state, client):
 
 
 def test_fd_is_cross_entropy_and_the_others_mean_logits_of_the_label():
-    played = Played("feddistill", 2, labels=labels_of())
+    played = Played("feddistill", 2)
     before = played.states[0]
     requests, trained = played.seen[1]
     for request, result in zip(requests, trained, strict=True):
@@ -81,8 +77,8 @@ def test_fd_is_cross_entropy_and_the_others_mean_logits_of_the_label():
 
 
 def test_the_first_round_and_weight_0_are_training_alone():
-    alone = Played("feddistill", 2, labels=labels_of(weight=0.0))
-    held = Played("feddistill", 2, labels=labels_of())
+    alone = Played("feddistill", 2, labels=LabelDistillation(0.0, 2.0))
+    held = Played("feddistill", 2)
     for (_, one), (_, other) in zip(alone.seen[:1], held.seen[:1], strict=True):
         assert all(torch.equal(a.weights, b.weights) for a, b in zip(one, other, strict=True))
     assert not all(torch.equal(a.weights, b.weights) for a, b in zip(alone.seen[1][1], held.seen[1][1], strict=True))
@@ -91,7 +87,7 @@ def test_the_first_round_and_weight_0_are_training_alone():
 
 def test_a_label_that_no_other_has_counts_for_nothing():
     """Others' rows of it are zeros that nobody sent."""
-    played = Played("feddistill", 1, labels=labels_of())
+    played = Played("feddistill", 1)
     state = dict(played.states[0])
     (one, two, three) = [request.client for request in played.seen[0][0]]
     for other in (two, three):

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from knot_runner.config.settings import MlpSettings
-from knot_runner.config.settings.methods.server_distillation import LatentGenerator
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.seeds import generator
@@ -18,15 +17,9 @@ from knot_runner.models.network import Network
 from tests.feddf_runs import close, run
 from tests.golden.messages import refused, refuses
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
-from tests.unit.methods.federated.conftest import CLASSES, SHAPE, make_world, settings
+from tests.unit.methods.federated.conftest import CLASSES, SHAPE, make_world, settings, spec_of
 
 HIDDEN = 5
-
-
-def spec_of(**changes):
-    plain = {"alpha": 2.0, "beta": 3.0, "decay": 0.5, "noise": 3, "hidden": 7, "steps": 4, "batch": 9, "lr": 0.01,
-             "weight_decay": 0.1, "diversity": 0.6}  # fmt: skip
-    return LatentGenerator(**{**plain, **changes})
 
 
 class Rounds:
@@ -37,7 +30,7 @@ class Rounds:
         self.data, engine = self.world.engine.data, engine or self.world.engine
         federation = self.world.federation
         self.federation = federation if members is None else federation.cluster(members)
-        self.hp, self.method = settings("fedgen", **{"generator": spec_of(), **changes}), METHODS["fedgen"]
+        self.hp, self.method = settings("fedgen", **changes), METHODS["fedgen"]
         state, self.states, self.seen, self.rows = self.method.init(self.hp, self.federation), [], [], []
         self.start = state
         for round in range(rounds):
@@ -210,7 +203,7 @@ def test_a_head_that_is_not_one_linear_layer_is_refused():
         dataclasses.replace(world.federation, architectures=(dataclasses.replace(own, layout=one),))
         for one in (layout, fields)
     )
-    hp = settings("fedgen", generator=spec_of())
+    hp = settings("fedgen")
     METHODS["fedgen"].init(hp, fits)
     with refuses():
         METHODS["fedgen"].init(hp, does_not)

@@ -24,7 +24,6 @@ from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from knot_runner.results import kind_problem
 from tests.feddf_runs import TRANSFER, close, distil, run
 from tests.golden.messages import refused
-from tests.oracles.methods.test_feddistill import labels_of
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
 from tests.unit.methods.federated.conftest import CLASSES, SHAPE, make_world, settings, with_rows
 
@@ -105,7 +104,7 @@ def test_architectures_are_dealt_by_the_clients_numbers_whatever_the_cluster():
 
 def test_fd_of_two_architectures_sends_what_each_says():
     federation, engine, data = two_architectures()
-    states, seen, _, _ = played("feddistill", 1, federation, engine, labels=labels_of())
+    states, seen, _, _ = played("feddistill", 1, federation, engine)
     for result in seen[0][1]:
         rows = federation.clients[result.client].train
         own = logits_by_hand(result.weights, result.client, data.pixels[rows].flatten(1))

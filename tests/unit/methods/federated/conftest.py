@@ -14,10 +14,12 @@ from knot_runner.config.settings import (
     FederatedSettings,
     FederatedTraining,
     FedsoupSettings,
+    LabelDistillation,
     Labels,
     MlpSettings,
     ServerSettings,
 )
+from knot_runner.config.settings.methods.server_distillation import LatentGenerator
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel
@@ -32,6 +34,15 @@ CLASSES = 3
 SHAPE = (1, 2, 2)
 TRAINING = FederatedTraining("t", 4, 3, 2, 4, 0.1, 0.0, 0.0, True, False, "stop", None, False, 1)
 SERVER = ServerSettings("none", 1.0, 0.9, 0.99, 1e-3)
+
+
+def spec_of(**changes) -> LatentGenerator:
+    """FedGen's generator with ``changes``."""
+    plain = {"alpha": 2.0, "beta": 3.0, "decay": 0.5, "noise": 3, "hidden": 7, "steps": 4, "batch": 9, "lr": 0.01,
+             "weight_decay": 0.1, "diversity": 0.6}  # fmt: skip
+    return LatentGenerator(**{**plain, **changes})
+
+
 #: Settings that an algorithm does not go without.
 NEEDED = {
     "fedprox": {"mu": 0.5},
@@ -40,6 +51,8 @@ NEEDED = {
     "apfl": {"apfl": ApflSettings(0.5, True)},
     "fedala": {"fedala": FedalaSettings(1, 1.0, 1.0, 0.1, 10, 3, "trained")},
     "fedsoup": {"fedsoup": FedsoupSettings(0.0)},
+    "fedgen": {"generator": spec_of()},
+    "feddistill": {"labels": LabelDistillation(0.7, 2.0)},
 }
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from knot_runner.config.settings import ApflSettings, FederatedSettings, LabelDistillation
+from knot_runner.config.settings import ApflSettings, FederatedSettings
 from knot_runner.engine.federated.flat import Field, FlatLayout
 from knot_runner.engine.federated.recipe import Phase
 from knot_runner.engine.flops import ExampleFlops
@@ -22,7 +22,6 @@ BODY, HEAD, SIZE = 4 * 5 + 5, 5 * 3 + 3, 8
 F, H = 2 * (4 * 5 + 5 * 3), 2 * 5 * 3
 FLOPS = ExampleFlops(F, H)
 TRANSFER, RANDOM = torch.arange(40, 60), torch.arange(0, 7)
-LABELS = LabelDistillation(0.5, 1.0)
 
 
 class Played:
@@ -157,7 +156,7 @@ def test_fedmd_sends_nothing_in_a_round_without_distillation():
 
 
 def test_label_means_are_of_labels_that_a_client_has_and_others_have_sent():
-    played = Played(settings("feddistill", labels=LABELS), rounds=2)
+    played = Played(settings("feddistill"), rounds=2)
     labels, sent = played.federation.train_labels, []
     for round, costs in enumerate(played.costs):
         own = {client: set(labels[played.federation.clients[client].train].tolist()) for client in played.drawn(round)}
@@ -174,13 +173,13 @@ def test_label_means_are_of_labels_that_a_client_has_and_others_have_sent():
 
 
 def test_of_a_label_that_no_other_has_sent_nothing_is_received():
-    played = Played(settings("feddistill", labels=LABELS), rounds=2)
+    played = Played(settings("feddistill"), rounds=2)
     request, labels = played.works[1].requests[0], played.federation.train_labels
     own = labels[request.rows]
     first = own == own[0]
     request = dataclasses.replace(request, inputs={"known": first})
     work = RoundWork([request], classes=CLASSES)
-    costs = round_costs(METHODS["feddistill"], settings("feddistill", labels=LABELS), played.federation, work, FLOPS)
+    costs = round_costs(METHODS["feddistill"], settings("feddistill"), played.federation, work, FLOPS)
     assert len(own.unique()) > 1 and costs["bytes_down"] == CLASSES * SIZE
     assert costs["bytes_up"] == len(own.unique()) * CLASSES * SIZE
 

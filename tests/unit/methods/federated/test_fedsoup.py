@@ -68,19 +68,6 @@ def test_clients_choose_between_two_soups(linear, start):
             torch.testing.assert_close(state[f"pool/{client}"], mean, rtol=1e-9, atol=1e-11)
 
 
-def test_before_the_first_soup_it_is_fedavg_and_who_has_not_trained_has_its_model(world):
-    world = holding_out(world)
-    hp = fedsoup(0.99)
-    state, seen = play(world, hp, FEDSOUP, 1)
-    plain, _ = play(world, settings(), FEDAVG, 1)
-    assert torch.equal(state["weights"], plain["weights"]) and all(request.program is None for request in seen[0][0])
-    absent = set(range(5)) - {request.client for request in seen[0][0]}
-    assert absent
-    for client in range(5):
-        found = FEDSOUP.deployed(hp, state, world.federation, client).weights
-        assert torch.equal(found, state["weights"]) == (client in absent)
-
-
 def test_costs_count_two_predictions_of_what_is_held_out(linear):
     world = holding_out(linear).with_training(rounds=1, participants=5, small_clients="allow")
     for request in FEDSOUP.plan(fedsoup(), FEDSOUP.init(fedsoup(), world.federation), world.federation, 0):
