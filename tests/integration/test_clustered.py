@@ -18,21 +18,15 @@ from knot_runner.pipelines.rounds import scores
 from knot_runner.report.records.run_summary import cluster_lines
 from knot_runner.results import kind_problem
 from tests import run_folders
-from tests.golden.messages import refused
 from tests.run_folders import records
+from tests.tiny import CLUSTERED_IMAGES
 
-#: Ten clients in five planted groups of real digits, a narrow model.
-SMALL = [
-    "task=mnist_fedwad", "task.shape=[1,8,8]", "task.limit=400", "partition.clients=10", "model.hidden=[12]",
-    "model.output=logits", "training.rounds=3", "training.epochs=2", "training.lr=0.05", "hardware.workers=1",
-    "training.small_clients=allow",
-]  # fmt: skip
 FEDERATED = FederatedTraining("t", 1, 1, 1, 4, 0.1, 0.0, 0.0, True, False, "allow", None, False, 1)
 
 
 def run(out: Path, *overrides: str) -> Path:
     """The folder of the small run with ``overrides``."""
-    return run_folders.run(out, *SMALL, *overrides)
+    return run_folders.run(out, *CLUSTERED_IMAGES, *overrides)
 
 
 @pytest.fixture(scope="module")
@@ -120,19 +114,6 @@ def test_a_damaged_artefact_is_named_and_made_anew(out, once, capsys):
     assert f"{log}: does not match its digest" in "".join(capsys.readouterr().err.split("\n"))
     assert (log.parent / "set-aside-1" / "rounds.jsonl").read_text() == damaged
     assert records(again)[0]["metrics"] == records(once)[0]["metrics"]
-
-
-BAD = [
-    ["method.clustering.clusters=11"], ["method.clustering.graph=sparse10"], ["method.clustering.graph=nearest"],
-    ["method.clustering.scale=0.001"],
-    ["method.algorithm=scaffold"], ["training.participants=20"], ["partition=centralised"],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("overrides", BAD, ids=" ".join)
-def test_bad_input_is_one_line(tmp_path, overrides, capsys):
-    small = [o for o in SMALL if "partition=centralised" not in overrides or not o.startswith("partition.")]
-    refused(capsys, *small, *overrides, f"paths.out={tmp_path}")
 
 
 def test_clusters_of_a_result_that_cannot_be(once):

@@ -6,7 +6,6 @@ import torch
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from tests.feddf_runs import TINY_FEDDF, run, setup_of
-from tests.golden.messages import refused
 from tests.tiny import FEDDF_SINKHORN_E, TINY_IMAGES, TINY_TEXTS, replaced
 
 # ----------------------------------------------------------------------------------------------------- the examples
@@ -94,21 +93,3 @@ def test_a_server_that_diverges_is_named(tmp_path, capsys):
     assert "diverged in round 1 at the server: its weights are not finite; a smaller method.distil.lr would" in (
         " ".join(capsys.readouterr().err.split())
     )
-
-
-BAD = [
-    ["partition.transfer=0"], ["partition.transfer=1"], ["partition.transfer=0.999"],
-    ["partition.transfer=0.97", "partition=iid", "partition.clients=20"], ["partition.server=0.2"],
-    ["method.distil.loss.name=entropi"], ["method.distil.loss.form=kll"], ["~method.distil.loss.name"],
-    ["method.distil.weighting=F"], ["method.distil.ensemble=all"], ["method.distil.momentum=0.5"],
-    ["method.distil.lr=0"], ["method.distil.valid=1"], ["method.distil.valid=0.001"], ["method.distil.schedule=step"],
-    ["method.distil.epochs=0"], ["method.distil.steps=0"], ["method.distil.every=0"], ["method.algorithm=local"],
-    ["task=erc", "training=texts", "partition=natural", "partition.transfer=0.2"],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("arguments", BAD, ids=" ".join)
-def test_bad_input_is_one_line_that_names_the_key(arguments, tmp_path, capsys):
-    small = [word for word in TINY_IMAGES if not any("partition=" in a for a in arguments) or "partition." not in word]
-    small = ["hardware.workers=1"] if "task=erc" in arguments else small
-    refused(capsys, *small, "method=feddf", *arguments, f"paths.out={tmp_path}")

@@ -22,7 +22,7 @@ from knot_runner.engine.objectives import Objective, cross_entropy
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.tokens import Encoded, batches
-from tests.tiny import TINY_TEXTS, replaced
+from tests.tiny import TINY_TEXTS
 
 SPEC = ModelSettings(
     kind="bert", name="tiny", head="plain", weights="scratch", vocab="train", vocab_size=100, hub_id="", revision="",
@@ -113,34 +113,6 @@ def test_a_phase_of_the_head_trains_the_classifier_alone():
     moved = (found.weights != asked.start.weights).nonzero()[:, 0]
     head = [field for field in layout.parameters if field.name.startswith("classifier.")]
     assert moved.min() >= head[0].start and len(moved) == head[-1].stop - head[0].start
-
-
-def test_image_engines_say_what_would_fit(tmp_path, capsys):
-    assert main([*TINY_TEXTS, "method=fedavg", "hardware.engine=stacked", f"paths.out={tmp_path}"]) == 2
-    assert (
-        "hardware.engine: stacked does not train a text model; lean (CPU) or loop would fit" in capsys.readouterr().err
-    )
-
-
-@pytest.mark.parametrize(("overrides", "message"), [
-    (["method=clustered_fedavg", "method.clustering.otdd.features=null"], "features: is not set, and texts are"),
-    (["method=fedavg", "+model.per_party.MELD.hidden=32"], "model.per_party: averaging needs one model"),
-    (["method=scaffold"], "training.optimiser: scaffold's control variates are defined for plain SGD"),
-    (["method=sinkhorn_e"], "training=texts: is not for method=sinkhorn_e; training=small would fit"),
-    (["method=fedavg", "training.momentum=0.9"], "training.momentum: 0.9 is of sgd; adamw has none"),
-    (["method=fedavg", "partition.by=file"], "partition.by: erc (embedded) has no 'file' (there is: user)"),
-    (["method=fedavg", "partition.by=dialogue"], "partition.by: erc (embedded) has no 'dialogue'"),
-])  # fmt: skip
-def test_what_does_not_fit_is_named(tmp_path, capsys, overrides, message):
-    assert main([*TINY_TEXTS, *overrides, f"paths.out={tmp_path}"]) == 2
-    assert message in capsys.readouterr().err
-    assert not list(tmp_path.glob("*/*/*/result.json"))
-
-
-def test_what_does_not_fit_is_named_where_it_was_typed(tmp_path, capsys):
-    given = [word for word in replaced(TINY_TEXTS, "training=small") if word != "training.rounds=2"]
-    assert main([*given, "method=fedavg", f"paths.out={tmp_path}"]) == 2
-    assert "training=small: is not for method=fedavg; training=texts would fit" in capsys.readouterr().err
 
 
 @pytest.mark.thorough

@@ -8,7 +8,6 @@ import torch
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from tests.feddf_runs import run
-from tests.golden.messages import refused
 from tests.tiny import TINY_IMAGES, replaced
 
 FLEET = replaced(TINY_IMAGES, "fleet=phones", "training.lr=0.1", "fleet.dropout=0.3", "fleet.compute.sigma=2")
@@ -59,33 +58,6 @@ def test_one_cluster_of_all_is_the_fleet_without_clusters(tmp_path):
     assert main([*words, "fleet.compute.median=10", f"paths.out={tmp_path / 'one'}"]) == 0
     both = [json.loads(path.read_text())["fleet"]["clock"] for path in (tmp_path / "one").glob("*/*/*/result.json")]
     assert max(both) > 100 * min(both)  # another fleet's clusters are others
-
-
-BAD = [
-    ["fleet=phone"], ["fleet=phones", "fleet.mode=both"], ["fleet=phones", "fleet.buffer=2"],
-    ["fleet=phones", "fleet.late=partial"], ["fleet=phones", "fleet.deadline=0"],
-    ["fleet=phones", "fleet.deadline=0.001"], ["fleet=phones", "fleet.dropout=1"],
-    ["fleet=phones", "fleet.compute.median=0"],
-    ["fleet=phones", "fleet.compute.sigma=-1"], ["fleet=phones", "fleet.availability.share=0"],
-    ["fleet=phones", "fleet.availability.share=1.1"],
-    ["fleet=phones", "+fleet.deadlin=3"], ["fleet=phones_async", "fleet.buffer=null"],
-    ["fleet=phones_async", "fleet.buffer=0"], ["fleet=phones_async", "fleet.buffer=4"],
-    ["fleet=phones_async", "fleet.deadline=9"], ["fleet=phones_async", "fleet.late=partial"],
-    ["fleet=phones_async", "fleet.staleness_exponent=-1"],
-    ["fleet=phones_async", "method=clustered_fedper"],
-    ["method.stragglers={share:0.3,temperature:0.25,epochs:2,by:speed}"],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("arguments", BAD, ids=" ".join)
-def test_bad_input_is_one_line_that_names_the_key(arguments, tmp_path, capsys):
-    refused(capsys, *TINY_IMAGES, *arguments, f"paths.out={tmp_path}")
-
-
-def test_other_methods_have_no_fleet(tmp_path, capsys):
-    for words in (["task=sa"], ["task=mnist", "method=kd"], ["task=gaussians"]):
-        assert main(["check", "--quick", *words, "fleet=phones", f"paths.out={tmp_path}"]) == 2
-        assert "fleet=phones: is of federated methods, and method=" in capsys.readouterr().err
 
 
 def test_personalisation_goes_on_from_the_rounds_of_a_fleet(tmp_path):

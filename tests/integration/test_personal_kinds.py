@@ -36,14 +36,6 @@ def run(out, *overrides, code=0):
     return folder, json.loads((folder / "result.json").read_text())
 
 
-def refused(capsys, *overrides):
-    capsys.readouterr()
-    assert main(list(overrides)) == 2
-    said = capsys.readouterr().err
-    assert "Traceback" not in said
-    return said
-
-
 @pytest.fixture(scope="module")
 def conflict(tmp_path_factory):
     out = tmp_path_factory.mktemp("conflict")
@@ -139,24 +131,3 @@ def test_the_figure_of_lambda(conflict, tmp_path, capsys):
     with refuses():
         FIGURES["transfer_matrix"]([run.job], tmp_path / "none.png")
     (tmp_path / "kept").rename(folder / "clients.safetensors")
-
-
-@pytest.mark.parametrize(
-    ("overrides", "told"),
-    [
-        ([f"{KIND}=cossim", "method.personalisation.cutoff=1"], "method.personalisation.cutoff: 1"),
-        ([f"{KIND}=cossim", "method.personalisation.form=mean"], "method.personalisation.form"),
-        ([f"{KIND}=transfer_matrix", "method.personalisation.saves=7"], "7 do not divide the 50 steps"),
-        ([f"{KIND}=transfer_matrix", "method.personalisation.select=valid"], "method.personalisation.select"),
-        (["partition.alter=rotate"], "partition.alter"),
-        (["method=temperature_probe", "partition.alter=noise"], "partition.alter: is of federated methods on images"),
-    ],
-)
-def test_refusals(overrides, told, tmp_path, capsys):
-    assert told in refused(capsys, "check", *TINY_IMAGES, *overrides, f"paths.out={tmp_path}")
-
-
-def test_altered_examples_are_of_one_client(tmp_path, capsys):
-    manual = [word for word in TINY_IMAGES if not word.startswith("partition.")]
-    manual += ["partition=manual", "partition.clients=6", "partition.alter=shift", f"paths.out={tmp_path}"]
-    assert "training examples are at several clients, which are not altered alike" in refused(capsys, *manual)

@@ -6,7 +6,6 @@ import pytest
 from safetensors.numpy import load_file
 
 from knot_runner.cli.main import main
-from tests.golden.messages import refused
 from tests.integration.test_federated import folder_of, records
 from tests.tiny import TINY_IMAGES, replaced
 
@@ -62,19 +61,3 @@ def test_personalisation_begins_with_own_models(tmp_path, capsys):
     for measure in ("id_accuracy", "ood_accuracy"):
         assert after["metrics"][measure] == alone["metrics"][measure]
         assert after["personalisation"]["start"][measure] == alone["metrics"][measure]["ALL"]
-
-
-BAD = [
-    ["method=ditto", "method.ditto.lam=-1"],
-    ["method=ditto", "method.ditto.lr=0"], ["method=ditto", "method.ditto=null"], ["method=ditto", "method.mu=1"],
-    ["method=apfl", "method.apfl.alpha=1.5"], ["method=apfl", "method.apfl.alpha=-0.5"],
-    ["method=fedala", "method.fedala.layers=3"], ["method=fedala", "method.fedala.layers=0"],
-    ["method=fedala", "method.fedala.share=0"], ["method=fedala", "method.fedala.deployed=both"],
-    ["method=fedsoup", "method.fedsoup.start=1"], ["method=fedavg", "+method.ditto={lam: 1.0}"],
-    ["method=fedala", "method.algorithm=apfl"],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("arguments", BAD, ids=" ".join)
-def test_bad_input_is_one_line(arguments, tmp_path, capsys):
-    refused(capsys, *TINY_IMAGES, *arguments, f"paths.out={tmp_path}")

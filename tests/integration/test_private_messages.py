@@ -9,8 +9,8 @@ from knot_runner.methods.federated.accountant import epsilon_after, noise_for
 from knot_runner.methods.federated.user_privacy import private_mean_logits, private_sum
 from tests.accounted import accounted, mechanism
 from tests.feddf_runs import run, setup_of
-from tests.integration.test_private_training import CLIPPED, PRIVATE
-from tests.tiny import replaced
+from tests.integration.test_private_training import PRIVATE
+from tests.tiny import CLIPPED, replaced
 from tests.unit.methods.federated.conftest import CLASSES
 from tests.unit.methods.federated.test_private_logits import private
 

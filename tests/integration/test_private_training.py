@@ -12,12 +12,9 @@ from knot_runner.report.compare.measures import direction
 from knot_runner.results import kind_problem
 from tests.accounted import accounted, mechanism
 from tests.feddf_runs import records, run, setup_of
-from tests.golden.messages import refused, refuses
-from tests.tiny import FEDDF_RKD, TINY_IMAGES, TINY_TEXTS, replaced
+from tests.golden.messages import refuses
+from tests.tiny import CLIPPED, TINY_IMAGES, TINY_TEXTS, replaced
 
-#: Without noise there is nothing to account for, and the extra is not needed.
-CLIPPED = [*TINY_IMAGES, "privacy=user_level", "method.aggregation=uniform", "privacy.noise_multiplier=0",
-           "privacy.clip_norm=0.2"]  # fmt: skip
 PRIVATE = replaced(CLIPPED, "privacy.noise_multiplier=0.5")
 
 
@@ -141,31 +138,6 @@ def test_results_that_cannot_be(tmp_path):
         ({"neighbours": "none"}, "neighbours"),
     ):
         assert said in kind_problem({**result, "privacy": {**result["privacy"], **change}})
-
-
-BAD = [
-    ["method=local"], ["method=feddistill", "privacy.sampling=fixed"],
-    ["method=fedmd", "partition.transfer=0.2", "privacy.sampling=fixed"], ["method=fedgen", "privacy.label_scale=0"],
-    ["method=fedmd", "partition.transfer=0.2", "privacy.clip_logits=-1"],
-    ["method=fedmd", "partition.transfer=0.2", "method.distil.ensemble=each"], ["method=local"],
-    ["method=scaffold", "privacy.sampling=fixed"], ["method=fedper", "privacy.sampling=fixed"],
-    ["method=fedsoup", "privacy.sampling=fixed"],
-    ["method=feddf", "partition.transfer=0.2", "method.distil.weighting=E"],
-    [*FEDDF_RKD, "partition.transfer=0.3", "model.hidden=[8]"], ["method=clustered_fedavg"],
-    ["method.aggregation=weighted"], ["partition=centralised"], ["method=kd"],
-    ["model=resnet8", "task.shape=[1,16,16]"], ["privacy.epsilon=3"], ["privacy.noise_multiplier=null"],
-    ["privacy.noise_multiplier=1", "privacy.clip_norm=null"], ["privacy.noise_multiplier=0.001"],
-    ["privacy.clip_norm=0"], ["privacy.delta=1"], ["privacy.sampling=shuffle"],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("arguments", BAD, ids=" ".join)
-def test_bad_input_is_one_line_that_names_the_key(arguments, tmp_path, capsys):
-    given = {argument.split("=", 1)[0] for argument in arguments}
-    groups = tuple(f"{group}." for group in given & {"model", "partition"})
-    words = [word for word in CLIPPED if word.split("=", 1)[0] not in given and not word.startswith(groups)]
-    words = ["task=femnist", "privacy=user_level"] if "method=kd" in arguments else words
-    refused(capsys, *words, *arguments, f"paths.out={tmp_path}")
 
 
 @accounted

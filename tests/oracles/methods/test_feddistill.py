@@ -1,6 +1,5 @@
 """FD and FedMD: clients keep their models and exchange logits, against what is typed out by hand."""
 
-import pytest
 import torch
 import torch.nn.functional as F
 
@@ -11,8 +10,6 @@ from knot_runner.methods.federated.feddistill import others_means
 from knot_runner.methods.federation import with_server
 from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from tests.feddf_runs import TRANSFER, close, distil
-from tests.golden.messages import refused
-from tests.tiny import TINY_IMAGES
 from tests.unit.methods.federated.conftest import CLASSES, make_world, settings
 
 
@@ -120,16 +117,3 @@ def test_fedmd_fits_each_client_to_the_mean_of_all_logits():
         model = played.method.deployed(played.hp, played.states[1], played.federation, request.client)
         assert torch.equal(model.weights, played.states[1][f"client/{request.client}/weights"])
     assert played.rows[1]["distil_tested"] == 12 and played.rows[1]["distil_steps"] == 3 * 14
-
-
-BAD = [
-    ["method=feddistill", "method.labels=null"],
-    ["method=feddistill", "method.server.optimiser=adam"], ["method=feddistill", "method.algorithm=fedavg"],
-    ["method=feddf", "method.algorithm=feddistill"], 
-    ["method=fedmd", "method.distil=null"], ["method=fedmd", "method.server.optimiser=momentum"],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("arguments", BAD, ids=" ".join)
-def test_bad_input_is_one_line_that_names_the_key(arguments, tmp_path, capsys):
-    refused(capsys, *TINY_IMAGES, *arguments, f"paths.out={tmp_path}")

@@ -15,7 +15,7 @@ from knot_runner.methods.federated.fedgen import Head, heads_loss
 from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
 from knot_runner.models.network import Network
 from tests.feddf_runs import close, run
-from tests.golden.messages import refused, refuses
+from tests.golden.messages import refuses
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
 from tests.unit.methods.federated.conftest import CLASSES, SHAPE, make_world, settings, spec_of
 
@@ -207,16 +207,3 @@ def test_a_head_that_is_not_one_linear_layer_is_refused():
     METHODS["fedgen"].init(hp, fits)
     with refuses():
         METHODS["fedgen"].init(hp, does_not)
-
-
-BAD = [
-    ["method=fedgen", "method.generator=null"], ["method=fedgen", "method.algorithm=fedavg"],
-    ["method=fedgen", "method.generator.decay=0"], ["method=fedgen", "method.generator.batch=1"],
-    ["method=fedgen", "method.generator.alpha=-1"],
-    ["method=fedgen", "model.output=softmax"],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("arguments", BAD, ids=" ".join)
-def test_bad_input_is_one_line_that_names_the_key(arguments, tmp_path, capsys):
-    refused(capsys, *TINY_IMAGES, *arguments, f"paths.out={tmp_path}")

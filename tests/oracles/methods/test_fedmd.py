@@ -23,7 +23,6 @@ from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from knot_runner.results import kind_problem
 from tests.feddf_runs import TRANSFER, close, distil, run
-from tests.golden.messages import refused
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
 from tests.unit.methods.federated.conftest import CLASSES, SHAPE, make_world, settings, with_rows
 
@@ -170,20 +169,6 @@ def test_clients_models_are_part_of_the_run_id_in_their_order():
     plain = ids("method=fedmd")
     listed = ids("method=fedmd", "method.models=[cnn_4,cnn_8]")
     assert listed != plain and listed != ids("method=fedmd", "method.models=[cnn_8,cnn_4]")
-
-
-BAD = [
-    ["method=fedavg", "+method.models=[cnn_4,cnn_8]"], ["method=fedrep", "+method.models=[cnn_4]"],
-    ["method=fedmd", "method.models=[cnn_5]"], ["method=fedmd", "method.models=[cnn_4,bert_tiny]"],
-    ["method=local", "method.models=[cnn_4,cnn_4]"], ["method=fedmd", "method.models=[3]"],
-    ["method=fedmd", "method.models=cnn_4"],
-    ["method=fedmd", "method.models=[{kind:mlp,name:w,hidden:[0],output:logits}]"],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("arguments", BAD, ids=" ".join)
-def test_bad_input_is_one_line_that_names_the_key(arguments, tmp_path, capsys):
-    refused(capsys, *TINY_IMAGES, *arguments, f"paths.out={tmp_path}")
 
 
 def test_a_plug_ins_method_with_one_global_model_is_refused(tmp_path, capsys):
