@@ -8,9 +8,8 @@ from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.feddistill import others_means
 from knot_runner.methods.federation import with_server
-from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from tests.feddf_runs import TRANSFER, close, distil
-from tests.unit.methods.federated.conftest import CLASSES, make_world, settings
+from tests.unit.methods.federated.conftest import CLASSES, World, make_world, rounds_of, settings
 
 
 class Played:
@@ -22,15 +21,9 @@ class Played:
         federation = with_server(self.world.federation, torch.arange(0), TRANSFER, TRANSFER[:0])
         self.federation = federation if members is None else federation.cluster(members)
         self.hp, self.method = settings(algorithm, **changes), METHODS[algorithm]
-        state, self.states, self.seen, self.rows = self.method.init(self.hp, self.federation), [], [], []
-        for round in range(rounds):
-            requests = self.method.plan(self.hp, state, self.federation, round)
-            trained = self.world.engine.train(requests)
-            state, _ = self.method.fold(self.hp, state, self.federation, round, requests, trained)
-            state, row = run_exchange(self.method, self.hp, self.federation, self.world.engine, round, state, trained)
-            self.states.append(state)
-            self.seen.append((requests, trained))
-            self.rows.append(row)
+        found = rounds_of(World(self.federation, self.world.engine), self.hp, rounds)
+        self.states, self.rows = [one.after for one in found], [one.said for one in found]
+        self.seen = [(one.requests, one.trained) for one in found]
 
     def logits(self, weights, rows):
         inputs = self.data.pixels[rows].flatten(1)

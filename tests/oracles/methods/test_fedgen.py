@@ -17,7 +17,7 @@ from knot_runner.models.network import Network
 from tests.feddf_runs import close, run
 from tests.golden.messages import refuses
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
-from tests.unit.methods.federated.conftest import CLASSES, SHAPE, make_world, settings, spec_of
+from tests.unit.methods.federated.conftest import CLASSES, SHAPE, World, make_world, rounds_of, settings, spec_of
 
 HIDDEN = 5
 
@@ -27,19 +27,13 @@ class Rounds:
 
     def __init__(self, rounds, engine=None, members=None, **changes) -> None:
         self.world = make_world([HIDDEN])
-        self.data, engine = self.world.engine.data, engine or self.world.engine
+        self.data = self.world.engine.data
         federation = self.world.federation
         self.federation = federation if members is None else federation.cluster(members)
         self.hp, self.method = settings("fedgen", **changes), METHODS["fedgen"]
-        state, self.states, self.seen, self.rows = self.method.init(self.hp, self.federation), [], [], []
-        self.start = state
-        for round in range(rounds):
-            requests = self.method.plan(self.hp, state, self.federation, round)
-            trained = engine.train(requests)
-            state, row = self.method.fold(self.hp, state, self.federation, round, requests, trained)
-            self.states.append(state)
-            self.seen.append((requests, trained))
-            self.rows.append(row)
+        found = rounds_of(World(self.federation, engine or self.world.engine), self.hp, rounds)
+        self.start, self.states, self.rows = found[0].before, [one.after for one in found], [one.row for one in found]
+        self.seen = [(one.requests, one.trained) for one in found]
 
     def parts(self, weights):
         first, bias, last, end = weights.split([HIDDEN * 4, HIDDEN, CLASSES * HIDDEN, CLASSES])
@@ -139,11 +133,7 @@ def test_a_client_minimises_its_own_loss_and_those_on_features(chilled):
 
 def test_weights_of_0_leave_fedavg():
     with_none = Rounds(2, generator=spec_of(alpha=0.0, beta=0.0))
-    state = METHODS["fedavg"].init(settings(), with_none.federation)
-    for round in range(2):
-        requests = METHODS["fedavg"].plan(settings(), state, with_none.federation, round)
-        trained = with_none.world.engine.train(requests)
-        state, _ = METHODS["fedavg"].fold(settings(), state, with_none.federation, round, requests, trained)
+    state = rounds_of(with_none.world, settings(), 2)[-1].after
     close(with_none.states[1]["weights"], state["weights"], 1e-12)
     assert (Rounds(2).states[1]["weights"] - state["weights"]).abs().max() > 1e-3
 
@@ -159,12 +149,8 @@ def test_processes_train_it_as_the_loop_does():
 def test_clusters_have_generators_of_their_own():
     groups = ([0, 1], [2, 3, 4])
     alone = [Rounds(2, members=members) for members in groups]
-    hp, engine = alone[0].hp, alone[0].world.engine
     method = per_cluster(METHODS["fedgen"], [one.federation for one in alone])
-    state = method.init(hp, alone[0].federation)
-    for round in range(2):
-        requests = method.plan(hp, state, alone[0].federation, round)
-        state, _ = method.fold(hp, state, alone[0].federation, round, requests, engine.train(requests))
+    state = rounds_of(World(alone[0].federation, alone[0].world.engine), alone[0].hp, 2, method)[-1].after
     for number, one in enumerate(alone):
         own = cluster_state(state, number)
         assert set(own) == set(one.states[1]) and all(torch.equal(own[k], one.states[1][k]) for k in own)

@@ -20,11 +20,10 @@ from knot_runner.methods.federation import with_server
 from knot_runner.methods.party import Architecture
 from knot_runner.models.network import Network
 from knot_runner.pipelines.rounds import scores
-from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from knot_runner.results import kind_problem
 from tests.feddf_runs import TRANSFER, close, distil, run
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
-from tests.unit.methods.federated.conftest import CLASSES, SHAPE, make_world, settings, with_rows
+from tests.unit.methods.federated.conftest import CLASSES, SHAPE, World, make_world, rounds_of, settings, with_rows
 
 HIDDEN = 5
 
@@ -43,16 +42,9 @@ def two_architectures():
 
 def played(algorithm, rounds, federation, engine, **changes):
     """(states after each round, what was asked and trained in each, method, its settings)."""
-    hp, method = settings(algorithm, **changes), METHODS[algorithm]
-    state, states, seen = method.init(hp, federation), [], []
-    for round in range(rounds):
-        requests = method.plan(hp, state, federation, round)
-        trained = engine.train(requests)
-        state, _ = method.fold(hp, state, federation, round, requests, trained)
-        state, _ = run_exchange(method, hp, federation, engine, round, state, trained)
-        states.append(state)
-        seen.append((requests, trained))
-    return states, seen, method, hp
+    hp = settings(algorithm, **changes)
+    found = rounds_of(World(federation, engine), hp, rounds)
+    return [one.after for one in found], [(one.requests, one.trained) for one in found], METHODS[algorithm], hp
 
 
 def logits_by_hand(weights, client, inputs):

@@ -5,16 +5,14 @@ import torch
 
 from knot_runner.config.settings import MlpSettings
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.server_terms import check_server_terms
 from knot_runner.methods.federation import with_server
 from knot_runner.models.network import Network
-from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from knot_runner.testing.methods import check_engines_agree
 from knot_runner.util.errors import UserError
 from tests.feddf_runs import RANDOM, TRANSFER, distil
 from tests.tiny import FEDDF_RKD
-from tests.unit.methods.federated.conftest import make_world, settings
+from tests.unit.methods.federated.conftest import World, make_world, rounds_of, settings
 
 HIDDEN, CLASSES = 5, 3
 NETWORK = Network(MlpSettings("mlp", "t", [HIDDEN], "logits"), (1, 2, 2), CLASSES)
@@ -31,14 +29,8 @@ class Distilled:
         self.world = make_world([HIDDEN])
         self.federation = with_server(self.world.federation, torch.arange(0, 40), TRANSFER, RANDOM)
         self.hp = settings("fedavg", distil=distil(**{"ensemble": "logits", **SGD, **spec}))
-        method = METHODS["fedavg"]
-        state = method.init(self.hp, self.federation)
-        requests = method.plan(self.hp, state, self.federation, 0)
-        self.trained = self.world.engine.train(requests)
-        self.averaged, _ = method.fold(self.hp, state, self.federation, 0, requests, self.trained)
-        self.state, self.row = run_exchange(
-            method, self.hp, self.federation, self.world.engine, 0, self.averaged, self.trained
-        )
+        (one,) = rounds_of(World(self.federation, self.world.engine), self.hp)
+        self.trained, self.averaged, self.state, self.row = one.trained, one.folded, one.after, one.said
 
     def outputs(self, weights, rows):
         """(features, logits) of the MLP, typed out."""

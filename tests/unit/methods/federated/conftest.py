@@ -24,10 +24,12 @@ from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.federated.loop import Loop
+from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.fleet import devices
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.party import Architecture, Party
 from knot_runner.models.network import Network
+from knot_runner.pipelines.rounds.client_rounds import run_exchange
 
 SIZES = (8, 12, 16, 20, 24)
 CLASSES = 3
@@ -136,6 +138,37 @@ def make_world(hidden: list[int]) -> World:
         train_labels=labels,
     )
     return World(federation, Loop(network, data, data, torch.device("cpu"), torch.float64))
+
+
+@dataclasses.dataclass
+class Round:
+    """A round of a method: its state ``before``, as ``folded`` and ``after`` the exchange; ``row``: what the fold says,
+    ``said``: what the exchange says; ``asked``: the exchange's (inferences, logits, requests), if it had any."""
+
+    before: dict
+    requests: list
+    trained: list
+    folded: dict
+    after: dict
+    row: dict
+    said: dict
+    asked: list
+
+
+def rounds_of(world: World, hp: FederatedSettings, count=1, method=None, state=None, first=0) -> list[Round]:
+    """``count`` rounds from round ``first`` on, without commits; ``method``: that of ``hp``, if None."""
+    method, federation, engine = method or METHODS[hp.algorithm], world.federation, world.engine
+    state, found = method.init(hp, federation) if state is None else state, []
+    for round in range(first, first + count):
+        requests, asked = method.plan(hp, state, federation, round), []
+        trained = engine.train(requests) if requests else []
+        folded, row = method.fold(hp, state, federation, round, requests, trained)
+        after, said = run_exchange(
+            method, hp, federation, engine, round, folded, trained, lambda *seen, asked=asked: asked.extend(seen)
+        )
+        found.append(Round(state, requests, trained, folded, after, row, said, asked))
+        state = after
+    return found
 
 
 @pytest.fixture

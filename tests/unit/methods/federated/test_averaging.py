@@ -10,15 +10,12 @@ from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.server import AVERAGED_AT_ONCE, average
 from knot_runner.pipelines.clients.setup import check_sizes
 from tests.golden.messages import refuses
-from tests.unit.methods.federated.conftest import SIZES, settings
+from tests.unit.methods.federated.conftest import SIZES, rounds_of, settings
 
 
-def one_round(world, hp, state=None, round=0):
-    method = METHODS[hp.algorithm]
-    state = method.init(hp, world.federation) if state is None else state
-    requests = method.plan(hp, state, world.federation, round)
-    trained = world.engine.train(requests)
-    return requests, trained, state, method.fold(hp, state, world.federation, round, requests, trained)[0]
+def one_round(world, hp):
+    (one,) = rounds_of(world, hp)
+    return one.requests, one.trained, one.before, one.after
 
 
 @pytest.mark.parametrize("aggregation", ["weighted", "uniform"])

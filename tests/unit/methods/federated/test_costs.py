@@ -13,9 +13,8 @@ from knot_runner.methods.contract import METHODS, Method, RoundWork, Traffic
 from knot_runner.methods.federated.costs import round_costs
 from knot_runner.methods.federated.per_cluster import per_cluster
 from knot_runner.methods.federation import with_server
-from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from tests.feddf_runs import distil
-from tests.unit.methods.federated.conftest import CLASSES, SIZES, make_world, settings
+from tests.unit.methods.federated.conftest import CLASSES, SIZES, World, make_world, rounds_of, settings
 
 #: Of the model with a hidden layer of 5: 4 pixels, 3 classes; weights and biases, 8 bytes each (float64).
 BODY, HEAD, SIZE = 4 * 5 + 5, 5 * 3 + 3, 8
@@ -32,18 +31,10 @@ class Played:
         self.federation = with_server(self.world.federation, torch.arange(4), TRANSFER, RANDOM)
         if members is not None:
             self.federation = self.federation.cluster(members)
-        method = method or METHODS[hp.algorithm]
-        state, self.works = method.init(hp, self.federation), []
-        for round in range(rounds):
-            requests, after = method.plan(hp, state, self.federation, round), {}
-
-            def see(inferences, logits, distillation, after=after):
-                after.update(inferences=inferences, distillation=distillation, classes=logits[0].shape[1])
-
-            trained = self.world.engine.train(requests)
-            state, _ = method.fold(hp, state, self.federation, round, requests, trained)
-            state, _ = run_exchange(method, hp, self.federation, self.world.engine, round, state, trained, see)
-            self.works.append(RoundWork(requests, **after))
+        method, self.works = method or METHODS[hp.algorithm], []
+        for one in rounds_of(World(self.federation, self.world.engine), hp, rounds, method):
+            inferences, logits, distillation = one.asked or ([], [torch.empty(0, 0)], [])
+            self.works.append(RoundWork(one.requests, inferences, distillation, logits[0].shape[1]))
         self.costs = [round_costs(method, hp, self.federation, work, FLOPS) for work in self.works]
 
     def drawn(self, round: int = 0) -> list[int]:

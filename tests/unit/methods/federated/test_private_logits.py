@@ -11,9 +11,8 @@ from knot_runner.methods.federated.feddistill import others_means, private_label
 from knot_runner.methods.federated.server_distillation import ENSEMBLE
 from knot_runner.methods.federated.user_privacy import UserPrivacy, private_mean_logits
 from knot_runner.methods.federation import with_server
-from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from tests.feddf_runs import TRANSFER, distil
-from tests.unit.methods.federated.conftest import CLASSES, make_world, settings
+from tests.unit.methods.federated.conftest import CLASSES, World, make_world, rounds_of, settings
 
 BOUND, EXPECTED = 0.4, 4
 
@@ -27,17 +26,10 @@ def private(chosen=(0, 1, 2, 3, 4), transfer=TRANSFER, **changes):
     return dataclasses.replace(federation, privacy=spec, chosen=chosen), world.engine
 
 
-def one_round(algorithm, federation, engine, state=None, round=0, **changes):
+def one_round(algorithm, federation, engine, **changes):
     """(State after the fold, after the exchange, its row, what was trained, requests seen in the exchange)."""
-    hp, method, seen = settings(algorithm, aggregation="uniform", **changes), METHODS[algorithm], []
-    state = method.init(hp, federation) if state is None else state
-    requests = method.plan(hp, state, federation, round)
-    trained = engine.train(requests) if requests else []
-    folded, _ = method.fold(hp, state, federation, round, requests, trained)
-    after, row = run_exchange(
-        method, hp, federation, engine, round, folded, trained, lambda *found: seen.extend(found[2])
-    )
-    return folded, after, row, trained, seen
+    (one,) = rounds_of(World(federation, engine), settings(algorithm, aggregation="uniform", **changes))
+    return one.folded, one.after, one.said, one.trained, one.asked[2] if one.asked else []
 
 
 def answers(engine, weights, rows):

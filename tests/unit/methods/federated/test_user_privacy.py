@@ -9,7 +9,7 @@ import torch
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.user_privacy import UserPrivacy, private_mean
-from tests.unit.methods.federated.conftest import SERVER, World, holding_out, settings
+from tests.unit.methods.federated.conftest import SERVER, World, holding_out, rounds_of, settings
 
 
 def privacy(**changes) -> UserPrivacy:
@@ -29,14 +29,8 @@ def private(world: World, spec: UserPrivacy) -> World:
 
 def played(world: World, algorithm: str = "fedavg", rounds: int = 2, **changes):
     """(State, rows, requests of every round) of ``rounds`` rounds."""
-    hp, method = settings(algorithm, **{"aggregation": "uniform", **changes}), METHODS[algorithm]
-    state, rows, asked = method.init(hp, world.federation), [], []
-    for round in range(rounds):
-        requests = method.plan(hp, state, world.federation, round)
-        state, row = method.fold(hp, state, world.federation, round, requests, world.engine.train(requests))
-        rows.append(row)
-        asked.append(requests)
-    return state, rows, asked
+    found = rounds_of(world, settings(algorithm, **{"aggregation": "uniform", **changes}), rounds)
+    return found[-1].after, [one.row for one in found], [one.requests for one in found]
 
 
 START = torch.tensor([1.0, -2.0], dtype=torch.float64)
@@ -134,21 +128,16 @@ def test_a_round_moves_the_global_model_by_its_clipped_updates(deep, changes):
     """By one model of each client, also where clients keep heads or models of their own, and says so."""
     world = private(holding_out(deep), privacy(clip_norm=0.05)).with_training(small_clients="allow")
     hp = settings(**{"aggregation": "uniform", **changes})
-    method = METHODS[hp.algorithm]
-    state = method.init(hp, world.federation)
-    for round in range(2):
-        requests = method.plan(hp, state, world.federation, round)
-        trained = world.engine.train(requests)
-        after, row = method.fold(hp, state, world.federation, round, requests, trained)
-        total = torch.zeros_like(state["weights"])
-        for result in trained[:5]:
-            move = result.weights - state["weights"]
+    for round, one in enumerate(rounds_of(world, hp, 2)):
+        before = one.before["weights"]
+        total = torch.zeros_like(before)
+        for result in one.trained[:5]:
+            move = result.weights - before
             total += move * min(1, 0.05 / math.sqrt(float((move * move).sum())))
-        assert torch.allclose(after["weights"], state["weights"] + total / 5, rtol=0, atol=1e-13)
-        assert row["clipped"] == 1.0 and len(row["update_norms"]) == 5
+        assert torch.allclose(one.after["weights"], before + total / 5, rtol=0, atol=1e-13)
+        assert one.row["clipped"] == 1.0 and len(one.row["update_norms"]) == 5
         own = OWN_MODELS.get(hp.algorithm, set()) if round or hp.algorithm != "fedala" else set()
-        assert row.keys() - {"clipped", "update_norms"} == own
-        state = after
+        assert one.row.keys() - {"clipped", "update_norms"} == own
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedper", *OWN_MODELS])
