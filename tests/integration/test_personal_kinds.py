@@ -1,4 +1,4 @@
-"""Kinds of personalisation that combine clients' models, through the command line: records, refusals, figure, kills."""
+"""Kinds of personalisation that combine clients' models: records and the figure."""
 
 import csv
 import json

@@ -21,11 +21,12 @@ def test_heads_of_clients_are_in_the_record(tmp_path):
     assert len({tuple(row) for row in record["correct"].tolist()}) > 1  # models differ
 
 
-def test_fine_tuning_and_soup_share_rounds_and_agree_at_the_ends(tmp_path, capsys):
+def test_fine_tuning_and_soup_share_rounds_and_agree_at_the_ends(tmp_path, caplog):
+    caplog.set_level("INFO", "knot_runner")
     tuned, record = run(tmp_path, "method=finetune", *PERSONAL, "training.lr=0.1")
-    assert "have been trained before" not in capsys.readouterr().err
+    assert "have been trained before" not in caplog.text
     mixed, soups = run(tmp_path, "method=soup", *PERSONAL, ALPHAS, "training.lr=0.1")
-    assert "the rounds have been trained before, and are shared" in capsys.readouterr().err
+    assert "the rounds have been trained before, and are shared" in caplog.text
     assert mixed["artefact"] == tuned["artefact"]
     for name in ("correct", "loss", "valid"):
         assert torch.equal(soups[name][0], record[name][0]) and torch.equal(soups[name][2], record[name][2])
