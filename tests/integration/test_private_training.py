@@ -14,7 +14,7 @@ from knot_runner.results import kind_problem
 from tests.accounted import accounted, mechanism
 from tests.feddf_runs import run, setup_of
 from tests.golden.messages import refuses
-from tests.tiny import CLIPPED, TINY_IMAGES, TINY_TEXTS, replaced
+from tests.tiny import CLIPPED, TINY_TEXTS, replaced
 
 PRIVATE = replaced(CLIPPED, "privacy.noise_multiplier=0.5")
 
@@ -49,16 +49,6 @@ def test_clipping_alone_needs_no_accountant(tmp_path, capsys, monkeypatch):
     assert main([*PRIVATE, f"paths.out={tmp_path / 'other'}"]) == 2
     assert "pip install 'knot_runner[privacy]'" in capsys.readouterr().err
     accountant._library.cache_clear()
-
-
-def test_without_clipping_and_noise_a_run_is_fedavg(tmp_path):
-    everybody = replaced(TINY_IMAGES, "method.aggregation=uniform", "training.participants=6",
-                         "hardware.precision=float64")  # fmt: skip
-    _, rows, weights = run(tmp_path / "plain", *everybody)
-    private = ["privacy=user_level", "privacy.noise_multiplier=0", "privacy.clip_norm=null"]
-    _, other, found = run(tmp_path / "private", *everybody, *private)
-    assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in rows], rel=1e-12)
-    assert all((found[key] - weights[key]).abs().max() < 1e-12 for key in weights)
 
 
 @accounted

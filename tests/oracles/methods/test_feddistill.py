@@ -8,7 +8,7 @@ from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.feddistill import others_means
 from knot_runner.methods.federation import with_server
-from tests.feddf_runs import TRANSFER, close, distil
+from tests.feddf_runs import TRANSFER, close
 from tests.unit.methods.federated.conftest import CLASSES, World, make_world, rounds_of, settings
 
 
@@ -88,25 +88,3 @@ def test_a_label_that_no_other_has_counts_for_nothing():
     close(logits[2], (state[f"label_logits/{two}"][2] + state[f"label_logits/{three}"][2]) / 2, 1e-15)
     assert others_means({}, played.federation, one) is None
     assert others_means(state, played.federation.cluster([one]), one) is None
-
-
-def test_fedmd_fits_each_client_to_the_mean_of_all_logits():
-    played = Played("fedmd", 2, distil=distil(ensemble="logits", optimiser="sgd", lr=0.5))
-    requests, trained = played.seen[1]
-    q = torch.softmax(torch.stack([played.logits(one.weights, TRANSFER) for one in trained]).mean(0), -1)
-    for request, result in zip(requests, trained, strict=True):
-        earlier = played.states[0].get(f"client/{request.client}/weights", played.federation.model.weights)
-        assert torch.equal(request.start.weights, earlier)
-        weights = result.weights.clone().requires_grad_()
-        draws = generator(3, "local", 1, request.client)
-        for _ in range(2):
-            for at in torch.randperm(32, generator=draws).split(5):
-                loss = F.kl_div(
-                    torch.log_softmax(played.logits(weights, TRANSFER[at]), -1), q[at], reduction="batchmean"
-                )
-                (gradient,) = torch.autograd.grad(loss, weights)
-                weights = (weights - 0.5 * gradient).detach().requires_grad_()
-        close(played.states[1][f"client/{request.client}/weights"], weights.detach())
-        model = played.method.deployed(played.hp, played.states[1], played.federation, request.client)
-        assert torch.equal(model.weights, played.states[1][f"client/{request.client}/weights"])
-    assert played.rows[1]["distil_tested"] == 12 and played.rows[1]["distil_steps"] == 3 * 14

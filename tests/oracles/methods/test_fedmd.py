@@ -73,7 +73,9 @@ def test_clients_of_two_architectures_fit_the_mean_of_all_logits():
                 log = torch.log_softmax(logits_by_hand(weights, client, public[at]), -1)
                 (gradient,) = torch.autograd.grad(F.kl_div(log, q[at], reduction="batchmean"), weights)
                 weights = (weights - 0.5 * gradient).detach().requires_grad_()
-        close(states[1][f"client/{client}/weights"], weights.detach())
+        after = states[1][f"client/{client}/weights"]
+        close(after, weights.detach())
+        assert torch.equal(method.deployed(hp, states[1], federation, client).weights, after)
     found = scores.predict_test(method, hp, states[1], federation, data.labels, engine)
     models = [method.deployed(hp, states[1], federation, client).weights for client in range(5)]
     hits = [logits_by_hand(own, client, data.pixels[rows].flatten(1)).argmax(1) == data.labels[rows]

@@ -17,6 +17,7 @@ from knot_runner.config.settings import (
     LabelDistillation,
     Labels,
     MlpSettings,
+    ResnetSettings,
     ServerSettings,
 )
 from knot_runner.config.settings.methods.server_distillation import LatentGenerator
@@ -116,6 +117,17 @@ def holding_out(world: World, share: int = 3) -> World:
 def with_network(federation: Federation, network: Network, start: ClientModel) -> Federation:
     """``federation`` whose clients all have ``network`` and begin with ``start``."""
     return dataclasses.replace(federation, architectures=(Architecture(network, flat.layout_of(network), start),))
+
+
+def normed_world(world: World) -> World:
+    """The same clients with a small ResNet on random 8 x 8 images, which has running statistics."""
+    shape = (1, 8, 8)
+    pixels = torch.rand(sum(SIZES), *shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    data = ImageData(pixels, world.engine.data.labels, torch.zeros(1), torch.ones(1))
+    network = Network(ResnetSettings("resnet", "r", [1, 1], 4, "cifar", "batch", 1), shape, CLASSES)
+    start = ClientModel(*(vector.double() for vector in flat.initial(network, 0)))
+    federation = with_network(world.federation, network, start)
+    return World(federation, Loop(network, data, data, torch.device("cpu"), torch.float64))
 
 
 def make_world(hidden: list[int]) -> World:

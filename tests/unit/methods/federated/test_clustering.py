@@ -1,6 +1,7 @@
 """Spectral clustering against scikit-learn's own graphs and hand-made spectra; clusters side by side against apart."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -161,6 +162,7 @@ CASES = [
     settings("scaffold"),
     settings("fedrep", final_head_epochs=2),
     settings("fedper", temperature=0.25, final_head_epochs=2),
+    settings("ditto"),
 ]
 CLUSTERS = [[0, 3], [1, 2, 4]]
 
@@ -197,8 +199,7 @@ def test_clusters_learn_as_federations_of_their_own(deep, hp):
 
 
 def _renamed(key: str, members: list[int]) -> str:
-    kind, slash, client = key.rpartition("/")
-    return f"{kind}/{members[int(client)]}" if slash and client.isdigit() else key
+    return re.sub(r"/(\d+)", lambda client: f"/{members[int(client[1])]}", key)
 
 
 @pytest.mark.parametrize("hp", CASES, ids=lambda hp: f"{hp.algorithm}-{hp.temperature}")

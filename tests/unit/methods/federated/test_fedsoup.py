@@ -5,15 +5,10 @@ import dataclasses
 import pytest
 import torch
 
-from knot_runner.config.settings import FedsoupSettings, ResnetSettings
-from knot_runner.engine.examples import ImageData
-from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ClientModel
-from knot_runner.engine.federated.loop import Loop
+from knot_runner.config.settings import FedsoupSettings
 from knot_runner.methods.contract import METHODS
-from knot_runner.models.network import Network
 from tests.golden.messages import refuses
-from tests.unit.methods.federated.conftest import CLASSES, World, holding_out, settings, with_network
+from tests.unit.methods.federated.conftest import CLASSES, holding_out, normed_world, settings
 from tests.unit.methods.federated.plain import descend, examples, play
 
 FEDSOUP, FEDAVG = METHODS["fedsoup"], METHODS["fedavg"]
@@ -76,14 +71,7 @@ def test_costs_count_two_predictions_of_what_is_held_out(linear):
 
 
 def test_running_statistics_are_those_of_training(linear):
-    shape = (1, 8, 8)
-    pixels = torch.rand(80, *shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    data = ImageData(pixels, linear.engine.data.labels, torch.zeros(1), torch.ones(1))
-    network = Network(ResnetSettings("resnet", "r", [1, 1], 4, "cifar", "batch", 1), shape, 3)
-    start = ClientModel(*(vector.double() for vector in flat.initial(network, 0)))
-    federation = with_network(linear.federation, network, start)
-    normed = World(federation, Loop(network, data, data, torch.device("cpu"), torch.float64))
-    world = holding_out(normed).with_training(rounds=1, participants=5, small_clients="allow")
+    world = holding_out(normed_world(linear)).with_training(rounds=1, participants=5, small_clients="allow")
     _, seen = play(world, fedsoup(), FEDSOUP, 1)
     bare = [dataclasses.replace(request, program=None) for request in seen[0][0]]
     for result, plain in zip(seen[0][1], world.engine.train(bare), strict=True):
