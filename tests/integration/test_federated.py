@@ -4,7 +4,6 @@ import json
 import signal
 import time
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,23 +15,8 @@ from knot_runner.engine.federated.cohort import Trained
 from knot_runner.pipelines.rounds.client_rounds import check_outcomes, reached_target
 from knot_runner.util.errors import DivergedError
 from tests.forked import Forked, committed
+from tests.runs import run
 from tests.tiny import TINY_IMAGES, replaced
-
-
-def folder_of(out: Path) -> Path:
-    (found,) = (path.parent for path in out.glob("*/*/*/result.json"))
-    return found
-
-
-def records(out: Path) -> tuple:
-    """All that must be equal: result and rounds without times, predictions, final weights."""
-    folder = folder_of(out)
-    result = json.loads((folder / "result.json").read_text())
-    del result["seconds"], result["digest"]
-    rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
-    for row in rows:
-        del row["seconds"]
-    return result, rows, [(folder / f"{name}.safetensors").read_bytes() for name in ("predictions", "model")]
 
 
 def test_measures_are_those_of_scikit_learn(fedavg_run):
@@ -45,6 +29,8 @@ def test_measures_are_those_of_scikit_learn(fedavg_run):
     shown = [own for own in last["clients"] if own is not None]
     assert last["client_accuracy"]["unweighted"] == pytest.approx(sum(shown) / len(shown))
     assert last["client_accuracy"]["weighted"] == pytest.approx(last["accuracy"])
+    first, second = fedavg_run.rows[:2]  # who begins a round has what the last one ended with
+    assert second["before"] == pytest.approx([first["clients"][client] for client in second["participants"]])
     assert not (fedavg_run.folder / "commit.json").exists()
 
 
@@ -108,13 +94,10 @@ def test_a_target_that_is_met_exactly_ends_the_run(rows, ends):
 def test_a_target_is_counted_in_rounds_and_can_end_the_run(tmp_path, capsys):
     reach = ["training.lr=0.1", "training.target=0.3", "training.rounds=30"]
     tiny = [o for o in TINY_IMAGES if o.split("=")[0] not in ("training.lr", "training.rounds")]
-    assert main([*tiny, *reach, "training.stop_at_target=true", f"paths.out={tmp_path / 'a'}"]) == 0
-    result, rows, _ = records(tmp_path / "a")
-    first = next(row["round"] for row in rows if row["accuracy"] >= 0.3)
-    assert result["rounds_to_target"] == first == len(rows) < 30  # rounds trained
-    capsys.readouterr()
+    found = run(tmp_path, *tiny, *reach, "training.stop_at_target=true")
+    first = next(row["round"] for row in found.rows if row["accuracy"] >= 0.3)
+    assert found.result["rounds_to_target"] == first == len(found.rows) < 30  # rounds trained
     assert main([*tiny, "training.lr=1e-6", "training.target=0.99", f"paths.out={tmp_path / 'b'}"]) == 0
-    assert records(tmp_path / "b")[0]["rounds_to_target"] is None
     assert "not reached" in capsys.readouterr().out
 
 
@@ -130,17 +113,15 @@ def test_rate_control_at_t_1_is_the_same_run(tmp_path, capsys):
 
 
 def test_evaluate_every_and_the_last_round(tmp_path):
-    assert main([*TINY_IMAGES, "training.evaluate_every=2", f"paths.out={tmp_path}"]) == 0
-    _, rows, _ = records(tmp_path)
+    rows = run(tmp_path, *TINY_IMAGES, "training.evaluate_every=2").rows
     assert [("accuracy" in row) for row in rows] == [False, True, True]
 
 
 def test_semantic_distance_where_classes_have_coordinates(tmp_path):
     points = "[[0],[1],[2],[3],[4],[5],[6],[7],[8],[9]]"
     digits = "task.classes=['0','1','2','3','4','5','6','7','8','9']"
-    assert main([*TINY_IMAGES, f"task.coordinates={points}", digits, f"paths.out={tmp_path}"]) == 0
-    result, rows, _ = records(tmp_path)
-    assert 0 < rows[-1]["sd"] == result["metrics"]["sd"]["ALL"] < 9
+    found = run(tmp_path, *TINY_IMAGES, f"task.coordinates={points}", digits)
+    assert 0 < found.rows[-1]["sd"] == found.result["metrics"]["sd"]["ALL"] < 9
 
 
 def test_plot_partition(tmp_path, capsys):
@@ -155,11 +136,9 @@ def test_plot_partition(tmp_path, capsys):
 
 @pytest.mark.thorough
 @pytest.mark.real_data
-def test_real_writers_learn(tmp_path, data_root, capsys):
+def test_real_writers_learn(tmp_path, data_root):
     """60 real writers: ten rounds at T=.25 already tell digits apart."""
-    run = ["task=femnist", "task.source=local", "method=fedavg_chill", "training.rounds=10", "training.lr=0.01"]
-    run += [f"paths.data={data_root}", f"paths.out={tmp_path}"]
-    assert main(run) == 0, capsys.readouterr().err
-    result, _, _ = records(tmp_path)
+    words = ["task=femnist", "task.source=local", "method=fedavg_chill", "training.rounds=10", "training.lr=0.01"]
+    result = run(tmp_path, *words, f"paths.data={data_root}").result
     assert result["clients"] == 60 and result["datasets"] == {"train": 5936, "test": 658}
     assert result["metrics"]["accuracy"]["ALL"] > 0.6

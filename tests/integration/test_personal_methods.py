@@ -3,10 +3,8 @@
 import json
 
 import pytest
-from safetensors.numpy import load_file
 
-from knot_runner.cli.main import main
-from tests.integration.test_federated import folder_of, records
+from tests.runs import run
 from tests.tiny import TINY_IMAGES, replaced
 
 METHODS = ["ditto", "apfl", "fedala"]
@@ -17,17 +15,17 @@ TAUGHT = replaced(TINY_IMAGES, "training.lr=0.2")
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_run_and_the_models_that_it_leaves(tmp_path, method, capsys):
+def test_a_run_and_the_models_that_it_leaves(tmp_path, method):
     own = ["method.server.optimiser=momentum", "method.temperature=0.5", "evaluate.matrix=end", "partition.unseen=0.2"]
     if method == "apfl":
         own.append("method.apfl.adaptive=true")
-    assert main([*TAUGHT, f"method={method}", *own, f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err
-    result, rows, _ = records(tmp_path)
+    record = run(tmp_path, *TAUGHT, f"method={method}", *own)
+    rows = record.rows
     assert all(len(row["participants"]) == len(set(row["participants"])) == len(row["after"]) == 3 for row in rows)
     assert rows[-1]["train_temperature"] == 0.5
     said = {"ditto": {"own_loss"}, "apfl": {"own_loss", "alpha"}, "fedala": {"mix", "mix_passes"}}[method]
     assert said <= set(rows[-1])
-    examples = json.loads((folder_of(tmp_path) / "partition.json").read_text())["train"]
+    examples = json.loads((record.folder / "partition.json").read_text())["train"]
     for number, row in enumerate(rows):
         assert row["bytes_up"] == row["bytes_down"] == 3 * NUMBERS * 4  # one model a participant
         epochs = [2.0 if method == "fedala" else 4.0] * 3
@@ -36,28 +34,24 @@ def test_a_run_and_the_models_that_it_leaves(tmp_path, method, capsys):
             epochs = [2.8 if client in earlier else 2.0 for client in row["participants"]]
         work = [each * sum(examples[client]) for each, client in zip(epochs, row["participants"], strict=True)]
         assert row["client_flops"] == pytest.approx(3 * F * sum(work), rel=1e-6)
-    found = result["metrics"]
-    assert {"id_accuracy", "ood_accuracy", "worst_decile", "clients_hurt", "unseen_accuracy"} <= set(found)
-    assert result["unseen"] == 1
+    found = set(record.result["metrics"])
+    assert {"id_accuracy", "ood_accuracy", "worst_decile", "clients_hurt", "unseen_accuracy"} <= found
+    assert record.result["unseen"] == 1
     taken = {client for row in rows for client in row["participants"]}
-    kept = load_file(folder_of(tmp_path) / "model.safetensors")
+    kept = record.tensors()
     names = {name.rpartition("/")[2] for name in kept if "/" not in name}
     assert {name for name in kept if name.startswith("client/")} == {f"client/{k}/{n}" for k in taken for n in names}
 
 
 @pytest.mark.thorough
-def test_personalisation_begins_with_own_models(tmp_path, capsys):
+def test_personalisation_begins_with_own_models(tmp_path):
     """Fine-tuning by epochs at rate 1e-30 leaves what the clients had; the rounds are those of the run without."""
     (tmp_path / "conf" / "method").mkdir(parents=True)
     chain = "defaults: [ditto, /base/personalisation/finetune@personalisation, _self_]\nname: after\n"
     (tmp_path / "conf" / "method" / "after.yaml").write_text(chain)
     small = [f"--config-dir={tmp_path / 'conf'}", *TAUGHT, "partition.valid=0.2", "evaluate.matrix=end"]
     still = ["method.personalisation.lr=1e-30", "method.personalisation.epochs=1", "method.personalisation.saves=1"]
-    runs = {"ditto": ["method=ditto"], "after": ["method=after", *still]}
-    for name, words in runs.items():
-        assert main([*small, *words, f"paths.out={tmp_path / name}"]) == 0, capsys.readouterr().err
-    alone, _, _ = records(tmp_path / "ditto")
-    after, _, _ = records(tmp_path / "after")
+    alone, after = (run(tmp_path, *small, *words).result for words in (["method=ditto"], ["method=after", *still]))
     for measure in ("id_accuracy", "ood_accuracy"):
         assert after["metrics"][measure] == alone["metrics"][measure]
         assert after["personalisation"]["start"][measure] == alone["metrics"][measure]["ALL"]

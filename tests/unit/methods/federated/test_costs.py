@@ -62,9 +62,7 @@ def test_training_takes_three_forward_passes_for_each_example_and_epoch():
     dropped = sum(SIZES[client] // 5 * 5 for client in played.drawn())
     assert dropped < examples
     assert Played(settings(), epochs=2, batch=5, drop_last=True).costs[0]["client_flops"] == 3 * F * dropped * 2
-    assert (
-        Played(settings("apfl"), epochs=2, batch=5).costs[0]["client_flops"] == 2 * 3 * F * examples * 2
-    )
+    assert Played(settings("apfl"), epochs=2, batch=5).costs[0]["client_flops"] == 2 * 3 * F * examples * 2
 
 
 def test_a_head_needs_no_gradient_below_it_and_a_body_none_of_the_heads_weights():
