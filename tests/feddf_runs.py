@@ -1,17 +1,16 @@
 """What tests of distilling servers share: settings, examples, the smallest runs and what they leave."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import BiasSettings, ServerDistillation
 from knot_runner.pipelines.clients.setup import make_setup
 from knot_runner.pipelines.context import RunContext
+from tests.runs import RunRecord
 from tests.tiny import FEDDF_SINKHORN_E, TINY_IMAGES, replaced
 
 ENTROPY = {"name": "entropy", "form": "kl"}
@@ -24,19 +23,12 @@ TINY_FEDDF = replaced(
 )  # fmt: skip
 
 
-def records(out: Path):
-    """(result, rows, weights) without times."""
-    (path,) = out.glob("*/*/*/result.json")
-    result = json.loads(path.read_text())
-    rows = [json.loads(line) for line in (path.parent / "rounds.jsonl").read_text().splitlines()]
-    for row in rows:
-        del row["seconds"]
-    return result, rows, load_file(path.parent / "model.safetensors")
-
-
 def run(out: Path, *words: str):
+    """(result, rows, weights) of one run by the command line, without times."""
     assert main([*words, f"paths.out={out}"]) == 0
-    return records(out)
+    (path,) = out.glob("*/*/*/result.json")
+    record = RunRecord(path.parent)
+    return record.result, record.rows, record.tensors()
 
 
 def setup_of(tmp_path, words):

@@ -47,6 +47,17 @@ FEDDF_RKD = [
     "+base/term@method.distil.terms.rkd=rkd",
 ]  # fmt: skip
 
+#: Ten clients in five planted groups of real digits, which clustered FedAvg finds.
+CLUSTERED_IMAGES = [
+    "task=mnist_fedwad", "task.shape=[1,8,8]", "task.limit=400", "partition.clients=10", "model.hidden=[12]",
+    "model.output=logits", "training.rounds=3", "training.epochs=2", "training.lr=0.05", "hardware.workers=1",
+    "training.small_clients=allow",
+]  # fmt: skip
+
+#: Clipping without noise: there is nothing to account for, and the extra is not needed.
+CLIPPED = [*TINY_IMAGES, "privacy=user_level", "method.aggregation=uniform", "privacy.noise_multiplier=0",
+           "privacy.clip_norm=0.2"]  # fmt: skip
+
 #: Clusters of clients, of any federated method.
 CLUSTERING = ["+base/clustering@method.clustering=otdd", "method.aggregation=uniform"]
 

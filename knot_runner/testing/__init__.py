@@ -1,7 +1,8 @@
 """Checks that a part of your own keeps the contract of its table: each raises ``AssertionError`` and needs no pytest.
 
-* :func:`check_term`: an entry of ``TERMS``
-* :func:`check_weighting`: an entry of ``WEIGHTINGS``
+* :func:`check_method`: a federated algorithm, by small runs of it
 """
 
-from knot_runner.testing.distillation import check_term, check_weighting
+from knot_runner.testing.methods import check_method
+
+__all__ = ["check_method"]

@@ -1,9 +1,6 @@
-"""Clustered runs through the command line: records, what is shared, kills, refusals; and the paper's on real digits."""
+"""Clustered runs: records, what is shared, refusals; and the paper's on real digits."""
 
 import json
-import multiprocessing
-import os
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -21,32 +18,15 @@ from knot_runner.pipelines.rounds import scores
 from knot_runner.report.records.run_summary import cluster_lines
 from knot_runner.results import kind_problem
 from tests import run_folders
-from tests.golden.messages import refused
 from tests.run_folders import records
+from tests.tiny import CLUSTERED_IMAGES
 
-#: Ten clients in five planted groups of real digits, a narrow model.
-SMALL = [
-    "task=mnist_fedwad", "task.shape=[1,8,8]", "task.limit=400", "partition.clients=10", "model.hidden=[12]",
-    "model.output=logits", "training.rounds=3", "training.epochs=2", "training.lr=0.05", "hardware.workers=1",
-    "training.small_clients=allow",
-]  # fmt: skip
 FEDERATED = FederatedTraining("t", 1, 1, 1, 4, 0.1, 0.0, 0.0, True, False, "allow", None, False, 1)
-METHODS = ["fedavg", "fedprox", "scaffold", "fedrep", "fedper"]
-
-
-def of(method: str) -> list[str]:
-    return {
-        "fedavg": ["method=clustered_fedavg"],
-        "fedprox": ["method=clustered_fedavg", "method.algorithm=fedprox", "method.mu=0.01"],
-        "scaffold": ["method=clustered_fedavg", "method.algorithm=scaffold", "training.momentum=0"],
-        "fedrep": ["method=clustered_fedrep", "method.head_epochs=1", "method.final_head_epochs=2"],
-        "fedper": ["method=clustered_fedper", "method.final_head_epochs=2"],
-    }[method]
 
 
 def run(out: Path, *overrides: str) -> Path:
     """The folder of the small run with ``overrides``."""
-    return run_folders.run(out, *SMALL, *overrides)
+    return run_folders.run(out, *CLUSTERED_IMAGES, *overrides)
 
 
 @pytest.fixture(scope="module")
@@ -113,20 +93,6 @@ def test_one_cluster_of_all_is_the_method_without_clusters(tmp_path):
     assert result["metrics"]["client_accuracy"]["clusters"] == pytest.approx(rows[-1]["accuracy"])
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_runs_in_clusters_chilled_too(out, method):
-    folder = run(out, *of(method), "method.temperature=0.5", "training.rounds=2", "training.evaluate_every=2")
-    result, rows = records(folder)
-    assert result["status"] == "done" and rows[0]["train_temperature"] == 0.5
-    final = method in ("fedrep", "fedper")
-    assert [("accuracy" in row) for row in rows] == [False, True] + [True] * final
-    if final:  # the heads of all clients, in one more round
-        assert rows[-1]["participants"] == list(range(10))
-        heads = {name for name in load_file(folder / "model.safetensors") if "/head/" in name}
-        assert {int(name.rpartition("/")[2]) for name in heads} == set(range(10))
-
-
 def test_rounds_of_the_same_clusters_are_shared_whatever_found_them(out, once, monkeypatch):
     trained = []
     train = Lean.train
@@ -148,59 +114,6 @@ def test_a_damaged_artefact_is_named_and_made_anew(out, once, capsys):
     assert f"{log}: does not match its digest" in "".join(capsys.readouterr().err.split("\n"))
     assert (log.parent / "set-aside-1" / "rounds.jsonl").read_text() == damaged
     assert records(again)[0]["metrics"] == records(once)[0]["metrics"]
-
-
-def _killed(out: Path, at: int) -> None:
-    """A run whose process dies by SIGKILL when cohort number ``at`` is about to train."""
-    train, count = Lean.train, 0
-
-    def dies(self, cohort):
-        nonlocal count
-        count += 1
-        if count == at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return train(self, cohort)
-
-    Lean.train = dies
-    main([*SMALL, *of("fedrep"), "training.rounds=4", f"paths.out={out}"])
-
-
-@pytest.mark.thorough
-def test_kill_9_and_the_same_command_again(tmp_path):
-    child = multiprocessing.get_context("fork").Process(target=_killed, args=(tmp_path / "killed", 3))
-    child.start()
-    child.join(120)
-    assert child.exitcode == -signal.SIGKILL
-    (commit,) = (tmp_path / "killed").glob("mnist/*/*/commit.json")
-    assert json.loads(commit.read_text())["step"] >= 0
-    assert not list((tmp_path / "killed").rglob("result.json"))
-    again = run(tmp_path / "killed", *of("fedrep"), "training.rounds=4")
-    alone = run(tmp_path / "alone", *of("fedrep"), "training.rounds=4")
-    assert records(again) == records(alone)
-    for name in ("model.safetensors", "predictions.safetensors"):
-        assert (again / name).read_bytes() == (alone / name).read_bytes()
-    assert not list((tmp_path / "killed").rglob("*.tmp")) and not (again / "commit.json").exists()
-
-
-def test_a_diverged_cluster_is_a_diverged_run(tmp_path, capsys):
-    assert main([*SMALL, "training.lr=1e30", f"paths.out={tmp_path}"]) == 1
-    (path,) = tmp_path.glob("*/*/*/result.json")
-    result = json.loads(path.read_text())
-    assert result["status"] == "diverged" and result["diverged"]["round"] == 1
-    assert not list((tmp_path / "artefacts").glob("rounds/*/info.json"))
-
-
-BAD = [
-    ["method.clustering.clusters=11"], ["method.clustering.graph=sparse10"], ["method.clustering.graph=nearest"],
-    ["method.clustering.scale=0.001"],
-    ["method.algorithm=scaffold"], ["training.participants=20"], ["partition=centralised"],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("overrides", BAD, ids=" ".join)
-def test_bad_input_is_one_line(tmp_path, overrides, capsys):
-    small = [o for o in SMALL if "partition=centralised" not in overrides or not o.startswith("partition.")]
-    refused(capsys, *small, *overrides, f"paths.out={tmp_path}")
 
 
 def test_clusters_of_a_result_that_cannot_be(once):

@@ -10,14 +10,12 @@ import torch
 from knot_runner.cli.main import main
 from knot_runner.config.settings import MlpSettings
 from knot_runner.engine.examples import TextData
-from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.methods.distil.students import PickStudent, TrainStudents
 from knot_runner.methods.distil.synthesis.requests import MakeImages, ReleaseRecords
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import Encoded
 from knot_runner.pipelines.clients.setup import Setup
 from knot_runner.pipelines.parties.stage_costs import StageCounter, sent_bytes
-from knot_runner.pipelines.runs import commits
 from tests.run_folders import records, run
 from tests.tiny import CLUSTERING, TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
 
@@ -47,25 +45,6 @@ def test_federated_runs_say_what_they_cost_and_are_compared_by_it(tmp_path, caps
     assert main(["compare", f"paths.out={tmp_path}", "--measure=bytes,accuracy", "--sort=bytes"]) == 0
     rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith(tuple(sizes))]
     assert rows == ["fedper", "fedavg", "scaffold"]
-
-
-def test_an_interrupted_run_costs_what_one_left_alone_does(tmp_path, monkeypatch):
-    alone = records(run(tmp_path / "alone", *TINY_IMAGES))
-    train, calls = Lean.train, []
-
-    def interrupted(self, cohort):
-        calls.append(cohort)
-        if len(calls) == 3:
-            raise MemoryError("no more")
-        return train(self, cohort)
-
-    monkeypatch.setattr(commits.Commits, "due", lambda self: True)
-    monkeypatch.setattr(Lean, "train", interrupted)
-    words = [*TINY_IMAGES, f"paths.out={tmp_path / 'cut'}"]
-    assert main(words) != 0
-    assert not list((tmp_path / "cut").glob("*/*/*/result.json"))
-    assert records(run(tmp_path / "cut", *TINY_IMAGES)) == alone
-    assert len(calls) == 4 and alone[0]["costs"]["bytes"] == 3 * 2 * 3 * (BODY + HEAD) * 4
 
 
 def test_one_party_with_all_examples_sends_nothing(tmp_path):

@@ -18,6 +18,14 @@ from tests.unit.report.claimed import claim, judged
 from tests.unit.report.conftest import FederatedFactory, shown
 
 ONE, OWN, CLUSTERS = "global", "personalized", "clusters"
+<<<<<<< HEAD
+=======
+PRIVATE = {"unit": "client", "rate": 0.5, "noise_multiplier": 1.0, "clip_norm": 1.0, "rounds": 3, "clipped": None,
+           "accountant": "x", "median_norm": None}  # fmt: skip
+POISSON = {**PRIVATE, "neighbours": "add or remove", "sampling": "poisson", "delta": 0.01, "epsilon": 1.2}
+FIXED = {**PRIVATE, "neighbours": "replace", "sampling": "fixed", "delta": 0.01, "epsilon": 7.3}
+
+>>>>>>> m1
 #: Methods of a plug-in: local training's and FedAvg's functions under names of its own.
 PLUGIN = """
 import dataclasses
@@ -119,6 +127,21 @@ def test_not_even_one_row_mixes_models_over_its_seeds(tmp_path):
     assert [cell.mean for (cell,) in row.cells.values()] == [pytest.approx(0.2), pytest.approx(0.4)]
 
 
+@pytest.mark.parametrize("spent", [[FIXED], [POISSON, FIXED], [FIXED, {**FIXED, "delta": 1e-5, "epsilon": 12.0}]])
+def test_table_column_of_epsilon_has_one_relation_and_one_delta(tmp_path, spent):
+    factory, jobs = FederatedFactory(tmp_path), []
+    for place, privacy in enumerate(spent):
+        job = factory.job(label=f"privacy={place}")
+        measured = factory.result(job, factory.rows(job, [0.5]))["metrics"] | {"epsilon": {"ALL": privacy["epsilon"]}}
+        jobs.append(factory.write(job, [0.5], metrics=measured, privacy=privacy))
+    table = build_table(jobs, None, ["epsilon", "accuracy"], kind="grid")
+    own = [group for group in table.groups if group.metric_name == "epsilon"]
+    heads = [f"epsilon ({one['neighbours']}, delta {one['delta']:g})" for one in spent]
+    assert [group.heading(0) for group in own] == heads
+    means = [[row.cells[group.key][0].mean for group in own] for row in table.rows]
+    assert means == [[one["epsilon"] if i == j else None for j in range(len(own))] for i, one in enumerate(spent)]
+
+
 def test_no_case_of_rounds_mixes_models(tmp_path):
     table = build_table(
         federated(tmp_path), None, ["accuracy", "rounds"], kind="temperatures", options={"target": 0.25}
@@ -135,12 +158,6 @@ def test_claims_and_summaries_say_what_was_measured(tmp_path):
     assert "measured alike" not in same.note
     text = shown(summary_table(json.loads((jobs[2].folder / "result.json").read_text())))
     assert "own models, each on its own test examples" in text
-
-
-PRIVATE = {"unit": "client", "rate": 0.5, "noise_multiplier": 1.0, "clip_norm": 1.0, "rounds": 3, "clipped": None,
-           "accountant": "x", "median_norm": None}  # fmt: skip
-POISSON = {**PRIVATE, "neighbours": "add or remove", "sampling": "poisson", "delta": 0.01, "epsilon": 1.2}
-FIXED = {**PRIVATE, "neighbours": "replace", "sampling": "fixed", "delta": 0.01, "epsilon": 7.3}
 
 
 @pytest.mark.parametrize(

@@ -1,113 +1,41 @@
-"""Federated runs through the command line: records, resume after real kills, refusals, divergence, sweeps."""
+"""Federated runs through the command line: records, refusals, divergence, sweeps."""
 
-import functools
 import json
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from safetensors.numpy import load_file
 from sklearn.metrics import accuracy_score, f1_score, log_loss
 
 from knot_runner.cli.main import main
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.pipelines.rounds.client_rounds import check_outcomes, reached_target
 from knot_runner.util.errors import DivergedError
-from tests.forked import Forked, committed, reached
-from tests.golden.messages import refused
-from tests.tiny import TINY_IMAGES
-
-METHODS = ["fedavg", "fedavg_chill", "fedprox", "scaffold", "fedrep", "fedper"]
+from tests.forked import Forked, committed
+from tests.runs import run
+from tests.tiny import TINY_IMAGES, replaced
 
 
-def of(method: str) -> list[str]:
-    """Overrides that choose ``method`` at the tiny size."""
-    return [f"method={method}", *(["method.head_epochs=1"] if method == "fedrep" else [])]
-
-
-def folder_of(out: Path) -> Path:
-    (found,) = (path.parent for path in out.glob("*/*/*/result.json"))
-    return found
-
-
-def records(out: Path) -> tuple:
-    """All that must be equal: result and rounds without times, predictions, final weights."""
-    folder = folder_of(out)
-    result = json.loads((folder / "result.json").read_text())
-    del result["seconds"], result["digest"]
-    rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
-    for row in rows:
-        del row["seconds"]
-    return result, rows, [(folder / f"{name}.safetensors").read_bytes() for name in ("predictions", "model")]
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_run_of_every_method_and_what_it_leaves(tmp_path, method, capsys):
-    assert main([*TINY_IMAGES, *of(method), f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err
-    result, rows, _ = records(tmp_path)
-    assert [row["round"] for row in rows] == [1, 2, 3] and result["rounds"] == 3
-    arrays = load_file(folder_of(tmp_path) / "predictions.safetensors")
-    p, y = arrays["test.probabilities"], arrays["test.labels"]
-    last = rows[-1]
+def test_measures_are_those_of_scikit_learn(fedavg_run):
+    arrays, last = fedavg_run.tensors("predictions"), fedavg_run.rows[-1]
+    p, y = arrays["test.probabilities"].numpy(), arrays["test.labels"].numpy()
     assert last["accuracy"] == pytest.approx(accuracy_score(y, p.argmax(1)))
     assert last["f1"] == pytest.approx(f1_score(y, p.argmax(1), average="macro"))
     assert last["loss"] == pytest.approx(log_loss(y, p.astype(float), labels=range(10)), rel=1e-4)
-    assert result["metrics"]["accuracy"]["ALL"] == last["accuracy"]
-    shown = [c for c in last["clients"] if c is not None]
+    assert fedavg_run.result["metrics"]["accuracy"]["ALL"] == last["accuracy"]
+    shown = [own for own in last["clients"] if own is not None]
     assert last["client_accuracy"]["unweighted"] == pytest.approx(sum(shown) / len(shown))
     assert last["client_accuracy"]["weighted"] == pytest.approx(last["accuracy"])
-    assert "accuracy" in capsys.readouterr().out
-    assert not (folder_of(tmp_path) / "commit.json").exists()
+    first, second = fedavg_run.rows[:2]  # who begins a round has what the last one ended with
+    assert second["before"] == pytest.approx([first["clients"][client] for client in second["participants"]])
+    assert not (fedavg_run.folder / "commit.json").exists()
 
 
-def test_the_same_command_twice_and_with_other_engines_and_workers(tmp_path, capsys):
-    """loop and lean agree up to rounding; lean with one worker and with two, bit for bit."""
-    for name, extra in {
-        "a": ["hardware.engine=lean"],
-        "b": ["hardware.engine=lean", "hardware.workers=2"],
-        "loop": ["hardware.engine=loop"],
-        "stacked": ["hardware.engine=stacked"],
-    }.items():
-        assert main([*TINY_IMAGES, f"paths.out={tmp_path / name}", *extra]) == 0, capsys.readouterr().err
-    assert records(tmp_path / "a") == records(tmp_path / "b")
-    _, lean, _ = records(tmp_path / "a")
-    for other in ("loop", "stacked"):
-        _, rows, _ = records(tmp_path / other)
-        for row, same in zip(rows, lean, strict=True):
-            assert row["participants"] == same["participants"] and row["steps"] == same["steps"]
-            assert row["loss"] == pytest.approx(same["loss"], rel=1e-3)
-            assert row["train_loss"] == pytest.approx(same["train_loss"], rel=1e-3)
-    assert folder_of(tmp_path / "a").name != folder_of(tmp_path / "loop").name  # the engine is part of the run id
-
-
-def start(out: Path, *overrides: str, until: Callable | None = None) -> Forked:
-    longer = [o for o in TINY_IMAGES if not o.startswith("training.rounds")]
-    return Forked(*longer, "training.rounds=70", f"paths.out={out}", *overrides, until=until)
-
-
-@pytest.mark.parametrize("method", ["scaffold", pytest.param("fedrep", marks=pytest.mark.thorough)])
-def test_kill_9_three_times_and_the_same_command_again(tmp_path, method):
-    """However many workers each of them has."""
-    alone = start(tmp_path / "alone", *of(method), "hardware.workers=1")
-    assert alone.wait() == 0, alone.said
-    for least in (1, 12, 30):  # of 70, so that the kill comes well before the end however rarely it commits
-        until = functools.partial(reached, tmp_path / "killed", least)
-        killed = start(tmp_path / "killed", *of(method), "hardware.workers=2", until=until)
-        assert killed.wait() == -signal.SIGKILL, killed.said
-    assert not list((tmp_path / "killed").glob("*/*/*/result.json"))
-    again = start(tmp_path / "killed", *of(method), "hardware.workers=1")
-    assert again.wait() == 0, again.said
-    assert records(tmp_path / "killed") == records(tmp_path / "alone")
-    assert not list((tmp_path / "killed").rglob("*.tmp"))
-
-
-def test_sigterm_ends_it_at_once_and_workers_die_too(tmp_path):
-    process = start(tmp_path, "training.rounds=100000", "hardware.workers=2")
+def test_sigterm_ends_a_run_at_once_and_its_workers(tmp_path):
+    process = Forked(*replaced(TINY_IMAGES, "training.rounds=100000", "hardware.workers=2"), f"paths.out={tmp_path}")
     while committed(tmp_path) < 2:
         assert not process.ended, process.said
         time.sleep(0.02)
@@ -120,32 +48,6 @@ def test_sigterm_ends_it_at_once_and_workers_die_too(tmp_path):
             return
         time.sleep(0.05)
     raise AssertionError("a worker outlived its parent")
-
-
-BAD = [
-    ["method.temperature=0"], ["method.temperature=-1"], ["training.participants=50"], ["training.participants=0"],
-    ["training.batch=500"], ["training.lr=0"], ["training.lr=inf"], ["method=fedprox", "method.mu=null"],
-    ["method.mu=1"], ["method=federated_distance"], ["method=sinkhorn_e"], ["model=bert_tiny"], ["training=small"],
-    ["partition=null"], ["~partition"], ["partition=dirichlt"], ["partition.kind=dirichlt"],
-    ["partition=iid", "partition.clients=400"], ["partition=dirichlet"],
-    ["hardware.precision=bf16", "hardware.engine=loop"], ["hardware.engine=leen"], ["training.target=2"],
-    ["training.stop_at_target=true"], ["method=fedrep", "method.head_epochs=2"],
-    ["task.source=local", "paths.data=null"], ["task.source=local", "paths.data=/nowhere"], ["task.shape=[1,28]"],
-    ["task.mean=[0,0]"], ["task.name=../up"], ["model.kind=[]"], ["method.algorithm={}"], ["task.cut_seed=-1"],
-    ["hardware.threads=0"], ["+method.temprature=3"], ["task=sa", "method=fedavg", "training=small"],
-    ["model=cnn_mcmahan", "task.shape=[1,2,2]"],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("arguments", BAD, ids=" ".join)
-def test_bad_input_is_one_line_and_leaves_nothing(arguments, tmp_path, capsys):
-    keys = {a.split("=")[0].lstrip("~") for a in arguments}
-    dropped = {"partition": "partition.", "model": "model.", "training": "training."}
-    quick = [o for o in TINY_IMAGES if o.split("=")[0] not in keys]
-    quick = [o for o in quick if not any(key in keys and o.startswith(start) for key, start in dropped.items())]
-    quick = [o for o in quick if "task=sa" not in arguments or o.startswith("hardware")]
-    refused(capsys, *quick, *arguments, f"paths.out={tmp_path}")
-    assert not [p for p in tmp_path.rglob("*") if p.suffix in (".json", ".jsonl", ".yaml", ".tmp", ".safetensors")]
 
 
 def test_a_diverged_run_is_recorded_and_stops_no_sweep(tmp_path, capsys):
@@ -192,13 +94,10 @@ def test_a_target_that_is_met_exactly_ends_the_run(rows, ends):
 def test_a_target_is_counted_in_rounds_and_can_end_the_run(tmp_path, capsys):
     reach = ["training.lr=0.1", "training.target=0.3", "training.rounds=30"]
     tiny = [o for o in TINY_IMAGES if o.split("=")[0] not in ("training.lr", "training.rounds")]
-    assert main([*tiny, *reach, "training.stop_at_target=true", f"paths.out={tmp_path / 'a'}"]) == 0
-    result, rows, _ = records(tmp_path / "a")
-    first = next(row["round"] for row in rows if row["accuracy"] >= 0.3)
-    assert result["rounds_to_target"] == first == len(rows) < 30  # rounds trained
-    capsys.readouterr()
+    found = run(tmp_path, *tiny, *reach, "training.stop_at_target=true")
+    first = next(row["round"] for row in found.rows if row["accuracy"] >= 0.3)
+    assert found.result["rounds_to_target"] == first == len(found.rows) < 30  # rounds trained
     assert main([*tiny, "training.lr=1e-6", "training.target=0.99", f"paths.out={tmp_path / 'b'}"]) == 0
-    assert records(tmp_path / "b")[0]["rounds_to_target"] is None
     assert "not reached" in capsys.readouterr().out
 
 
@@ -214,17 +113,15 @@ def test_rate_control_at_t_1_is_the_same_run(tmp_path, capsys):
 
 
 def test_evaluate_every_and_the_last_round(tmp_path):
-    assert main([*TINY_IMAGES, "training.evaluate_every=2", f"paths.out={tmp_path}"]) == 0
-    _, rows, _ = records(tmp_path)
+    rows = run(tmp_path, *TINY_IMAGES, "training.evaluate_every=2").rows
     assert [("accuracy" in row) for row in rows] == [False, True, True]
 
 
 def test_semantic_distance_where_classes_have_coordinates(tmp_path):
     points = "[[0],[1],[2],[3],[4],[5],[6],[7],[8],[9]]"
     digits = "task.classes=['0','1','2','3','4','5','6','7','8','9']"
-    assert main([*TINY_IMAGES, f"task.coordinates={points}", digits, f"paths.out={tmp_path}"]) == 0
-    result, rows, _ = records(tmp_path)
-    assert 0 < rows[-1]["sd"] == result["metrics"]["sd"]["ALL"] < 9
+    found = run(tmp_path, *TINY_IMAGES, f"task.coordinates={points}", digits)
+    assert 0 < found.rows[-1]["sd"] == found.result["metrics"]["sd"]["ALL"] < 9
 
 
 def test_plot_partition(tmp_path, capsys):
@@ -239,11 +136,9 @@ def test_plot_partition(tmp_path, capsys):
 
 @pytest.mark.thorough
 @pytest.mark.real_data
-def test_real_writers_learn(tmp_path, data_root, capsys):
+def test_real_writers_learn(tmp_path, data_root):
     """60 real writers: ten rounds at T=.25 already tell digits apart."""
-    run = ["task=femnist", "task.source=local", "method=fedavg_chill", "training.rounds=10", "training.lr=0.01"]
-    run += [f"paths.data={data_root}", f"paths.out={tmp_path}"]
-    assert main(run) == 0, capsys.readouterr().err
-    result, _, _ = records(tmp_path)
+    words = ["task=femnist", "task.source=local", "method=fedavg_chill", "training.rounds=10", "training.lr=0.01"]
+    result = run(tmp_path, *words, f"paths.data={data_root}").result
     assert result["clients"] == 60 and result["datasets"] == {"train": 5936, "test": 658}
     assert result["metrics"]["accuracy"]["ALL"] > 0.6

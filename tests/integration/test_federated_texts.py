@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
 from sklearn.metrics import accuracy_score, f1_score, log_loss
 
-from knot_runner.cli.main import main
 from knot_runner.config.settings import ModelSettings
 from knot_runner.engine.examples import TextData
 from knot_runner.engine.federated import flat
@@ -22,21 +20,18 @@ from knot_runner.engine.objectives import Objective, cross_entropy
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.tokens import Encoded, batches
-from tests.tiny import TINY_TEXTS, replaced
+from tests.runs import run
+from tests.tiny import TINY_TEXTS
 
 SPEC = ModelSettings(
     kind="bert", name="tiny", head="plain", weights="scratch", vocab="train", vocab_size=100, hub_id="", revision="",
     hidden=16, layers=1, heads=2, intermediate=32, dropout=0.1,
 )  # fmt: skip
 NETWORK, CPU = Network(SPEC, 60, 3), torch.device("cpu")
-SGD = ["training.optimiser=sgd", "training.lr=0.05", "training.weight_decay=0"]
 METHODS = {
-    "fedavg": [],
     "fedavg_chill": ["method.temperature=0.25"],
-    "fedprox": [],
-    "scaffold": SGD,
+    "scaffold": ["training.optimiser=sgd", "training.lr=0.05", "training.weight_decay=0"],
     "fedrep": ["training.epochs=2", "method.head_epochs=1"],
-    "fedper": [],
 }
 
 
@@ -115,43 +110,11 @@ def test_a_phase_of_the_head_trains_the_classifier_alone():
     assert moved.min() >= head[0].start and len(moved) == head[-1].stop - head[0].start
 
 
-def test_image_engines_say_what_would_fit(tmp_path, capsys):
-    assert main([*TINY_TEXTS, "method=fedavg", "hardware.engine=stacked", f"paths.out={tmp_path}"]) == 2
-    assert (
-        "hardware.engine: stacked does not train a text model; lean (CPU) or loop would fit" in capsys.readouterr().err
-    )
-
-
-@pytest.mark.parametrize(("overrides", "message"), [
-    (["method=clustered_fedavg", "method.clustering.otdd.features=null"], "features: is not set, and texts are"),
-    (["method=fedavg", "+model.per_party.MELD.hidden=32"], "model.per_party: averaging needs one model"),
-    (["method=scaffold"], "training.optimiser: scaffold's control variates are defined for plain SGD"),
-    (["method=sinkhorn_e"], "training=texts: is not for method=sinkhorn_e; training=small would fit"),
-    (["method=fedavg", "training.momentum=0.9"], "training.momentum: 0.9 is of sgd; adamw has none"),
-    (["method=fedavg", "partition.by=file"], "partition.by: erc (embedded) has no 'file' (there is: user)"),
-    (["method=fedavg", "partition.by=dialogue"], "partition.by: erc (embedded) has no 'dialogue'"),
-])  # fmt: skip
-def test_what_does_not_fit_is_named(tmp_path, capsys, overrides, message):
-    assert main([*TINY_TEXTS, *overrides, f"paths.out={tmp_path}"]) == 2
-    assert message in capsys.readouterr().err
-    assert not list(tmp_path.glob("*/*/*/result.json"))
-
-
-def test_what_does_not_fit_is_named_where_it_was_typed(tmp_path, capsys):
-    given = [word for word in replaced(TINY_TEXTS, "training=small") if word != "training.rounds=2"]
-    assert main([*given, "method=fedavg", f"paths.out={tmp_path}"]) == 2
-    assert "training=small: is not for method=fedavg; training=texts would fit" in capsys.readouterr().err
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_runs_and_its_measures_are_those_of_its_predictions(tmp_path, capsys, method):
-    run = [*TINY_TEXTS, f"method={method}", *METHODS[method], f"paths.out={tmp_path}"]
-    assert main(run) == 0, capsys.readouterr().err
-    (folder,) = tmp_path.glob(f"erc/{method}/*/")
-    result = json.loads((folder / "result.json").read_text())
-    rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
-    stored = load_file(folder / "predictions.safetensors")
+def test_every_method_runs_and_its_measures_are_those_of_its_predictions(tmp_path, method):
+    found = run(tmp_path, *TINY_TEXTS, f"method={method}", *METHODS[method])
+    folder, result, rows, stored = found.folder, found.result, found.rows, found.tensors("predictions")
     p, y = stored["test.probabilities"].numpy(), stored["test.labels"].numpy()
     assert len(rows) == 2 and result["clients"] == 5 and len(y) == 300
     assert result["metrics"]["accuracy"]["ALL"] == pytest.approx(accuracy_score(y, p.argmax(1)))
@@ -160,33 +123,5 @@ def test_every_method_runs_and_its_measures_are_those_of_its_predictions(tmp_pat
     points = np.array(result["labels"]["coordinates"])
     away = np.linalg.norm(p @ points - points[y], axis=1)
     assert result["metrics"]["sd"]["ALL"] == pytest.approx(np.mean([away[y == k].mean() for k in range(5)]), rel=1e-5)
-    assert json.loads((folder / "partition.json").read_text())["clients"] == [
-        "MELD",
-        "IEMOCAP",
-        "DyDa0",
-        "DyDa1",
-        "DyDa2",
-    ]
-
-
-@pytest.mark.thorough
-def test_an_interrupted_run_goes_on_with_the_same_bits(tmp_path, capsys, monkeypatch):
-    run = [*TINY_TEXTS, "method=fedper", "training.rounds=3"]
-    run = [word for word in run if word != "training.rounds=2"]
-    assert main([*run, f"paths.out={tmp_path / 'whole'}"]) == 0
-    original = Loop.train_client
-
-    def interrupted(self, request, *more):
-        if request.round == 2:
-            raise OSError(5, "the disk is gone")
-        return original(self, request, *more)
-
-    monkeypatch.setattr("knot_runner.pipelines.runs.commits.COMMIT_SHARE", 1e9)  # a commit a round
-    monkeypatch.setattr(Loop, "train_client", interrupted)
-    assert main([*run, f"paths.out={tmp_path / 'cut'}"]) != 0
-    monkeypatch.setattr(Loop, "train_client", original)
-    assert main([*run, f"paths.out={tmp_path / 'cut'}"]) == 0, capsys.readouterr().err
-    whole, cut = ({p.name: p for p in tmp_path.glob(f"{name}/erc/fedper/*/*")} for name in ("whole", "cut"))
-    for name in ("model.safetensors", "predictions.safetensors", "partition.json"):
-        assert whole[name].read_bytes() == cut[name].read_bytes()
-    assert not (whole["result.json"].parent / "commit.json").exists()
+    clients = json.loads((folder / "partition.json").read_text())["clients"]
+    assert clients == ["MELD", "IEMOCAP", "DyDa0", "DyDa1", "DyDa2"]

@@ -14,18 +14,12 @@ from knot_runner.pipelines.personalisation import personalised
 from tests.personal_runs import ALPHAS, PERSONAL, run, setup_of
 
 
-def test_heads_of_clients_are_in_the_record(tmp_path):
-    result, record = run(tmp_path, "method=fedper", "evaluate.matrix=end", "training.lr=0.1")
-    diagonal = record["correct"].diagonal().sum() / record["examples"].diagonal().sum()
-    assert result["metrics"]["accuracy"]["ALL"] == pytest.approx(float(diagonal))
-    assert len({tuple(row) for row in record["correct"].tolist()}) > 1  # models differ
-
-
-def test_fine_tuning_and_soup_share_rounds_and_agree_at_the_ends(tmp_path, capsys):
+def test_fine_tuning_and_soup_share_rounds_and_agree_at_the_ends(tmp_path, caplog):
+    caplog.set_level("INFO", "knot_runner")
     tuned, record = run(tmp_path, "method=finetune", *PERSONAL, "training.lr=0.1")
-    assert "have been trained before" not in capsys.readouterr().err
+    assert "have been trained before" not in caplog.text
     mixed, soups = run(tmp_path, "method=soup", *PERSONAL, ALPHAS, "training.lr=0.1")
-    assert "the rounds have been trained before, and are shared" in capsys.readouterr().err
+    assert "the rounds have been trained before, and are shared" in caplog.text
     assert mixed["artefact"] == tuned["artefact"]
     for name in ("correct", "loss", "valid"):
         assert torch.equal(soups[name][0], record[name][0]) and torch.equal(soups[name][2], record[name][2])
@@ -84,15 +78,6 @@ def test_unseen_clients_are_measured_apart(tmp_path):
     assert last["unseen_accuracy"] == pytest.approx(np.mean(unseen))
     seen = list(setup.federation.numbers)
     assert result["metrics"]["accuracy"]["ALL"] == pytest.approx(float(diagonal[seen].sum() / sizes[seen].sum()))
-
-
-@pytest.mark.parametrize("method", ["scaffold", "fedrep", "clustered_fedavg", "fedavg_chill", "feddistill"])
-def test_soup_after_any_method(tmp_path, method):
-    extra = ["method.head_epochs=1"] if method == "fedrep" else []
-    extra += ["method.clustering.clusters=2"] if method.startswith("clustered") else []
-    spec = "method.personalisation={kind: soup, lr: 0.05, epochs: 1, saves: 1, alphas: [0, 0.5, 1]}"
-    result, record = run(tmp_path, f"method={method}", *extra, spec, "partition.transfer=0.1")
-    assert record["correct"].shape == (3, 6, 6) and len(result["personalisation"]["points"]) == 3
 
 
 def test_running_statistics_of_a_soup_are_estimated_anew(tmp_path):

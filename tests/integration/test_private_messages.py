@@ -9,8 +9,8 @@ from knot_runner.methods.federated.accountant import epsilon_after, noise_for
 from knot_runner.methods.federated.user_privacy import private_mean_logits, private_sum
 from tests.accounted import accounted, mechanism
 from tests.feddf_runs import run, setup_of
-from tests.integration.test_private_training import CLIPPED, PRIVATE
-from tests.tiny import replaced
+from tests.integration.test_private_training import PRIVATE
+from tests.tiny import CLIPPED, replaced
 from tests.unit.methods.federated.conftest import CLASSES
 from tests.unit.methods.federated.test_private_logits import private
 
@@ -35,7 +35,6 @@ def test_epsilon_counts_a_rounds_messages(method, messages, tmp_path, capsys):
     assert facts["epsilon"] == rows[-1]["epsilon"] and facts["clipped"] is not None
     of_logits = {} if method == "fedgen" else {"messages": messages, "clip_logits": 10.0}
     assert {key: facts[key] for key in ("messages", "clip_logits") if key in facts} == of_logits
-    assert all(row["round"] == number for number, row in enumerate(rows, 1))
     released = "the clients' mean logits" if method in ("feddistill", "fedmd") else "the global models"
     assert f"it is of {released}, simulated" in capsys.readouterr().out
 
@@ -72,20 +71,3 @@ def test_noise_is_found_for_all_messages(tmp_path):
 def test_what_is_sent_beside_models_is_clipped_by_its_key(word, attribute, value, tmp_path):
     federation = setup_of(tmp_path, replaced(CLIPPED, "method=fedgen", word)).federation  # clip_norm is 0.2
     assert getattr(federation.privacy, attribute) == pytest.approx(value)
-
-
-EMPTY = replaced(CLIPPED, "training.participants=1", "training.rounds=6", "seed=2")
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("method", METHODS)
-def test_engines_agree_and_a_round_may_have_no_participants(method, tmp_path):
-    words = [*EMPTY, *f"method={method}".split(), *METHODS[method], "hardware.precision=float64"]
-    if TRANSFER[0] in words:  # a single client is its own student: Adam would make large what rounding leaves of that
-        words.append("method.distil.optimiser=sgd")
-    _, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
-    assert len(rows) == 6 and any(not row["participants"] for row in rows)
-    assert all(row["round"] == number for number, row in enumerate(rows, 1))
-    _, other, found = run(tmp_path / "loop", *words, "hardware.engine=loop")
-    assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in rows], rel=1e-7)
-    assert all((found[key] - weights[key]).abs().max() < 1e-6 for key in weights)

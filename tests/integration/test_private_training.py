@@ -5,19 +5,17 @@ import sys
 
 import pytest
 
+import knot_runner as kr
 from knot_runner.cli.main import main
 from knot_runner.methods.federated import accountant
 from knot_runner.methods.federated.accountant import epsilon_after, noise_for
 from knot_runner.report.compare.measures import direction
 from knot_runner.results import kind_problem
 from tests.accounted import accounted, mechanism
-from tests.feddf_runs import records, run, setup_of
-from tests.golden.messages import refused, refuses
-from tests.tiny import FEDDF_RKD, TINY_IMAGES, TINY_TEXTS, replaced
+from tests.feddf_runs import run, setup_of
+from tests.golden.messages import refuses
+from tests.tiny import CLIPPED, TINY_TEXTS, replaced
 
-#: Without noise there is nothing to account for, and the extra is not needed.
-CLIPPED = [*TINY_IMAGES, "privacy=user_level", "method.aggregation=uniform", "privacy.noise_multiplier=0",
-           "privacy.clip_norm=0.2"]  # fmt: skip
 PRIVATE = replaced(CLIPPED, "privacy.noise_multiplier=0.5")
 
 
@@ -36,7 +34,6 @@ def test_a_private_run_says_what_it_spent(tmp_path, capsys):
     assert facts["clipped"] == pytest.approx(sum(norm > 0.2 for norm in norms) / len(norms))
     assert norms[0] <= facts["median_norm"] <= norms[-1]
     assert facts["accountant"].startswith("dp-accounting ") and facts["rate"] == 0.5 and facts["rounds"] == 3
-    assert all(row["round"] == number for number, row in enumerate(rows, 1))
     assert main(["compare", f"paths.out={tmp_path}", "--measure=privacy.epsilon"]) == 0
     assert "epsilon" in capsys.readouterr().out and direction("privacy.epsilon") == "lower"
 
@@ -52,33 +49,6 @@ def test_clipping_alone_needs_no_accountant(tmp_path, capsys, monkeypatch):
     assert main([*PRIVATE, f"paths.out={tmp_path / 'other'}"]) == 2
     assert "pip install 'knot_runner[privacy]'" in capsys.readouterr().err
     accountant._library.cache_clear()
-
-
-def test_without_clipping_and_noise_a_run_is_fedavg(tmp_path):
-    everybody = replaced(TINY_IMAGES, "method.aggregation=uniform", "training.participants=6",
-                         "hardware.precision=float64")  # fmt: skip
-    _, rows, weights = run(tmp_path / "plain", *everybody)
-    private = ["privacy=user_level", "privacy.noise_multiplier=0", "privacy.clip_norm=null"]
-    _, other, found = run(tmp_path / "private", *everybody, *private)
-    assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in rows], rel=1e-12)
-    assert all((found[key] - weights[key]).abs().max() < 1e-12 for key in weights)
-
-
-EMPTY = replaced(CLIPPED, "training.participants=1", "training.rounds=8", "seed=2")
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("method", ["fedavg_chill", "fedper", "ditto", "apfl", "scaffold"])
-def test_engines_agree_and_rounds_may_be_empty(method, tmp_path):
-    words = [*EMPTY, f"method={method}", "hardware.precision=float64"]
-    _, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
-    assert len(rows) == 8 and all(row["round"] == number for number, row in enumerate(rows, 1))
-    empty = [row for row in rows if not row["participants"]]
-    assert empty and all(row["update_norms"] == [] and row["steps"] == 0 and "clipped" not in row for row in empty)
-    for engine in ("loop", "stacked"):
-        _, other, found = run(tmp_path / engine, *words, f"hardware.engine={engine}")
-        assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in rows], rel=1e-9)
-        assert all((found[key] - weights[key]).abs().max() < 1e-9 for key in weights)
 
 
 @accounted
@@ -149,8 +119,7 @@ def test_a_fixed_number_goes_with_clients_that_send_no_memory(method, tmp_path):
 
 
 def test_results_that_cannot_be(tmp_path):
-    run(tmp_path, *CLIPPED)
-    result = records(tmp_path)[0]
+    result = kr.run([*CLIPPED, f"paths.out={tmp_path}"]).result
     assert kind_problem(result) == ""
     for change, said in (
         ({"epsilon": 3.0}, "epsilon"),
@@ -158,31 +127,6 @@ def test_results_that_cannot_be(tmp_path):
         ({"neighbours": "none"}, "neighbours"),
     ):
         assert said in kind_problem({**result, "privacy": {**result["privacy"], **change}})
-
-
-BAD = [
-    ["method=local"], ["method=feddistill", "privacy.sampling=fixed"],
-    ["method=fedmd", "partition.transfer=0.2", "privacy.sampling=fixed"], ["method=fedgen", "privacy.label_scale=0"],
-    ["method=fedmd", "partition.transfer=0.2", "privacy.clip_logits=-1"],
-    ["method=fedmd", "partition.transfer=0.2", "method.distil.ensemble=each"], ["method=local"],
-    ["method=scaffold", "privacy.sampling=fixed"], ["method=fedper", "privacy.sampling=fixed"],
-    ["method=fedsoup", "privacy.sampling=fixed"],
-    ["method=feddf", "partition.transfer=0.2", "method.distil.weighting=E"],
-    [*FEDDF_RKD, "partition.transfer=0.3", "model.hidden=[8]"], ["method=clustered_fedavg"],
-    ["method.aggregation=weighted"], ["partition=centralised"], ["method=kd"],
-    ["model=resnet8", "task.shape=[1,16,16]"], ["privacy.epsilon=3"], ["privacy.noise_multiplier=null"],
-    ["privacy.noise_multiplier=1", "privacy.clip_norm=null"], ["privacy.noise_multiplier=0.001"],
-    ["privacy.clip_norm=0"], ["privacy.delta=1"], ["privacy.sampling=shuffle"],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("arguments", BAD, ids=" ".join)
-def test_bad_input_is_one_line_that_names_the_key(arguments, tmp_path, capsys):
-    given = {argument.split("=", 1)[0] for argument in arguments}
-    groups = tuple(f"{group}." for group in given & {"model", "partition"})
-    words = [word for word in CLIPPED if word.split("=", 1)[0] not in given and not word.startswith(groups)]
-    words = ["task=femnist", "privacy=user_level"] if "method=kd" in arguments else words
-    refused(capsys, *words, *arguments, f"paths.out={tmp_path}")
 
 
 @accounted

@@ -6,9 +6,8 @@ import pytest
 
 from knot_runner.cli.main import main
 from knot_runner.pipelines.rounds.summary import summarise
-from knot_runner.report.tables.build import build_table
-from tests.tiny import TINY_IMAGES, TINY_PARTIES, replaced
-from tests.unit.report.conftest import FederatedFactory
+from tests.runs import run
+from tests.tiny import TINY_IMAGES, replaced
 
 
 def records(out, capsys, *words, code=0):
@@ -26,31 +25,20 @@ def test_best_round_and_target_count_as_the_rows_do():
     assert (made["best"]["round"], made["rounds_to_target"]) == (2, 2)
 
 
-@pytest.mark.parametrize(
-    ("words", "key"),
-    [
-        ([*TINY_IMAGES, "method=fedavg"], "round"),
-        ([*TINY_IMAGES, "method=clustered_fedavg", "training.small_clients=allow"], "round"),
-        ([*TINY_IMAGES, "method=finetune"], "round"),
-        ([*TINY_IMAGES, "method=fedavg", "fleet=phones_drop", "fleet.dropout=0.5"], "round"),
-        (TINY_PARTIES, "round"),
-        (["task=mnist", "task.limit=200", "method=coreset", "method.epochs=3", "partition.clients=4",
-          "partition.floor=0", "method.participants=2"], "epoch"),
-    ],
-    ids=["fedavg", "clustered", "finetune", "fleet", "knot", "coreset"],
-)  # fmt: skip
-def test_rows_count_from_1(tmp_path, capsys, words, key):
-    result, rows = records(tmp_path, capsys, *words)
-    assert [row[key] for row in rows] == list(range(1, len(rows) + 1)) and len(rows) == 3
-    if result.get("kind") == "federated":
-        best = next(row for row in rows if row["accuracy"] == max(other["accuracy"] for other in rows))
-        assert result["best"] == {"accuracy": best["accuracy"], "round": best["round"]}
+def test_rows_count_from_1(fedavg_run, knot_run, tmp_path):
+    coreset = ["task=mnist", "task.limit=200", "method=coreset", "method.epochs=3", "partition.clients=4",
+               "partition.floor=0", "method.participants=2"]  # fmt: skip
+    assert [row["epoch"] for row in run(tmp_path, *coreset).rows] == [1, 2, 3]
+    assert [row["round"] for row in knot_run.rows] == list(range(1, len(knot_run.rows) + 1))
+    best = max(fedavg_run.rows, key=lambda row: row["accuracy"])
+    assert fedavg_run.result["best"] == {"accuracy": best["accuracy"], "round": best["round"]}
 
 
 @pytest.mark.parametrize("method", ["fedavg", "clustered_fedavg"])
 def test_the_round_of_a_divergence_counts_from_1(tmp_path, capsys, method):
     words = replaced(TINY_IMAGES, "training.lr=1e30", f"method={method}", "training.small_clients=allow")
     result, _ = records(tmp_path, capsys, *words, code=1)
+    assert not list((tmp_path / "artefacts").glob("rounds/*/info.json"))
     assert result["status"] == "diverged" and result["diverged"]["round"] == 1
     assert "diverged in round 1 at client" in capsys.readouterr().err
 
@@ -103,34 +91,3 @@ def test_a_round_in_which_nobody_took_part_has_no_means(tmp_path, capsys, words,
         assert found == [not row["participants"]] * len(found)
     if means:
         assert result["fleet"]["empty"] == sum(not row["participants"] for row in rows)
-
-
-def facts(relation, delta, epsilon):
-    sampling = {"add or remove": "poisson", "replace": "fixed"}[relation]
-    return {"neighbours": relation, "sampling": sampling, "delta": delta, "epsilon": epsilon, "unit": "client",
-            "rate": 0.5, "noise_multiplier": 1.0, "clip_norm": 1.0, "rounds": 1, "accountant": "x", "clipped": None,
-            "median_norm": None}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("spent", "heads"),
-    [
-        ([("replace", 0.01, 7.27)], ["epsilon (replace, delta 0.01)"]),
-        ([("add or remove", 0.01, 1.198), ("replace", 0.01, 7.27)],
-         ["epsilon (add or remove, delta 0.01)", "epsilon (replace, delta 0.01)"]),
-        ([("replace", 0.01, 7.27), ("replace", 1e-5, 12.0)],
-         ["epsilon (replace, delta 0.01)", "epsilon (replace, delta 1e-05)"]),
-    ],
-)  # fmt: skip
-def test_a_column_of_epsilon_has_one_relation_and_one_delta(tmp_path, spent, heads):
-    federated, jobs = FederatedFactory(tmp_path), []
-    for place, privacy in enumerate(spent):
-        job = federated.job(label=f"privacy={place}")
-        rows = federated.rows(job, [0.5])
-        measured = federated.result(job, rows)["metrics"] | {"epsilon": {"ALL": privacy[2]}}
-        jobs.append(federated.write(job, [0.5], metrics=measured, privacy=facts(*privacy)))
-    table = build_table(jobs, None, ["epsilon", "accuracy"], kind="grid")
-    own = [group for group in table.groups if group.metric_name == "epsilon"]
-    assert [group.heading(0) for group in own] == heads
-    means = [[row.cells[group.key][0].mean for group in own] for row in table.rows]
-    assert means == [[spent[i][2] if i == j else None for j in range(len(own))] for i in range(len(spent))]

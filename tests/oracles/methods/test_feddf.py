@@ -14,9 +14,8 @@ from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
 from knot_runner.methods.federated.server_distillation import drawn_examples
 from knot_runner.methods.federation import with_server
 from knot_runner.methods.losses import distillation
-from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from tests.feddf_runs import POINTS, RANDOM, TRANSFER, close, distil
-from tests.unit.methods.federated.conftest import CLASSES, make_world, settings
+from tests.unit.methods.federated.conftest import CLASSES, World, make_world, rounds_of, settings
 
 SINKHORN = {"name": "sinkhorn", "solver": "newton", "epsilon": 0.1, "tolerance": 1e-9, "scaling": 0.5}
 
@@ -28,15 +27,9 @@ class OneRound:
         self.world = make_world([]).with_training(**training)
         federation = with_server(self.world.federation, torch.arange(0, 40), transfer, RANDOM)
         self.federation = federation if members is None else federation.cluster(members)
-        self.hp, self.round, engine = settings(algorithm, distil=spec), round, self.world.engine
-        method = METHODS[algorithm]
-        state = method.init(self.hp, self.federation)
-        requests = method.plan(self.hp, state, self.federation, round)
-        self.trained = engine.train(requests)
-        self.averaged, _ = method.fold(self.hp, state, self.federation, round, requests, self.trained)
-        self.state, self.row = run_exchange(
-            method, self.hp, self.federation, engine, round, self.averaged, self.trained
-        )
+        self.hp, self.round = settings(algorithm, distil=spec), round
+        (one,) = rounds_of(World(self.federation, self.world.engine), self.hp, first=round)
+        self.trained, self.averaged, self.state, self.row = one.trained, one.folded, one.after, one.said
 
     def logits(self, weights, rows):
         """Of the linear model, typed out: [n, C]."""
@@ -227,13 +220,9 @@ def test_other_methods_with_one_global_model_take_it_too(algorithm):
 def test_clusters_side_by_side_are_each_as_it_is_alone():
     spec, groups = distil(weighting="E"), ([0, 1], [2, 3, 4])
     alone = [OneRound(spec, members=members) for members in groups]
-    federation, engine, hp = alone[0].federation, alone[0].world.engine, alone[0].hp
     method = per_cluster(METHODS["fedavg"], [one.federation for one in alone])
-    state = method.init(hp, federation)
-    requests = method.plan(hp, state, federation, 0)
-    trained = engine.train(requests)
-    state, _ = method.fold(hp, state, federation, 0, requests, trained)
-    state, row = run_exchange(method, hp, federation, engine, 0, state, trained)
+    (both,) = rounds_of(World(alone[0].federation, alone[0].world.engine), alone[0].hp, 1, method)
+    state, row = both.after, both.said
     for number, one in enumerate(alone):
         assert torch.equal(cluster_state(state, number)["weights"], one.state["weights"])
     first, second = (one.row for one in alone)

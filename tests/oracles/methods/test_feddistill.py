@@ -1,6 +1,5 @@
 """FD and FedMD: clients keep their models and exchange logits, against what is typed out by hand."""
 
-import pytest
 import torch
 import torch.nn.functional as F
 
@@ -9,11 +8,8 @@ from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.feddistill import others_means
 from knot_runner.methods.federation import with_server
-from knot_runner.pipelines.rounds.client_rounds import run_exchange
-from tests.feddf_runs import TRANSFER, close, distil, run
-from tests.golden.messages import refused
-from tests.tiny import TINY_IMAGES, replaced
-from tests.unit.methods.federated.conftest import CLASSES, make_world, settings
+from tests.feddf_runs import TRANSFER, close
+from tests.unit.methods.federated.conftest import CLASSES, World, make_world, rounds_of, settings
 
 
 class Played:
@@ -25,23 +21,13 @@ class Played:
         federation = with_server(self.world.federation, torch.arange(0), TRANSFER, TRANSFER[:0])
         self.federation = federation if members is None else federation.cluster(members)
         self.hp, self.method = settings(algorithm, **changes), METHODS[algorithm]
-        state, self.states, self.seen, self.rows = self.method.init(self.hp, self.federation), [], [], []
-        for round in range(rounds):
-            requests = self.method.plan(self.hp, state, self.federation, round)
-            trained = self.world.engine.train(requests)
-            state, _ = self.method.fold(self.hp, state, self.federation, round, requests, trained)
-            state, row = run_exchange(self.method, self.hp, self.federation, self.world.engine, round, state, trained)
-            self.states.append(state)
-            self.seen.append((requests, trained))
-            self.rows.append(row)
+        found = rounds_of(World(self.federation, self.world.engine), self.hp, rounds)
+        self.states, self.rows = [one.after for one in found], [one.said for one in found]
+        self.seen = [(one.requests, one.trained) for one in found]
 
     def logits(self, weights, rows):
         inputs = self.data.pixels[rows].flatten(1)
         return inputs @ weights[: CLASSES * 4].view(CLASSES, 4).T + weights[CLASSES * 4 :]
-
-
-def labels_of(**changes):
-    return LabelDistillation(**{"weight": 0.7, "temperature": 2.0, **changes})
 
 
 def means_by_hand(played, state, client):
@@ -60,7 +46,7 @@ def means_by_hand(played, state, client):
 
 
 def test_fd_is_cross_entropy_and_the_others_mean_logits_of_the_label():
-    played = Played("feddistill", 2, labels=labels_of())
+    played = Played("feddistill", 2)
     before = played.states[0]
     requests, trained = played.seen[1]
     for request, result in zip(requests, trained, strict=True):
@@ -81,8 +67,8 @@ def test_fd_is_cross_entropy_and_the_others_mean_logits_of_the_label():
 
 
 def test_the_first_round_and_weight_0_are_training_alone():
-    alone = Played("feddistill", 2, labels=labels_of(weight=0.0))
-    held = Played("feddistill", 2, labels=labels_of())
+    alone = Played("feddistill", 2, labels=LabelDistillation(0.0, 2.0))
+    held = Played("feddistill", 2)
     for (_, one), (_, other) in zip(alone.seen[:1], held.seen[:1], strict=True):
         assert all(torch.equal(a.weights, b.weights) for a, b in zip(one, other, strict=True))
     assert not all(torch.equal(a.weights, b.weights) for a, b in zip(alone.seen[1][1], held.seen[1][1], strict=True))
@@ -91,7 +77,7 @@ def test_the_first_round_and_weight_0_are_training_alone():
 
 def test_a_label_that_no_other_has_counts_for_nothing():
     """Others' rows of it are zeros that nobody sent."""
-    played = Played("feddistill", 1, labels=labels_of())
+    played = Played("feddistill", 1)
     state = dict(played.states[0])
     (one, two, three) = [request.client for request in played.seen[0][0]]
     for other in (two, three):
@@ -102,58 +88,3 @@ def test_a_label_that_no_other_has_counts_for_nothing():
     close(logits[2], (state[f"label_logits/{two}"][2] + state[f"label_logits/{three}"][2]) / 2, 1e-15)
     assert others_means({}, played.federation, one) is None
     assert others_means(state, played.federation.cluster([one]), one) is None
-
-
-def test_fedmd_fits_each_client_to_the_mean_of_all_logits():
-    played = Played("fedmd", 2, distil=distil(ensemble="logits", optimiser="sgd", lr=0.5))
-    requests, trained = played.seen[1]
-    q = torch.softmax(torch.stack([played.logits(one.weights, TRANSFER) for one in trained]).mean(0), -1)
-    for request, result in zip(requests, trained, strict=True):
-        earlier = played.states[0].get(f"client/{request.client}/weights", played.federation.model.weights)
-        assert torch.equal(request.start.weights, earlier)
-        weights = result.weights.clone().requires_grad_()
-        draws = generator(3, "local", 1, request.client)
-        for _ in range(2):
-            for at in torch.randperm(32, generator=draws).split(5):
-                loss = F.kl_div(
-                    torch.log_softmax(played.logits(weights, TRANSFER[at]), -1), q[at], reduction="batchmean"
-                )
-                (gradient,) = torch.autograd.grad(loss, weights)
-                weights = (weights - 0.5 * gradient).detach().requires_grad_()
-        close(played.states[1][f"client/{request.client}/weights"], weights.detach())
-        model = played.method.deployed(played.hp, played.states[1], played.federation, request.client)
-        assert torch.equal(model.weights, played.states[1][f"client/{request.client}/weights"])
-    assert played.rows[1]["distil_tested"] == 12 and played.rows[1]["distil_steps"] == 3 * 14
-
-
-OWN = ["method.labels.weight=0.5", "training.lr=0.1"]
-RUNS = {
-    "feddistill": replaced(TINY_IMAGES, "method=feddistill", *OWN),
-    "fedmd": replaced(TINY_IMAGES, "method=fedmd", "method.distil.batch=16", "training.lr=0.1"),
-}
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", RUNS)
-def test_engines_agree(name, tmp_path):
-    words = [*RUNS[name], "hardware.precision=float64"]
-    _, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
-    assert all(row["round"] == number for number, row in enumerate(rows, 1))
-    assert all(key.startswith("client/") for key in weights) and len({key.split("/")[1] for key in weights}) > 3
-    for engine in ("loop", "stacked"):
-        _, other, found = run(tmp_path / engine, *words, f"hardware.engine={engine}")
-        assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in rows], rel=1e-9)
-        assert all((found[key] - weights[key]).abs().max() < 1e-9 for key in weights)
-
-
-BAD = [
-    ["method=feddistill", "method.labels=null"],
-    ["method=feddistill", "method.server.optimiser=adam"], ["method=feddistill", "method.algorithm=fedavg"],
-    ["method=feddf", "method.algorithm=feddistill"], 
-    ["method=fedmd", "method.distil=null"], ["method=fedmd", "method.server.optimiser=momentum"],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("arguments", BAD, ids=" ".join)
-def test_bad_input_is_one_line_that_names_the_key(arguments, tmp_path, capsys):
-    refused(capsys, *TINY_IMAGES, *arguments, f"paths.out={tmp_path}")

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from knot_runner.config.settings import MlpSettings
-from knot_runner.config.settings.methods.server_distillation import LatentGenerator
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.seeds import generator
@@ -16,17 +15,11 @@ from knot_runner.methods.federated.fedgen import Head, heads_loss
 from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
 from knot_runner.models.network import Network
 from tests.feddf_runs import close, run
-from tests.golden.messages import refused, refuses
+from tests.golden.messages import refuses
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
-from tests.unit.methods.federated.conftest import CLASSES, SHAPE, make_world, settings
+from tests.unit.methods.federated.conftest import CLASSES, SHAPE, World, make_world, rounds_of, settings, spec_of
 
 HIDDEN = 5
-
-
-def spec_of(**changes):
-    plain = {"alpha": 2.0, "beta": 3.0, "decay": 0.5, "noise": 3, "hidden": 7, "steps": 4, "batch": 9, "lr": 0.01,
-             "weight_decay": 0.1, "diversity": 0.6}  # fmt: skip
-    return LatentGenerator(**{**plain, **changes})
 
 
 class Rounds:
@@ -34,19 +27,13 @@ class Rounds:
 
     def __init__(self, rounds, engine=None, members=None, **changes) -> None:
         self.world = make_world([HIDDEN])
-        self.data, engine = self.world.engine.data, engine or self.world.engine
+        self.data = self.world.engine.data
         federation = self.world.federation
         self.federation = federation if members is None else federation.cluster(members)
-        self.hp, self.method = settings("fedgen", **{"generator": spec_of(), **changes}), METHODS["fedgen"]
-        state, self.states, self.seen, self.rows = self.method.init(self.hp, self.federation), [], [], []
-        self.start = state
-        for round in range(rounds):
-            requests = self.method.plan(self.hp, state, self.federation, round)
-            trained = engine.train(requests)
-            state, row = self.method.fold(self.hp, state, self.federation, round, requests, trained)
-            self.states.append(state)
-            self.seen.append((requests, trained))
-            self.rows.append(row)
+        self.hp, self.method = settings("fedgen", **changes), METHODS["fedgen"]
+        found = rounds_of(World(self.federation, engine or self.world.engine), self.hp, rounds)
+        self.start, self.states, self.rows = found[0].before, [one.after for one in found], [one.row for one in found]
+        self.seen = [(one.requests, one.trained) for one in found]
 
     def parts(self, weights):
         first, bias, last, end = weights.split([HIDDEN * 4, HIDDEN, CLASSES * HIDDEN, CLASSES])
@@ -146,11 +133,7 @@ def test_a_client_minimises_its_own_loss_and_those_on_features(chilled):
 
 def test_weights_of_0_leave_fedavg():
     with_none = Rounds(2, generator=spec_of(alpha=0.0, beta=0.0))
-    state = METHODS["fedavg"].init(settings(), with_none.federation)
-    for round in range(2):
-        requests = METHODS["fedavg"].plan(settings(), state, with_none.federation, round)
-        trained = with_none.world.engine.train(requests)
-        state, _ = METHODS["fedavg"].fold(settings(), state, with_none.federation, round, requests, trained)
+    state = rounds_of(with_none.world, settings(), 2)[-1].after
     close(with_none.states[1]["weights"], state["weights"], 1e-12)
     assert (Rounds(2).states[1]["weights"] - state["weights"]).abs().max() > 1e-3
 
@@ -166,12 +149,8 @@ def test_processes_train_it_as_the_loop_does():
 def test_clusters_have_generators_of_their_own():
     groups = ([0, 1], [2, 3, 4])
     alone = [Rounds(2, members=members) for members in groups]
-    hp, engine = alone[0].hp, alone[0].world.engine
     method = per_cluster(METHODS["fedgen"], [one.federation for one in alone])
-    state = method.init(hp, alone[0].federation)
-    for round in range(2):
-        requests = method.plan(hp, state, alone[0].federation, round)
-        state, _ = method.fold(hp, state, alone[0].federation, round, requests, engine.train(requests))
+    state = rounds_of(World(alone[0].federation, alone[0].world.engine), alone[0].hp, 2, method)[-1].after
     for number, one in enumerate(alone):
         own = cluster_state(state, number)
         assert set(own) == set(one.states[1]) and all(torch.equal(own[k], one.states[1][k]) for k in own)
@@ -210,20 +189,7 @@ def test_a_head_that_is_not_one_linear_layer_is_refused():
         dataclasses.replace(world.federation, architectures=(dataclasses.replace(own, layout=one),))
         for one in (layout, fields)
     )
-    hp = settings("fedgen", generator=spec_of())
+    hp = settings("fedgen")
     METHODS["fedgen"].init(hp, fits)
     with refuses():
         METHODS["fedgen"].init(hp, does_not)
-
-
-BAD = [
-    ["method=fedgen", "method.generator=null"], ["method=fedgen", "method.algorithm=fedavg"],
-    ["method=fedgen", "method.generator.decay=0"], ["method=fedgen", "method.generator.batch=1"],
-    ["method=fedgen", "method.generator.alpha=-1"],
-    ["method=fedgen", "model.output=softmax"],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("arguments", BAD, ids=" ".join)
-def test_bad_input_is_one_line_that_names_the_key(arguments, tmp_path, capsys):
-    refused(capsys, *TINY_IMAGES, *arguments, f"paths.out={tmp_path}")

@@ -5,15 +5,14 @@ import torch
 
 from knot_runner.config.settings import MlpSettings
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.server_terms import check_server_terms
 from knot_runner.methods.federation import with_server
 from knot_runner.models.network import Network
-from knot_runner.pipelines.rounds.client_rounds import run_exchange
+from knot_runner.testing.methods import check_engines_agree
 from knot_runner.util.errors import UserError
-from tests.feddf_runs import RANDOM, TRANSFER, distil, run
-from tests.tiny import FEDDF_RKD, TINY_IMAGES, replaced
-from tests.unit.methods.federated.conftest import make_world, settings
+from tests.feddf_runs import RANDOM, TRANSFER, distil
+from tests.tiny import FEDDF_RKD
+from tests.unit.methods.federated.conftest import World, make_world, rounds_of, settings
 
 HIDDEN, CLASSES = 5, 3
 NETWORK = Network(MlpSettings("mlp", "t", [HIDDEN], "logits"), (1, 2, 2), CLASSES)
@@ -30,14 +29,8 @@ class Distilled:
         self.world = make_world([HIDDEN])
         self.federation = with_server(self.world.federation, torch.arange(0, 40), TRANSFER, RANDOM)
         self.hp = settings("fedavg", distil=distil(**{"ensemble": "logits", **SGD, **spec}))
-        method = METHODS["fedavg"]
-        state = method.init(self.hp, self.federation)
-        requests = method.plan(self.hp, state, self.federation, 0)
-        self.trained = self.world.engine.train(requests)
-        self.averaged, _ = method.fold(self.hp, state, self.federation, 0, requests, self.trained)
-        self.state, self.row = run_exchange(
-            method, self.hp, self.federation, self.world.engine, 0, self.averaged, self.trained
-        )
+        (one,) = rounds_of(World(self.federation, self.world.engine), self.hp)
+        self.trained, self.averaged, self.state, self.row = one.trained, one.folded, one.after, one.said
 
     def outputs(self, weights, rows):
         """(features, logits) of the MLP, typed out."""
@@ -163,15 +156,10 @@ def test_settings_of_the_loss_that_terms_do_not_have(changes, key):
 
 #: Terms of inner layers.
 RUN = [
-    *replaced(TINY_IMAGES, *FEDDF_RKD, "training.lr=0.1", "training.rounds=2", "hardware.precision=float64"),
-    "method.distil.batch=16", "method.distil.optimiser=sgd", "method.distil.lr=0.05",
-    "+method.distil.terms.hint.weight=1",
+    *FEDDF_RKD, "+method.distil.terms.hint.weight=1", "training.rounds=2", "method.distil.batch=16",
+    "method.distil.optimiser=sgd", "method.distil.lr=0.05",
 ]  # fmt: skip
 
 
 def test_engines_agree_on_terms(tmp_path):
-    _, rows, weights = run(tmp_path / "lean", *RUN, "hardware.engine=lean", "hardware.workers=2")
-    for engine in ("loop", "stacked"):
-        _, other, found = run(tmp_path / engine, *RUN, f"hardware.engine={engine}")
-        assert [row["distil_loss"] for row in other] == pytest.approx([row["distil_loss"] for row in rows], abs=1e-9)
-        assert all((found[name] - weights[name]).abs().max() < 1e-9 for name in weights)
+    check_engines_agree(RUN, tmp_path)

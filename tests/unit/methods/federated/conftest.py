@@ -14,24 +14,38 @@ from knot_runner.config.settings import (
     FederatedSettings,
     FederatedTraining,
     FedsoupSettings,
+    LabelDistillation,
     Labels,
     MlpSettings,
+    ResnetSettings,
     ServerSettings,
 )
+from knot_runner.config.settings.methods.server_distillation import LatentGenerator
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.federated.loop import Loop
+from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.fleet import devices
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.party import Architecture, Party
 from knot_runner.models.network import Network
+from knot_runner.pipelines.rounds.client_rounds import run_exchange
 
 SIZES = (8, 12, 16, 20, 24)
 CLASSES = 3
 SHAPE = (1, 2, 2)
 TRAINING = FederatedTraining("t", 4, 3, 2, 4, 0.1, 0.0, 0.0, True, False, "stop", None, False, 1)
 SERVER = ServerSettings("none", 1.0, 0.9, 0.99, 1e-3)
+
+
+def spec_of(**changes) -> LatentGenerator:
+    """FedGen's generator with ``changes``."""
+    plain = {"alpha": 2.0, "beta": 3.0, "decay": 0.5, "noise": 3, "hidden": 7, "steps": 4, "batch": 9, "lr": 0.01,
+             "weight_decay": 0.1, "diversity": 0.6}  # fmt: skip
+    return LatentGenerator(**{**plain, **changes})
+
+
 #: Settings that an algorithm does not go without.
 NEEDED = {
     "fedprox": {"mu": 0.5},
@@ -40,6 +54,8 @@ NEEDED = {
     "apfl": {"apfl": ApflSettings(0.5, True)},
     "fedala": {"fedala": FedalaSettings(1, 1.0, 1.0, 0.1, 10, 3, "trained")},
     "fedsoup": {"fedsoup": FedsoupSettings(0.0)},
+    "fedgen": {"generator": spec_of()},
+    "feddistill": {"labels": LabelDistillation(0.7, 2.0)},
 }
 
 
@@ -103,6 +119,17 @@ def with_network(federation: Federation, network: Network, start: ClientModel) -
     return dataclasses.replace(federation, architectures=(Architecture(network, flat.layout_of(network), start),))
 
 
+def normed_world(world: World) -> World:
+    """The same clients with a small ResNet on random 8 x 8 images, which has running statistics."""
+    shape = (1, 8, 8)
+    pixels = torch.rand(sum(SIZES), *shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    data = ImageData(pixels, world.engine.data.labels, torch.zeros(1), torch.ones(1))
+    network = Network(ResnetSettings("resnet", "r", [1, 1], 4, "cifar", "batch", 1), shape, CLASSES)
+    start = ClientModel(*(vector.double() for vector in flat.initial(network, 0)))
+    federation = with_network(world.federation, network, start)
+    return World(federation, Loop(network, data, data, torch.device("cpu"), torch.float64))
+
+
 def make_world(hidden: list[int]) -> World:
     """Random images; float64, so that sums can be compared closely."""
     draws = torch.Generator().manual_seed(5)
@@ -123,6 +150,37 @@ def make_world(hidden: list[int]) -> World:
         train_labels=labels,
     )
     return World(federation, Loop(network, data, data, torch.device("cpu"), torch.float64))
+
+
+@dataclasses.dataclass
+class Round:
+    """A round of a method: its state ``before``, as ``folded`` and ``after`` the exchange; ``row``: what the fold says,
+    ``said``: what the exchange says; ``asked``: the exchange's (inferences, logits, requests), if it had any."""
+
+    before: dict
+    requests: list
+    trained: list
+    folded: dict
+    after: dict
+    row: dict
+    said: dict
+    asked: list
+
+
+def rounds_of(world: World, hp: FederatedSettings, count=1, method=None, state=None, first=0) -> list[Round]:
+    """``count`` rounds from round ``first`` on, without commits; ``method``: that of ``hp``, if None."""
+    method, federation, engine = method or METHODS[hp.algorithm], world.federation, world.engine
+    state, found = method.init(hp, federation) if state is None else state, []
+    for round in range(first, first + count):
+        requests, asked = method.plan(hp, state, federation, round), []
+        trained = engine.train(requests) if requests else []
+        folded, row = method.fold(hp, state, federation, round, requests, trained)
+        after, said = run_exchange(
+            method, hp, federation, engine, round, folded, trained, lambda *seen, asked=asked: asked.extend(seen)
+        )
+        found.append(Round(state, requests, trained, folded, after, row, said, asked))
+        state = after
+    return found
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tests.unit.methods.federated.conftest import CLASSES
+from tests.unit.methods.federated.conftest import CLASSES, rounds_of
 
 
 def examples(world, request):
@@ -39,11 +39,5 @@ def descend(start, x, y, lr, steps, anchor=None, pull=0.0):
 
 def play(world, hp, method, rounds, state=None):
     """The state after ``rounds``, and (requests, trained, row) of each."""
-    state = method.init(hp, world.federation) if state is None else state
-    seen = []
-    for round in range(rounds):
-        requests = method.plan(hp, state, world.federation, round)
-        trained = world.engine.train(requests)
-        state, row = method.fold(hp, state, world.federation, round, requests, trained)
-        seen.append((requests, trained, row))
-    return state, seen
+    found = rounds_of(world, hp, rounds, method, state)
+    return found[-1].after, [(one.requests, one.trained, one.row) for one in found]

@@ -54,12 +54,6 @@ def test_two_models_step_by_step(linear, adaptive, lr):
         assert {0.0, 1.0} & set(alphas.values())  # clipped
 
 
-def test_the_global_model_is_fedavgs_bit_for_bit(world):
-    state, _ = play(world, apfl(adaptive=True), APFL, 3)
-    plain, _ = play(world, settings(), FEDAVG, 3)
-    assert torch.equal(state["weights"], plain["weights"])
-
-
 def test_alpha_0_is_the_global_model_and_alpha_1_the_clients_alone(world):
     hp = apfl(alpha=0.0)
     state, _ = play(world, hp, APFL, 2)
@@ -83,10 +77,3 @@ def test_own_optimisers_have_momentum_of_their_own(world):
     _, ((_, plainly, _),) = play(heavy, settings(), FEDAVG, 1)
     for result, plain in zip(trained, plainly, strict=True):
         assert torch.equal(result.weights, plain.weights) and torch.equal(result.kept["weights"], plain.weights)
-
-
-def test_who_has_not_trained_uses_the_global_model(world):
-    state, seen = play(world, apfl(), APFL, 1)
-    absent = set(range(5)) - {request.client for request in seen[0][0]}
-    for client in absent:
-        assert torch.equal(APFL.deployed(apfl(), state, world.federation, client).weights, state["weights"])

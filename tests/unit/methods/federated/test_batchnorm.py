@@ -3,30 +3,13 @@
 import pytest
 import torch
 
-from knot_runner.config.settings import ResnetSettings
-from knot_runner.engine.examples import ImageData
-from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ClientModel
-from knot_runner.engine.federated.loop import Loop
 from knot_runner.methods.contract import METHODS
-from knot_runner.models.network import Network
-from tests.unit.methods.federated.conftest import World, settings, with_network
-
-
-@pytest.fixture(scope="module")
-def normed(world):
-    """The same clients with a small ResNet on 8x8 images."""
-    shape = (1, 8, 8)
-    pixels = torch.rand(80, *shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    data = ImageData(pixels, world.engine.data.labels, torch.zeros(1), torch.ones(1))
-    network = Network(ResnetSettings("resnet", "r", [1, 1], 4, "cifar", "batch", 1), shape, 3)
-    start = ClientModel(*(vector.double() for vector in flat.initial(network, 0)))
-    federation = with_network(world.federation, network, start)
-    return World(federation, Loop(network, data, data, torch.device("cpu"), torch.float64))
+from tests.unit.methods.federated.conftest import normed_world, settings
 
 
 @pytest.mark.parametrize("how", ["averaged", "local", "frozen"])
-def test_where_the_statistics_go(normed, how):
+def test_where_the_statistics_go(world, how):
+    normed = normed_world(world)
     hp, method, federation = settings(batchnorm=how), METHODS["fedavg"], normed.federation
     start = state = method.init(hp, federation)
     for round in range(2):

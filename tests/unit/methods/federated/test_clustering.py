@@ -1,6 +1,7 @@
 """Spectral clustering against scikit-learn's own graphs and hand-made spectra; clusters side by side against apart."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -99,11 +100,6 @@ def test_eigengap_of_distances_without_structure_is_one_cluster():
     assert clustering.cluster(matrix, spec(clusters="eigengap", scale=5000), 0).labels == [0] * 12
 
 
-def test_none_is_one_cluster_of_all():
-    assert clustering.cluster(np.zeros((3, 3)), spec(graph="none"), 0).members == [[0, 1, 2]]
-    assert clustering.adjusted_rand([0, 0, 0], None) is None
-
-
 def test_the_scale_of_an_affinity():
     matrix = np.array([[0.0, 2.0], [2.0, 0.0]])
     np.testing.assert_array_equal(clustering.affinity(matrix, spec(scale=8)), [[1, 0.75], [0.75, 1]])
@@ -118,19 +114,24 @@ def test_a_sparse_graph_that_falls_apart_is_said_and_nothing_else_is_lost(recwar
     assert clustering.adjusted_rand(found.labels, groups.tolist()) == 1.0
 
 
-BAD = [({"clusters": 6}, 5), ({"graph": "sparse5", "clusters": 2}, 5), ({"scale": 5000.0}, 6)]
+@pytest.mark.parametrize(("graph", "clusters", "labels"), [
+    ("affinity", 5, [0, 1, 2, 3, 4]), ("affinity", 1, [0] * 5), ("none", 5, [0] * 5),
+])  # fmt: skip
+def test_clusters_of_each_client_and_of_all(graph, clusters, labels):
+    found = clustering.cluster(blocks([2, 3], 0)[0], spec(graph=graph, clusters=clusters), 0)
+    assert found.labels == labels and clustering.adjusted_rand(labels, None) is None
 
 
-@pytest.mark.parametrize(("changes", "clients"), BAD)
-def test_what_cannot_be_clustered(changes, clients):
-    matrix = np.full((clients, clients), 6210.3) * (1 - np.eye(clients))
+APART = 6210.3 * (1 - np.eye(6))
+
+
+@pytest.mark.parametrize(("matrix", "changes"), [
+    (APART[:5, :5], {"clusters": 6}), (APART[:5, :5], {"graph": "sparse5", "clusters": 2}), (APART, {"scale": 5000.0}),
+    (np.array([[0, np.nan], [np.nan, 0]]), {"clusters": 2}),
+], ids=["clusters", "graph", "scale", "nan"])  # fmt: skip
+def test_what_cannot_be_clustered_is_refused(matrix, changes):
     with refuses():
         clustering.cluster(matrix, spec(**changes), 0)
-
-
-def test_distances_that_are_none():
-    with refuses():
-        clustering.cluster(np.array([[0, np.nan], [np.nan, 0]]), spec(clusters=2), 0)
 
 
 @pytest.mark.parametrize("seed", [7, 2**32 + 5])
@@ -146,12 +147,6 @@ def test_k_means_begins_where_the_seed_says(monkeypatch, seed):
     assert given == [seed % 2**32]
 
 
-def test_as_many_clusters_as_clients():
-    matrix, _ = blocks([2, 3], 0)
-    assert clustering.cluster(matrix, spec(clusters=5), 0).labels == [0, 1, 2, 3, 4]
-    assert clustering.cluster(matrix, spec(clusters=1), 0).labels == [0] * 5
-
-
 # ------------------------------------------------------------------------------------------------ clusters side by side
 
 CASES = [
@@ -161,6 +156,7 @@ CASES = [
     settings("scaffold"),
     settings("fedrep", final_head_epochs=2),
     settings("fedper", temperature=0.25, final_head_epochs=2),
+    settings("ditto"),
 ]
 CLUSTERS = [[0, 3], [1, 2, 4]]
 
@@ -197,8 +193,7 @@ def test_clusters_learn_as_federations_of_their_own(deep, hp):
 
 
 def _renamed(key: str, members: list[int]) -> str:
-    kind, slash, client = key.rpartition("/")
-    return f"{kind}/{members[int(client)]}" if slash and client.isdigit() else key
+    return re.sub(r"/(\d+)", lambda client: f"/{members[int(client[1])]}", key)
 
 
 @pytest.mark.parametrize("hp", CASES, ids=lambda hp: f"{hp.algorithm}-{hp.temperature}")

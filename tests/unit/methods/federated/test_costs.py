@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from knot_runner.config.settings import ApflSettings, FederatedSettings, LabelDistillation
+from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.flat import Field, FlatLayout
 from knot_runner.engine.federated.recipe import Phase
 from knot_runner.engine.flops import ExampleFlops
@@ -13,16 +13,14 @@ from knot_runner.methods.contract import METHODS, Method, RoundWork, Traffic
 from knot_runner.methods.federated.costs import round_costs
 from knot_runner.methods.federated.per_cluster import per_cluster
 from knot_runner.methods.federation import with_server
-from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from tests.feddf_runs import distil
-from tests.unit.methods.federated.conftest import CLASSES, SIZES, make_world, settings
+from tests.unit.methods.federated.conftest import CLASSES, SIZES, World, make_world, rounds_of, settings
 
 #: Of the model with a hidden layer of 5: 4 pixels, 3 classes; weights and biases, 8 bytes each (float64).
 BODY, HEAD, SIZE = 4 * 5 + 5, 5 * 3 + 3, 8
 F, H = 2 * (4 * 5 + 5 * 3), 2 * 5 * 3
 FLOPS = ExampleFlops(F, H)
 TRANSFER, RANDOM = torch.arange(40, 60), torch.arange(0, 7)
-LABELS = LabelDistillation(0.5, 1.0)
 
 
 class Played:
@@ -33,18 +31,10 @@ class Played:
         self.federation = with_server(self.world.federation, torch.arange(4), TRANSFER, RANDOM)
         if members is not None:
             self.federation = self.federation.cluster(members)
-        method = method or METHODS[hp.algorithm]
-        state, self.works = method.init(hp, self.federation), []
-        for round in range(rounds):
-            requests, after = method.plan(hp, state, self.federation, round), {}
-
-            def see(inferences, logits, distillation, after=after):
-                after.update(inferences=inferences, distillation=distillation, classes=logits[0].shape[1])
-
-            trained = self.world.engine.train(requests)
-            state, _ = method.fold(hp, state, self.federation, round, requests, trained)
-            state, _ = run_exchange(method, hp, self.federation, self.world.engine, round, state, trained, see)
-            self.works.append(RoundWork(requests, **after))
+        method, self.works = method or METHODS[hp.algorithm], []
+        for one in rounds_of(World(self.federation, self.world.engine), hp, rounds, method):
+            inferences, logits, distillation = one.asked or ([], [torch.empty(0, 0)], [])
+            self.works.append(RoundWork(one.requests, inferences, distillation, logits[0].shape[1]))
         self.costs = [round_costs(method, hp, self.federation, work, FLOPS) for work in self.works]
 
     def drawn(self, round: int = 0) -> list[int]:
@@ -65,12 +55,6 @@ def test_three_clients_receive_and_send_what_the_method_needs(algorithm, numbers
     assert costs["server_flops"] == 0
 
 
-@pytest.mark.parametrize("epochs", [1, 3])
-def test_apfl_trains_two_models_at_each_client(epochs):
-    one = Played(settings(), epochs=epochs).costs[0]["client_flops"]
-    assert Played(settings("apfl", apfl=ApflSettings(0.4, False)), epochs=epochs).costs[0]["client_flops"] == 2 * one
-
-
 def test_training_takes_three_forward_passes_for_each_example_and_epoch():
     played = Played(settings(), epochs=2, batch=5)
     examples = sum(SIZES[client] for client in played.drawn())
@@ -78,6 +62,7 @@ def test_training_takes_three_forward_passes_for_each_example_and_epoch():
     dropped = sum(SIZES[client] // 5 * 5 for client in played.drawn())
     assert dropped < examples
     assert Played(settings(), epochs=2, batch=5, drop_last=True).costs[0]["client_flops"] == 3 * F * dropped * 2
+    assert Played(settings("apfl"), epochs=2, batch=5).costs[0]["client_flops"] == 2 * 3 * F * examples * 2
 
 
 def test_a_head_needs_no_gradient_below_it_and_a_body_none_of_the_heads_weights():
@@ -157,7 +142,7 @@ def test_fedmd_sends_nothing_in_a_round_without_distillation():
 
 
 def test_label_means_are_of_labels_that_a_client_has_and_others_have_sent():
-    played = Played(settings("feddistill", labels=LABELS), rounds=2)
+    played = Played(settings("feddistill"), rounds=2)
     labels, sent = played.federation.train_labels, []
     for round, costs in enumerate(played.costs):
         own = {client: set(labels[played.federation.clients[client].train].tolist()) for client in played.drawn(round)}
@@ -174,13 +159,13 @@ def test_label_means_are_of_labels_that_a_client_has_and_others_have_sent():
 
 
 def test_of_a_label_that_no_other_has_sent_nothing_is_received():
-    played = Played(settings("feddistill", labels=LABELS), rounds=2)
+    played = Played(settings("feddistill"), rounds=2)
     request, labels = played.works[1].requests[0], played.federation.train_labels
     own = labels[request.rows]
     first = own == own[0]
     request = dataclasses.replace(request, inputs={"known": first})
     work = RoundWork([request], classes=CLASSES)
-    costs = round_costs(METHODS["feddistill"], settings("feddistill", labels=LABELS), played.federation, work, FLOPS)
+    costs = round_costs(METHODS["feddistill"], settings("feddistill"), played.federation, work, FLOPS)
     assert len(own.unique()) > 1 and costs["bytes_down"] == CLASSES * SIZE
     assert costs["bytes_up"] == len(own.unique()) * CLASSES * SIZE
 

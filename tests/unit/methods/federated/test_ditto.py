@@ -1,13 +1,10 @@
 """Ditto: each client's own model beside FedAvg, against full-batch steps written out."""
 
-import dataclasses
-
 import pytest
 import torch
 
 from knot_runner.config.settings import DittoSettings
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federated.per_cluster import per_cluster
 from tests.unit.methods.federated.conftest import settings
 from tests.unit.methods.federated.plain import descend, examples, play
 
@@ -46,37 +43,11 @@ def test_own_models_are_held_near_the_model_that_was_sent(whole):
         assert (found - w).norm() > 1e-3
 
 
-def test_the_global_model_is_fedavgs_bit_for_bit(world):
-    state, _ = play(world, ditto(), DITTO, 3)
-    plain, _ = play(world, settings(), FEDAVG, 3)
-    assert torch.equal(state["weights"], plain["weights"])
-    assert DITTO.plan(ditto(), state, world.federation, 4) == []
-
-
 def test_both_models_see_the_same_batches(world):
     """Without a pull, a client's first own model is its part of the global one."""
     _, ((_, trained, _),) = play(world, ditto(lam=0.0), DITTO, 1)
     for sent, own in zip(trained[:3], trained[3:], strict=True):
         assert sent.client == own.client and torch.equal(sent.weights, own.weights)
-
-
-def test_who_has_not_trained_uses_the_global_model(world):
-    state, seen = play(world, ditto(), DITTO, 2)
-    taken = {request.client for requests, _, _ in seen for request in requests}
-    absent = set(range(5)) - taken
-    assert absent
-    for client in absent:
-        assert torch.equal(DITTO.deployed(ditto(), state, world.federation, client).weights, state["weights"])
-
-
-def test_clusters_have_their_own_global_models(world):
-    """Requests are told apart by their position: in a cluster, too."""
-    hp, clusters = ditto(), [world.federation.cluster([0, 3]), world.federation.cluster([1, 2, 4])]
-    state, _ = play(world, hp, per_cluster(DITTO, clusters), 2)
-    for number, cluster in enumerate(clusters):
-        alone, _ = play(dataclasses.replace(world, federation=cluster), hp, DITTO, 2)
-        for name, value in alone.items():
-            assert torch.equal(state[f"cluster/{number}/{name}"], value)
 
 
 def test_chilled_own_models_train_cold_too(world):

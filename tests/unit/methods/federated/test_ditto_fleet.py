@@ -5,7 +5,6 @@ import torch
 
 from knot_runner.config.settings import DittoSettings
 from knot_runner.methods.federated.fleet import devices
-from tests.unit.methods.federated.conftest import SIZES
 from tests.unit.methods.federated.fleets import Played, fleet_of
 from tests.unit.methods.federated.plain import descend, examples
 
@@ -51,16 +50,6 @@ def test_only_what_is_sent_takes_time_on_the_way(paced):
     network = {"down": 1e-6, "up": 2e-6, "sigma": 0.0}
     sent = played(fleet_of(network=network), members=(0,), participants=1, rounds=2)
     assert sent.column("clock") == pytest.approx([32.0 + 720.0, 64.0 + 1440.0])
-
-
-@pytest.mark.parametrize("participants", [5, 3])
-def test_a_buffer_of_all_who_are_equally_fast_is_ditto(participants, paced):
-    paced(*(1 / size for size in SIZES))
-    own = {"members": range(5), "hidden": (5,), "participants": participants}
-    sync, without = played(None, **own), played(fleet_of(mode="async", buffer=participants), **own)
-    assert without.column("participants") == sync.column("participants")
-    assert without.column("clock") == [4.0, 8.0, 12.0, 16.0] and without.column("staleness") == [0.0] * 4
-    assert all(torch.equal(without.state[name], tensor) for name, tensor in sync.state.items())
 
 
 @pytest.mark.parametrize("buffer", [1, 2])

@@ -124,17 +124,6 @@ def round_half(value):
     return int(np.rint(value))
 
 
-def test_a_first_round_and_who_has_not_trained(world):
-    hp = fedala()
-    state, seen = play(world, hp, FEDALA, 1)
-    plain, _ = play(world, settings(), FEDAVG, 1)
-    assert torch.equal(state["weights"], plain["weights"]) and all(r.program is None for r in seen[0][0])
-    absent = set(range(5)) - {request.client for request in seen[0][0]}
-    for client in range(5):
-        found = FEDALA.deployed(hp, state, world.federation, client).weights
-        assert torch.equal(found, state["weights"]) == (client in absent)
-
-
 def test_training_goes_on_as_without_a_program():
     """At a vanishing rate of the mix W stays 1: FedAvg, batch by batch."""
     world = make_world([5])

@@ -5,15 +5,10 @@ import dataclasses
 import pytest
 import torch
 
-from knot_runner.config.settings import FedsoupSettings, ResnetSettings
-from knot_runner.engine.examples import ImageData
-from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ClientModel
-from knot_runner.engine.federated.loop import Loop
+from knot_runner.config.settings import FedsoupSettings
 from knot_runner.methods.contract import METHODS
-from knot_runner.models.network import Network
 from tests.golden.messages import refuses
-from tests.unit.methods.federated.conftest import CLASSES, World, holding_out, settings, with_network
+from tests.unit.methods.federated.conftest import CLASSES, holding_out, normed_world, settings
 from tests.unit.methods.federated.plain import descend, examples, play
 
 FEDSOUP, FEDAVG = METHODS["fedsoup"], METHODS["fedavg"]
@@ -68,19 +63,6 @@ def test_clients_choose_between_two_soups(linear, start):
             torch.testing.assert_close(state[f"pool/{client}"], mean, rtol=1e-9, atol=1e-11)
 
 
-def test_before_the_first_soup_it_is_fedavg_and_who_has_not_trained_has_its_model(world):
-    world = holding_out(world)
-    hp = fedsoup(0.99)
-    state, seen = play(world, hp, FEDSOUP, 1)
-    plain, _ = play(world, settings(), FEDAVG, 1)
-    assert torch.equal(state["weights"], plain["weights"]) and all(request.program is None for request in seen[0][0])
-    absent = set(range(5)) - {request.client for request in seen[0][0]}
-    assert absent
-    for client in range(5):
-        found = FEDSOUP.deployed(hp, state, world.federation, client).weights
-        assert torch.equal(found, state["weights"]) == (client in absent)
-
-
 def test_costs_count_two_predictions_of_what_is_held_out(linear):
     world = holding_out(linear).with_training(rounds=1, participants=5, small_clients="allow")
     for request in FEDSOUP.plan(fedsoup(), FEDSOUP.init(fedsoup(), world.federation), world.federation, 0):
@@ -89,14 +71,7 @@ def test_costs_count_two_predictions_of_what_is_held_out(linear):
 
 
 def test_running_statistics_are_those_of_training(linear):
-    shape = (1, 8, 8)
-    pixels = torch.rand(80, *shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    data = ImageData(pixels, linear.engine.data.labels, torch.zeros(1), torch.ones(1))
-    network = Network(ResnetSettings("resnet", "r", [1, 1], 4, "cifar", "batch", 1), shape, 3)
-    start = ClientModel(*(vector.double() for vector in flat.initial(network, 0)))
-    federation = with_network(linear.federation, network, start)
-    normed = World(federation, Loop(network, data, data, torch.device("cpu"), torch.float64))
-    world = holding_out(normed).with_training(rounds=1, participants=5, small_clients="allow")
+    world = holding_out(normed_world(linear)).with_training(rounds=1, participants=5, small_clients="allow")
     _, seen = play(world, fedsoup(), FEDSOUP, 1)
     bare = [dataclasses.replace(request, program=None) for request in seen[0][0]]
     for result, plain in zip(seen[0][1], world.engine.train(bare), strict=True):

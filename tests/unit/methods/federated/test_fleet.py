@@ -19,45 +19,48 @@ from tests.golden.messages import refuses
 from tests.unit.methods.federated.conftest import SIZES, make_world, settings
 from tests.unit.methods.federated.fleets import NoCommits, Played, fleet_of
 
+LATE, ALL_FAIL = {"deadline": 20.0}, {0: 0.5, 1: 0.5, 2: 0.25}
+#: Of clients that need 16, 48 and 16 s (8, 12, 16 examples, 2 epochs): the fleet, the share of its work after which a
+#: client fails, and of every round its seconds, participants, and how many were (dropped, late, partial).
+ROUNDS = [
+    ({}, {}, 48.0, [0, 1, 2], (0, 0, 0)),
+    ({"deadline": 48.0}, {}, 48.0, [0, 1, 2], (0, 0, 0)),  # in time, exactly
+    (LATE, {}, 20.0, [0, 2], (0, 1, 0)),  # for client 1 the server waits
+    ({"deadline": 30.0, "late": "partial"}, {}, 24.0, [0, 1, 2], (0, 0, 1)),
+    ({**LATE, "late": "partial"}, {}, 20.0, [0, 2], (0, 1, 0)),  # not one epoch of 24 s
+    ({"dropout": 0.1}, {1: 0.5}, 24.0, [0, 2], (1, 0, 0)),
+    ({}, {1: 0.25}, 16.0, [0, 2], (1, 0, 0)),  # before the others are through
+    (LATE, {1: 0.9}, 20.0, [0, 2], (0, 1, 0)),  # after the deadline
+    ({}, ALL_FAIL, 24.0, [], (3, 0, 0)),
+    ({"mode": "async", "buffer": 2}, ALL_FAIL, 24.0, [], (3, 0, 0)),
+]
 
-def test_a_server_that_waits_for_all_is_fedavg_with_a_clock(paced):
-    """8, 12 and 16 examples, 2 epochs: 16, 48 and 16 s."""
+
+@pytest.mark.parametrize(("fleet", "shares", "seconds", "participants", "counts"), ROUNDS)
+def test_fleet_rounds_take_as_long_as_their_clients(fleet, shares, seconds, participants, counts, paced, failing):
     paced(1.0, 2.0, 0.5)
-    plain, played = Played(None), Played(fleet_of())
-    assert played.column("clock") == [48.0, 96.0, 144.0, 192.0]
-    assert played.column("participants") == [[0, 1, 2]] * 4
-    assert all(played.column(key) == [0] * 4 for key in ("dropped", "late", "partial", "staleness"))
-    assert torch.equal(played.state["weights"], plain.state["weights"])
-    assert played.state["fleet/clock"].tolist() == [192.0]
+    failing(shares)
+    played = Played(fleet_of(**fleet))
+    assert played.column("clock") == [seconds * number for number in (1, 2, 3, 4)]
+    assert played.column("participants") == [participants] * 4
+    assert [(row["dropped"], row["late"], row["partial"]) for row in played.rows] == [counts] * 4
+    requests, trained = played.seen[0]
+    mean = played.federation.model.weights
+    if participants:
+        sizes = [len(request.rows) for request in requests]
+        mean = sum(size * one.weights for size, one in zip(sizes, trained, strict=True)) / sum(sizes)
+    assert torch.allclose(played.states[0]["weights"], mean, rtol=0, atol=1e-12)
+    assert [sum(phase.epochs for phase in one.recipe.phases) for one in requests] == [
+        1 if counts[2] and one.client == 1 else 2 for one in requests
+    ]
+    if len(participants) == 3 and not counts[2]:
+        assert torch.equal(played.state["weights"], Played(None).state["weights"])
 
 
 def test_a_client_is_drawn_as_without_a_fleet():
     plain, played = (Played(fleet, members=range(5), participants=2) for fleet in (None, fleet_of()))
     assert played.column("participants") == plain.column("participants")
     assert torch.equal(played.state["weights"], plain.state["weights"])
-
-
-def test_the_work_of_those_who_are_late_is_dropped(paced):
-    paced(1.0, 2.0, 0.5)
-    played = Played(fleet_of(deadline=20.0))
-    assert played.column("participants") == [[0, 2]] * 4 and played.column("late") == [1] * 4
-    assert played.column("clock") == [20.0, 40.0, 60.0, 80.0]  # for client 1 it waits
-    requests, trained = played.seen[0]
-    mean = (8 * trained[0].weights + 16 * trained[1].weights) / 24
-    assert torch.allclose(played.states[0]["weights"], mean, atol=1e-12)
-    assert Played(fleet_of(deadline=48.0)).column("late") == [0] * 4  # in time, exactly
-
-
-def test_those_who_are_late_send_whole_epochs(paced):
-    paced(1.0, 2.0, 0.5)
-    played = Played(fleet_of(deadline=30.0, late="partial"))
-    assert played.column("partial") == [1] * 4 and played.column("late") == [0] * 4
-    assert played.column("clock") == [24.0, 48.0, 72.0, 96.0]
-    (_, slow, _), trained = played.seen[0]
-    assert [phase.epochs for phase in slow.recipe.phases] == [1] and trained[1].steps == 3
-    none = Played(fleet_of(deadline=20.0, late="partial"))  # not one of 24 s
-    assert none.column("participants") == [[0, 2]] * 4 and none.column("late") == [1] * 4
-    assert none.column("clock")[0] == 20.0 and none.column("partial") == [0] * 4
 
 
 def test_partial_work_is_cut_phase_after_phase():
@@ -75,29 +78,6 @@ def test_partial_work_is_cut_phase_after_phase():
 def test_whole_epochs_until_a_deadline(deadline, epochs):
     """4 epochs of 2 s, and 2 s for sending."""
     assert devices.WorkTime(4, 2.0, 2.0).epochs_until(deadline) == epochs
-
-
-def test_a_client_that_fails_is_known_to_when_it_does(paced, failing):
-    paced(1.0, 2.0, 0.5)
-    failing({1: 0.5})
-    played = Played(fleet_of(dropout=0.1))
-    assert played.column("dropped") == [1] * 4 and played.column("participants") == [[0, 2]] * 4
-    assert played.column("clock") == [24.0, 48.0, 72.0, 96.0]
-    failing({1: 0.25})  # before the others are through
-    assert Played(fleet_of()).column("clock")[0] == 16.0
-    failing({1: 0.9})  # after the deadline: late
-    late = Played(fleet_of(deadline=20.0))
-    assert late.column("dropped") == [0] * 4 and late.column("late") == [1] * 4
-
-
-@pytest.mark.parametrize("mode", [{}, {"mode": "async", "buffer": 2}])
-def test_a_round_in_which_all_fail_counts_and_changes_nothing(paced, failing, mode):
-    paced(1.0, 2.0, 0.5)
-    failing({0: 0.5, 1: 0.5, 2: 0.25})
-    played = Played(fleet_of(**mode))
-    assert played.column("participants") == [[]] * 4 and played.column("dropped") == [3] * 4
-    assert played.column("clock") == [24.0, 48.0, 72.0, 96.0]
-    assert torch.equal(played.state["weights"], played.federation.model.weights)
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from knot_runner.config.settings import FedsoupSettings, ServerSettings
+from knot_runner.config.settings import FedsoupSettings
 from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS, FederatedAlgorithm
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.methods.contract import METHODS, Method
@@ -17,31 +17,10 @@ from tests.unit.methods.federated.conftest import SIZES
 from tests.unit.methods.federated.fleets import Played, fleet_of
 
 EMPTY = torch.empty(0, dtype=torch.float64)
-ADAM = ServerSettings("adam", 0.1, 0.9, 0.99, 1e-3)
 
 
 def buffered(buffer=1, **changes):
     return fleet_of(mode="async", buffer=buffer, **changes)
-
-
-SAME = [("fedavg", {}), ("fedprox", {}), ("fedper", {}), ("fedrep", {}), ("fedavg", {"server": ADAM}), ("apfl", {}),
-        ("fedala", {}), ("fedavg", {"aggregation": "uniform", "batchnorm": "local"})]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("participants", "algorithm", "changes"),
-    # of three of five some begin FedALA's mixing before others, which takes time
-    [(5, *one) for one in SAME] + [(3, *one) for one in SAME if one[0] != "fedala"],
-)
-def test_a_buffer_of_all_who_are_equally_fast_is_the_synchronous_method(participants, algorithm, changes, paced):
-    paced(*(1 / size for size in SIZES))
-    own = {"members": range(5), "hidden": (5,), "changes": changes, "participants": participants}
-    sync, played = Played(None, algorithm, **own), Played(buffered(participants), algorithm, **own)
-    assert played.column("participants") == sync.column("participants")
-    rounds = Played(fleet_of(), algorithm, **own).column("clock")
-    assert rounds == [2.0, 4.0, 6.0, 8.0] or algorithm in ("apfl", "fedala")  # whose programs take time, too
-    assert played.column("clock") == pytest.approx(rounds, rel=1e-12) and played.column("staleness") == [0.0] * 4
-    assert all(torch.equal(played.state[name], tensor) for name, tensor in sync.state.items())
 
 
 def test_steps_by_hand(paced):

@@ -9,21 +9,15 @@ from knot_runner.engine.federated import flat
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.server_distillation import ENSEMBLE
 from knot_runner.methods.federation import with_server
-from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from tests.feddf_runs import TRANSFER, distil
 from tests.golden.messages import refuses
-from tests.unit.methods.federated.conftest import settings
+from tests.unit.methods.federated.conftest import World, rounds_of, settings
 
 
 def play(world, hp, rounds):
-    method, state = METHODS[hp.algorithm], METHODS[hp.algorithm].init(hp, world.federation)
-    seen = []
-    for round in range(rounds):
-        requests = method.plan(hp, state, world.federation, round)
-        trained = world.engine.train(requests)
-        seen.append((state, requests, trained))
-        state, _ = method.fold(hp, state, world.federation, round, requests, trained)
-    return state, seen
+    """The state after ``rounds``, and (state before, requests, trained) of each."""
+    found = rounds_of(world, hp, rounds)
+    return found[-1].after, [(one.before, one.requests, one.trained) for one in found]
 
 
 @pytest.mark.parametrize("first_head", ["own", "averaged"])
@@ -90,36 +84,25 @@ def test_the_last_round_trains_all_heads_alone(deep):
 def test_a_server_distils_from_clients_with_their_own_heads(deep, algorithm):
     """The averaged model learns the mean of what they say; the next round begins with its body, and heads stay."""
     federation = with_server(deep.federation, torch.arange(4), TRANSFER, TRANSFER[:0])
-    hp, method, seen = settings(algorithm, distil=distil(ensemble="logits")), METHODS[algorithm], []
-    head, state = federation.layout.mask("head"), method.init(settings(algorithm), federation)
-    for round in range(2):
-        requests = method.plan(hp, state, federation, round)
-        trained = deep.engine.train(requests)
-        folded, _ = method.fold(hp, state, federation, round, requests, trained)
-        after, row = run_exchange(
-            method, hp, federation, deep.engine, round, folded, trained, lambda *found: seen.append(found[2])
-        )
-        ((request,),) = seen[-1:]
-        told = deep.engine.logits([federation.inference(one.client, one.model, TRANSFER, "train") for one in trained])
-        torch.testing.assert_close(request.inputs[ENSEMBLE], torch.stack(told).mean(0), rtol=1e-6, atol=1e-7)
-        assert torch.equal(request.start.weights, folded["weights"]) and row["distil_steps"] > 0
-        assert not torch.equal(after["weights"][~head], folded["weights"][~head])
-        for result in trained:
-            model = method.deployed(hp, after, federation, result.client).weights
+    hp, head = settings(algorithm, distil=distil(ensemble="logits")), federation.layout.mask("head")
+    for one in rounds_of(World(federation, deep.engine), hp, 2):
+        _, _, (request,) = one.asked
+        asked = [federation.inference(result.client, result.model, TRANSFER, "train") for result in one.trained]
+        told = torch.stack(deep.engine.logits(asked)).mean(0)
+        torch.testing.assert_close(request.inputs[ENSEMBLE], told, rtol=1e-6, atol=1e-7)
+        assert torch.equal(request.start.weights, one.folded["weights"]) and one.said["distil_steps"] > 0
+        assert not torch.equal(one.after["weights"][~head], one.folded["weights"][~head])
+        for result in one.trained:
+            model = METHODS[algorithm].deployed(hp, one.after, federation, result.client).weights
             assert torch.equal(model[head], result.weights[head])
-            assert torch.equal(model[~head], after["weights"][~head])
-        state = after
+            assert torch.equal(model[~head], one.after["weights"][~head])
 
 
 def test_a_round_of_heads_alone_is_not_distilled(deep):
     federation = with_server(deep.federation, torch.arange(4), TRANSFER, TRANSFER[:0])
-    hp, method = settings("fedper", distil=distil(ensemble="logits"), final_head_epochs=1), METHODS["fedper"]
-    state = method.init(hp, federation)
-    requests = method.plan(hp, state, federation, 4)
-    trained = deep.engine.train(requests)
-    state, _ = method.fold(hp, state, federation, 4, requests, trained)
-    after, row = run_exchange(method, hp, federation, deep.engine, 4, state, trained)
-    assert row == {} and torch.equal(after["weights"], state["weights"])
+    hp = settings("fedper", distil=distil(ensemble="logits"), final_head_epochs=1)
+    (one,) = rounds_of(World(federation, deep.engine), hp, first=4)
+    assert one.said == {} and torch.equal(one.after["weights"], one.folded["weights"])
 
 
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])

@@ -6,18 +6,15 @@ import math
 import pytest
 import torch
 
-from knot_runner.config.settings import LabelDistillation
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.feddistill import others_means, private_label_means
 from knot_runner.methods.federated.server_distillation import ENSEMBLE
 from knot_runner.methods.federated.user_privacy import UserPrivacy, private_mean_logits
 from knot_runner.methods.federation import with_server
-from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from tests.feddf_runs import TRANSFER, distil
-from tests.unit.methods.federated.conftest import CLASSES, make_world, settings
+from tests.unit.methods.federated.conftest import CLASSES, World, make_world, rounds_of, settings
 
 BOUND, EXPECTED = 0.4, 4
-LABELS = LabelDistillation(0.7, 2.0)
 
 
 def private(chosen=(0, 1, 2, 3, 4), transfer=TRANSFER, **changes):
@@ -29,17 +26,10 @@ def private(chosen=(0, 1, 2, 3, 4), transfer=TRANSFER, **changes):
     return dataclasses.replace(federation, privacy=spec, chosen=chosen), world.engine
 
 
-def one_round(algorithm, federation, engine, state=None, round=0, **changes):
+def one_round(algorithm, federation, engine, **changes):
     """(State after the fold, after the exchange, its row, what was trained, requests seen in the exchange)."""
-    hp, method, seen = settings(algorithm, aggregation="uniform", **changes), METHODS[algorithm], []
-    state = method.init(hp, federation) if state is None else state
-    requests = method.plan(hp, state, federation, round)
-    trained = engine.train(requests) if requests else []
-    folded, _ = method.fold(hp, state, federation, round, requests, trained)
-    after, row = run_exchange(
-        method, hp, federation, engine, round, folded, trained, lambda *found: seen.extend(found[2])
-    )
-    return folded, after, row, trained, seen
+    (one,) = rounds_of(World(federation, engine), settings(algorithm, aggregation="uniform", **changes))
+    return one.folded, one.after, one.said, one.trained, one.asked[2] if one.asked else []
 
 
 def answers(engine, weights, rows):
@@ -167,7 +157,7 @@ def label_messages(federation, engine, trained):
 @pytest.mark.parametrize("bound", [0.05, BOUND])
 def test_fd_clients_learn_the_clipped_means_of_labels(bound):
     federation, engine = private(clip_logits=bound)
-    _, after, row, trained, _ = one_round("feddistill", federation, engine, labels=LABELS)
+    _, after, row, trained, _ = one_round("feddistill", federation, engine)
     total, norms, limit = torch.zeros(CLASSES, CLASSES + 1, dtype=torch.float64), [], bound * math.sqrt(2 * CLASSES)
     for message in label_messages(federation, engine, trained):
         norms.append(math.sqrt(float((message**2).sum())))
@@ -179,7 +169,7 @@ def test_fd_clients_learn_the_clipped_means_of_labels(bound):
     means, knows = others_means(after, federation, 0)
     assert bool(knows.all()) and not any(name.endswith("/0") for name in after)
     torch.testing.assert_close(means, total[:, :CLASSES] / known.clamp_min(1)[:, None], rtol=1e-12, atol=1e-14)
-    requests = METHODS["feddistill"].plan(settings("feddistill", labels=LABELS), after, federation, 1)
+    requests = METHODS["feddistill"].plan(settings("feddistill"), after, federation, 1)
     for request in requests:  # everybody is told the same
         told = means[engine.data.labels[request.rows]]
         torch.testing.assert_close(request.inputs["label_logits"], told, rtol=0, atol=0)
@@ -209,7 +199,7 @@ def test_fd_one_client_changes_the_sums_by_at_most_the_bound():
     sums = []
     for factor in (None, 1e-2, 1.0, 1e6):
         federation, engine = private(clip_logits=bound)
-        _, _, _, trained, _ = one_round("feddistill", federation, engine, labels=LABELS)
+        _, _, _, trained, _ = one_round("feddistill", federation, engine)
         own = [answers(engine, result.weights, federation.clients[result.client].train) for result in trained]
         taken = slice(0, 4) if factor is None else slice(0, 5)
         own[4] = own[4] * (factor or 1.0)
@@ -242,5 +232,5 @@ def test_fd_clients_are_not_told_what_is_unknown():
     federation, engine = private()
     counts = torch.tensor([2.0, 0.0, 1.0], dtype=torch.float64)
     state = {"label_logits/all": torch.ones(CLASSES, CLASSES), "label_counts/all": counts}
-    for request in METHODS["feddistill"].plan(settings("feddistill", labels=LABELS), state, federation, 1):
+    for request in METHODS["feddistill"].plan(settings("feddistill"), state, federation, 1):
         assert torch.equal(request.inputs["known"], engine.data.labels[request.rows] != 1)

@@ -8,7 +8,7 @@ import torch
 
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.user_privacy import UserPrivacy
-from tests.unit.methods.federated.conftest import SERVER, settings
+from tests.unit.methods.federated.conftest import settings
 from tests.unit.methods.federated.plain import play
 
 SCAFFOLD = METHODS["scaffold"]
@@ -25,17 +25,6 @@ def private(world, **changes):
 
 def uniform(**changes):
     return settings("scaffold", aggregation="uniform", **changes)
-
-
-@pytest.mark.parametrize("server", ["none", "momentum", "adam"])
-def test_without_clipping_and_noise_it_is_scaffold(world, server):
-    hp = uniform(server=dataclasses.replace(SERVER, optimiser=server, lr=0.5))
-    plain, _ = play(world.with_training(participants=5), hp, SCAFFOLD, 3)
-    state, seen = play(private(world), hp, SCAFFOLD, 3)
-    assert plain.keys() == state.keys() and "control/4" in state
-    for name, tensor in plain.items():
-        assert torch.allclose(tensor, state[name], rtol=0, atol=1e-12), name
-    assert all(row["clipped"] == 0 and len(row["update_norms"]) == 5 for _, _, row in seen)
 
 
 def test_messages_are_clipped_whole_and_summed(world):
@@ -116,15 +105,3 @@ def test_a_round_without_participants_gives_both_noise(deep):
     assert float(moves.std()) == pytest.approx(2.0 * 0.5 / 2, rel=error)
     assert float(turns.std()) == pytest.approx(2.0 * 0.5 / (SCALE * 5), rel=error)
     assert abs(float(torch.corrcoef(torch.stack([moves, turns]))[0, 1])) < 4 / math.sqrt(len(moves))
-
-
-def test_clients_keep_their_running_statistics(linear):
-    """With batchnorm=local, as in FedAvg; the first ones, which the server has, do not change."""
-    federation = private(linear).federation
-    hp, buffers = uniform(batchnorm="local"), torch.tensor([0.0, 1.0])
-    state = {"weights": federation.model.weights, "buffers": buffers}
-    requests = SCAFFOLD.plan(hp, state, federation, 0)
-    trained = [dataclasses.replace(one, buffers=buffers + one.client) for one in linear.engine.train(requests)]
-    after, _ = SCAFFOLD.fold(hp, state, federation, 0, requests, trained)
-    assert torch.equal(after["buffers"], buffers)
-    assert all(torch.equal(after[f"buffers/{client}"], buffers + client) for client in range(5))

@@ -9,7 +9,7 @@ import torch
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.user_privacy import UserPrivacy, private_mean
-from tests.unit.methods.federated.conftest import SERVER, World, holding_out, make_world, settings
+from tests.unit.methods.federated.conftest import SERVER, World, holding_out, rounds_of, settings
 
 
 def privacy(**changes) -> UserPrivacy:
@@ -29,14 +29,8 @@ def private(world: World, spec: UserPrivacy) -> World:
 
 def played(world: World, algorithm: str = "fedavg", rounds: int = 2, **changes):
     """(State, rows, requests of every round) of ``rounds`` rounds."""
-    hp, method = settings(algorithm, **{"aggregation": "uniform", **changes}), METHODS[algorithm]
-    state, rows, asked = method.init(hp, world.federation), [], []
-    for round in range(rounds):
-        requests = method.plan(hp, state, world.federation, round)
-        state, row = method.fold(hp, state, world.federation, round, requests, world.engine.train(requests))
-        rows.append(row)
-        asked.append(requests)
-    return state, rows, asked
+    found = rounds_of(world, settings(algorithm, **{"aggregation": "uniform", **changes}), rounds)
+    return found[-1].after, [one.row for one in found], [one.requests for one in found]
 
 
 START = torch.tensor([1.0, -2.0], dtype=torch.float64)
@@ -107,7 +101,7 @@ def test_a_federation_draws_as_its_privacy_says(linear):
     assert [fixed.drawn(round) for round in range(4)] == [linear.federation.drawn(round) for round in range(4)]
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "fedper", "fedrep"])
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "fedper", "fedrep", "scaffold"])
 @pytest.mark.parametrize("server", ["none", "momentum", "adam"])
 def test_without_clipping_and_noise_it_is_the_uniform_mean(deep, algorithm, server):
     changes = {"server": dataclasses.replace(SERVER, optimiser=server, lr=0.5)}
@@ -119,25 +113,6 @@ def test_without_clipping_and_noise_it_is_the_uniform_mean(deep, algorithm, serv
     assert all(row["clipped"] == 0 and len(row["update_norms"]) == 5 for row in rows)
 
 
-@pytest.mark.parametrize("changes", [{}, {"algorithm": "fedper"}, {"temperature": 0.25}], ids=str)
-def test_a_round_moves_the_global_model_by_its_clipped_updates(deep, changes):
-    """Of heads that clients keep, too: the whole model is sent, and what counts is its distance to the global one."""
-    world = private(deep, privacy(clip_norm=0.05))
-    hp = settings(**{"algorithm": "fedavg", "aggregation": "uniform", **changes})
-    method = METHODS[hp.algorithm]
-    state = method.init(hp, world.federation)
-    for round in range(2):
-        trained = world.engine.train(method.plan(hp, state, world.federation, round))
-        after, row = method.fold(hp, state, world.federation, round, [], trained)
-        total = torch.zeros_like(state["weights"])
-        for result in trained:
-            move = result.weights - state["weights"]
-            total += move * min(1, 0.05 / math.sqrt(float((move * move).sum())))
-        assert torch.allclose(after["weights"], state["weights"] + total / 5, rtol=0, atol=1e-13)
-        assert row["clipped"] == 1.0
-        state = after
-
-
 #: Methods whose clients keep models of their own beside what they send, and the fields of a round that say so.
 OWN_MODELS = {
     "ditto": {"own_loss"},
@@ -147,29 +122,25 @@ OWN_MODELS = {
 }
 
 
-@pytest.mark.parametrize("algorithm", OWN_MODELS)
-def test_of_own_models_nothing_is_sent_unclipped(deep, algorithm):
-    """Two rounds of which the global model moves by the clipped updates of one model a client, and says so."""
+@pytest.mark.parametrize("changes", [*({"algorithm": name} for name in ("fedavg", "fedper", *OWN_MODELS)),
+                                     {"algorithm": "fedavg", "temperature": 0.25}], ids=str)  # fmt: skip
+def test_a_round_moves_the_global_model_by_its_clipped_updates(deep, changes):
+    """By one model of each client, also where clients keep heads or models of their own, and says so."""
     world = private(holding_out(deep), privacy(clip_norm=0.05)).with_training(small_clients="allow")
-    hp, method = settings(algorithm, aggregation="uniform"), METHODS[algorithm]
-    state = method.init(hp, world.federation)
-    for round in range(2):
-        requests = method.plan(hp, state, world.federation, round)
-        trained = world.engine.train(requests)
-        after, row = method.fold(hp, state, world.federation, round, requests, trained)
-        total = torch.zeros_like(state["weights"])
-        for result in trained[:5]:
-            move = result.weights - state["weights"]
+    hp = settings(**{"aggregation": "uniform", **changes})
+    for round, one in enumerate(rounds_of(world, hp, 2)):
+        before = one.before["weights"]
+        total = torch.zeros_like(before)
+        for result in one.trained[:5]:
+            move = result.weights - before
             total += move * min(1, 0.05 / math.sqrt(float((move * move).sum())))
-        assert torch.allclose(after["weights"], state["weights"] + total / 5, rtol=0, atol=1e-13)
-        assert row["clipped"] == 1.0 and len(row["update_norms"]) == 5
-        assert row.keys() - {"clipped", "update_norms"} == (
-            OWN_MODELS[algorithm] if round or algorithm != "fedala" else set()
-        )
-        state = after
+        assert torch.allclose(one.after["weights"], before + total / 5, rtol=0, atol=1e-13)
+        assert one.row["clipped"] == 1.0 and len(one.row["update_norms"]) == 5
+        own = OWN_MODELS.get(hp.algorithm, set()) if round or hp.algorithm != "fedala" else set()
+        assert one.row.keys() - {"clipped", "update_norms"} == own
 
 
-@pytest.mark.parametrize("algorithm", OWN_MODELS)
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedper", *OWN_MODELS])
 def test_without_participants_own_models_stay_and_the_global_one_gets_noise(deep, algorithm):
     spec = privacy(clip_norm=1.0, noise_multiplier=1.0, sampling="poisson", participants=3)
     federation = private(holding_out(deep), spec).federation
@@ -192,17 +163,6 @@ def test_noise_goes_through_the_server_optimiser(linear):
     assert torch.allclose(state["weights"], requests[0].start.weights + step, rtol=0, atol=1e-12)
 
 
-def test_a_round_of_fedper_without_participants_adds_noise(deep):
-    """It is no round of heads alone."""
-    spec = privacy(clip_norm=1.0, noise_multiplier=1.0, sampling="poisson", participants=3)
-    federation = private(deep, spec).federation
-    hp, method = settings("fedper", aggregation="uniform"), METHODS["fedper"]
-    state = method.init(hp, federation)
-    after, row = method.fold(hp, state, federation, 1, [], [])
-    assert torch.equal(after["weights"], private_mean(spec, 3, 1, state["weights"], [])[0])
-    assert row == {"update_norms": []}
-
-
 def test_a_last_round_of_heads_alone_sends_nothing(deep):
     federation = private(deep, privacy(clip_norm=1.0, noise_multiplier=1.0)).federation
     hp, method = settings("fedper", aggregation="uniform", final_head_epochs=1), METHODS["fedper"]
@@ -212,13 +172,15 @@ def test_a_last_round_of_heads_alone_sends_nothing(deep):
     assert torch.equal(after["weights"], state["weights"]) and row == {}
 
 
-def test_running_statistics_stay_where_they_are():
+@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fedgen"])
+def test_running_statistics_stay_where_they_are(deep, algorithm):
     """Each client keeps its own with batchnorm=local; nobody is sent another's."""
-    world = private(make_world([]), privacy())
-    buffers = torch.tensor([0.0, 1.0])
-    hp = settings(batchnorm="local", aggregation="uniform")
-    state = {"weights": START, "buffers": buffers}
-    trained = [dataclasses.replace(came(client, START + client), buffers=buffers + client) for client in range(5)]
-    after, _ = METHODS["fedavg"].fold(hp, state, world.federation, 0, [], trained)
+    federation = private(deep, privacy()).federation
+    hp = settings(algorithm, batchnorm="local", aggregation="uniform")
+    buffers, method = torch.tensor([0.0, 1.0]), METHODS[algorithm]
+    state = {**method.init(hp, federation), "buffers": buffers}
+    requests = method.plan(hp, {**state, "buffers": buffers[:0]}, federation, 0)
+    trained = [dataclasses.replace(one, buffers=buffers + one.client) for one in deep.engine.train(requests)]
+    after, _ = method.fold(hp, state, federation, 0, requests, trained)
     assert torch.equal(after["buffers"], buffers)
     assert all(torch.equal(after[f"buffers/{client}"], buffers + client) for client in range(5))

@@ -44,7 +44,7 @@ def run(world, hp, federation):
     return found
 
 
-def plain(world, federation, hp, client, temperature=1.0):
+def plain(world, federation, hp, client, temperature):
     """Weights after every save: softmax regression by hand, the pull towards theta_0 added to the gradient."""
     weight, bias = federation.layout.parameters
     origin = federation.start(client).weights.double()
@@ -66,26 +66,17 @@ def plain(world, federation, hp, client, temperature=1.0):
     return saved
 
 
-@pytest.mark.parametrize("wd", [0.0, 0.7])
-def test_every_save_of_every_client_as_a_plain_loop_has_it(world, wd):
-    federation = federation_of(world)
-    hp = FinetuneSettings(kind="finetune", lr=0.2, epochs=6, saves=3, wd=wd)
+@pytest.mark.parametrize(("wd", "temperature", "batch"), [(0.0, 1.0, None), (0.7, 1.0, None), (0.0, 0.5, 5)])
+def test_every_save_of_every_client_as_a_plain_loop_has_it(world, wd, temperature, batch):
+    federation = federation_of(world, temperature=temperature)
+    hp = FinetuneSettings(kind="finetune", lr=0.2, epochs=6, saves=3, wd=wd, batch=batch)
     found = run(world, hp, federation)
+    assert finetune.finetune_request(hp, federation, {}, 1, 0).recipe.batch == (batch or 4)
     assert len(found) == 4 * 5
     for client in range(5):
         torch.testing.assert_close(found[0, client], federation.start(client).weights, rtol=0, atol=0)
-        for step, theta in enumerate(plain(world, federation, hp, client)):
+        for step, theta in enumerate(plain(world, federation, hp, client, temperature)):
             torch.testing.assert_close(found[step + 1, client], theta, rtol=0, atol=1e-12)
-
-
-def test_the_temperature_of_the_rounds_and_a_batch_of_its_own(world):
-    federation = federation_of(world, temperature=0.5)
-    hp = FinetuneSettings(kind="finetune", lr=0.1, epochs=2, saves=1, batch=5)
-    assert finetune.finetune_request(hp, federation, {}, 1, 0).recipe.batch == 5
-    found = run(world, hp, federation)
-    for client in range(5):
-        (theta,) = plain(world, federation, hp, client, temperature=0.5)
-        torch.testing.assert_close(found[1, client], theta, rtol=0, atol=1e-12)
 
 
 def test_the_rate_control_of_chilling_is_in_the_rate_of_fine_tuning(world):

@@ -1,7 +1,5 @@
 """Landscapes: the plane by hand, losses at its models as theirs, barriers."""
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -97,25 +95,3 @@ def _loss(world, weights, rows):
     x = world.engine.test.pixels[rows].flatten(1).double()
     hidden = torch.relu(x @ w[f"{first}.weight"].T + w[f"{first}.bias"])
     return F.cross_entropy(hidden @ w[f"{second}.weight"].T + w[f"{second}.bias"], world.engine.test.labels[rows])
-
-
-def test_margins_go_beyond_the_path_on_both_sides():
-    axis = landscape._axis(torch.tensor([0.0, 2.0, 1.0]), 5, 0.25)
-    assert axis == pytest.approx([-0.5, 0.25, 1.0, 1.75, 2.5])
-    assert math.isclose(landscape._axis(torch.tensor([0.0, 0.0]), 3, 0.25)[0], -0.125)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"between": [4]}, "are not two saves before the last"),
-        ({"between": [4, 10]}, "are not two saves before the last"),
-        ({"grid": 2}, "are no plane"),
-    ],
-)
-def test_what_is_no_landscape_is_refused(changes, said):
-    from knot_runner.config.settings.methods.personalisation import build_personalisation
-    from knot_runner.util.errors import UserError
-
-    with pytest.raises(UserError, match=said):
-        build_personalisation({"kind": "landscape", **changes})

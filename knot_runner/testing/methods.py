@@ -1,0 +1,206 @@
+"""What holds for every federated algorithm, checked on small runs of it.
+
+Each check takes ``words``, the overrides that choose the algorithm, and ``folder``, an empty folder for its runs. The
+words are added to those of :data:`SMALL_RUN` and replace those with the same key::
+
+    check_method(["method=mine", "plugins=[mine.py]", "--config-dir=conf"], tmp_path)
+
+Words may also choose what goes on top of the algorithm: a fleet, privacy, clusters, personalisation, a server that
+distils.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from safetensors.torch import load
+from torch import Tensor
+
+from knot_runner.cli.python import compose, run
+from knot_runner.pipelines.runs.commits import Commits
+from knot_runner.util.errors import UserError
+
+#: A run of less than a second: the embedded digits, six clients of which three take part, a narrow model.
+SMALL_RUN = (
+    "task=femnist", "task.limit=300", "task.shape=[1,8,8]", "partition.count=6", "partition.alpha=5.0",
+    "model.hidden=[16]", "training.rounds=3", "training.epochs=2", "training.participants=3", "training.batch=8",
+    "training.lr=0.1", "training.small_clients=allow", "hardware.workers=1",
+)  # fmt: skip
+#: What a finished run leaves, by name: its result and rows without times, and the bytes of its models and predictions.
+Record = dict[str, Any]
+#: Entries of a result and of a row that differ between two runs of the same work.
+TIMED = ("seconds", "digest")
+#: Bound of the norm of what a client sends, which every message exceeds.
+CLIP = 1e-4
+
+
+def check_method(words: Sequence[str], folder: Path) -> None:
+    """Carry out all checks of this module for the algorithm that ``words`` choose.
+
+    Raises:
+        AssertionError: One of them fails.
+    """
+    checks = [check_workers_agree, check_resumption, check_engines_agree, check_empty_rounds, check_one_client]
+    for check in [*checks, check_clients_of_one_class, check_clipping]:
+        check(words, folder / check.__name__)
+
+
+def check_workers_agree(words: Sequence[str], folder: Path) -> None:
+    """Check that one worker process and two give the same result, rows and models, bit for bit."""
+    one, two = (_record(words, folder / n, "hardware.engine=lean", f"hardware.workers={n}") for n in ("1", "2"))
+    _require_same(one, two, "two workers and one")
+
+
+def check_resumption(words: Sequence[str], folder: Path) -> None:
+    """Check that a run which is interrupted after each of its commits, one a round, and called again gives the same
+    result, rows and models as one left alone, bit for bit."""
+    alone, resumed, interruptions = _record(words, folder / "alone"), None, 0
+
+    def interrupt(*_: Any) -> None:
+        raise _Interrupted
+
+    while resumed is None:
+        try:
+            with _commits_of_each_round(interrupt):
+                resumed = _record(words, folder / "interrupted")
+        except _Interrupted:
+            interruptions += 1
+        assert interruptions < 100, "an interrupted run makes no progress"
+    assert interruptions >= len(alone["rows"]), f"{interruptions} commits of {len(alone['rows'])} rounds"
+    _require_same(alone, resumed, "an interrupted run and one left alone")
+
+
+def check_engines_agree(words: Sequence[str], folder: Path, atol: float = 1e-9) -> None:
+    """Check that, in float64, the engines lean and stacked give the losses and models of the plain loop, to ``atol``.
+
+    An engine that refuses the model or the algorithm (``hardware.engine``) is left out.
+    """
+    exact = [*words, "hardware.precision=float64"]
+    plain = _record(exact, folder, "hardware.engine=loop")
+    for engine in ("lean", "stacked"):
+        try:
+            other = _record(exact, folder, f"hardware.engine={engine}")
+        except UserError as refusal:
+            assert refusal.key == "hardware.engine", refusal
+            continue
+        found, wanted = (
+            {**load(one["model.safetensors"]), "losses": torch.tensor([row["loss"] for row in one["rows"]])}
+            for one in (other, plain)
+        )
+        torch.testing.assert_close(found, wanted, rtol=0, atol=atol, msg=f"{engine} and loop: {{}}".format)
+
+
+def check_empty_rounds(words: Sequence[str], folder: Path) -> None:
+    """Check rounds in which every client fails, on a fleet: they count, and change nothing that clients are sent."""
+    empty = ("fleet=phones", "fleet.dropout=0.7", "training.participants=1", "training.rounds=8")
+    rows, states = _rows_and_states(words, folder, *empty)
+    nobody = [row for row in rows if not row["participants"]]
+    assert nobody, "no round is empty"
+    for row in nobody:
+        number = row["round"]
+        assert row["steps"] == 0 and row["train_loss"] is None, f"round {number} is empty, and yet trained: {row}"
+        before, after = states.get(number - 1, {}), states[number]
+        moved = [name for name in before if "fleet/" not in name and not torch.equal(before[name], after[name])]
+        assert not moved, f"round {number} is empty, and yet changed {', '.join(moved)}"
+
+
+def check_one_client(words: Sequence[str], folder: Path) -> None:
+    """Check a federation of one client."""
+    rows = _record(words, folder, "partition=iid", "partition.clients=1", "training.participants=1")["rows"]
+    assert all(set(row["participants"]) == {0} for row in rows), "the one client is not in every round"
+
+
+def check_clients_of_one_class(words: Sequence[str], folder: Path) -> None:
+    """Check twenty clients each of which has examples of a single class."""
+    classes = ",".join(f"[{label}]" for label in range(10))
+    _record(words, folder, "partition=pairs", "partition.clients=20", f"partition.groups=[{classes}]")
+
+
+def check_clipping(words: Sequence[str], folder: Path) -> None:
+    """Check that under ``privacy`` all that a client sends is clipped, or that the algorithm refuses it in one line.
+
+    Without noise, but with a bound that every message exceeds, all messages are named as clipped, and what the server
+    sends moves by at most the bound for each participant, over the expected number of participants.
+    """
+    bounds = ["privacy.noise_multiplier=0", f"privacy.clip_norm={CLIP}", f"privacy.clip_logits={CLIP}"]
+    private = ["privacy=user_level", *bounds, "method.aggregation=uniform", "training.participants=3"]
+    try:
+        compose(_small_run(words, folder, *private))
+    except UserError as refusal:
+        assert refusal.key == "privacy" and "\n" not in str(refusal), f"privacy is refused by: {refusal}"
+        return
+    rows, states = _rows_and_states(words, folder, *private)
+    for row in rows:
+        number, count = row["round"], len(set(row["participants"]))
+        assert len(row["update_norms"]) == count, f"{len(row['update_norms'])} messages of {count} clients"
+        assert row.get("clipped", 1.0) == 1.0, f"{row['clipped']:.0%} of a round's messages are clipped, not all"
+        if number > 1 and "weights" in states[number] and "distil_steps" not in row:
+            moved = float((states[number]["weights"] - states[number - 1]["weights"]).norm())
+            assert moved <= CLIP * count / 3 * (1 + 1e-3), f"the global model moves by {moved:g} in round {number}"
+
+
+class _Interrupted(BaseException):
+    """The end of a process, as far as a run can know of it."""
+
+
+def _record(words: Sequence[str], folder: Path, *more: str) -> Record:
+    """Carry out the small run with ``words`` and ``more``, and check what it leaves."""
+    finished = run(_small_run(words, folder, *more))
+    result, *rows = (
+        {key: value for key, value in one.items() if key not in TIMED} for one in (finished.result, *finished.rounds)
+    )
+    assert result["status"] == "done", f"the run has {result['status']}: {result.get('notes')}"
+    assert [row["round"] for row in rows] == list(range(1, len(rows) + 1)), "rows do not count the rounds from 1"
+    losses = [row["train_loss"] for row in rows if row["participants"]] + [rows[-1]["loss"]]
+    assert all(math.isfinite(loss) for loss in losses), f"losses are not finite: {losses}"
+    files = {path.name: path.read_bytes() for path in finished.folder.glob("*.safetensors")}
+    return {"result": result, "rows": rows, **files}
+
+
+def _small_run(words: Sequence[str], folder: Path, *more: str) -> list[str]:
+    """Return the small run with ``words`` and ``more``, each key once, below ``folder``."""
+    chosen = [*SMALL_RUN]
+    for part in (words, more):
+        keys = {word.split("=", 1)[0] for word in part}
+        if "partition" in keys:
+            keys |= {"partition.count", "partition.alpha", "partition.clients"}
+        chosen = [word for word in chosen if word.split("=", 1)[0] not in keys] + [*part]
+    return [*chosen, f"paths.out={folder}"]
+
+
+def _rows_and_states(
+    words: Sequence[str], folder: Path, *more: str
+) -> tuple[list[dict[str, Any]], dict[int, dict[str, Tensor]]]:
+    """Carry out the small run; return its rows and, by round from 1, the tensors of the state after it."""
+    states: dict[int, dict[str, Tensor]] = {}
+
+    def keep(step: int, state: dict[str, Tensor]) -> None:
+        states[step + 1] = {name: tensor.clone() for name, tensor in state.items()}
+
+    with _commits_of_each_round(keep):
+        return _record(words, folder, *more)["rows"], states
+
+
+def _require_same(one: Record, other: Record, whose: str) -> None:
+    differs = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+    assert not differs, f"{whose} leave different {', '.join(differs)}"
+
+
+@contextlib.contextmanager
+def _commits_of_each_round(see: Callable[[int, dict[str, Tensor]], None]) -> Iterator[None]:
+    """Let runs inside the block commit after every round, and call ``see`` with the step and state of each commit."""
+    save = Commits.save
+
+    def saved(self: Commits, step: int, state: dict[str, Tensor], *more: Any) -> dict[str, Tensor]:
+        shared = save(self, step, state, *more)
+        see(step, state)
+        return shared
+
+    with patch.object(Commits, "due", lambda self: True), patch.object(Commits, "save", saved):
+        yield

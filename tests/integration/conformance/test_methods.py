@@ -1,0 +1,178 @@
+"""Federated algorithms, alone and with what goes on top of them, keep the contract of :mod:`knot_runner.testing`."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from knot_runner.composing.commands import compose_jobs
+from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
+from knot_runner.methods.contract import METHODS
+from knot_runner.testing import methods as checks
+from knot_runner.util.errors import UserError
+from tests.accounted import accounted
+from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
+from tests.tiny import TINY_IMAGES, replaced
+
+CONF = Path(__file__).resolve().parents[3] / "conf"
+PERSONAL = [f"method.personalisation.{one}" for one in ("epochs=2", "saves=2", "lr=0.05")]
+KIND = "+base/personalisation@method.personalisation"
+#: What goes on top -> the words that put it there; the method's algorithm is replaced by each of those there are.
+ON_TOP = {
+    "chilled": ["method=fedavg_chill"],
+    "clustered": ["method=clustered_fedavg"],
+    "on a fleet": ["method=fedavg", "fleet=phones_partial"],
+    "asynchronous": ["method=fedavg", "fleet=phones_async", "fleet.buffer=2"],
+    "private": ["method=fedavg", "method.aggregation=uniform", "privacy=user_level", "training.participants=2"],
+    "fine-tuned": ["method=finetune", *PERSONAL],
+    "soup": ["method=soup", *PERSONAL, "method.personalisation.at=all"],
+    "distilled": ["method=feddf", "method.distil.batch=16"],
+}
+#: (what goes on top, algorithm) -> why it does not.
+NEVER = {
+    ("private", "local"): "privacy: clients of algorithm=local send nothing that noise could cover",
+    ("distilled", "feddistill"): "method.distil: feddistill has no global model that a server could distil",
+    ("distilled", "local"): "method.distil: local has no global model that a server could distil",
+}
+#: Further runs that are resumed.
+RESUMED = {
+    "cossim": [f"{KIND}=cossim", "method.personalisation.rounds=2", "method.personalisation.lr=0.05"],
+    "transfer_matrix": [f"{KIND}=transfer_matrix", *PERSONAL, "method.personalisation.steps=4"],
+    "landscape": [f"{KIND}=landscape", "method.personalisation.lr=0.05", "method.personalisation.grid=3"],
+    "feddf of another data set": ["method=feddf", "method.distil.weighting=E", "transfer=usps", "transfer.limit=60"],
+    "fedmd of another data set": ["method=fedmd", "method.distil.weighting=E", "transfer=usps", "transfer.limit=60"],
+}
+#: Small networks, which engines compute in ways of their own.
+NETWORKS = {
+    "wrn_16_1": ["model.depth=10"],
+    "vgg8": ["model.stages=[[4],[8,8]]", "model.pools=2"],
+    "resnet8": ["model.width=4"],
+    "cnn_4": [],
+}
+FEDSAM = ["method=fedsam", f"--config-dir={EXAMPLES / 'conf'}", f"plugins=[{EXAMPLES / 'own_program.py'}]"]
+
+
+def words_of(top, algorithm):
+    """``algorithm`` with ``top``; what an algorithm needs is as its own YAML has it."""
+    conf = yaml.safe_load((CONF / "method" / f"{algorithm}.yaml").read_text())
+    own = [word for key in FEDERATED_ALGORITHMS[algorithm].keys for word in _overrides(f"method.{key}", conf[key])]
+    words = [*ON_TOP[top], f"method.algorithm={algorithm}", *own]
+    if algorithm == "fedrep":
+        words.append("training.epochs=5")  # four are of the head
+    if top == "distilled" or algorithm == "fedmd":
+        words.append("partition.transfer=0.2")
+    if algorithm == "fedmd" and top != "distilled":
+        distil = yaml.safe_load((CONF / "base" / "feddf.yaml").read_text())["distil"]
+        # a client alone is its own teacher: Adam would make large what rounding leaves of that
+        distil |= {"loss": {"name": "entropy", "form": "kl"}, "batch": 16, "optimiser": "sgd"}
+        words += _overrides("method.distil", distil)
+    return words
+
+
+def _overrides(key, value):
+    """Of a setting, or of every setting below it."""
+    if not isinstance(value, dict):
+        return [f"++{key}={'null' if value is None else value}"]
+    below = [word for name, one in value.items() for word in _overrides(f"{key}.{name}", one)]
+    return below or [f"++{key}={{}}"]
+
+
+@pytest.mark.parametrize("top", ON_TOP)
+def test_everything_composes_with_every_algorithm(top):
+    assert len(FEDERATED_ALGORITHMS) == 13
+    for algorithm in FEDERATED_ALGORITHMS:
+        words = replaced(TINY_IMAGES, *words_of(top, algorithm))
+        if (top, algorithm) in NEVER:
+            with pytest.raises(UserError) as caught:
+                compose_jobs(words, None)
+            assert str(caught.value).startswith(NEVER[top, algorithm])
+        else:
+            (job,) = compose_jobs(words, None)
+            assert job.method.algorithm == algorithm
+
+
+QUICK = ("scaffold",)
+
+
+@pytest.mark.parametrize("algorithm", [
+    name if name in QUICK else pytest.param(name, marks=pytest.mark.thorough) for name in FEDERATED_ALGORITHMS
+])  # fmt: skip
+def test_algorithm_keeps_the_contract(algorithm, tmp_path):
+    checks.check_method(words_of("chilled", algorithm), tmp_path)
+
+
+def test_plugin_keeps_the_contract(tables_restored, tmp_path):  # noqa: F811
+    checks.check_method(FEDSAM, tmp_path)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("top", "algorithm"), [
+    pytest.param(top, algorithm, marks=accounted if top == "private" else ())
+    for top in ON_TOP for algorithm in FEDERATED_ALGORITHMS if top != "chilled" and (top, algorithm) not in NEVER
+])  # fmt: skip
+def test_engines_and_resumption_agree_with_everything_on_top(top, algorithm, tmp_path):
+    checks.check_engines_agree(words_of(top, algorithm), tmp_path / "engines", atol=1e-8)
+    checks.check_resumption(words_of(top, algorithm), tmp_path)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("network", NETWORKS)
+def test_engines_agree_on_every_network(network, tmp_path, monkeypatch):
+    monkeypatch.setattr(checks, "SMALL_RUN", [word for word in checks.SMALL_RUN if "model." not in word])
+    words = [f"model={network}", *NETWORKS[network], "training.rounds=1", "training.epochs=1"]
+    checks.check_engines_agree(words, tmp_path)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", RESUMED)
+def test_run_resumes_after_every_commit(name, tmp_path):
+    checks.check_resumption(RESUMED[name], tmp_path)
+
+
+def moved_by_call():
+    """A fold that depends on how often this process has called it."""
+    calls = []
+
+    def fold(*arguments):
+        calls.append(1)
+        state, row = METHODS["fedprox"].fold(*arguments)
+        return {**state, "weights": state["weights"] * (1 + 1e-3 * len(calls))}, row
+
+    return {"fold": fold}
+
+
+def unclipped():
+    """A fold that takes the mean of all updates beside that of the clipped ones."""
+
+    def fold(hp, state, federation, round, requests, trained):
+        after, row = METHODS["fedprox"].fold(hp, state, federation, round, requests, trained)
+        mean = torch.stack([one.weights for one in trained] or [state["weights"]]).mean(0)
+        return {**after, "weights": mean}, row
+
+    return {"fold": fold}
+
+
+def by_degrees_of_freedom():
+    """A fold that divides by the number of clients less one."""
+
+    def fold(hp, state, federation, round, requests, trained):
+        after, row = METHODS["fedprox"].fold(hp, state, federation, round, requests, trained)
+        return {**after, "weights": after["weights"] / (len(trained) - 1)}, row
+
+    return {"fold": fold}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("wrong", "check", "said"), [
+    (moved_by_call, checks.check_workers_agree, "two workers and one leave different result, rows"),
+    (moved_by_call, checks.check_resumption, "an interrupted run and one left alone leave different result, rows"),
+    (moved_by_call, checks.check_engines_agree, "lean and loop: "),
+    (unclipped, checks.check_clipping, "the global model moves by"),
+    (by_degrees_of_freedom, checks.check_one_client, "the run has diverged"),
+])  # fmt: skip
+def test_check_finds_what_is_wrong(wrong, check, said, tmp_path, monkeypatch):
+    monkeypatch.setitem(METHODS.data, "fedavg", replace(METHODS["fedprox"], **wrong()))
+    with pytest.raises(AssertionError, match=said):
+        check(["method=fedavg"], tmp_path)

@@ -1,0 +1,128 @@
+"""What federated runs refuse, each in one line that names the key."""
+
+import pytest
+
+from tests.golden.messages import refused
+from tests.tiny import CLIPPED, CLUSTERED_IMAGES, FEDDF_RKD, TINY_IMAGES, TINY_TEXTS
+
+KIND = "+base/personalisation@method.personalisation"
+#: What is refused of a small run.
+REFUSED = [
+    *((TINY_IMAGES, words) for words in [
+        ["method.temperature=0"], ["method.temperature=-1"], ["training.participants=50"], ["training.participants=0"],
+        ["training.batch=500"], ["training.lr=0"], ["training.lr=inf"], ["method=fedprox", "method.mu=null"],
+        ["method.mu=1"], ["method=federated_distance"], ["method=sinkhorn_e"], ["model=bert_tiny"], ["training=small"],
+        ["partition=null"], ["~partition"], ["partition=dirichlt"], ["partition.kind=dirichlt"],
+        ["partition=iid", "partition.clients=400"], ["partition=dirichlet"],
+        ["hardware.precision=bf16", "hardware.engine=loop"], ["hardware.engine=leen"], ["training.target=2"],
+        ["training.stop_at_target=true"], ["method=fedrep", "method.head_epochs=2"],
+        ["task.source=local", "paths.data=null"], ["task.source=local", "paths.data=/nowhere"], ["task.shape=[1,28]"],
+        ["task.mean=[0,0]"], ["task.name=../up"], ["model.kind=[]"], ["method.algorithm={}"], ["task.cut_seed=-1"],
+        ["hardware.threads=0"], ["+method.temprature=3"], ["task=sa", "method=fedavg", "training=small"],
+        ["model=cnn_mcmahan", "task.shape=[1,2,2]"],
+        # a fleet
+        ["fleet=phone"], ["fleet=phones", "fleet.mode=both"], ["fleet=phones", "fleet.buffer=2"],
+        ["fleet=phones", "fleet.late=partial"], ["fleet=phones", "fleet.deadline=0"],
+        ["fleet=phones", "fleet.deadline=0.001"], ["fleet=phones", "fleet.dropout=1"],
+        ["fleet=phones", "fleet.compute.median=0"],
+        ["fleet=phones", "fleet.compute.sigma=-1"], ["fleet=phones", "fleet.availability.share=0"],
+        ["fleet=phones", "fleet.availability.share=1.1"],
+        ["fleet=phones", "+fleet.deadlin=3"], ["fleet=phones_async", "fleet.buffer=null"],
+        ["fleet=phones_async", "fleet.buffer=0"], ["fleet=phones_async", "fleet.buffer=4"],
+        ["fleet=phones_async", "fleet.deadline=9"], ["fleet=phones_async", "fleet.late=partial"],
+        ["fleet=phones_async", "fleet.staleness_exponent=-1"],
+        ["fleet=phones_async", "method=clustered_fedper"],
+        ["method.stragglers={share:0.3,temperature:0.25,epochs:2,by:speed}"],
+        ["task=sa", "fleet=phones"], ["task=mnist", "method=kd", "fleet=phones"], ["task=gaussians", "fleet=phones"],
+        # personal methods
+        ["method=ditto", "method.ditto.lam=-1"],
+        ["method=ditto", "method.ditto.lr=0"], ["method=ditto", "method.ditto=null"], ["method=ditto", "method.mu=1"],
+        ["method=apfl", "method.apfl.alpha=1.5"], ["method=apfl", "method.apfl.alpha=-0.5"],
+        ["method=fedala", "method.fedala.layers=3"], ["method=fedala", "method.fedala.layers=0"],
+        ["method=fedala", "method.fedala.share=0"], ["method=fedala", "method.fedala.deployed=both"],
+        ["method=fedsoup", "method.fedsoup.start=1"], ["method=fedavg", "+method.ditto={lam: 1.0}"],
+        ["method=fedala", "method.algorithm=apfl"],
+        # methods that exchange logits, and clients' own architectures
+        ["method=feddistill", "method.labels=null"],
+        ["method=feddistill", "method.server.optimiser=adam"], ["method=feddistill", "method.algorithm=fedavg"],
+        ["method=feddf", "method.algorithm=feddistill"], 
+        ["method=fedmd", "method.distil=null"], ["method=fedmd", "method.server.optimiser=momentum"],
+        ["method=fedavg", "+method.models=[cnn_4,cnn_8]"], ["method=fedrep", "+method.models=[cnn_4]"],
+        ["method=fedmd", "method.models=[cnn_5]"], ["method=fedmd", "method.models=[cnn_4,bert_tiny]"],
+        ["method=local", "method.models=[cnn_4,cnn_4]"], ["method=fedmd", "method.models=[3]"],
+        ["method=fedmd", "method.models=cnn_4"],
+        ["method=fedmd", "method.models=[{kind:mlp,name:w,hidden:[0],output:logits}]"],
+        # FedGen
+        ["method=fedgen", "method.generator=null"], ["method=fedgen", "method.algorithm=fedavg"],
+        ["method=fedgen", "method.generator.decay=0"], ["method=fedgen", "method.generator.batch=1"],
+        ["method=fedgen", "method.generator.alpha=-1"],
+        ["method=fedgen", "model.output=softmax"],
+        # personalisation
+        [f"{KIND}=cossim", "method.personalisation.cutoff=1"],
+        [f"{KIND}=cossim", "method.personalisation.form=mean"],
+        [f"{KIND}=transfer_matrix", "method.personalisation.saves=7"],
+        [f"{KIND}=transfer_matrix", "method.personalisation.select=valid"],
+        [f"{KIND}=landscape", "method.personalisation.between=[4]"],
+        [f"{KIND}=landscape", "method.personalisation.between=[4,10]"],
+        [f"{KIND}=landscape", "method.personalisation.grid=2"],
+        ["partition.alter=rotate"], ["method=temperature_probe", "partition.alter=noise"],
+        ["partition=manual", "partition.clients=6", "partition.alter=shift"],
+        ["method=finetune", "training.target=0.5", "training.stop_at_target=true"], ["task=sa", "evaluate.matrix=end"],
+        ["method=clustered_fedavg", "method.clustering.clusters=2", "partition.unseen=0.3"],
+    ]),
+    *(([*TINY_IMAGES, "method=soup"], words) for words in [
+        ["method.personalisation.alphas=[0,1.5]"], ["method.personalisation.alphas=[]"],
+        ["method.personalisation.saves=3"], ["method.personalisation.kind=soupe"],
+        ["method.personalisation.learning_rate=1"], ["partition=centralised"], ["partition.server=0.2"],
+        ["partition.unseen=0.99"],
+    ]),
+    *(([*TINY_IMAGES, "method=feddf"], words) for words in [
+        ["partition.transfer=0"], ["partition.transfer=1"], ["partition.transfer=0.999"],
+        ["partition.transfer=0.97", "partition=iid", "partition.clients=20"], ["partition.server=0.2"],
+        ["method.distil.loss.name=entropi"], ["method.distil.loss.form=kll"], ["~method.distil.loss.name"],
+        ["method.distil.weighting=F"], ["method.distil.ensemble=all"], ["method.distil.momentum=0.5"],
+        ["method.distil.lr=0"], ["method.distil.valid=1"], ["method.distil.valid=0.001"],
+        ["method.distil.schedule=step"],
+        ["method.distil.epochs=0"], ["method.distil.steps=0"], ["method.distil.every=0"], ["method.algorithm=local"],
+        ["task=erc", "training=texts", "partition=natural", "partition.transfer=0.2"],
+    ]),
+    *((CLUSTERED_IMAGES, words) for words in [
+        ["method.clustering.clusters=11"], ["method.clustering.graph=sparse10"], ["method.clustering.graph=nearest"],
+        ["method.clustering.scale=0.001"],
+        ["method.algorithm=scaffold"], ["training.participants=20"], ["partition=centralised"],
+    ]),
+    *((CLIPPED, words) for words in [
+        ["method=local"], ["method=feddistill", "privacy.sampling=fixed"],
+        ["method=fedmd", "partition.transfer=0.2", "privacy.sampling=fixed"],
+        ["method=fedgen", "privacy.label_scale=0"],
+        ["method=fedmd", "partition.transfer=0.2", "privacy.clip_logits=-1"],
+        ["method=fedmd", "partition.transfer=0.2", "method.distil.ensemble=each"],
+        ["method=scaffold", "privacy.sampling=fixed"], ["method=fedper", "privacy.sampling=fixed"],
+        ["method=fedsoup", "privacy.sampling=fixed"],
+        ["method=feddf", "partition.transfer=0.2", "method.distil.weighting=E"],
+        [*FEDDF_RKD, "partition.transfer=0.3", "model.hidden=[8]"], ["method=clustered_fedavg"],
+        ["method.aggregation=weighted"], ["partition=centralised"], ["method=kd"],
+        ["model=resnet8", "task.shape=[1,16,16]"], ["privacy.epsilon=3"], ["privacy.noise_multiplier=null"],
+        ["privacy.noise_multiplier=1", "privacy.clip_norm=null"], ["privacy.noise_multiplier=0.001"],
+        ["privacy.clip_norm=0"], ["privacy.delta=1"], ["privacy.sampling=shuffle"],
+    ]),
+    *((TINY_TEXTS, words) for words in [
+        ["method=fedavg", "hardware.engine=stacked"], ["method=fedavg", "training=small"],
+        ["method=clustered_fedavg", "method.clustering.otdd.features=null"],
+        ["method=fedavg", "+model.per_party.MELD.hidden=32"], ["method=scaffold"], ["method=sinkhorn_e"],
+        ["method=fedavg", "training.momentum=0.9"], ["method=fedavg", "partition.by=file"],
+        ["method=fedavg", "partition.by=dialogue"],
+    ]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("small", "arguments"), REFUSED, ids=[" ".join(words) for _, words in REFUSED])
+def test_bad_input_is_one_line_and_leaves_nothing(small, arguments, tmp_path, capsys):
+    given = {word.split("=", 1)[0].lstrip("~+") for word in arguments}
+    groups = tuple(f"{group}." for group in given & {"partition", "model", "training"})
+    words = [word for word in small if word.split("=", 1)[0] not in given and not word.startswith(groups)]
+    if "task" in given:
+        words = [word for word in words if word.startswith(("hardware.", "method=", "privacy="))]
+    refused(capsys, *words, *arguments, f"paths.out={tmp_path}")
+    left = [path for path in tmp_path.rglob("*") if "artefacts" not in path.parts]
+    assert not [p for p in left if p.suffix in (".json", ".jsonl", ".yaml", ".tmp", ".safetensors")]
