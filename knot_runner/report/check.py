@@ -11,7 +11,6 @@ from knot_runner.report.figures.registry import FIGURES, figure_names
 from knot_runner.report.tables.build import TABLE_KINDS, printed_table
 from knot_runner.util.errors import UserError, nearest
 
-
 #: What ``report:`` may say.
 KEYS = ("kind", "metrics", "figures", "paper", "reference", "target", "cases", "seeds", "claims", "notes")
 

@@ -107,8 +107,9 @@ def _leave(number: int, frame: object) -> None:
 
 @contextlib.contextmanager
 def interrupt_held() -> Iterator[None]:
-    """Inside the block, SIGINT waits; at its end it raises ``KeyboardInterrupt``. For short calls of libraries that catch
-    every exception and go on, or turn it into another one."""
+    """Inside the block, SIGINT waits; at its end it raises ``KeyboardInterrupt``.
+
+    For short calls of libraries that catch every exception and go on, or turn it into another one."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler or (
         threading.current_thread() is not threading.main_thread()
     ):
