@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -38,6 +38,7 @@ def prepare_device(hardware: HardwareSettings) -> torch.device:
     device = choose_device(hardware.device)
     torch.set_num_threads(hardware.threads)
     if device.type == "cuda":
+        torch.cuda.init()  # :func:`machine` names the GPU from the first commit on
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False
@@ -56,6 +57,11 @@ def machine() -> str:
     if torch.cuda.is_initialized():
         parts.append(torch.cuda.get_device_name())
     return ", ".join(parts)
+
+
+def all_machines(records: Iterable[dict]) -> list[str]:
+    """Return the ``machines`` of records of finished work, and this one, each once."""
+    return list(dict.fromkeys([*(one for record in records for one in record.get("machines", [])), machine()]))
 
 
 def worker_count(hardware: HardwareSettings) -> int:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from knot_runner import metrics
 from knot_runner.engine.examples import ClientExamples, batch_count, stored_data
+from knot_runner.engine.hardware import machine
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
 from knot_runner.engine.requests import Predict, Ref, StageRequest, StoredPart, Train, request_key, request_title
 from knot_runner.engine.seeds import generator, keyed
@@ -194,7 +195,7 @@ def run_one(request: StageRequest, place: Place, watch: ProgressCallback) -> Art
             tensors, facts = request.carry_out(place, place.store.folder(*key), report)
         watch(name, 1, 1, "done")
         facts |= {"device": str(place.device), "torch": torch.__version__, "threads": torch.get_num_threads()}
-        return place.store.put(*key, tensors, {"title": name, **facts})
+        return place.store.put(*key, tensors, {"title": name, "machines": [machine()], **facts})
 
 
 def run_each(requests: Iterable[StageRequest], place: Place, watch: ProgressCallback) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from knot_runner.config.settings import StageSettings
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.examples import ClientExamples, InputBatch
+from knot_runner.engine.hardware import all_machines
 from knot_runner.engine.objectives import LossRows, SampleLoss
 
 
@@ -133,6 +134,7 @@ def train_epochs(
     if commit.step < 0 and select == "loss":
         values.update(best_epoch=0, best_score=trainee.score(0))
         best = trainee.weights()
+    values["machines"] = all_machines([values])
     for epoch in range(max(commit.step, 0) + 1, settings.epochs + 1):
         began = time.monotonic()
         set_rate(settings, trainee.optimiser, epoch)
@@ -147,6 +149,7 @@ def train_epochs(
     facts = {
         "epochs": checkpoint.log(),
         "seconds": values["seconds"],
+        "machines": values["machines"],
         "select": select,
         "kept": settings.select,
     }

@@ -25,7 +25,7 @@ from knot_runner.pipelines.parties.setup import make_federation, model_sources
 from knot_runner.pipelines.parties.stage_costs import distillation_costs
 from knot_runner.pipelines.parties.trained_model import parties_after, trained_models
 from knot_runner.pipelines.rounds.loop import RoundLoop, State, run_rounds
-from knot_runner.pipelines.runs.commits import Commits, LogRow
+from knot_runner.pipelines.runs.commits import Commits, LogRow, join_machines
 from knot_runner.pipelines.runs.kept_models import KeptModels, write_models
 from knot_runner.records import BOUND_FILE, MODEL_FILE, write_sealed
 from knot_runner.util.errors import DivergedError
@@ -142,7 +142,10 @@ def advance_stages(context: RunContext, federation: Federation, executor: Execut
         METHODS[settings.method["algorithm"]], context.hp, federation, commits, execute,
         usable=lambda state: _all_there(state, store), log=log, timed=False,
     )  # fmt: skip
-    return run_rounds(loop)[0]
+    state = run_rounds(loop)[0]
+    names = (name for name in state.values() if isinstance(name, str))
+    join_machines((store.get(*name.split("/")).info for name in names), context.note)
+    return state
 
 
 def _all_there(state: State, store: Store) -> bool:

@@ -25,7 +25,7 @@ from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.features.encoding import client_partition, feature_space, read_examples
-from knot_runner.pipelines.runs.commits import Commits
+from knot_runner.pipelines.runs.commits import Commits, join_machines
 from knot_runner.records import ROUNDS_FILE, WRITTEN_BY
 from knot_runner.transport.otdd.matrix import distance_matrix
 from knot_runner.transport.otdd.statistics import LabelledSamples
@@ -138,6 +138,7 @@ def compute_distances(
     store = context.store
     with store.lock(DISTANCES_STAGE, key):
         found = store.find(DISTANCES_STAGE, key) or _measured(context, store, key, sets, names, otdd)
+    join_machines([found.info], context.note)
     return Distances(found.tensors()["matrix"].numpy(), found.folder, found.info["seconds"], key)
 
 
@@ -172,6 +173,7 @@ def _measured(
     matrix = distance_matrix(sets, otdd, settings.seed, workers, start, progress)
     context.progress(DISTANCES_STAGE, pairs, pairs, "done")
     info = {"names": names, "pairs": pairs, "seconds": sum(row["seconds"] for row in rows)}
+    info["machines"] = commits.machines
     made = store.put(DISTANCES_STAGE, key, {"matrix": torch.from_numpy(np.ascontiguousarray(matrix))}, info)
     (folder / ROUNDS_FILE).unlink(missing_ok=True)
     return made

@@ -30,6 +30,8 @@ EVALUATED: dict[str, str] = {
     "clusters": "cluster models, each on its clients' test examples",
     "personalized": "own models, each on its own test examples",
 }
+#: Begins the note on a run of which parts were computed on another machine: before an interruption, or by another run.
+SEVERAL_MACHINES = "this run was computed on several machines"
 
 
 @dataclass(kw_only=True)

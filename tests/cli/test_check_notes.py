@@ -80,5 +80,5 @@ def test_jobs_alike_are_prepared_once_and_counted(tmp_path: Path, monkeypatch) -
 def test_a_child_that_dies_is_said(tmp_path: Path, monkeypatch, capsys) -> None:
     plugin = tmp_path / "ends.py"
     plugin.write_text("import multiprocessing, os\nif multiprocessing.parent_process():\n    os._exit(3)\n")
-    assert run_verb("check", [*TINY_IMAGES, f"paths.out={tmp_path}", f"plugins=[{plugin}]"]) == 2
+    assert run_verb("check", [*TINY_IMAGES, f"paths.out={tmp_path}", f"plugins=['{plugin}']"]) == 2
     assert "the sweep would stop: its process ended with exit code 3" in capsys.readouterr().out

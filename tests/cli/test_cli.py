@@ -187,7 +187,7 @@ def test_a_loss_a_label_space_and_a_data_set_from_outside_the_package(tmp_path, 
     arguments = [
         *TINY, f"--config-dir={outside}", "task=mood", "task.limit=null", f"paths.data={outside}",
         f"paths.out={folder}",
-        f"plugins=[{outside / 'squared.py'}]", "method=entropy_a", "method.loss.name=squared", "~method.loss.form",
+        f"plugins=['{outside / 'squared.py'}']", "method=entropy_a", "method.loss.name=squared", "~method.loss.form",
         "+method.loss.power=2", "training.local.epochs=20", "training.pretrain.epochs=20",
         "training.local.lr=3e-3", "training.pretrain.lr=3e-3",
     ]  # fmt: skip

@@ -157,6 +157,7 @@ def test_the_comparison_ends_with_a_table_and_a_figure(tmp_path, monkeypatch, ca
 
 def test_the_python_example_runs(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")  # pandas leaves out columns of a narrow terminal
     (example,) = blocks("README.md", "python")
     exec(compile(example, "README.md", "exec"), {})
     shown = capsys.readouterr().out.splitlines()

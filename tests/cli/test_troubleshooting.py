@@ -28,7 +28,7 @@ def test_a_command_says_what_the_guide_has(
     monkeypatch.delenv("KNOT_DATA", raising=False)
     data = tmp_path / "data"
     data.mkdir()
-    words = command.replace("DIR", str(data)).split()
+    words = [word.replace("DIR", str(data)) for word in command.split()]
     assert main([*words, f"paths.out={tmp_path / 'out'}"]) == 2
     (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("knot-runner: "))
     expected = re.escape(says.replace("DIR/", f"{data}/")).replace(re.escape("..."), ".*")

@@ -36,7 +36,7 @@ def plugin(tmp_path):
     """The word that loads the plug-in, whose methods go with the test."""
     path = tmp_path / "mine.py"
     path.write_text(PLUGIN)
-    yield f"plugins=[{path}]"
+    yield f"plugins=['{path}']"
     sys.modules.pop("mine", None)
     for name in ("mine", "same", "wrong"):
         METHODS.data.pop(name, None)

@@ -126,7 +126,7 @@ def test_damaged_arrays_are_set_aside_and_the_files_read_again(tmp_path, read, c
 def test_images_of_plug_ins_are_not_kept(tmp_path, read):
     written(tmp_path / "data")
     (tmp_path / "own.py").write_text("")
-    again(tmp_path, f"plugins=[{tmp_path / 'own.py'}]")
+    again(tmp_path, f"plugins=['{tmp_path / 'own.py'}']")
     assert not read
 
 

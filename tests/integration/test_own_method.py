@@ -36,7 +36,7 @@ def arrange(folder):
     (folder / "median_method.py").write_text(METHOD)
     (folder / "conf" / "method").mkdir(parents=True)
     (folder / "conf" / "method" / "median.yaml").write_text(YAML)
-    return [f"--config-dir={folder / 'conf'}", *TINY_IMAGES, f"plugins=[{folder / 'median_method.py'}]"]
+    return [f"--config-dir={folder / 'conf'}", *TINY_IMAGES, f"plugins=['{folder / 'median_method.py'}']"]
 
 
 def test_a_method_of_ones_own_runs_chilled_and_unlike_fedavg(tmp_path, capsys):

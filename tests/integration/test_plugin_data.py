@@ -19,7 +19,7 @@ from tests.tiny import TINY, TINY_IMAGES, TINY_TEXTS, replaced
 PLUGINS = Path(__file__).parents[1] / "plugins"
 #: without what only partition=natural has
 SMALL = [override for override in TINY_IMAGES if not override.startswith("partition.")]
-BLOCKS = [f"--config-dir={PLUGINS / 'conf'}", *SMALL, f"plugins=[{PLUGINS / 'own_partition.py'}]", "partition=blocks"]
+BLOCKS = [f"--config-dir={PLUGINS / 'conf'}", *SMALL, f"plugins=['{PLUGINS / 'own_partition.py'}']", "partition=blocks"]
 NPZ = [*SMALL, "partition=iid", "partition.clients=5", "task.source=local", "task.local.format=npz"]
 
 
@@ -50,7 +50,7 @@ def test_a_reader_of_ones_own(tmp_path, capsys):
     run = [*NPZ, *files]
     assert main(run) == 2
     assert "task.local.format: 'npz' is not one of leaf, cifar, idx, usps, folders, gld23k" in capsys.readouterr().err
-    plugin = f"plugins=[{PLUGINS / 'own_reader.py'}]"
+    plugin = f"plugins=['{PLUGINS / 'own_reader.py'}']"
     assert main([*run, plugin]) == 0, capsys.readouterr().err
     (path,) = tmp_path.glob("femnist/*/*/result.json")
     result = json.loads(path.read_text())
@@ -88,7 +88,7 @@ def test_a_reader_of_texts_of_ones_own(tmp_path, capsys):
     lines = [f"__label__{label} it went {word} in week {i}" for i in range(40) for label, word in LABELS.items()]
     for name in ("shop", "street", "post"):
         (tmp_path / f"{name}.txt").write_text("\n".join(f"{line} at the {name}" for line in lines) + "\n")
-    plugin = f"plugins=[{PLUGINS / 'own_text_reader.py'}]"
+    plugin = f"plugins=['{PLUGINS / 'own_text_reader.py'}']"
     small = replaced(TINY_TEXTS, "task=mood", "method=fedavg", "training.rounds=1")
     small = [word for word in small if not word.startswith("task.limit")]
     run = [f"--config-dir={PLUGINS / 'conf'}", *small, f"paths.data={tmp_path}", f"paths.out={tmp_path / 'out'}"]

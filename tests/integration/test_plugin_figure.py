@@ -35,7 +35,8 @@ def forgotten():
 def test_a_figure_of_ones_own_is_drawn_after_the_runs_by_plot_and_on_a_page(tmp_path, capsys):
     small = [one for one in TINY_IMAGES if not one.startswith("task=")]
     own = [
-        f"--config-dir={EXAMPLES / 'conf'}", *small, f"plugins=[{EXAMPLES / 'own_figure.py'}]", f"paths.out={tmp_path}",
+        f"--config-dir={EXAMPLES / 'conf'}", *small, f"plugins=['{EXAMPLES / 'own_figure.py'}']",
+        f"paths.out={tmp_path}",
     ]  # fmt: skip
     assert main(["experiment=own_figure", *own]) == 0, capsys.readouterr().err
     logs = [path.read_text().splitlines() for path in tmp_path.glob("femnist/fedavg/*/rounds.jsonl")]

@@ -94,7 +94,7 @@ def test_a_damaged_record_is_no_effect_and_a_number_that_runs_lack_is_refused(fi
 
 @pytest.mark.thorough
 def test_a_weighting_of_ones_own(tmp_path, capsys):
-    own = [CONF, f"plugins=[{EXAMPLES / 'own_weighting.py'}]", f"paths.out={tmp_path}"]
+    own = [CONF, f"plugins=['{EXAMPLES / 'own_weighting.py'}']", f"paths.out={tmp_path}"]
     losses = {}
     for method in ("sinkhorn_margin", "sinkhorn_a"):
         assert main([*replaced(TINY_PARTIES, f"method={method}"), *own]) == 0, capsys.readouterr().err

@@ -171,7 +171,7 @@ def test_plugin_mistake_is_one_line(case, tmp_path, capsys):
     plugin.write_text(source)
     for data in ("a.npz", "shop.txt", "street.txt", "post.txt"):
         (tmp_path / data).write_text("a\n")
-    places = f"plugins=[{plugin}]", f"paths.data={tmp_path}", f"paths.out={tmp_path / 'out'}"
+    places = f"plugins=['{plugin}']", f"paths.data={tmp_path}", f"paths.out={tmp_path / 'out'}"
     refused(capsys, f"--config-dir={CONF}", *overrides, *places)
 
 
@@ -179,6 +179,6 @@ def test_plugin_mistake_is_one_line(case, tmp_path, capsys):
 def test_plugin_that_exits_the_process_is_an_error(code, tmp_path):
     fold = f"__import__('{code.partition('.')[0]}').{code.partition('.')[2]}"
     (tmp_path / "bad.py").write_text(METHOD.format(**{**GOOD, "fold": fold}))
-    command = [f"--config-dir={CONF}", *FEDSAM, f"plugins=[{tmp_path / 'bad.py'}]", f"paths.out={tmp_path / 'out'}"]
+    command = [f"--config-dir={CONF}", *FEDSAM, f"plugins=['{tmp_path / 'bad.py'}']", f"paths.out={tmp_path / 'out'}"]
     ended = subprocess.run([sys.executable, "-m", "knot_runner", *command], capture_output=True, text=True, check=False)
     assert ended.returncode == 2 and "bad.py: the code called exit(" in ended.stderr

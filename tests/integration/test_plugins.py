@@ -24,7 +24,7 @@ def test_an_example_has_at_most_30_lines_of_code(name):
 
 
 def test_a_metric_of_ones_own_is_measured_shown_and_compared(tmp_path, capsys):
-    own = [*TINY_IMAGES, f"plugins=[{EXAMPLES / 'own_metric.py'}]", f"paths.out={tmp_path}"]
+    own = [*TINY_IMAGES, f"plugins=['{EXAMPLES / 'own_metric.py'}']", f"paths.out={tmp_path}"]
     assert main(own) == 0, capsys.readouterr().err
     (folder,) = tmp_path.glob("femnist/fedavg/*")
     stored = load_file(folder / "predictions.safetensors")
@@ -42,7 +42,7 @@ def test_a_metric_of_ones_own_is_measured_shown_and_compared(tmp_path, capsys):
 def test_a_family_of_ones_own_runs_is_shown_and_found_again(tmp_path, capsys):
     own = [
         f"--config-dir={EXAMPLES / 'conf'}", *TINY_IMAGES, "method=majority",
-        f"plugins=[{EXAMPLES / 'own_family.py'}]", f"paths.out={tmp_path}",
+        f"plugins=['{EXAMPLES / 'own_family.py'}']", f"paths.out={tmp_path}",
     ]  # fmt: skip
     assert main(own) == 0, capsys.readouterr().err
     (path,) = tmp_path.glob("femnist/majority/*/result.json")
@@ -61,7 +61,7 @@ def test_a_family_of_ones_own_runs_is_shown_and_found_again(tmp_path, capsys):
 @pytest.mark.parametrize("run", [TINY_IMAGES, TINY_TEXTS], ids=["images", "texts"])
 def test_a_local_loss_of_ones_own_trains_in_every_engine(run, tmp_path, capsys):
     """FedNTD: at beta=0 it is FedAvg; otherwise it is not, and all engines agree."""
-    own = [f"--config-dir={EXAMPLES / 'conf'}", *run, f"plugins=[{EXAMPLES / 'own_objective.py'}]"]
+    own = [f"--config-dir={EXAMPLES / 'conf'}", *run, f"plugins=['{EXAMPLES / 'own_objective.py'}']"]
     engines = ["lean", "loop"] if run is TINY_TEXTS else ["lean", "loop", "stacked"]
     runs = {engine: ["method=fedntd", f"hardware.engine={engine}"] for engine in engines}
     runs["workers"] = ["method=fedntd", "hardware.workers=2"]
@@ -83,7 +83,7 @@ def test_a_local_loss_of_ones_own_trains_in_every_engine(run, tmp_path, capsys):
 @pytest.mark.thorough
 def test_local_training_of_ones_own_in_worker_processes(tmp_path, capsys):
     """FedSAM: at rho=0 it is FedAvg; otherwise it is not, whoever computes."""
-    own = [f"--config-dir={EXAMPLES / 'conf'}", *TINY_IMAGES, f"plugins=[{EXAMPLES / 'own_program.py'}]"]
+    own = [f"--config-dir={EXAMPLES / 'conf'}", *TINY_IMAGES, f"plugins=['{EXAMPLES / 'own_program.py'}']"]
     runs = {
         "lean": ["method=fedsam"],
         "workers": ["method=fedsam", "hardware.workers=2"],
@@ -105,7 +105,7 @@ def test_a_term_of_ones_own(tmp_path, capsys):
     """Matching logits: its weight and ratio are recorded, and it changes what the student learns."""
     own = [
         f"--config-dir={EXAMPLES / 'conf'}", *TINY_TAUGHT,
-        f"plugins=[{EXAMPLES / 'own_term.py'}]", f"paths.out={tmp_path}",
+        f"plugins=['{EXAMPLES / 'own_term.py'}']", f"paths.out={tmp_path}",
     ]  # fmt: skip
     found = {}
     for weight in (0.5, 0.0):
@@ -151,7 +151,7 @@ def test_a_yaml_names_plug_ins_beside_it_from_wherever_it_is_used(tmp_path, caps
 
 OWN_MODEL = [
     f"--config-dir={EXAMPLES / 'conf'}", *(word for word in TINY_IMAGES if not word.startswith("model.")),
-    "model=separable", f"plugins=[{EXAMPLES / 'own_model.py'}]",
+    "model=separable", f"plugins=['{EXAMPLES / 'own_model.py'}']",
 ]  # fmt: skip
 
 
@@ -200,7 +200,7 @@ def nothing(shape, classes):
 ])  # fmt: skip
 def test_a_model_that_does_not_fit_is_one_line(more, message, tmp_path, capsys):
     (tmp_path / "wrong_models.py").write_text(WRONG_MODELS)
-    plugins = f"plugins=[{EXAMPLES / 'own_model.py'},{tmp_path / 'wrong_models.py'}]"
+    plugins = f"plugins=['{EXAMPLES / 'own_model.py'}','{tmp_path / 'wrong_models.py'}']"
     run = [plugins if word.startswith("plugins") else word for word in OWN_MODEL]
     wrong = ["~model.options.width"] if "wrong_models" in more[0] else []
     refused(capsys, *run, *more, *wrong, f"paths.out={tmp_path}")

@@ -100,7 +100,7 @@ def test_a_mirror_that_fails_at_its_end_is_said_once(tmp_path, monkeypatch):
 @pytest.fixture
 def own_tracker():
     before = dict(TRACKERS.data)
-    yield [f"--config-dir={EXAMPLES / 'conf'}", f"plugins=[{EXAMPLES / 'own_tracker.py'}]", "tracker=lines"]
+    yield [f"--config-dir={EXAMPLES / 'conf'}", f"plugins=['{EXAMPLES / 'own_tracker.py'}']", "tracker=lines"]
     TRACKERS.data.clear()
     TRACKERS.data.update(before)
     sys.modules.pop("own_tracker", None)

@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 368_500,
-    "statement lines": 26_650,
+    "nodes": 368_600,
+    "statement lines": 26_660,
     "conditional expressions per 1,000 statement lines": 40,
     "comprehensions per 1,000 statement lines": 75,
     "comprehensions that hold another per 1,000 statement lines": 2.9,

@@ -58,14 +58,16 @@ def fold(
     requests: list[LocalTraining],
     trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, Any]]:
-    """Average the models and keep each client's head; a round of heads alone leaves the global model as it is."""
+    """Average the models and keep each client's head; a round of heads alone leaves the global model as it is. Clients
+    keep their own running statistics (``batchnorm=local``) in either."""
     phases = [phase for request in requests for phase in request.recipe.phases]
     heads_alone = bool(phases) and all(phase.trains == "head" for phase in phases)
     row: dict[str, Any] = {}
     if not heads_alone:
         state, row = averaging.fold(hp, state, federation, round, requests, trained)
     head = federation.layout.mask("head")
-    return state | {f"head/{result.client}": result.weights[head] for result in trained}, row
+    heads = {f"head/{result.client}": result.weights[head] for result in trained}
+    return state | averaging.own_statistics(hp, trained) | heads, row
 
 
 def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:

@@ -18,12 +18,14 @@ from knot_runner.config.settings import CoresetKnnSettings, CoresetSettings, Enc
 from knot_runner.config.strict import digest
 from knot_runner.data.images import Images, ImageTask, Partition, make_partition
 from knot_runner.data.pools import TextPool, pool_texts
+from knot_runner.engine.hardware import machine
 from knot_runner.engine.seeds import generator, seeded
 from knot_runner.engine.store import Artefact
 from knot_runner.models.encoder import Autoencoder, build_encoder
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.features.texts import TextSpace, feature_notes, text_space
 from knot_runner.pipelines.federations.texts import model_files
+from knot_runner.pipelines.runs.commits import join_machines
 from knot_runner.pipelines.runs.kept_images import read_images
 from knot_runner.util.errors import UserError
 
@@ -166,7 +168,8 @@ def _trained(
             began = time.monotonic()
             losses = _train(context, spec, model, torch.from_numpy(plain.normalised(images, np.float32)))
             info = {"images": len(images), "losses": losses, "seconds": round(time.monotonic() - began, 2)}
-            found = store.put(ENCODER_STAGE, key, model.state_dict(), info)
+            found = store.put(ENCODER_STAGE, key, model.state_dict(), info | {"machines": [machine()]})
+    join_machines([found.info], context.note)
     return found
 
 

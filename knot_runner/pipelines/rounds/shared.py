@@ -17,7 +17,7 @@ from knot_runner.engine.federated.cohort import Engine
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds.loop import RoundLoop, run_rounds, scalars
-from knot_runner.pipelines.runs.commits import LogRow
+from knot_runner.pipelines.runs.commits import LogRow, join_machines
 from knot_runner.records import ROUNDS_FILE
 from knot_runner.util.files import write_atomic
 
@@ -42,10 +42,11 @@ def run_shared_rounds(
         if found is None:
             state, rows = run_rounds(loop, start)
             log = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
-            seconds = round(sum(row["seconds"] for row in rows), 2)
-            store.put(ROUNDS_STAGE, key, state, {"seconds": seconds}, {ROUNDS_FILE: log})
+            info = {"seconds": round(sum(row["seconds"] for row in rows), 2), "machines": loop.commits.machines}
+            store.put(ROUNDS_STAGE, key, state, info, {ROUNDS_FILE: log})
             return state, rows
     context.note("the rounds have been trained before, and are shared")
+    join_machines([found.info], context.note)
     log = found.read(ROUNDS_FILE).decode()
     write_atomic(context.folder / ROUNDS_FILE, log)
     rows = [json.loads(line) for line in log.splitlines()]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from knot_runner.engine.commit import Checkpoint, Commit
-from knot_runner.engine.hardware import machine
+from knot_runner.engine.hardware import all_machines
 from knot_runner.provenance import code_changes, made_by
+from knot_runner.results.base import SEVERAL_MACHINES
 
 #: One row of a round's log.
 LogRow = dict[str, Any]
@@ -23,8 +24,6 @@ MAX_UNCOMMITTED = 60.0
 Usable = Callable[[dict[str, Any], dict[str, Tensor]], bool]
 #: What is said where the data of a commit are not those of now.
 OTHER_DATA = "the data changed since this run was interrupted; it begins afresh"
-#: Begins the note on a run that was interrupted on one machine and resumed on another.
-SEVERAL_MACHINES = "this run was computed on several machines"
 
 
 def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> bool:
@@ -34,6 +33,15 @@ def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> boo
     if changes:
         note(f"{'does not go' if code else 'goes'} on from a commit made otherwise: {'; '.join(changes)}")
     return not (changes and code)
+
+
+def join_machines(records: Iterable[dict], note: Callable[[str], None]) -> list[str]:
+    """Returns :func:`all_machines` of ``records``; says so through ``note`` where these are several."""
+    machines = all_machines(records)
+    if len(machines) > 1:
+        names = "; ".join(machines)
+        note(f"{SEVERAL_MACHINES} ({names}): its numbers may differ in the last digits from those of one machine")
+    return machines
 
 
 class Commits:
@@ -49,7 +57,8 @@ class Commits:
         self._checkpoint, self._data, self._note, self._code = Checkpoint(folder, share=True), data, note, code
         self._plugins = list(plugins)
         self.step, self._cost, self._since = -1, 0.0, time.monotonic()
-        self._machines: list[str] = []
+        #: those that have computed the steps so far, and this one
+        self.machines: list[str] = []
 
     def resume(self, usable: Usable = lambda *_: True) -> tuple[Commit, list[dict[str, Any]]]:
         """Returns the last commit (step -1: none) and the log up to it. Commits on other data, and those that are not
@@ -65,12 +74,7 @@ class Commits:
             self._checkpoint.clear()
             commit = self._checkpoint.load()
         self.step, self._since = commit.step, time.monotonic()
-        self._machines = list(dict.fromkeys([*commit.values.get("machines", []), machine()]))
-        if len(self._machines) > 1:
-            names = "; ".join(self._machines)
-            self._note(
-                f"{SEVERAL_MACHINES} ({names}): its numbers may differ in the last digits from those of one machine"
-            )
+        self.machines = join_machines([commit.values], self._note)
         return commit, self._checkpoint.log()
 
     def due(self) -> bool:
@@ -83,7 +87,7 @@ class Commits:
         """Commit ``state`` and plain ``values`` after ``step``; ``rows``: the whole log, one row per step. Returns what
         :meth:`Checkpoint.save` does."""
         began = time.monotonic()
-        about = {"data": self._data, **(values or {}), **made_by(self._plugins), "machines": self._machines}
+        about = {"data": self._data, **(values or {}), **made_by(self._plugins), "machines": self.machines}
         shared = self._checkpoint.save(step, state, about, rows[self.step - step :])
         self.step, self._since = step, time.monotonic()
         self._cost = self._since - began

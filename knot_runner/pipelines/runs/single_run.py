@@ -15,9 +15,9 @@ from knot_runner.config.settings.families import family_of, load
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.tracker import TrackedRun, Tracker
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.runs.commits import SEVERAL_MACHINES
 from knot_runner.records import lock_of, read_result, result_problem, write_result
 from knot_runner.results import kind_problem
+from knot_runner.results.base import SEVERAL_MACHINES
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import locked
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,9 @@ from knot_runner.report.compare.settings import SEED, row_numbers, sorted_texts,
 from knot_runner.report.frame import RunSet, name_few
 from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import Run
-from knot_runner.report.run_rows import measured_line, variant
+from knot_runner.report.run_rows import lookup, measured_line, variant
 from knot_runner.report.tables.footnotes import training_sizes
+from knot_runner.results.base import SEVERAL_MACHINES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +37,7 @@ def lines_on(runs: RunSet, row: pd.Series, rows: int, keys: Sequence[str], measu
         *_mixed(runs, row, rows, mixed.drop(columns=[SEED, *keys], errors="ignore")),
         *_other_data(runs),
         *training_sizes(runs.runs["record"]),
+        *_machines(runs.runs["record"]),
         *_confounded(runs, row, {*keys, *mixed.columns[mixed.any()]}, keys),
         *(_seeds(runs.runs["seed"].groupby(row), rows) if SEED not in keys else []),
         *_unmeasured(runs, measures),
@@ -68,6 +70,15 @@ def _other_data(runs: RunSet) -> list[str]:
     if (data.nunique(dropna=False) <= 1).all():
         return []
     return ["Runs of one task were made from different data (paths.data=DIR leaves out what was not made from DIR)."]
+
+
+def _machines(records: Iterable[Run]) -> list[str]:
+    """A line on runs that were computed on unlike machines, or one of them on several."""
+    results = [record.result for record in records]
+    names = sorted({str(lookup(result, "machine")) for result in results})
+    if len(names) < 2 and not any(SEVERAL_MACHINES in str(lookup(result, "notes")) for result in results):
+        return []
+    return [f"Computed on several machines ({'; '.join(names)}): numbers may differ in the last digits."]
 
 
 def _confounded(runs: RunSet, row: pd.Series, inside: set[str], keys: Sequence[str]) -> list[str]:

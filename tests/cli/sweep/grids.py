@@ -35,7 +35,7 @@ def faulty(*faults):
     """Overrides of the method in whose run of seed i ``faults[i]`` happens, and that grid of seeds."""
     seeds = ",".join(str(seed) for seed in range(len(faults)))
     return [
-        f"--config-dir={HERE / 'conf'}", "method=faulty", f"plugins=[{HERE / 'faults.py'}]", f"seed={seeds}",
+        f"--config-dir={HERE / 'conf'}", "method=faulty", f"plugins=['{HERE / 'faults.py'}']", f"seed={seeds}",
         f"method.options.faults=[{','.join(faults)}]",
     ]  # fmt: skip
 

@@ -200,7 +200,7 @@ def test_a_plug_ins_method_with_one_global_model_is_refused(tmp_path, capsys):
         "from knot_runner.methods import federated\n"
         "METHODS['own_average'] = METHODS['fedavg']\n"
     )
-    words = ["method=fedavg", "method.algorithm=own_average", "+method.models=[cnn_4,cnn_8]", f"plugins=[{plugin}]"]
+    words = ["method=fedavg", "method.algorithm=own_average", "+method.models=[cnn_4,cnn_8]", f"plugins=['{plugin}']"]
     assert main([*TINY_IMAGES, *words, f"paths.out={tmp_path / 'out'}"]) == 2
     assert "method.models: algorithm=own_average has one model for all clients; [] is right" in (
         " ".join(capsys.readouterr().err.split())

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from knot_runner.config.settings import ModelSettings, StageSettings
 from knot_runner.engine import loop
 from knot_runner.engine.commit import Checkpoint
+from knot_runner.engine.hardware import machine
 from knot_runner.engine.objectives import cross_entropy
 from knot_runner.engine.requests import Objective, Predict, StoredPart, Train, request_key
 from knot_runner.engine.seeds import generator, keyed
@@ -98,7 +99,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("epoch", [1, 2, 3])
-def test_killed_in_any_epoch_it_ends_as_if_left_alone(request_, place, tmp_path, epoch):
+def test_killed_in_any_epoch_it_ends_as_if_left_alone(request_, place, tmp_path, monkeypatch, epoch):
     undisturbed, facts = loop.train_network(request_, place, tmp_path / "a", nothing)
 
     def kill(done, total, text):
@@ -108,7 +109,10 @@ def test_killed_in_any_epoch_it_ends_as_if_left_alone(request_, place, tmp_path,
     with pytest.raises(Killed):
         loop.train_network(request_, place, tmp_path / "b", kill)
     assert Checkpoint(tmp_path / "b").load().step == (epoch - 1 or -1)
+    first = machine()
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "ANOTHER")
     resumed, again = loop.train_network(request_, place, tmp_path / "b", nothing)
+    assert facts["machines"] == [first] and again["machines"] == [first, machine()][epoch == 1 :]
     assert all(torch.equal(resumed[name], tensor) for name, tensor in undisturbed.items())
     assert (again["best_epoch"], again["best_score"]) == (facts["best_epoch"], facts["best_score"])
     assert [row["loss"] for row in again["epochs"]] == [row["loss"] for row in facts["epochs"]]

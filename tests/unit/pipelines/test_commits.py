@@ -10,6 +10,7 @@ import torch
 from knot_runner.engine.commit import Commit
 from knot_runner.pipelines.distillation import _all_there
 from knot_runner.pipelines.runs.commits import COMMIT_SHARE, Commits, stands
+from tests.tiny import CLUSTERING, TINY_IMAGES, TINY_TAUGHT, replaced
 
 
 def saved(folder, data, steps):
@@ -113,15 +114,15 @@ def test_a_state_is_used_while_all_artefacts_that_it_names_are_there():
 
 
 def test_run_resumed_on_another_machine_says_so(tmp_path, capsys, monkeypatch):
-    """In the log and in the result, also after a further interruption on the second machine; compare has a footnote."""
+    """In the log and in the result, also after a further interruption on the second machine."""
     from knot_runner.cli.main import main
+    from knot_runner.engine import hardware
     from knot_runner.pipelines import context
     from knot_runner.pipelines.runs import commits
-    from tests.tiny import TINY_IMAGES
 
     run = [*TINY_IMAGES, f"paths.out={tmp_path}"]
     for machine, rounds in (("AVX512, 1 thread", 1), ("DEFAULT, 2 threads", 2), ("DEFAULT, 2 threads", 3)):
-        monkeypatch.setattr(commits, "machine", lambda machine=machine: machine)
+        monkeypatch.setattr(hardware, "machine", lambda machine=machine: machine)
         monkeypatch.setattr(context, "machine", lambda machine=machine: machine)
         real, planned = commits.Commits.save, []
 
@@ -140,3 +141,28 @@ def test_run_resumed_on_another_machine_says_so(tmp_path, capsys, monkeypatch):
     result = json.loads(path.read_text())
     told = "this run was computed on several machines (AVX512, 1 thread; DEFAULT, 2 threads)"
     assert result["machine"] == "DEFAULT, 2 threads" and sum(told in note for note in result["notes"]) == 1
+
+
+@pytest.mark.parametrize(("run", "change"), [
+    ([*TINY_IMAGES, "method=finetune", "method.personalisation.epochs=5"], "method.personalisation.lr=0.02"),
+    ([*TINY_IMAGES, *CLUSTERING], "training.lr=0.02"), (TINY_TAUGHT, "method=rkd"),
+], ids=["rounds", "distances", "teacher"])  # fmt: skip
+def test_parts_that_another_machine_computed_are_said(tmp_path, capsys, monkeypatch, run, change):
+    """Finished parts are shared, by runs and after a kill: the result says where they were made, and compare does."""
+    from knot_runner.cli.main import main
+
+    notes, out = {}, f"paths.out={tmp_path}"
+    for machine, more in (("FIRST", []), ("FIRST", ["seed=1"]), ("SECOND", [change])):
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda machine=machine: machine)
+        assert main([*replaced(run, *more), "hardware.workers=1", out]) == 0
+        for path in set(tmp_path.glob("*/*/*/result.json")) - set(notes):
+            notes[path] = [one for one in json.loads(path.read_text())["notes"] if "several machines" in one]
+    here = f"1 thread, torch {torch.__version__}"
+    told = f"this run was computed on several machines (FIRST, {here}; SECOND, {here})"
+    assert [len(own) for own in notes.values()] == [0, 0, 1] and told in [*notes.values()][2][0]
+    capsys.readouterr()
+    main(["compare", out, "seed=0"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"Computed on several machines (FIRST, {here}; SECOND, {here})" in said
+    main(["compare", out, "method.name!=rkd", "training.lr!=0.02", "method.personalisation.lr!=0.02"])
+    assert "machines" not in capsys.readouterr().out

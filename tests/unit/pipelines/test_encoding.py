@@ -28,7 +28,9 @@ def context(out, seed: int = 0):
     said = []
     settings = SimpleNamespace(seed=seed, hardware=SimpleNamespace(threads=1), paths=SimpleNamespace(out=str(out)))
     store = Store(out / "artefacts")
-    return SimpleNamespace(settings=settings, progress=lambda *step: said.append(step), said=said, store=store)
+    return SimpleNamespace(
+        settings=settings, progress=lambda *step: said.append(step), said=said, store=store, note=said.append
+    )
 
 
 def spec(**changes) -> EncoderSettings:

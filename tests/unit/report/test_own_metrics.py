@@ -93,7 +93,7 @@ def test_replicates_of_an_own_metric_are_its_functions(factory, own, name, funct
 def test_an_own_metric_is_measured_in_every_kind_of_run(tmp_path, capsys, monkeypatch, words):
     monkeypatch.setattr(METRICS, "data", dict(METRICS.data))  # so that the plug-in's entry goes with the test
     monkeypatch.delitem(sys.modules, "own_metric", raising=False)
-    command = [*TINY_IMAGES, f"plugins=[{OWN}]", f"paths.out={tmp_path}", "training.small_clients=allow"]
+    command = [*TINY_IMAGES, f"plugins=['{OWN}']", f"paths.out={tmp_path}", "training.small_clients=allow"]
     if "method=coreset_knn" in words:
         command = [word for word in command if not word.startswith(("model.hidden", "training."))]
     assert main(replaced(command, *words)) == 0, capsys.readouterr().err

@@ -50,3 +50,19 @@ def test_where_the_statistics_go(normed, how):
         model = method.deployed(hp, state, federation, result.client)
         assert torch.equal(model.buffers, result.buffers if how == "local" else state["buffers"])
     assert before is not state
+
+
+@pytest.mark.parametrize("how", ["averaged", "local"])
+def test_statistics_of_a_last_round_of_heads_stay_where_they_are_kept(normed, how):
+    """The server's stay as they are; a client's own are those that its head was trained with."""
+    hp, method = settings("fedper", batchnorm=how, final_head_epochs=1), METHODS["fedper"]
+    federation = normed.federation
+    start = method.init(hp, federation)
+    requests = method.plan(hp, start, federation, federation.training.rounds)
+    trained = normed.engine.train(requests)
+    state, _ = method.fold(hp, start, federation, federation.training.rounds, requests, trained)
+    assert torch.equal(state["buffers"], start["buffers"])
+    for result in trained:
+        assert not torch.equal(result.buffers, start["buffers"])
+        wanted = result.buffers if how == "local" else start["buffers"]
+        assert torch.equal(method.deployed(hp, state, federation, result.client).buffers, wanted)
