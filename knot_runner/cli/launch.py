@@ -216,7 +216,9 @@ def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
         done = [job for job in results if read_result(job.folder)]
         untracked = [job for job in done if recorded_config(job.folder)["tracker"]["name"] != tracker]
         if untracked:
-            LOGGER.info("tracker=%s: %d runs were finished without it; it gets nothing of them", tracker, len(untracked))
+            LOGGER.info(
+                "tracker=%s: %d runs were finished without it; it gets nothing of them", tracker, len(untracked)
+            )
 
 
 def _reasons(job: ComposedJob, now: provenance.Now) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
@@ -168,3 +169,15 @@ def test_the_closed_form_is_for_labels_on_a_line():
     assert knot.init(hp, federation()) == {}
     with refuses():
         knot.init(hp, federation("onehot"))
+
+
+def test_fold_tells_equal_splits_of_the_transfer_set_apart(tmp_path):
+    same = dataclasses.replace(federation().transfer, examples=dict.fromkeys(("train", "valid"), ("tokens", "pool")))
+    whole, store, hp = dataclasses.replace(federation(), transfer=same), Store(tmp_path), method("A")
+    state = {f"weights/{name}": f"local/{name}" for name in PARTIES} | {"before": "pretrain/hub"}
+    requests = knot.plan(hp, state, whole, 1)
+    state, _ = knot.fold(hp, state, whole, 1, requests, [answer(store, 1, i, one) for i, one in enumerate(requests)])
+    assert {name for name in state if name.startswith("soft/")} == {
+        f"soft/{name}/{split}" for name in PARTIES for split in ("train", "valid")
+    }
+    assert len(knot.plan(hp, state, whole, 2)) == 1
