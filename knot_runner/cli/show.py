@@ -128,7 +128,7 @@ def folder_for(out: Path, name: str) -> Path:
 
 
 def verdicts_of(preset: Preset) -> list[Verdict]:
-    """The verdicts on a preset's claims. Raises :class:`UserError`, also for a preset without claims or finished runs."""
+    """The verdicts on a preset's claims. Raises :class:`UserError` if it has no claims or no finished run."""
     if not preset.spec.get("claims"):
         raise UserError("its YAML has no report.claims", f"experiment={preset.name}")
     jobs = references(preset.jobs)
