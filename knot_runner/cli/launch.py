@@ -21,7 +21,7 @@ from knot_runner.composing.job import ComposedJob
 from knot_runner.config.plugins import no_exit
 from knot_runner.config.settings.families import family_of
 from knot_runner.data.preflight import no_data
-from knot_runner.records import lock_of, read_result
+from knot_runner.records import lock_of, read_result, recorded_config
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.report.render.terminal import output
 from knot_runner.sweeps.board import EXIT_FAILED, EXIT_USER_ERROR, Board, sweep_summary
@@ -211,6 +211,14 @@ def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
     lines = [f"{len(found)} finished runs are set aside (.stale) and made anew"] if rerun and found else []
     for line in lines or provenance.staleness_line([(job.title, reasons) for job, reasons in found]):
         LOGGER.info("%s", line)
+    tracker = jobs[0].settings.tracker.name
+    if tracker != "none":
+        done = [job for job in results if read_result(job.folder)]
+        untracked = [job for job in done if recorded_config(job.folder)["tracker"]["name"] != tracker]
+        if untracked:
+            LOGGER.info(
+                "tracker=%s: %d runs were finished without it; it gets nothing of them", tracker, len(untracked)
+            )
 
 
 def _reasons(job: ComposedJob, now: provenance.Now) -> list[str]:

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Iterable, Sequence
 
 from knot_runner.composing.flags import Parser
+from knot_runner.util.config_yaml import unquoted
 from knot_runner.util.errors import UserError, nearest
 
 PRESET_TEXT = "Use the overrides with which the preset ran, so that its runs are found."
@@ -194,5 +195,5 @@ def names_and_keys(words: Iterable[str], known: Sequence[str]) -> tuple[list[str
         elif not value:
             raise UserError(f"has no value. Use {key}=DIR", key)
         else:
-            keys[key] = value
+            keys[key] = unquoted(value)
     return names, keys

@@ -53,6 +53,10 @@ class Table(UserDict[str, Entry]):
         self.data[key] = self._accept(where, entry)
         self._owners[key] = _loading
 
+    def is_built_in(self, key: str) -> bool:
+        """Whether the package has the entry ``key``, not a plug-in."""
+        return self._owners.get(key) == "knot_runner"
+
 
 def expect(where: str, entry: Any, kind: type) -> None:
     """Raise :class:`UserError` unless ``entry`` is an instance of ``kind``."""

@@ -50,6 +50,13 @@ def cut_rows(rows: LossRows, positions: Tensor, device: torch.device) -> LossRow
     return {name: tensor[positions.to(tensor.device)].to(device, non_blocking=True) for name, tensor in rows.items()}
 
 
+def gradients_of(value: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
+    """The gradient of ``value`` by each of ``parameters``; zeros for frozen and for unused ones."""
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    found = iter(torch.autograd.grad(value, trained, materialize_grads=True) if trained else ())
+    return [next(found) if parameter.requires_grad else torch.zeros_like(parameter) for parameter in parameters]
+
+
 @torch.no_grad()
 def forward_all(
     model: nn.Module,

@@ -52,7 +52,7 @@ def fold(
             state[f"weights/{request.party}"] = name
             said[request.party] = artefact.info["best_score"]
         elif request.stage == "soft_labels":
-            split = "train" if request.examples == federation.transfer.train else "valid"
+            split = "valid" if f"soft/{request.party}/train" in state else "train"  # the order of the requests
             state[f"soft/{request.party}/{split}"] = name
         elif request.stage == "bias":
             state[f"bias/{request.party}"] = said[request.party] = probability_bias(artefact.tensors()["logits"])

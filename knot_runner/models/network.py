@@ -102,7 +102,29 @@ def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.M
         raise UserError(
             f"{spec.target} has no part '{spec.head}' with parameters{nearest(spec.head, parts)}", "model.head"
         )
+    model.register_forward_pre_hook(_images_first, with_kwargs=True)
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats:
+            module.register_forward_pre_hook(_freeze_for_one)
+            module.register_forward_hook(_thaw)
     return model
+
+
+def _images_first(_: nn.Module, args: tuple, named: dict[str, Tensor]) -> tuple[tuple, dict[str, Tensor]]:
+    """The images as the first argument, whatever ``forward`` calls it."""
+    return (*args, *named.values()), {}
+
+
+def _freeze_for_one(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    """One value per channel has no variance: a batch of one is normalized by the running statistics."""
+    module.thaws = module.training and inputs[0].numel() == module.num_features
+    if module.thaws:
+        module.eval()
+
+
+def _thaw(module: nn.Module, *_: object) -> None:
+    if module.thaws:
+        module.train()
 
 
 def check_custom_model(spec: CustomSettings, model: nn.Module, shape: Shape, classes: int) -> None:

@@ -95,3 +95,8 @@ def _refuse_bombs(text: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
             raise ValueError("is nested too deep")
+
+
+def unquoted(value: str) -> str:
+    """A value of the command line without the quotes around it, which Hydra strips, too."""
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value

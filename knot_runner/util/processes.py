@@ -105,6 +105,26 @@ def _leave(number: int, frame: object) -> None:
     os._exit(TERMINATED)
 
 
+@contextlib.contextmanager
+def interrupt_held() -> Iterator[None]:
+    """Inside the block, SIGINT waits; at its end it raises ``KeyboardInterrupt``.
+
+    For short calls of libraries that catch every exception and go on, or turn it into another one."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler or (
+        threading.current_thread() is not threading.main_thread()
+    ):
+        yield
+        return
+    held: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if held:
+            raise KeyboardInterrupt
+
+
 def end_process(process: BaseProcess) -> None:
     """Asks ``process`` to end, and kills it otherwise."""
     process.terminate()

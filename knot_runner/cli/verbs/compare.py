@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from knot_runner.util.config_yaml import unquoted
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,9 +39,9 @@ def answer_of(options: argparse.Namespace) -> Sheet:
     out, data, filters = "outputs", None, []
     for word in options.words:
         if word.startswith("paths.out="):
-            out = word.removeprefix("paths.out=")
+            out = unquoted(word.removeprefix("paths.out="))
         elif word.startswith("paths.data="):
-            data = word.removeprefix("paths.data=")
+            data = unquoted(word.removeprefix("paths.data="))
         else:
             filters.append(parse_filter(word))
     question = Question(

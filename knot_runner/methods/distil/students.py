@@ -197,7 +197,7 @@ class Students:
 
     def _batch(self, positions: Tensor, draws: torch.Generator, epoch: int) -> TermBatch:
         labels = self.train.labels[positions.to(self.train.labels.device)]
-        return TermBatch(labels, positions, draws, epoch)
+        return TermBatch(labels, positions.to(labels.device), draws, epoch)
 
     def epoch(self, number: int, optimiser: torch.optim.Optimizer) -> float:
         """One epoch; mean loss over the students. Dropout and batch order are keyed by (seed, stage, party, epoch)."""

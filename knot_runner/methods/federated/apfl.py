@@ -26,7 +26,7 @@ from knot_runner.engine.federated.cohort import (
     LocalWork,
     Trained,
 )
-from knot_runner.engine.training import cut_rows, train_batches
+from knot_runner.engine.training import cut_rows, gradients_of, train_batches
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_model
@@ -89,14 +89,14 @@ def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     for positions, inputs in work.batches():
         _mix(mixed, alpha, own, work.model)
         mixed_loss = loss(mixed(**inputs), cut_rows(rows, positions, device)).mean()
-        gradients = torch.autograd.grad(mixed_loss, list(mixed.parameters()), materialize_grads=True)
+        gradients = gradients_of(mixed_loss, list(mixed.parameters()))
         step_alpha = alpha
         if settings["adaptive"] and not steps:
             slope = _slope(gradients, own, work.model)
             alpha = min(max(alpha - work.request.recipe.lr * slope, 0.0), 1.0)
         ((sent_loss, _),) = train_batches(work.model, [(positions, inputs)], loss, rows, optimiser)
         for parameter, gradient in zip(own.parameters(), gradients, strict=True):
-            parameter.grad = step_alpha * gradient
+            parameter.grad = step_alpha * gradient if parameter.requires_grad else None
         own_optimiser.step()
         totals, steps = totals + torch.stack([sent_loss, mixed_loss.detach()]).double(), steps + 1
     sent_mean, mixed_mean = (totals / max(steps, 1)).tolist()

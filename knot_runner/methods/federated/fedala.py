@@ -28,7 +28,7 @@ from knot_runner.engine.federated.cohort import (
     Trained,
 )
 from knot_runner.engine.seeds import generator
-from knot_runner.engine.training import cut_rows
+from knot_runner.engine.training import cut_rows, gradients_of
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_model, kept_models
@@ -132,8 +132,7 @@ def _learn_mix(settings: dict[str, Any], work: LocalWork, own: Tensor, sent: Ten
         for positions, inputs in examples.in_turn(request.recipe.batch):
             flat.load_flat(model, work.layout, _mixed(start, own, sent, mix), buffers)
             value = loss(model(**inputs), cut_rows(rows, chosen[positions], sent.device)).mean()
-            gradients = torch.autograd.grad(value, last, materialize_grads=True)
-            gradient = torch.cat([each.reshape(-1) for each in gradients])
+            gradient = torch.cat([each.reshape(-1) for each in gradients_of(value, last)])
             mix = (mix - settings["rate"] * gradient * difference).clamp(0, 1)
             total += float(value.detach()) * len(positions)
         losses.append(total / count)

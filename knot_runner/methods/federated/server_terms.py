@@ -102,7 +102,7 @@ def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     losses.train()
     for positions, inputs in work.batches():
         unlabelled = torch.full_like(positions, UNLABELLED, device=device)
-        rows = TermBatch(unlabelled, positions, draws, 1 + steps // per_epoch)
+        rows = TermBatch(unlabelled, positions.to(device), draws, 1 + steps // per_epoch)
         loss = losses(student(inputs), teacher(positions, inputs), rows)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.render.text import first_few
 from knot_runner.report.run_rows import leaves
+from knot_runner.util.config_yaml import unquoted
 from knot_runner.util.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def parse_filter(text: str) -> Filter:
     if not form:
         raise UserError("is neither a filter (key=value, key!=value, key>=number) nor a flag (--name=value)", text)
     key, sign, rest = form.groups()
-    wanted = tuple(typed(part) for part in split_commas(rest))
+    wanted = tuple(typed(unquoted(part)) for part in split_commas(rest))
     if not all(wanted):
         raise UserError(f"has no value; {key}=a,b keeps the runs with either", text)
     if sign in _COMPARED and (len(wanted) > 1 or as_number(wanted[0]) is None):

@@ -61,7 +61,7 @@ def sources(runs: Iterable[Run]) -> list[str]:
     kinds = sorted({run.result.get("source", "") for run in finished(runs)})
     lines = [f"The runs mix data from several sources ({', '.join(kinds)})."] if len(kinds) > 1 else []
     if "embedded" in kinds:
-        lines.append(f"{embedded(runs)}: the paper's numbers are for orientation, not comparison.")
+        lines.append(f"{embedded(runs)}: not comparable with published results.")
     return [*lines, *training_sizes(runs)]
 
 

@@ -13,7 +13,7 @@ from knot_runner.config.settings.methods.knot import LOSS_SETTINGS, KnotSettings
 from knot_runner.config.settings.methods.personalisation import build_personalisation, shares_models
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
 from knot_runner.config.settings.tasks.task import TaskSettings
-from knot_runner.config.strict import build
+from knot_runner.config.strict import build, shorten
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ def check_parties_method(
                 raise UserError(f"{found} have role={role}, but this method needs exactly one", "task.datasets")
     if isinstance(method, TeachersSettings):
         return
-    if "name" not in method.loss:
-        raise UserError("is not set", "method.loss.name")
     _check_loss(method.loss, "method.loss")
 
 
@@ -63,6 +61,8 @@ def check_federated_method(settings: Settings, method: FederatedSettings, plugin
 
 def _check_loss(loss: dict[str, Any], where: str) -> None:
     """Of a plug-in's loss, the run checks the options, which has loaded the plug-ins."""
+    if not isinstance(loss.get("name"), str):
+        raise UserError(f"expected the name of a loss, got {shorten(loss.get('name'))}", f"{where}.name")
     if loss["name"] in LOSS_SETTINGS:
         build(LOSS_SETTINGS[loss["name"]], loss, where)
 

@@ -1,0 +1,50 @@
+"""A user's image model of any kind: ``nn.Sequential``, frozen layers, batch normalization of one example."""
+
+import pytest
+import torch
+from torch import nn
+
+from knot_runner.config.settings.networks import CustomSettings
+from knot_runner.models.network import Network, build_network
+from tests.runs import run
+from tests.tiny import TINY_IMAGES, replaced
+
+OWN = CustomSettings("custom", "own", "own:frozen", "4")
+MODEL = """
+from torch import nn
+
+def frozen(shape, classes):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, classes))
+    model[1].requires_grad_(False)
+    return model
+"""
+
+
+@pytest.fixture
+def words(tmp_path):
+    """Of runs whose batches of 3 leave one example over."""
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    (tmp_path / "conf" / "model" / "own.yaml").write_text("{kind: custom, name: own, target: 'own:frozen', head: '4'}")
+    (tmp_path / "own.py").write_text(MODEL)
+    own = ["model=own", "++model.options={}", f"plugins=[{tmp_path / 'own.py'}]", f"--config-dir={tmp_path / 'conf'}"]
+    small = [word for word in TINY_IMAGES if not word.startswith("model.")]
+    return [*replaced(small, "training.batch=3", "training.rounds=2", "training.participants=6"), *own]
+
+
+@pytest.mark.parametrize("method", ["apfl", "fedala", "feddf"])
+def test_run_keeps_frozen_layers_as_they_begin(method, words, tmp_path):
+    record = run(tmp_path / "out", *words, f"method={method}")
+    frozen = [value for name, value in record.tensors().items() if name.endswith("1.weight")]
+    assert all(row["steps"] for row in record.rows) and record.result["status"] == "done"
+    assert frozen and all(torch.equal(one, frozen[0]) for one in frozen)
+
+
+def test_network_normalizes_one_example_by_running_statistics(words, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    model = build_network(Network(OWN, (1, 8, 8), 10)).train()
+    model(x=torch.randn(6, 1, 8, 8))
+    x = torch.randn(1, 1, 8, 8)
+    before = model[2].running_mean.clone()
+    found = model(x=x)
+    assert model.training and model[2].training and torch.equal(model[2].running_mean, before)
+    torch.testing.assert_close(found, nn.Sequential(*model).eval()(x))
