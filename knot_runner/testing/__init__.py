@@ -1,8 +1,22 @@
-"""Checks that a part of your own keeps the contract of its table: each raises ``AssertionError`` and needs no pytest.
+"""Checks that a part of your own keeps the contract of its table, which the package's parts pass, too.
 
+Each raises ``AssertionError`` with a message that says what is wrong, and needs no test framework.
+
+* :func:`check_engine`: an engine of ``hardware.engine``
+* :func:`check_launcher`: a launcher of ``hydra/launcher``
 * :func:`check_method`: a federated algorithm, by small runs of it
+* :func:`check_metric`: an entry of ``METRICS``
+* :func:`check_partition`: a partition of images over clients
+* :func:`check_reader`: a reader of image or text files
+* :func:`check_term`: a loss term of a distillation
+* :func:`check_tracker`: an entry of ``TRACKERS``
+* :func:`check_weighting`: a weighting of teachers
 """
 
+from knot_runner.testing.data import check_partition, check_reader
+from knot_runner.testing.distillation import check_term, check_weighting
+from knot_runner.testing.engines import check_engine
+from knot_runner.testing.launchers import check_launcher
 from knot_runner.testing.methods import check_method
-
-__all__ = ["check_method"]
+from knot_runner.testing.metrics import check_metric
+from knot_runner.testing.trackers import check_tracker
