@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.unit.report.test_report_summary import shown
 
 from knot_runner.cli.main import main
 from knot_runner.methods.contract import METHODS
@@ -15,17 +16,14 @@ from knot_runner.report.tables.build import build_table
 from tests.tiny import TINY_IMAGES, TINY_PARTIES, replaced
 from tests.unit.report import compared
 from tests.unit.report.claimed import claim, judged
-from tests.unit.report.conftest import FederatedFactory, shown
+from tests.unit.report.conftest import FederatedFactory
 
 ONE, OWN, CLUSTERS = "global", "personalized", "clusters"
-<<<<<<< HEAD
-=======
 PRIVATE = {"unit": "client", "rate": 0.5, "noise_multiplier": 1.0, "clip_norm": 1.0, "rounds": 3, "clipped": None,
            "accountant": "x", "median_norm": None}  # fmt: skip
 POISSON = {**PRIVATE, "neighbours": "add or remove", "sampling": "poisson", "delta": 0.01, "epsilon": 1.2}
 FIXED = {**PRIVATE, "neighbours": "replace", "sampling": "fixed", "delta": 0.01, "epsilon": 7.3}
 
->>>>>>> m1
 #: Methods of a plug-in: local training's and FedAvg's functions under names of its own.
 PLUGIN = """
 import dataclasses

@@ -26,7 +26,7 @@ def words(tmp_path):
     (tmp_path / "conf" / "model").mkdir(parents=True)
     (tmp_path / "conf" / "model" / "own.yaml").write_text("{kind: custom, name: own, target: 'own:frozen', head: '4'}")
     (tmp_path / "own.py").write_text(MODEL)
-    own = ["model=own", "++model.options={}", f"plugins=[{tmp_path / 'own.py'}]", f"--config-dir={tmp_path / 'conf'}"]
+    own = ["model=own", "++model.options={}", f"plugins=['{tmp_path / 'own.py'}']", f"--config-dir={tmp_path / 'conf'}"]
     small = [word for word in TINY_IMAGES if not word.startswith("model.")]
     return [*replaced(small, "training.batch=3", "training.rounds=2", "training.participants=6"), *own]
 

@@ -14,12 +14,8 @@ from tests.tiny import TINY, TINY_IMAGES, TINY_TEXTS, replaced
 pytestmark = pytest.mark.usefixtures(tables_restored.__name__)
 #: without what only partition=natural has
 SMALL = [override for override in TINY_IMAGES if not override.startswith("partition.")]
-<<<<<<< HEAD
-BLOCKS = [f"--config-dir={PLUGINS / 'conf'}", *SMALL, f"plugins=['{PLUGINS / 'own_partition.py'}']", "partition=blocks"]
-=======
 CONF = f"--config-dir={EXAMPLES / 'conf'}"
-BLOCKS = [CONF, *SMALL, f"plugins=[{EXAMPLES / 'own_partition.py'}]", "partition=blocks"]
->>>>>>> m3
+BLOCKS = [CONF, *SMALL, f"plugins=['{EXAMPLES / 'own_partition.py'}']", "partition=blocks"]
 NPZ = [*SMALL, "partition=iid", "partition.clients=5", "task.source=local", "task.local.format=npz"]
 LABELS = {"low": "down", "high": "up"}
 
@@ -34,22 +30,11 @@ def write_npz(path, count, seed):
 def test_run_reads_images_by_a_plug_in(tmp_path):
     write_npz(tmp_path / "a.npz", 60, 0)
     write_npz(tmp_path / "b.npz", 20, 1)
-<<<<<<< HEAD
-    files = ["task.local.train=[a.npz]", "task.local.test=[b.npz]", f"paths.data={tmp_path}", f"paths.out={tmp_path}"]
-    run = [*NPZ, *files]
-    assert main(run) == 2
-    assert "task.local.format: 'npz' is not one of leaf, cifar, idx, usps, folders, gld23k" in capsys.readouterr().err
-    plugin = f"plugins=['{PLUGINS / 'own_reader.py'}']"
-    assert main([*run, plugin]) == 0, capsys.readouterr().err
-    (path,) = tmp_path.glob("femnist/*/*/result.json")
-    result = json.loads(path.read_text())
-=======
     words = [*NPZ, "task.local.train=[a.npz]", "task.local.test=[b.npz]", f"paths.data={tmp_path}"]
-    plugin = f"plugins=[{EXAMPLES / 'own_reader.py'}]"
+    plugin = f"plugins=['{EXAMPLES / 'own_reader.py'}']"
     with refuses():
         run(tmp_path, *words)
     result = run(tmp_path, *words, plugin).result
->>>>>>> m3
     assert [file["path"] for file in result["files"]] == ["a.npz", "b.npz"]  # so that other data are noticed
     for wrong in ("task.local.format=npy", "task.shape=[1,9,9]"):
         with refuses():
@@ -78,13 +63,9 @@ def test_run_reads_texts_by_a_plug_in(tmp_path):
     lines = [f"__label__{label} it went {word} in week {i}" for i in range(40) for label, word in LABELS.items()]
     for name in ("shop", "street", "post"):
         (tmp_path / f"{name}.txt").write_text("\n".join(f"{line} at the {name}" for line in lines) + "\n")
-<<<<<<< HEAD
-    plugin = f"plugins=['{PLUGINS / 'own_text_reader.py'}']"
-=======
->>>>>>> m3
     small = replaced(TINY_TEXTS, "task=mood", "method=fedavg", "training.rounds=1")
     words = [CONF, *(word for word in small if not word.startswith("task.limit")), f"paths.data={tmp_path}"]
-    words.append(f"plugins=[{EXAMPLES / 'own_text_reader.py'}]")
+    words.append(f"plugins=['{EXAMPLES / 'own_text_reader.py'}']")
     result = run(tmp_path / "out", *words).result
     assert sorted(file["path"] for file in result["files"]) == ["post.txt", "shop.txt", "street.txt"]
     assert result["labels"]["names"] == ["low", "high"] and result["datasets"]["test"] == 2 * 16

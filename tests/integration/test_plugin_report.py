@@ -83,7 +83,7 @@ def test_own_measure_of_claims_leaves_out_damaged_runs_and_is_refused_if_none_ha
 
 @pytest.mark.thorough
 def test_own_weighting_changes_the_result(tmp_path, capsys):
-    own = [CONF, f"plugins=[{EXAMPLES / 'own_weighting.py'}]", f"paths.out={tmp_path}"]
+    own = [CONF, f"plugins=['{EXAMPLES / 'own_weighting.py'}']", f"paths.out={tmp_path}"]
     losses = {}
     for method in ("sinkhorn_margin", "sinkhorn_a"):
         assert main([*replaced(TINY_PARTIES, f"method={method}"), *own]) == 0, capsys.readouterr().err
@@ -99,7 +99,7 @@ def test_own_weighting_changes_the_result(tmp_path, capsys):
 
 @pytest.mark.thorough
 def test_own_figure_is_drawn_after_the_runs_by_plot_and_on_a_page(tmp_path, capsys):
-    own = [f"--config-dir={EXAMPLES / 'conf'}", *SMALL, f"plugins=[{EXAMPLES / 'own_figure.py'}]"]
+    own = [f"--config-dir={EXAMPLES / 'conf'}", *SMALL, f"plugins=['{EXAMPLES / 'own_figure.py'}']"]
     own.append(f"paths.out={tmp_path}")
     table = ["report.kind=temperatures", "+report.metrics=[accuracy]", "+report.figures=[round_seconds]"]
     lines, figure = [], tmp_path / "figures" / "own_figure.png"
@@ -136,7 +136,7 @@ def test_own_figure_is_drawn_after_the_runs_by_plot_and_on_a_page(tmp_path, caps
     ids=" ".join,
 )
 def test_own_metric_is_measured_in_every_kind_of_run(tmp_path, words):
-    command = [*TINY_IMAGES, f"plugins=[{EXAMPLES / 'own_metric.py'}]", "training.small_clients=allow"]
+    command = [*TINY_IMAGES, f"plugins=['{EXAMPLES / 'own_metric.py'}']", "training.small_clients=allow"]
     if "method=coreset_knn" in words:
         command = [word for word in command if not word.startswith(("model.hidden", "training."))]
     made = run(tmp_path, *replaced(command, *words))

@@ -27,7 +27,7 @@ def test_an_example_has_at_most_30_lines_of_code(name):
 
 
 def own(plugin, small, *overrides):
-    return replaced([f"--config-dir={EXAMPLES / 'conf'}", *small, f"plugins=[{EXAMPLES / plugin}]"], *overrides)
+    return replaced([f"--config-dir={EXAMPLES / 'conf'}", *small, f"plugins=['{EXAMPLES / plugin}']"], *overrides)
 
 
 def losses(runs, base, out):

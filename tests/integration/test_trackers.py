@@ -152,7 +152,7 @@ def test_offline_mirror_of_wandb_changes_nothing_in_the_records(tmp_path, knot_r
 
 @pytest.mark.thorough
 def test_tracker_of_a_plugin_receives_the_whole_run(tmp_path, tables_restored):  # noqa: F811
-    own = [f"--config-dir={EXAMPLES / 'conf'}", f"plugins=[{EXAMPLES / 'own_tracker.py'}]", "tracker=lines"]
+    own = [f"--config-dir={EXAMPLES / 'conf'}", f"plugins=['{EXAMPLES / 'own_tracker.py'}']", "tracker=lines"]
     assert main([*own, *TINY_IMAGES, "seed=7", f"paths.out={tmp_path}"]) == 0
     (folder,) = tmp_path.glob("femnist/fedavg/*")
     lines = (folder / "lines.txt").read_text().splitlines()

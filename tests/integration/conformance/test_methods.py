@@ -51,7 +51,7 @@ NETWORKS = {
     "resnet8": ["model.width=4"],
     "cnn_4": [],
 }
-FEDSAM = ["method=fedsam", f"--config-dir={EXAMPLES / 'conf'}", f"plugins=[{EXAMPLES / 'own_program.py'}]"]
+FEDSAM = ["method=fedsam", f"--config-dir={EXAMPLES / 'conf'}", f"plugins=['{EXAMPLES / 'own_program.py'}']"]
 
 
 def words_of(top, algorithm):

@@ -1,8 +1,7 @@
 """KNOT's protocol by hand on three parties: who trains on what, from where, and what the student is given."""
 
-from __future__ import annotations
-
 import dataclasses
+import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -25,23 +24,17 @@ PARTIES = ("near", "far", "hub")
 BIAS = BiasSettings(texts=4, tokens=3)
 
 
+def party(number, name, size):
+    """With a network of its own, told apart by its classes."""
+    examples = {split: ("tokens", f"{name}-{split}") for split in ("train", "valid", "test")}
+    return Party(name, examples, Network(SPEC, 500, 3 + number), size)
+
+
 def federation(support="semantic"):
     """Two local models of 100 and 300 texts, a global one of 600, a transfer set of 50."""
-    names = [*PARTIES, "pool"]
-    parties = []
-    for number, (name, size) in enumerate(zip(names, (100, 300, 600, 50), strict=True)):
-        examples = {split: ("tokens", f"{name}-{split}") for split in ("train", "valid", "test")}
-        network = Network(SPEC, 500, 3 + number)  # told apart by their classes
-        parties.append(Party(name, examples, network, size))
-    return Federation(
-        clients=tuple(parties[:2]),
-        server=parties[2],
-        transfer=parties[3],
-        labels=Labels(["bad", "fair", "good"], [[0.0], [1.0], [2.0]], support),
-        training=STAGES,
-        seed=7,
-        random=("tokens", "noise"),
-    )
+    *clients, server, transfer = map(party, range(4), (*PARTIES, "pool"), (100, 300, 600, 50))
+    labels = Labels(["bad", "fair", "good"], [[0.0], [1.0], [2.0]], support)
+    return Federation(tuple(clients), labels, STAGES, 7, server, transfer, random=("tokens", "noise"))
 
 
 def method(weighting="E", **loss):
@@ -54,8 +47,8 @@ def run(tmp_path):
     """All rounds with made-up artefacts: (requests of each round, what was said of each, the last state)."""
     store = Store(tmp_path)
 
-    def carry_out(hp, whole=None):
-        whole = whole or federation()
+    def carry_out(hp):
+        whole = federation()
         state, asked, said = knot.init(hp, whole), [], []
         while requests := knot.plan(hp, state, whole, len(asked)):
             made = [answer(store, len(asked), i, request) for i, request in enumerate(requests)]
@@ -76,16 +69,13 @@ def answer(store, round, number, request):
     return store.put(request.stage, f"{round}.{number}", tensors, info)
 
 
-def test_every_teacher_trains_by_itself_on_its_own_texts(run):
+def test_teachers_train_by_themselves_on_their_own_texts(run):
     (teachers, *_), said, state = run(method())
     assert [request.party for request in teachers] == list(PARTIES)
     assert [request.stage for request in teachers] == ["local", "local", "pretrain"]
     for request in teachers:
-        own = request.party
-        assert (request.train.examples, request.valid.examples) == (
-            ("tokens", f"{own}-train"),
-            ("tokens", f"{own}-valid"),
-        )
+        own, parts = request.party, (request.train, request.valid)
+        assert [part.examples for part in parts] == [("tokens", f"{own}-train"), ("tokens", f"{own}-valid")]
         assert request.network == {party.name: party.network for party in federation().parties}[own]
         assert request.start is None and request.seed == 7 and request.weights == "scratch"
         assert request.objective.make is cross_entropy and request.select == "f1"
@@ -95,21 +85,18 @@ def test_every_teacher_trains_by_itself_on_its_own_texts(run):
     assert state["before"] == "pretrain/0.2"
 
 
-def test_each_teacher_labels_both_parts_of_the_transfer_set_with_its_own_weights(run):
+def test_teachers_label_both_parts_of_the_transfer_set(run):
     (_, labels, _), _, state = run(method("A"))
     assert all(isinstance(request, Predict) and request.output == "logits" for request in labels)
     asked = [(request.stage, request.party, request.weights, request.examples) for request in labels]
     kept = {"near": ("local", "0.0"), "far": ("local", "0.1"), "hub": ("pretrain", "0.2")}
-    assert asked == [
-        ("soft_labels", party, kept[party], ("tokens", f"pool-{split}"))
-        for party in PARTIES
-        for split in ("train", "valid")
-    ]
+    wanted = itertools.product(PARTIES, ("train", "valid"))
+    assert asked == [("soft_labels", party, kept[party], ("tokens", f"pool-{split}")) for party, split in wanted]
     assert [state[f"soft/{party}/train"] for party in PARTIES] == [f"soft_labels/1.{i}" for i in (0, 2, 4)]
     assert [state[f"soft/{party}/valid"] for party in PARTIES] == [f"soft_labels/1.{i}" for i in (1, 3, 5)]
 
 
-def test_biases_are_asked_for_where_the_weighting_reads_them_and_have_a_pseudo_count(run):
+def test_biases_have_a_pseudo_count_and_are_of_weighting_e(run):
     for weighting in "ADU":
         assert not [request for request in run(method(weighting))[0][1] if request.stage == "bias"]
     (_, labels, last), said, state = run(method("E"))
@@ -122,7 +109,7 @@ def test_biases_are_asked_for_where_the_weighting_reads_them_and_have_a_pseudo_c
     assert last[0].objective.settings["biases"] == [state[f"bias/{party}"] for party in PARTIES]
 
 
-def test_the_student_starts_from_the_global_model_and_learns_from_all_three(run):
+def test_student_starts_from_the_global_model_and_learns_from_all(run):
     (_, _, (request,)), said, state = run(method("D"))
     assert request.stage == "distil" and request.party == "student" and request.seed == 7
     assert request.start == ("pretrain", "0.2") and request.network == federation().server.network
@@ -141,34 +128,25 @@ def test_the_student_starts_from_the_global_model_and_learns_from_all_three(run)
     assert said[2] == {"epoch": 4, "loss": -0.5}
 
 
-def test_one_hot_labels_lie_equally_far_apart():
-    points = torch.tensor(federation("onehot").label_points)
-    torch.testing.assert_close(torch.cdist(points, points), 2**0.5 * (1 - torch.eye(3)))
-
-
 def test_teachers_alone_end_with_their_biases(run):
     asked, _, state = run(TeachersSettings("alone", "teachers", BIAS))
-    assert [[request.stage for request in requests] for requests in asked] == [
-        ["local", "local", "pretrain"],
-        ["bias", "bias", "bias"],
-    ]
+    stages = [[request.stage for request in requests] for requests in asked]
+    assert stages == [["local", "local", "pretrain"], ["bias"] * 3]
     assert set(state) >= {f"bias/{party}" for party in PARTIES} and state["student"] == state["before"]
 
 
-@pytest.mark.parametrize("hp", [
-    method("EE"), method(name="entrpy"), method(form="kll"), method(name="sinkhorn", form="kl"),
+LINE = {"name": "sinkhorn", "solver": "line", "epsilon": 0.01, "tolerance": 1e-8, "scaling": 0.5}
+ON_LINE = KnotSettings("mine", "knot", LINE, "A", False, 1.0, 1.0, BIAS)
+
+
+@pytest.mark.parametrize(("hp", "support"), [
+    (method("EE"), "semantic"), (method(name="entrpy"), "semantic"), (method(form="kll"), "semantic"),
+    (method(name="sinkhorn", form="kl"), "semantic"), (ON_LINE, "onehot"),
 ])  # fmt: skip
-def test_what_no_table_has_is_refused_before_anything_is_trained(hp):
+def test_loss_or_weighting_that_does_not_fit_is_refused_before_training(hp, support):
+    assert knot.init(ON_LINE, federation()) == {}
     with refuses():
-        knot.init(hp, federation())
-
-
-def test_the_closed_form_is_for_labels_on_a_line():
-    line = {"name": "sinkhorn", "solver": "line", "epsilon": 0.01, "tolerance": 1e-8, "scaling": 0.5}
-    hp = KnotSettings("mine", "knot", line, "A", False, 1.0, 1.0, BIAS)
-    assert knot.init(hp, federation()) == {}
-    with refuses():
-        knot.init(hp, federation("onehot"))
+        knot.init(hp, federation(support))
 
 
 def test_fold_tells_equal_splits_of_the_transfer_set_apart(tmp_path):

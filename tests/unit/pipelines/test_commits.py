@@ -6,17 +6,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from knot_runner.engine import hardware
 from knot_runner.engine.commit import Commit
 from knot_runner.pipelines import context
 from knot_runner.pipelines.distillation import _all_there
-from knot_runner.pipelines.runs import commits
 from knot_runner.pipelines.runs.commits import COMMIT_SHARE, Commits, stands
-<<<<<<< HEAD
-from tests.tiny import CLUSTERING, TINY_IMAGES, TINY_TAUGHT, replaced
-=======
+from knot_runner.report.compare.answer import Question, compare_runs
+from knot_runner.report.compare.settings import parse_filter
 from tests.runs import run
-from tests.tiny import TINY_IMAGES
->>>>>>> m3
+from tests.tiny import CLUSTERING, TINY_IMAGES, TINY_TAUGHT, replaced
 
 
 def saved(folder, data, steps):
@@ -117,34 +115,16 @@ def test_state_is_used_while_its_artefacts_exist():
     assert not _all_there({"A": "local/there", "B": "local/gone"}, store)
 
 
-<<<<<<< HEAD
-def test_run_resumed_on_another_machine_says_so(tmp_path, capsys, monkeypatch):
-    """In the log and in the result, also after a further interruption on the second machine."""
-    from knot_runner.cli.main import main
-    from knot_runner.engine import hardware
-    from knot_runner.pipelines import context
-    from knot_runner.pipelines.runs import commits
-
-    run = [*TINY_IMAGES, f"paths.out={tmp_path}"]
-    for machine, rounds in (("AVX512, 1 thread", 1), ("DEFAULT, 2 threads", 2), ("DEFAULT, 2 threads", 3)):
-        monkeypatch.setattr(hardware, "machine", lambda machine=machine: machine)
-        monkeypatch.setattr(context, "machine", lambda machine=machine: machine)
-        real, planned = commits.Commits.save, []
-
-        def stop(self, step, *known, real=real, last=rounds, planned=planned):
-            real(self, step, *known)
-=======
 def test_run_resumed_on_another_machine_says_so(tmp_path, monkeypatch):
     """Also after a further interruption on the second machine."""
     real = Commits.save
     monkeypatch.setattr(Commits, "due", lambda self: True)
     for rounds, machine in enumerate(("AVX512, 1 thread", "DEFAULT, 2 threads", "DEFAULT, 2 threads"), 1):
-        for module in (commits, context):
+        for module in (hardware, context):
             monkeypatch.setattr(module, "machine", lambda machine=machine: machine)
 
         def save(self, step, *known, last=rounds):
             saved = real(self, step, *known)
->>>>>>> m3
             if step + 1 == last < 3:
                 raise KeyboardInterrupt
             return saved
@@ -156,26 +136,24 @@ def test_run_resumed_on_another_machine_says_so(tmp_path, monkeypatch):
     assert result["machine"] == "DEFAULT, 2 threads" and sum(told in note for note in result["notes"]) == 1
 
 
-@pytest.mark.parametrize(("run", "change"), [
+@pytest.mark.parametrize(("words", "change"), [
     ([*TINY_IMAGES, "method=finetune", "method.personalisation.epochs=5"], "method.personalisation.lr=0.02"),
     ([*TINY_IMAGES, *CLUSTERING], "training.lr=0.02"), (TINY_TAUGHT, "method=rkd"),
 ], ids=["rounds", "distances", "teacher"])  # fmt: skip
-def test_parts_that_another_machine_computed_are_said(tmp_path, capsys, monkeypatch, run, change):
-    """Finished parts are shared, by runs and after a kill: the result says where they were made, and compare does."""
-    from knot_runner.cli.main import main
-
-    notes, out = {}, f"paths.out={tmp_path}"
+def test_parts_of_another_machine_are_reported(tmp_path, monkeypatch, words, change):
+    """The result says where shared parts were computed, and so does compare."""
+    notes = []
     for machine, more in (("FIRST", []), ("FIRST", ["seed=1"]), ("SECOND", [change])):
         monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda machine=machine: machine)
-        assert main([*replaced(run, *more), "hardware.workers=1", out]) == 0
-        for path in set(tmp_path.glob("*/*/*/result.json")) - set(notes):
-            notes[path] = [one for one in json.loads(path.read_text())["notes"] if "several machines" in one]
+        result = run(tmp_path, *replaced(words, *more)).result
+        notes.append([note for note in result["notes"] if "several machines" in note])
     here = f"1 thread, torch {torch.__version__}"
-    told = f"this run was computed on several machines (FIRST, {here}; SECOND, {here})"
-    assert [len(own) for own in notes.values()] == [0, 0, 1] and told in [*notes.values()][2][0]
-    capsys.readouterr()
-    main(["compare", out, "seed=0"])
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"Computed on several machines (FIRST, {here}; SECOND, {here})" in said
-    main(["compare", out, "method.name!=rkd", "training.lr!=0.02", "method.personalisation.lr!=0.02"])
-    assert "machines" not in capsys.readouterr().out
+    told = f"several machines (FIRST, {here}; SECOND, {here})"
+    assert [len(own) for own in notes] == [0, 0, 1] and told in notes[2][0]
+    assert any(f"Computed on {told}" in line for line in compared(tmp_path, "seed=0").lines)
+    alone = compared(tmp_path, "method.name!=rkd", "training.lr!=0.02", "method.personalisation.lr!=0.02")
+    assert not any("machines" in line for line in alone.lines)
+
+
+def compared(out, *filters):
+    return compare_runs(Question(out=out, filters=tuple(map(parse_filter, filters))))
