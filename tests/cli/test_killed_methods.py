@@ -7,9 +7,8 @@ import functools
 import signal
 
 import pytest
-from tests.unit.methods.test_distil_phases import TWO_STAGE
 
-from tests.distil_runs import TINY_DISTIL
+from tests.distil_runs import TINY_DISTIL, TWO_STAGE
 from tests.forked import Forked, reached, there
 from tests.integration.test_coreset_runs import CORESET
 from tests.integration.test_datafree import TINY_FREE

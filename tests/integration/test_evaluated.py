@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.report.test_report_summary import shown
 
 from knot_runner.cli.main import main
 from knot_runner.methods.contract import METHODS
@@ -16,7 +15,7 @@ from knot_runner.report.tables.build import build_table
 from tests.tiny import TINY_IMAGES, TINY_PARTIES, replaced
 from tests.unit.report import compared
 from tests.unit.report.claimed import claim, judged
-from tests.unit.report.conftest import FederatedFactory
+from tests.unit.report.conftest import FederatedFactory, shown
 
 ONE, OWN, CLUSTERS = "global", "personalized", "clusters"
 PRIVATE = {"unit": "client", "rate": 0.5, "noise_multiplier": 1.0, "clip_norm": 1.0, "rounds": 3, "clipped": None,
