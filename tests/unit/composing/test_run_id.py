@@ -23,80 +23,52 @@ UNTRAINED = [*HARDWARE, "hardware.engine", "hardware.precision", "hardware.stack
 OTHER_SOURCES = ["task.local.*", "task.hub.*"]
 OTHER_TEXTS = ["task.datasets.*.hub*", "task.datasets.*.local*"]
 #: T = 1 has no rate to control; an engine that is not stacked (and not chosen) has no width.
-PLAIN = [*HARDWARE, *OTHER_SOURCES, "hardware.stack", "method.lr_control"]
+CHILLED = [*HARDWARE, *OTHER_SOURCES, "hardware.stack"]
+PLAIN = [*CHILLED, "method.lr_control"]
 FEDWAD = "method.clustering.otdd.fedwad.*"
 #: Generated texts of clients that train in rounds.
 TEXTS_OF_CLIENTS = ["task=erc", "training=texts", "partition=natural", "hardware.engine=lean"]
 #: Overrides -> the settings that do not change the id, written down by hand.
 RUNS: dict[str, tuple[list[str], list[str]]] = {
-    "texts from files": (
-        ["task=erc", "method=sinkhorn_e", "task.source=local"],
-        [*UNTRAINED, "task.datasets.*.hub*", "task.datasets.*.embedded*"],
-    ),
+    "texts from files": (["task=erc", "method=sinkhorn_e", "task.source=local"],
+                         [*UNTRAINED, "task.datasets.*.hub*", "task.datasets.*.embedded*"]),
     "generated texts": (["task=sa", "method=entropy_a"], [*UNTRAINED, *OTHER_TEXTS]),
     "a student of texts alone": (["task=sa", "method=student_alone"], [*UNTRAINED, *OTHER_TEXTS, "method.teacher"]),
-    "texts of clients": (
-        [*TEXTS_OF_CLIENTS, "method=fedavg"],
-        [*HARDWARE, *OTHER_TEXTS, "hardware.stack", "method.lr_control", "partition.transfer"],
-    ),
-    "distilled images": (
-        ["task=cifar10", "method=sinkhorn_e", "partition=dirichlet_nofloor"],
-        [*UNTRAINED, *OTHER_SOURCES],
-    ),
-    "teachers and a student of images": (
-        ["task=cifar10", "method=kd", "model=cnn_mcmahan"],
-        [*UNTRAINED, *OTHER_SOURCES, "method.teacher"],
-    ),
+    "texts of clients": ([*TEXTS_OF_CLIENTS, "method=fedavg"],
+                         [*HARDWARE, *OTHER_TEXTS, "hardware.stack", "method.lr_control", "partition.transfer"]),
+    "distilled images": (["task=cifar10", "method=sinkhorn_e", "partition=dirichlet_nofloor"],
+                         [*UNTRAINED, *OTHER_SOURCES]),
+    "teachers and a student of images": (["task=cifar10", "method=kd", "model=cnn_mcmahan"],
+                                         [*UNTRAINED, *OTHER_SOURCES, "method.teacher"]),
     "averaging": (["task=femnist", "method=fedavg"], PLAIN),
     "a fleet in rounds": (["task=femnist", "method=fedavg", "fleet=phones"], PLAIN),
     "a fleet without rounds": (["task=femnist", "method=fedavg", "fleet=phones_async"], PLAIN),
     "a server that distils": (["task=femnist", *FEDDF_SINKHORN_E], PLAIN),
-    "averaging, images from files": (
-        ["task=femnist", "method=fedavg", "task.source=local"],
-        [*HARDWARE, "task.hub.*", "hardware.stack", "method.lr_control"],
-    ),
-    "chilled": (
-        ["task=femnist", "method=fedavg_chill", "method.temperature=0.5"],
-        [*HARDWARE, *OTHER_SOURCES, "hardware.stack"],
-    ),
+    "averaging, images from files": (["task=femnist", "method=fedavg", "task.source=local"],
+                                     [*HARDWARE, "task.hub.*", "hardware.stack", "method.lr_control"]),
+    "chilled": (["task=femnist", "method=fedavg_chill", "method.temperature=0.5"], CHILLED),
     "chilled by a schedule alone": (
-        ["task=femnist", "method=fedavg_chill", "method.temperature=1", "method.hard_temperature=2.0"],
-        [*HARDWARE, *OTHER_SOURCES, "hardware.stack"],
-    ),
-    "stacked": (
-        ["task=femnist", "method=fedavg", "hardware.engine=stacked"],
-        [*HARDWARE, *OTHER_SOURCES, "method.lr_control"],
-    ),
-    "engine chosen by the hardware": (
-        ["task=femnist", "method=fedavg", "hardware.engine=auto"],
-        [*HARDWARE, *OTHER_SOURCES, "method.lr_control"],
-    ),
+        ["task=femnist", "method=fedavg_chill", "method.temperature=1", "method.hard_temperature=2.0"], CHILLED),
+    "stacked": (["task=femnist", "method=fedavg", "hardware.engine=stacked"],
+                [*HARDWARE, *OTHER_SOURCES, "method.lr_control"]),
+    "engine chosen by the hardware": (["task=femnist", "method=fedavg", "hardware.engine=auto"],
+                                      [*HARDWARE, *OTHER_SOURCES, "method.lr_control"]),
     "by affinity": (["task=mnist_fedwad", "method=clustered_fedrep"], PLAIN),
-    "by the exact distance": (
-        ["task=mnist_fedwad", "method=clustered_fedavg", "method.clustering.otdd.solver=exact"],
-        [*PLAIN, FEDWAD, "method.clustering.otdd.precision"],
-    ),
+    "by the exact distance": (["task=mnist_fedwad", "method=clustered_fedavg", "method.clustering.otdd.solver=exact"],
+                              [*PLAIN, FEDWAD, "method.clustering.otdd.precision"]),
     "one cluster of all": (
         ["task=mnist_fedwad", "method=clustered_fedavg", "method.clustering.graph=none"],
-        [*PLAIN, "method.clustering.otdd.*", "method.clustering.clusters", "method.clustering.scale"],
-    ),
+        [*PLAIN, "method.clustering.otdd.*", "method.clustering.clusters", "method.clustering.scale"]),
     "distances of clients": (["task=mnist", "method=dataset_distance"], [*UNTRAINED, *OTHER_SOURCES]),
-    "distances of data sets": (
-        ["task=image_sets", "method=dataset_distance"],
-        [*UNTRAINED, "task.sets.*.local.*", "task.sets.*.hub.*"],
-    ),
+    "distances of data sets": (["task=image_sets", "method=dataset_distance"],
+                               [*UNTRAINED, "task.sets.*.local.*", "task.sets.*.hub.*"]),
     "a distance": (["task=gaussians"], UNTRAINED),
     "a distance, exact": (["task=gaussians", "method.fedwad.mode=exact"], [*UNTRAINED, "method.fedwad.support"]),
-    "a coreset, exact": (
-        ["task=mnist", "method=coreset", "method.distance=exact"],
-        [*UNTRAINED, *OTHER_SOURCES, "method.fedwad.*"],
-    ),
+    "a coreset, exact": (["task=mnist", "method=coreset", "method.distance=exact"],
+                         [*UNTRAINED, *OTHER_SOURCES, "method.fedwad.*"]),
     "neighbours of texts": (["task=sa", "method=coreset_knn", "partition=natural"], [*UNTRAINED, *OTHER_TEXTS]),
-    "a temperature probe": (
-        ["task=femnist", "method=temperature_probe"],
-        [*HARDWARE, *OTHER_SOURCES, "hardware.stack"],
-    ),
-}
+    "a temperature probe": (["task=femnist", "method=temperature_probe"], CHILLED),
+}  # fmt: skip
 #: Shares of the partition that are read in rounds, and by the parties of a distillation.
 SHARES = {
     "partition.unseen": "rounds", "partition.alter": "rounds", "partition.server": "parties",
@@ -106,7 +78,7 @@ IN_ROUNDS = ("fedavg", "fedavg_chill", "clustered_fedrep", "clustered_fedavg", "
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_every_setting_that_is_read_changes_the_run_id(name: str) -> None:
+def test_run_id_has_every_setting_that_is_read(name: str) -> None:
     overrides, unused = RUNS[name]
     (job,) = compose_jobs(overrides, None)
     reads = "parties" if name == "distilled images" else "rounds" if job.config["method"]["name"] in IN_ROUNDS else ""
@@ -126,17 +98,15 @@ def _ids(*commands: str) -> list[str]:
 
 
 def test_a_whole_number_for_a_rate_is_the_same_rate() -> None:
-    for words, key in (
-        ("task=femnist method=fedavg", "training.lr"),
-        ("task=sa method=entropy_a", "training.distil.lr"),
-    ):
+    known = {"task=femnist method=fedavg": "training.lr", "task=sa method=entropy_a": "training.distil.lr"}
+    for words, key in known.items():
         whole, decimal = _ids(f"{words} {key}=1", f"{words} {key}=1.0")
         assert whole == decimal
     one_client, all_clients = _ids("task=femnist training.participants=1", "task=femnist training.participants=1.0")
     assert one_client != all_clients  # a number of clients, and a share of them
 
 
-def test_a_default_share_is_the_share_itself() -> None:
+def test_run_id_of_a_default_share_is_of_the_share() -> None:
     words = "task=mnist method=entropy_a"
     same = f"{words} partition.server=0.2 partition.transfer=0.2 partition.valid=0.1"
     default, written, other_share = _ids(words, same, f"{words} partition.server=0.3")
@@ -148,16 +118,13 @@ def test_a_default_share_is_the_share_itself() -> None:
     assert none != held_out
 
 
-def test_the_revision_counts_where_the_hub_is_read() -> None:
+def test_run_id_has_the_revision_of_the_hub_and_no_engine_like_lean() -> None:
     hub = "task=sa method=entropy_a task.source=hub"
     assert len(set(_ids(hub, f"{hub} task.datasets.Food.hub.revision=x"))) == 2
-
-
-def test_ray_trains_as_lean_does() -> None:
     lean, ray, loop = _ids(*(f"task=femnist hardware.engine={name}" for name in ("lean", "ray", "loop")))
     assert lean == ray != loop
 
 
-def test_a_presets_grid_and_report_are_no_part_of_the_run_id() -> None:
+def test_run_id_has_no_grid_and_report() -> None:
     (job,) = compose_jobs(["task=femnist"], None)
     assert run_id({**job.config, "sweep": {"seed": "0,1"}, "report": {"claims": {}}}) == job.run_id

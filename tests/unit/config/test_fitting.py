@@ -2,10 +2,10 @@
 
 import pytest
 
-from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import Misfit
 from knot_runner.config.settings.families import FAMILIES, family_of
+from tests.golden.messages import refuses
 
 #: One method of every family.
 ONE_OF = {
@@ -14,7 +14,7 @@ ONE_OF = {
 }  # fmt: skip
 
 
-def test_every_family_has_its_method_here():
+def test_every_family_has_a_method():
     homes = {"federated_distance": "gaussians"}
     for family, method in ONE_OF.items():
         (job,) = compose_jobs([f"task={homes.get(method, 'mnist')}", f"method={method}"], None)
@@ -23,7 +23,7 @@ def test_every_family_has_its_method_here():
 
 
 @pytest.mark.parametrize("kind, task", [("texts", "erc"), ("images", "mnist"), ("gaussians", "gaussians")])
-def test_a_family_takes_the_kinds_of_task_that_it_names(kind, task):
+def test_family_takes_the_kinds_of_task_that_it_names(kind, task):
     """The table that ls prints; of every family one method on one task of the kind."""
     for family, method in ONE_OF.items():
         words = [f"task={task}", f"method={method}"]
@@ -34,7 +34,7 @@ def test_a_family_takes_the_kinds_of_task_that_it_names(kind, task):
                 compose_jobs(words, None)
 
 
-def test_what_nobody_chose_is_chosen_to_fit_and_said(caplog):
+def test_compose_chooses_groups_that_fit(caplog):
     caplog.set_level("INFO", logger="knot_runner")
     (job,) = compose_jobs(["task=erc", "method=fedavg_chill"], None)
     assert (job.settings.training.name, job.settings.partition.kind) == ("texts", "natural")
@@ -43,12 +43,12 @@ def test_what_nobody_chose_is_chosen_to_fit_and_said(caplog):
     assert (job.settings.training.name, job.method.loss["solver"]) == ("image_stages", "tree")
 
 
-def test_a_training_that_was_deleted_is_one_line(capsys):
-    assert main(["task=femnist", "method=fedavg", "~training"]) == 2
-    assert "knot-runner: training: is not set; training=NAME chooses one" in capsys.readouterr().err
+def test_compose_refuses_a_deleted_training():
+    with refuses():
+        compose_jobs(["task=femnist", "method=fedavg", "~training"], None)
 
 
-def test_what_was_typed_stays(caplog):
+def test_compose_keeps_what_was_typed(caplog):
     caplog.set_level("INFO", logger="knot_runner")
     (job,) = compose_jobs(["task=cifar10", "method=sinkhorn_e", "method.loss.solver=newton"], None)
     assert job.method.loss["solver"] == "newton" and "tree" not in caplog.text
@@ -56,7 +56,7 @@ def test_what_was_typed_stays(caplog):
         compose_jobs(["task=erc", "method=fedavg", "training=small"], None)
 
 
-def test_one_grid_of_methods_of_both_kinds():
+def test_compose_takes_a_grid_of_methods_of_two_families():
     """KNOT and FedAvg on the same images, by one command."""
     jobs = compose_jobs(["task=mnist", "partition=iid", "method=entropy_a,fedavg"], None)
     assert [job.settings.training.name for job in jobs] == ["image_stages", "chill"]

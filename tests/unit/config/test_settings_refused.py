@@ -13,8 +13,6 @@ from knot_runner.config.settings.partition import Pairs
 from knot_runner.config.strict import build
 from tests.golden.messages import refuses
 
-BERT = "is outside 8..512 (BERT's positions)"
-CHUNK = "is not [i, n] with 0 <= i < n"
 MLP = MlpSettings("mlp", "mlp", [4], "logits")
 CNN = CnnSettings("cnn", "cnn", [ConvSettings(3, 3, 1)], [6], "logits")
 PAIRS = Pairs("pairs", 4, [[0, 1], [2, 3]])
@@ -33,7 +31,7 @@ def parts() -> dict[str, Any]:
     }  # fmt: skip
 
 
-#: of which settings, key, values that are right, values that are not, what is said
+#: of which settings, key, values that are right, values that are not
 CASES = [
     ("task", "max_length", [8, 512], [7, 513]), ("task", "limit", [10, None], [9]),
     ("dataset", "chunk", [[0, 1], [1, 2], None], [[1, 1], [-1, 2], [0], [0, 1, 2]]), ("embedded", "rows", [20], [19]),
@@ -49,12 +47,11 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "key", "right", "wrong"), CASES)
-def test_the_last_right_value_and_the_first_wrong_one(parts, name, key, right, wrong) -> None:
+def test_setting_refuses_the_first_wrong_value(parts, name, key, right, wrong) -> None:
     part = parts[name]
     plain = dataclasses.asdict(part)
     for value in right:
         build(type(part), plain | {key: value}, "x")
     for value in wrong:
-        with refuses() as caught:
+        with refuses():
             build(type(part), plain | {key: value}, "x")
-        assert "\n" not in str(caught.value)

@@ -28,7 +28,7 @@ def batch():
     return {"ids": ids, "mask": mask, "types": torch.zeros_like(ids)}
 
 
-def test_published_head_equals_the_whole_encoder_layer_read_at_cls(batch):
+def test_published_head_equals_the_whole_layer_read_at_cls(batch):
     """Computing the [CLS] query alone must change nothing but the cost: value and gradient."""
     model = TextClassifier(SPEC, 500, 5).double().eval()
     output = model.bert(input_ids=batch["ids"], attention_mask=batch["mask"], output_hidden_states=True)
@@ -56,13 +56,13 @@ def test_plain_head_equals_bert_for_sequence_classification(batch):
     torch.testing.assert_close(ours(**batch), expected)
 
 
-def test_padding_changes_nothing(batch):
+def test_text_classifier_ignores_padding(batch):
     model = TextClassifier(SPEC, 500, 5).eval()
     alone = {name: tensor[1:2, :7] for name, tensor in batch.items()}
     torch.testing.assert_close(model(**batch)[1:2], model(**alone), rtol=1e-4, atol=1e-5)
 
 
-def test_segments_reach_the_encoder(batch):
+def test_text_classifier_reads_segments(batch):
     """As in transformers' own classifier, for texts of two sentences."""
     torch.manual_seed(1)
     model = TextClassifier(SPEC, 500, 5).eval()
@@ -74,7 +74,7 @@ def test_segments_reach_the_encoder(batch):
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_dropout_is_everywhere_and_heads_are_two(dropout):
+def test_text_classifier_has_its_dropout_and_heads(dropout):
     model = TextClassifier(dataclasses.replace(SPEC, dropout=dropout), 500, 5)
     found = [module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)]
     assert len(found) >= 3 + 2 * SPEC.layers and set(found) == {dropout}

@@ -22,7 +22,7 @@ def layers(part: nn.Sequential) -> list[nn.Module]:
 @pytest.mark.parametrize(
     ("shape", "code"), [((3, 32, 32), 48 * 4 * 4), ((1, 28, 28), 48 * 3 * 3), ((2, 9, 15), 48 * 1 * 1)]
 )
-def test_convolutions_halve_each_side_and_the_mirror_gives_it_back(shape, code):
+def test_conv_encoder_halves_each_side(shape, code):
     model = build_encoder(spec("conv", [12, 24, 48]), shape)
     x = torch.randn(5, *shape)
     codes = model.encode(x)
@@ -30,7 +30,7 @@ def test_convolutions_halve_each_side_and_the_mirror_gives_it_back(shape, code):
     assert model(x).shape == x.shape
 
 
-def test_convolutional_codes_are_their_layers_in_a_row():
+def test_conv_encoder_equals_its_layers_in_a_row():
     model = build_encoder(spec("conv", [4, 6]), (2, 9, 7)).double()
     x = torch.randn(3, 2, 9, 7, dtype=torch.float64)
     (first, second), (third, last) = layers(model.encoder), layers(model.decoder)
@@ -40,7 +40,7 @@ def test_convolutional_codes_are_their_layers_in_a_row():
     torch.testing.assert_close(model.decode(down(x)), up(down(x)), rtol=0, atol=0)
 
 
-def test_dense_codes_are_their_formula():
+def test_dense_encoder_equals_its_formula():
     model = build_encoder(spec("dense", [5, 3]), (1, 2, 4)).double()
     x = torch.randn(6, 1, 2, 4, dtype=torch.float64)
     (first, second), (third, last) = layers(model.encoder), layers(model.decoder)
@@ -53,6 +53,6 @@ def test_dense_codes_are_their_formula():
     np.testing.assert_allclose(model(x).detach().numpy(), h.reshape(6, 1, 2, 4), rtol=1e-12)
 
 
-def test_images_too_small_are_refused():
+def test_conv_encoder_refuses_small_images():
     with refuses():
         build_encoder(spec("conv", [4, 4, 4, 4]), (1, 8, 8))

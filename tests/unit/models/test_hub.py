@@ -20,7 +20,7 @@ def config(monkeypatch):
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", lambda *_, **__: transformers.BertConfig(**SHAPE))
 
 
-def test_weights_are_asked_for_at_their_revision(monkeypatch):
+def test_hub_weights_are_of_their_revision(monkeypatch):
     asked = {}
     torch.manual_seed(3)
     encoder = transformers.BertModel(transformers.BertConfig(**SHAPE), add_pooling_layer=False)
@@ -41,7 +41,7 @@ def test_weights_are_asked_for_at_their_revision(monkeypatch):
     {"missing_keys": {"embeddings.LayerNorm.bias"}, "unexpected_keys": set()},
     {"missing_keys": set(), "unexpected_keys": {"bert.a"}},
 ])  # fmt: skip
-def test_weights_of_the_hub_are_whole(monkeypatch, info):
+def test_hub_weights_must_be_whole(monkeypatch, info):
     encoder = transformers.BertModel(transformers.BertConfig(**SHAPE), add_pooling_layer=False)
     monkeypatch.setattr(
         transformers.BertModel, "from_pretrained", lambda *_, **__: (encoder, info | {"mismatched_keys": set()})
@@ -50,7 +50,7 @@ def test_weights_of_the_hub_are_whole(monkeypatch, info):
         load_pretrained(TextClassifier(HUB, 500, 5), HUB, None)
 
 
-def test_weights_that_cannot_be_fetched_are_one_line(monkeypatch):
+def test_hub_weights_error_is_one_line(monkeypatch):
     def refuse(source, **settings):
         raise OSError("We couldn't connect to the hub\nand a second line")
 
@@ -59,7 +59,7 @@ def test_weights_that_cannot_be_fetched_are_one_line(monkeypatch):
         load_pretrained(TextClassifier(HUB, 500, 5), HUB, None)
 
 
-def test_tokenizer_from_the_hub(monkeypatch, tmp_path):
+def test_hub_tokenizer_is_of_its_revision(monkeypatch, tmp_path):
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "food"]
     theirs = transformers.BertTokenizer(vocab={word: number for number, word in enumerate(words)}, do_lower_case=False)
     asked = []
@@ -80,7 +80,7 @@ def test_tokenizer_from_the_hub(monkeypatch, tmp_path):
         load_tokenizer(HUB, None, None)
 
 
-def test_the_key_of_a_run_knows_its_weights(tmp_path):
+def test_weights_identity_knows_the_weights(tmp_path):
     assert weights_identity(HUB, None) == "someone/tiny@abc123"
     assert weights_identity(SPEC, None) == "scratch"
     folder = tmp_path / "w"

@@ -42,7 +42,9 @@ SIZES = [
 
 
 @pytest.mark.parametrize(("spec", "shape", "classes", "size"), SIZES)
-def test_sizes(spec: ImageModel, shape: tuple[int, int, int], classes: int, size: int) -> None:
+def test_image_models_have_the_published_sizes(
+    spec: ImageModel, shape: tuple[int, int, int], classes: int, size: int
+) -> None:
     with torch.device("meta"):
         model = build_image_model(spec, shape, classes)
         assert model(torch.zeros(2, *shape)).shape == (2, classes)
@@ -51,7 +53,7 @@ def test_sizes(spec: ImageModel, shape: tuple[int, int, int], classes: int, size
     assert list(model.state_dict())[-1] == "head.bias"
 
 
-def test_weights_come_from_the_seed() -> None:
+def test_image_model_weights_come_from_the_seed() -> None:
     def weights(seed: int) -> Tensor:
         torch.manual_seed(seed)
         return nn.utils.parameters_to_vector(build_image_model(resnet(blocks=(1,), width=4), (1, 8, 8), 3).parameters())
@@ -61,7 +63,7 @@ def test_weights_come_from_the_seed() -> None:
 
 
 @pytest.mark.parametrize("output", ["logits", "softmax"])
-def test_the_perceptron_is_its_formula(output: str) -> None:
+def test_mlp_equals_its_formula(output: str) -> None:
     model = build_image_model(MlpSettings("mlp", "m", [5, 4], output), (2, 3, 3), 6).double()
     x = torch.randn(7, 2, 3, 3, dtype=torch.float64)
     h = x.numpy().reshape(7, -1)
@@ -74,7 +76,7 @@ def test_the_perceptron_is_its_formula(output: str) -> None:
 
 
 @pytest.mark.parametrize("output", ["logits", "softmax"])
-def test_the_convolutional_network_is_its_layers_in_a_row(output: str) -> None:
+def test_cnn_equals_its_layers_in_a_row(output: str) -> None:
     spec = CnnSettings("cnn", "c", SMALL_CNN.convs, SMALL_CNN.hidden, output)
     model = build_image_model(spec, (2, 9, 7), 5).double()
     layers = [part for conv in model.convs for part in (conv, nn.ReLU(), nn.MaxPool2d(2))]
@@ -100,7 +102,7 @@ def block(state: dict[str, Tensor], name: str, x: Tensor, stride: int) -> Tensor
 
 
 @pytest.mark.parametrize("stem", ["cifar", "imagenet"])
-def test_the_residual_network_is_he_et_als(stem: str) -> None:
+def test_resnet_equals_he_et_als(stem: str) -> None:
     model = build_image_model(resnet(stem, blocks=(2, 1), width=3), (2, 12, 12), 4).double()
     for parameter in model.parameters():  # unlike one and zero, so that no normalisation is left out unseen
         parameter.data += 0.1 * torch.randn_like(parameter)
@@ -119,7 +121,7 @@ def test_the_residual_network_is_he_et_als(stem: str) -> None:
     MlpSettings("mlp", "m", [3], "softmax"), CnnSettings("cnn", "c", [ConvSettings(2, 3, 1)], [3], "softmax"),
     resnet(norm="group", blocks=(1, 1), width=4), resnet(blocks=(1, 1), width=4),
 ], ids=["mlp", "cnn", "resnet-group", "resnet-batch"])  # fmt: skip
-def test_gradients_by_finite_differences(spec: ImageModel) -> None:
+def test_image_model_gradients_equal_finite_differences(spec: ImageModel) -> None:
     """Of the cross-entropy as trained: with ``output=softmax`` it takes a softmax of a softmax (fedwad.md 3)."""
     torch.manual_seed(0)
     model = build_image_model(spec, (1, 4, 4), 3).double()
@@ -138,12 +140,12 @@ def test_gradients_by_finite_differences(spec: ImageModel) -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 6), (1, 3, 28)])
-def test_images_too_small_for_the_convolutions_are_named(shape: tuple[int, int, int]) -> None:
+def test_cnn_refuses_small_images(shape: tuple[int, int, int]) -> None:
     with refuses():
         build_image_model(FEDREP, shape, 10)
 
 
-def test_a_residual_network_trains_on_one_image_of_one_pixel() -> None:
+def test_resnet_trains_on_one_image_of_one_pixel() -> None:
     """A client's last batch may be one image, of which the last stage has 1x1: PyTorch's BatchNorm stops there."""
     model = build_image_model(resnet("imagenet", blocks=(1, 1), width=4), (1, 8, 8), 3)
     loss = F.cross_entropy(model(torch.randn(1, 1, 8, 8)), torch.tensor([1]))

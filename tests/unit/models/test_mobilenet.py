@@ -28,7 +28,7 @@ def network(shape=(3, 32, 32), classes=5, **changes) -> Network:
 
 
 @pytest.mark.parametrize("norm", ["group", "batch"])
-def test_the_published_size(norm: str) -> None:
+def test_mobilenet_has_the_published_size(norm: str) -> None:
     """3,504,872 with 1,000 classes, as torchvision's and Keras's without their running statistics."""
     spec = compose_all(["task=gld23k", "model=mobilenet_v2_gn", f"model.norm={norm}"])[0][0].settings.model
     with torch.device("meta"):
@@ -40,7 +40,7 @@ def test_the_published_size(norm: str) -> None:
     assert list(model.state_dict())[-1] == "head.bias"
 
 
-def test_channels_are_multiples_of_eight_and_no_more_than_a_tenth_below() -> None:
+def test_mobilenet_rounds_channels_as_torchvision_does() -> None:
     """As torchvision's rounding, by hand."""
     widths = {0.1: [8, 8, 8, 8, 16, 16, 32], 0.75: [16, 24, 24, 48, 72, 120, 240], 1.4: [24, 32, 48, 88, 136, 224, 448]}
     for width, expected in widths.items():
@@ -48,7 +48,7 @@ def test_channels_are_multiples_of_eight_and_no_more_than_a_tenth_below() -> Non
         assert [spec.channels(count) for count in (16, 24, 32, 64, 96, 160, 320)] == expected
 
 
-def test_the_pass_is_the_papers() -> None:
+def test_mobilenet_equals_the_papers_pass() -> None:
     torch.manual_seed(0)
     net = network(shape=(2, 40, 24), width=0.25)
     model = build_network(net).double()
@@ -88,7 +88,7 @@ def test_the_pass_is_the_papers() -> None:
     assert taps["block7"].shape[2:] == (2, 1)  # five halvings of 40 x 24, rounded up
 
 
-def test_weights_begin_as_torchvisions() -> None:
+def test_mobilenet_weights_begin_as_torchvisions() -> None:
     torch.manual_seed(0)
     model = build_network(network(width=1.0, last=1280, classes=203))
     for module in model.modules():
@@ -104,12 +104,12 @@ def test_weights_begin_as_torchvisions() -> None:
     {"groups": 3}, {"groups": 3, "last": 18}, {"last": 18}, {"groups": 8}, {"last": 4}, {"width": 0.0},
     {"last": 0, "norm": "batch"},
 ])  # fmt: skip
-def test_settings_that_describe_no_network_are_refused(changes: dict) -> None:
+def test_mobilenet_refuses_settings(changes: dict) -> None:
     with refuses():
         network(**changes)
 
 
-def test_one_pixel_trains() -> None:
+def test_mobilenet_trains_on_one_pixel() -> None:
     """A single image of 1x1: no group is of one value, for which PyTorch has no variance."""
     model = build_network(network(shape=(1, 1, 1)))
     model(torch.ones(1, 1, 1, 1)).sum().backward()

@@ -43,9 +43,7 @@ def same(ours: list[Tensor], theirs: list[Tensor]) -> None:
 
 @given(st.integers(0, 999), st.integers(1, 5), st.integers(1, 4), st.sampled_from([(1, 2), (3, 3), (4, 1)]))
 @settings(max_examples=25, deadline=None)
-def test_equals_pytorch_over_steps_and_in_evaluation(
-    seed: int, batch: int, channels: int, size: tuple[int, int]
-) -> None:
+def test_batch_norm_equals_pytorchs(seed: int, batch: int, channels: int, size: tuple[int, int]) -> None:
     ours, theirs = pair(channels, seed)
     for _ in range(3):
         x, weights = torch.randn(2, batch, channels, *size, dtype=torch.float64) * 3 + 1
@@ -56,7 +54,7 @@ def test_equals_pytorch_over_steps_and_in_evaluation(
 
 @given(st.integers(0, 999), st.integers(2, 6), st.data())
 @settings(max_examples=40, deadline=None)
-def test_a_masked_batch_is_the_batch_of_its_real_rows(seed: int, batch: int, data: st.DataObject) -> None:
+def test_batch_norm_of_a_masked_batch_is_of_its_real_rows(seed: int, batch: int, data: st.DataObject) -> None:
     real = torch.tensor(data.draw(st.lists(st.booleans(), min_size=batch, max_size=batch).filter(any)))
     ours, theirs = pair(3, seed)
     x, weights = torch.randn(2, batch, 3, 2, 2, dtype=torch.float64) + 1
@@ -70,7 +68,7 @@ def test_a_masked_batch_is_the_batch_of_its_real_rows(seed: int, batch: int, dat
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_a_single_value_per_channel_is_normalised_by_the_running_statistics(masked: bool) -> None:
+def test_batch_norm_of_a_single_value_uses_running_statistics(masked: bool) -> None:
     ours, theirs = pair(3, 0)
     x, weights = torch.randn(2, 1, 3, 1, 1, dtype=torch.float64)
     expected = step(theirs.eval(), x, weights)
@@ -82,7 +80,7 @@ def test_a_single_value_per_channel_is_normalised_by_the_running_statistics(mask
     same(found, expected)
 
 
-def test_a_batch_of_padding_alone_changes_nothing() -> None:
+def test_batch_norm_of_padding_changes_nothing() -> None:
     ours, _ = pair(3, 1)
     before = copy.deepcopy(ours.state_dict())
     ours.mask = torch.zeros(4, dtype=torch.float64)
@@ -91,14 +89,14 @@ def test_a_batch_of_padding_alone_changes_nothing() -> None:
     same(list(ours.state_dict().values()), list(before.values()))
 
 
-def test_frozen_statistics_are_used_in_training_and_kept() -> None:
+def test_batch_norm_keeps_frozen_statistics() -> None:
     ours, theirs = pair(3, 2)
     ours.frozen = True
     x, weights = torch.randn(2, 4, 3, 2, 2, dtype=torch.float64)
     same(step(ours, x, weights), step(theirs.eval(), x, weights))
 
 
-def test_the_mask_is_no_part_of_the_state() -> None:
+def test_batch_norm_mask_is_no_part_of_the_state() -> None:
     layer, _ = pair(2, 3)
     layer.mask = torch.ones(5)
     assert set(layer.state_dict()) == {"weight", "bias", "running_mean", "running_var"}

@@ -34,7 +34,7 @@ def gradient_of(pool, x: Tensor, weights: Tensor) -> Tensor:
     single=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_values_and_gradients_are_those_of_pytorch(shape, levels: int, single: bool, seed: int) -> None:
+def test_max_pool_equals_pytorchs(shape, levels: int, single: bool, seed: int) -> None:
     x = images(shape, levels, seed).to(torch.float32 if single else torch.float64)
     expected = F.max_pool2d(x, 2)
     weights = torch.randn(expected.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(seed))
@@ -46,7 +46,7 @@ def test_values_and_gradients_are_those_of_pytorch(shape, levels: int, single: b
 
 
 @pytest.mark.parametrize("grad_on", [True, False])
-def test_not_a_number_stays_in_its_window_wherever_it_is(grad_on: bool) -> None:
+def test_max_pool_keeps_nan_in_its_window(grad_on: bool) -> None:
     for at in range(4):
         x = torch.zeros(1, 2, 4, 4)
         x[0, 1, 2 + at // 2, at % 2] = float("nan")
@@ -55,7 +55,7 @@ def test_not_a_number_stays_in_its_window_wherever_it_is(grad_on: bool) -> None:
             assert int(max_pool(x).isnan().sum()) == 1
 
 
-def test_with_models_side_by_side() -> None:
+def test_max_pool_under_vmap() -> None:
     x, weights = images((3, 2, 4, 6, 5)), torch.randn(3, 2, 4, 3, 2, dtype=torch.float64)
     expected = torch.stack(
         [gradient_of(lambda x: F.max_pool2d(x, 2), one, w) for one, w in zip(x, weights, strict=True)]
@@ -67,13 +67,13 @@ def test_with_models_side_by_side() -> None:
         assert torch.equal(vmap(max_pool)(x), F.max_pool2d(x.flatten(0, 1), 2).unflatten(0, (3, 2)))
 
 
-def test_gradients_of_gradients() -> None:
+def test_max_pool_second_gradients() -> None:
     x = torch.randn(2, 2, 4, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: max_pool(x) ** 3, x)
     assert torch.autograd.gradgradcheck(lambda x: max_pool(x) ** 3, x)
 
 
-def test_what_has_channels_last_keeps_them_and_shapes_alone_can_be_asked() -> None:
+def test_max_pool_keeps_channels_last() -> None:
     x = images((2, 3, 4, 4)).contiguous(memory_format=torch.channels_last)
     assert max_pool(x).is_contiguous(memory_format=torch.channels_last)
     assert max_pool(torch.empty(2, 3, 5, 4, device="meta")).shape == (2, 3, 2, 2)

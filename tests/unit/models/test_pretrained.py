@@ -58,7 +58,7 @@ def model_with(seed: int) -> TextClassifier:
     return TextClassifier(LOCAL, 500, 5).eval()
 
 
-def test_the_encoder_is_the_file_s_and_the_output_follows(saved):
+def test_load_pretrained_takes_the_encoder_of_the_file(saved):
     root, tensors = saved
     model, untouched = model_with(0), model_with(0)
     load_pretrained(model, LOCAL, root)
@@ -72,7 +72,7 @@ def test_the_encoder_is_the_file_s_and_the_output_follows(saved):
     assert (model(**batch) - untouched(**batch)).abs().max() > 1e-3
 
 
-def test_federated_clients_start_from_them(saved):
+def test_first_model_starts_from_pretrained_weights(saved):
     """The encoder is the file's whatever the seed; the head is new, and the seed's."""
     root, tensors = saved
     network = Network(LOCAL, 500, 5)
@@ -84,7 +84,7 @@ def test_federated_clients_start_from_them(saved):
     assert not torch.equal(starts[0]["classifier.weight"], starts[1]["classifier.weight"])
 
 
-def test_a_training_starts_from_them(saved):
+def test_initial_model_starts_from_pretrained_weights(saved):
     """What the engine trains is the file's encoder, whatever the seed."""
     root, tensors = saved
     place = type("Place", (), {"data_root": root, "device": torch.device("cpu")})
@@ -92,17 +92,15 @@ def test_a_training_starts_from_them(saved):
     assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
 
 
-def test_files_of_whole_models_and_of_old_ones_are_read(saved, tmp_path):
+def test_load_pretrained_reads_whole_models_and_old_names(saved, tmp_path):
     """A prefix, a pooler, a classifier, half precision, gamma and beta: the encoder is the same, heads are said."""
     torch.manual_seed(2)
     theirs = BertForSequenceClassification(BertConfig(**SHAPE))
     theirs.bert.load_state_dict(saved[1] | {k: v for k, v in theirs.bert.state_dict().items() if "pooler" in k})
     theirs.save_pretrained(tmp_path / "tiny")
     file = tmp_path / "tiny/model.safetensors"
-    old = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
-        for name, tensor in load_file(file).items()
-    }
+    old = {name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): tensor
+           for name, tensor in load_file(file).items()}  # fmt: skip
     save_file(old | {"bert.embeddings.position_ids": torch.arange(512)[None]}, file)
     encoder = load_pretrained(model := model_with(0), LOCAL, tmp_path)
     assert all(torch.equal(model.bert.state_dict()[name], tensor) for name, tensor in saved[1].items())
@@ -115,7 +113,7 @@ def test_files_of_whole_models_and_of_old_ones_are_read(saved, tmp_path):
     assert half.dtype == torch.float32 and torch.equal(half, saved[1][WORDS].half().float())
 
 
-def test_a_large_encoder_lies_in_parts(saved, tmp_path):
+def test_load_pretrained_reads_an_encoder_in_parts(saved, tmp_path):
     whole = BertModel.from_pretrained(saved[0] / "tiny", add_pooling_layer=False)
     whole.save_pretrained(tmp_path / "tiny", max_shard_size="50KB")
     assert len(weight_files(tmp_path / "tiny")) > 1
@@ -132,21 +130,12 @@ def infinite(tensors):
     return tensors
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda tensors: {"layer.weight": torch.ones(2)},
-         r"lacks 37 tensors of the encoder: \S+, \S+, \S+ and 34 more$"),
-        (without("encoder.layer.1.output.dense.bias"),
-         r"lacks 1 tensor of the encoder: encoder.layer.1.output.dense.bias$"),
-        (lambda tensors: tensors | {"encoder.layer.2.x": torch.ones(2)},
-         r"has 1 tensor that the encoder has not: encoder.layer.2.x$"),
-        (lambda tensors: tensors | {WORDS: torch.ones(400, 32)},
-         r"has 1 tensor of another shape: embeddings.word_embeddings.weight \(400x32 where the model has 500x32\)$"),
-        (infinite, r"has 1 tensor with values that are not finite: embeddings.word_embeddings.weight$"),
-    ],
-)  # fmt: skip
-def test_tensors_that_do_not_fit(changed, change, message):
+@pytest.mark.parametrize("change", [
+    lambda tensors: {"layer.weight": torch.ones(2)}, without("encoder.layer.1.output.dense.bias"),
+    lambda tensors: tensors | {"encoder.layer.2.x": torch.ones(2)},
+    lambda tensors: tensors | {WORDS: torch.ones(400, 32)}, infinite,
+], ids=["none", "one less", "one more", "shape", "infinite"])  # fmt: skip
+def test_load_pretrained_refuses_tensors(changed, change):
     root = changed(change)
     with refuses():
         load_pretrained(model_with(0), LOCAL, root)
@@ -161,51 +150,36 @@ def overlapping(content: bytes) -> bytes:
     return struct.pack("<Q", len(made)) + made + content[8 + size :]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda content: content[:40],  # inside the header
-        lambda content: content[:-100],  # inside the last tensor
-        lambda content: struct.pack("<Q", 1 << 40) + content[8:],
-        lambda content: content.replace(b'"F32"', b'"F16"', 1),
-        lambda content: b"",
-        lambda content: b"\x80\x04N.",
-        overlapping,
-    ],
-)  # fmt: skip
-def test_damaged_files_are_named(changed, damage):
+@pytest.mark.parametrize("damage", [
+    lambda content: content[:40],  # inside the header
+    lambda content: content[:-100],  # inside the last tensor
+    lambda content: struct.pack("<Q", 1 << 40) + content[8:], lambda content: content.replace(b'"F32"', b'"F16"', 1),
+    lambda content: b"", lambda content: b"\x80\x04N.", overlapping,
+])  # fmt: skip
+def test_load_pretrained_names_damaged_files(changed, damage):
     root = changed()
     file = root / "tiny/model.safetensors"
     file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=rf"^model.weights: {root}/tiny: cannot be read \(") as caught:
         load_pretrained(model_with(0), LOCAL, root)
-    assert str(caught.value).startswith(f"model.weights: {root}/tiny: cannot be read (")
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"num_attention_heads": 4}, "has 4 attention heads"),
-        ({"hidden_act": "relu"}, "hidden_act is relu"),
-        ({"model_type": "roberta"}, "model_type is roberta"),
-    ],
-)
-def test_what_shapes_do_not_show(changed, config, message):
+@pytest.mark.parametrize("config", [{"num_attention_heads": 4}, {"hidden_act": "relu"}, {"model_type": "roberta"}])
+def test_load_pretrained_refuses_other_configs(changed, config):
     root = changed(**config)
     with refuses():
         load_pretrained(model_with(0), LOCAL, root)
 
 
-def test_other_kinds_of_encoder_are_said(tmp_path):
-    DistilBertModel(DistilBertConfig(vocab_size=500, dim=32, n_layers=2, n_heads=2, hidden_dim=64)).save_pretrained(
-        tmp_path / "tiny"
-    )
+def test_load_pretrained_refuses_other_encoders(tmp_path):
+    config = DistilBertConfig(vocab_size=500, dim=32, n_layers=2, n_heads=2, hidden_dim=64)
+    DistilBertModel(config).save_pretrained(tmp_path / "tiny")
     with refuses():
         load_pretrained(model_with(0), LOCAL, tmp_path)
 
 
-def test_weights_are_checked_before_anything_is_trained(saved):
+def test_weights_are_checked_before_training(saved):
     root = saved[0]
     fits, deeper = (Network(dataclasses.replace(LOCAL, layers=layers), 500, 5) for layers in (2, 3))
     (note,) = _check_weights([fits, fits, Network(SPEC, 500, 5)], root)
@@ -214,7 +188,7 @@ def test_weights_are_checked_before_anything_is_trained(saved):
         _check_weights([fits, deeper], root)
 
 
-def test_a_folder_without_weights(saved, tmp_path):
+def test_load_pretrained_refuses_a_folder_without_weights(saved, tmp_path):
     spec = dataclasses.replace(SPEC, weights="nowhere")
     with refuses():
         load_pretrained(model_with(0), spec, tmp_path)

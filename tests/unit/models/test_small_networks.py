@@ -15,7 +15,7 @@ from knot_runner.config.strict import build
 from knot_runner.models.images import Shape, build_image_model
 from tests.golden.messages import refuses
 
-GREY, COLOUR = (1, 28, 28), (3, 32, 32)
+COLOUR = (3, 32, 32)
 
 
 @cache
@@ -32,92 +32,32 @@ def size_of(name: str, shape: Shape, classes: int) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def cnn(width: int, shape: Shape, classes: int) -> int:
+#: name -> parameters with 100 classes, as RepDistiller's classes have when they are built, and millions with 10 classes
+#: as He et al. (2016, table 6, shortcuts without parameters) and Zagoruyko and Komodakis (2016) print them
+SIZES = {
+    "resnet8": (83_892, None), "resnet20": (278_324, 0.27), "resnet32": (472_756, 0.46), "resnet56": (861_620, 0.85),
+    "resnet110": (1_736_564, 1.7), "wrn_16_1": (180_916, None), "wrn_16_2": (703_284, 0.7),
+    "wrn_40_1": (569_780, 0.6), "wrn_40_2": (2_255_156, 2.2), "vgg8": (3_965_028, None), "vgg13": (9_462_180, None),
+}  # fmt: skip
+SHORTCUTS = 16 * 32 + 64 + 32 * 64 + 128
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_networks_have_the_published_sizes(name: str) -> None:
+    theirs, printed = SIZES[name]
+    assert size_of(name, COLOUR, 100) == theirs
+    if printed is not None:
+        ten = size_of(name, COLOUR, 10) - (SHORTCUTS if name.startswith("resnet") else 0)
+        assert round(ten / 1e6, len(str(printed)) - 2) == printed
+
+
+@pytest.mark.parametrize("width", [4, 64])
+def test_convolutional_networks_have_the_size_by_hand(width: int) -> None:
     """Three 3x3 convolutions with biases; the sides are halved and rounded down three times."""
-    channels, height, side = shape
-    convs = sum(9 * a * b + b for a, b in ((channels, width), (width, 2 * width), (2 * width, 4 * width)))
-    pixels = (height // 8) * (side // 8)
-    return convs + 4 * width * pixels * classes + classes
-
-
-def resnet(depth: int, classes: int) -> int:
-    """Stem and blocks of two 3x3 convolutions, each with normalisation; two 1x1 shortcuts, with normalisation, too."""
-    blocks = (depth - 2) // 6
-    same = [2 * (9 * width * width + 2 * width) for width in (16, 32, 64)]
-    wider = [9 * a * b + 9 * b * b + a * b + 3 * 2 * b for a, b in ((16, 32), (32, 64))]
-    inner = blocks * same[0] + (blocks - 1) * (same[1] + same[2]) + sum(wider)
-    return 27 * 16 + 2 * 16 + inner + 64 * classes + classes
-
-
-def wrn(depth: int, widen: int, classes: int) -> int:
-    """Normalisation of what each convolution reads, and of what the head reads; 1x1 shortcuts where channels change."""
-    blocks, widths = (depth - 4) // 6, [16, 16 * widen, 32 * widen, 64 * widen]
-    found = 27 * 16
-    for before, after in zip(widths, widths[1:], strict=False):
-        short = before * after if before != after else 0
-        found += 2 * before + 9 * before * after + 2 * after + 9 * after * after + short
-        found += (blocks - 1) * 2 * (2 * after + 9 * after * after)
-    return found + 2 * widths[-1] + widths[-1] * classes + classes
-
-
-def vgg(channels: list[int], classes: int) -> int:
-    """3x3 convolutions with biases and normalisation."""
-    convs = sum(9 * a * b + 3 * b for a, b in zip([3, *channels], channels, strict=False))
-    return convs + channels[-1] * classes + classes
-
-
-@pytest.mark.parametrize("width", [4, 8, 16, 32, 64])
-def test_sizes_of_the_convolutional_networks(width: int) -> None:
-    assert size_of(f"cnn_{width}", GREY, 10) == cnn(width, GREY, 10)
-    assert size_of(f"cnn_{width}", COLOUR, 10) == cnn(width, COLOUR, 10)
-
-
-#: (He et al. 2016, table 6: millions with 10 classes and shortcuts without parameters; with 100 classes: what
-#: RepDistiller's classes have when they are built)
-RESNETS = {
-    8: (None, 83_892),
-    20: (0.27, 278_324),
-    32: (0.46, 472_756),
-    56: (0.85, 861_620),
-    110: (1.7, 1_736_564),
-}
-
-
-@pytest.mark.parametrize("depth", RESNETS)
-def test_sizes_of_the_residual_networks(depth: int) -> None:
-    printed, theirs = RESNETS[depth]
-    assert size_of(f"resnet{depth}", COLOUR, 100) == resnet(depth, 100) == theirs
-    ten = size_of(f"resnet{depth}", COLOUR, 10)
-    assert ten == resnet(depth, 10)
-    shortcuts = 16 * 32 + 64 + 32 * 64 + 128
-    assert printed is None or round((ten - shortcuts) / 1e6, len(str(printed)) - 2) == printed
-
-
-#: (Zagoruyko and Komodakis 2016: millions with 10 classes; with 100 classes: RepDistiller's classes)
-WRNS = {(16, 1): (None, 180_916), (16, 2): (0.7, 703_284), (40, 1): (0.6, 569_780), (40, 2): (2.2, 2_255_156)}
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("depth", "widen"), WRNS)
-def test_sizes_of_the_wide_residual_networks(depth: int, widen: int) -> None:
-    printed, theirs = WRNS[depth, widen]
-    assert size_of(f"wrn_{depth}_{widen}", COLOUR, 100) == wrn(depth, widen, 100) == theirs
-    ten = size_of(f"wrn_{depth}_{widen}", COLOUR, 10)
-    assert ten == wrn(depth, widen, 10)
-    assert printed is None or round(ten / 1e6, 1) == printed
-
-
-@pytest.mark.parametrize(
-    ("name", "channels", "theirs"),
-    [
-        ("vgg8", [64, 128, 256, 512, 512], 3_965_028),
-        ("vgg13", [64, 64, 128, 128, 256, 256, 512, 512, 512, 512], 9_462_180),
-    ],
-)
-def test_sizes_of_the_vggs(name: str, channels: list[int], theirs: int) -> None:
-    """``theirs``: RepDistiller's classes with 100 classes (3.97 and 9.46 million in its descendants' tables)."""
-    assert size_of(name, COLOUR, 100) == vgg(channels, 100) == theirs
-    assert size_of(name, COLOUR, 10) == vgg(channels, 10)
+    for channels, side in ((1, 28), (3, 32)):
+        convs = sum(9 * a * b + b for a, b in ((channels, width), (width, 2 * width), (2 * width, 4 * width)))
+        head = 4 * width * (side // 8) ** 2 * 10 + 10
+        assert size_of(f"cnn_{width}", (channels, side, side), 10) == convs + head
 
 
 def disturbed(spec: WrnSettings | VggSettings, classes: int = 4) -> nn.Module:
@@ -130,7 +70,7 @@ def disturbed(spec: WrnSettings | VggSettings, classes: int = 4) -> nn.Module:
 
 
 @pytest.mark.parametrize("widen", [1, 2])
-def test_the_wide_residual_network_is_zagoruykos(widen: int) -> None:
+def test_wrn_equals_zagoruykos(widen: int) -> None:
     model = disturbed(WrnSettings("wrn", "w", 16, widen, "batch", 1))
     state, x = model.state_dict(), torch.randn(5, 2, 12, 12, dtype=torch.float64)
 
@@ -152,7 +92,7 @@ def test_the_wide_residual_network_is_zagoruykos(widen: int) -> None:
 
 
 @pytest.mark.parametrize("pools", [0, 1, 3])
-def test_the_vgg_is_its_layers_in_a_row(pools: int) -> None:
+def test_vgg_equals_its_layers_in_a_row(pools: int) -> None:
     model = disturbed(VggSettings("vgg", "v", [[3], [4, 5], [6]], pools, "batch", 1))
     x = torch.randn(5, 2, 12, 12, dtype=torch.float64)
     layers, pooled = [], [nn.MaxPool2d(2)] * pools + [nn.Identity()] * (3 - pools)
@@ -191,12 +131,12 @@ VGG = {"kind": "vgg", "name": "v", "stages": [[8], [16]], "pools": 2, "norm": "b
     (VggSettings, {**VGG, "pools": 3}), (VggSettings, {**VGG, "pools": -1}),
     (VggSettings, {**VGG, "norm": "group", "groups": 16}),
 ])  # fmt: skip
-def test_settings_that_describe_no_network_are_refused(kind: type, values: dict) -> None:
+def test_network_settings_refuse(kind: type, values: dict) -> None:
     with refuses():
         build(kind, values, "model")
 
 
-def test_images_too_small_for_the_pooling_are_named() -> None:
+def test_vgg_refuses_small_images() -> None:
     spec = build(VggSettings, VGG, "model")
     assert build_image_model(spec, (1, 4, 4), 3)(torch.zeros(2, 1, 4, 4)).shape == (2, 3)
     with refuses():

@@ -21,7 +21,7 @@ def saved(folder, data, steps):
     return rows
 
 
-def test_the_same_data_go_on_with_state_and_log(tmp_path):
+def test_commits_resume_with_state_and_log(tmp_path):
     saved(tmp_path, "data", 3)
     commit, rows = Commits(tmp_path, "data", lambda _: None).resume()
     assert commit.step == 2 and commit.tensors["x"].item() == 2.0 and rows == [{"step": s} for s in range(3)]
@@ -29,7 +29,7 @@ def test_the_same_data_go_on_with_state_and_log(tmp_path):
     assert len((tmp_path / "rounds.jsonl").read_text().splitlines()) == 5  # each row once
 
 
-def test_steps_between_commits_are_logged_with_the_next(tmp_path):
+def test_commits_log_the_steps_between(tmp_path):
     commits = Commits(tmp_path, "data", lambda _: None)
     _, rows = commits.resume()
     rows += [{"step": step} for step in range(4)]
@@ -37,16 +37,15 @@ def test_steps_between_commits_are_logged_with_the_next(tmp_path):
     assert Commits(tmp_path, "data", lambda _: None).resume()[1] == rows
 
 
-def test_other_data_begin_afresh_and_that_is_said(tmp_path):
+def test_commits_of_other_data_begin_afresh(tmp_path):
     saved(tmp_path, "data", 3)
     said = []
     commit, rows = Commits(tmp_path, "other", said.append).resume()
-    assert (
-        commit.step == -1 and not rows and said == ["the data changed since this run was interrupted; it begins afresh"]
-    )
+    assert commit.step == -1 and not rows
+    assert said == ["the data changed since this run was interrupted; it begins afresh"]
 
 
-def test_a_commit_that_does_not_match_is_said_and_begun_again(tmp_path):
+def test_commit_that_does_not_match_begins_afresh(tmp_path):
     saved(tmp_path, "data", 3)
     (tmp_path / "rounds.jsonl").write_text('{"step": 0}\n')
     said = []
@@ -56,7 +55,7 @@ def test_a_commit_that_does_not_match_is_said_and_begun_again(tmp_path):
     assert saved(tmp_path, "data", 5) == [{"step": s} for s in range(5)]
 
 
-def test_a_commit_is_due_when_it_is_its_share_of_the_time(tmp_path, monkeypatch):
+def test_commit_is_due_after_its_share_of_the_time(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("knot_runner.pipelines.runs.commits.time.monotonic", lambda: now[0])
     commits = Commits(tmp_path, "data", lambda _: None)
@@ -70,7 +69,7 @@ def test_a_commit_is_due_when_it_is_its_share_of_the_time(tmp_path, monkeypatch)
     assert commits.due()
 
 
-def test_a_state_that_is_no_longer_usable_is_begun_afresh(tmp_path):
+def test_commit_that_is_not_usable_begins_afresh(tmp_path):
     saved(tmp_path, "data", 3)
     seen = []
 
@@ -83,7 +82,7 @@ def test_a_state_that_is_no_longer_usable_is_begun_afresh(tmp_path):
     assert Commits(tmp_path, "data", lambda _: None).resume()[0].step == -1
 
 
-def test_plain_values_come_back_with_the_tensors(tmp_path):
+def test_commits_keep_plain_values(tmp_path):
     commits = Commits(tmp_path, "data", lambda _: None)
     commits.resume()
     commits.save(0, {"x": torch.ones(1)}, [{"step": 0}], {"state": {"student": "distil/abc"}})
@@ -97,7 +96,7 @@ def test_plain_values_come_back_with_the_tensors(tmp_path):
     (["torch 2.0 -> 2.1"], None, True, ["goes on from a commit made otherwise: torch 2.0 -> 2.1"]),
     (["torch 2.0 -> 2.1"], "abc", False, ["does not go on from a commit made otherwise: torch 2.0 -> 2.1"]),
 ])  # fmt: skip
-def test_only_stale_rerun_leaves_what_other_code_committed(monkeypatch, changes, code, goes_on, said):
+def test_commit_of_other_code_stands_unless_stale_runs_are_rerun(monkeypatch, changes, code, goes_on, said):
     monkeypatch.setattr("knot_runner.pipelines.runs.commits.code_changes", lambda values: changes)
     heard = []
     assert stands(Commit(2, values={"data": "x"}), code, heard.append) is goes_on
@@ -105,7 +104,7 @@ def test_only_stale_rerun_leaves_what_other_code_committed(monkeypatch, changes,
     assert stands(Commit(-1), code, heard.append)  # there is none
 
 
-def test_a_state_is_used_while_all_artefacts_that_it_names_are_there():
+def test_state_is_used_while_its_artefacts_exist():
     """A folder of artefacts that was deleted between two commands is made again."""
     store = SimpleNamespace(find=lambda stage, key: "found" if (stage, key) == ("local", "there") else None)
     assert _all_there({"A": "local/there", "step": 3}, store) and _all_there({}, store)

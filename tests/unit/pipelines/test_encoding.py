@@ -32,13 +32,12 @@ def context(out, seed: int = 0):
 
 
 def spec(**changes) -> EncoderSettings:
-    return EncoderSettings(
-        **{"name": "e", "kind": "dense", "sizes": [8, 3], "epochs": 2, "batch": 7, "lr": 0.01, **changes}
-    )
+    known = {"name": "e", "kind": "dense", "sizes": [8, 3], "epochs": 2, "batch": 7, "lr": 0.01}
+    return EncoderSettings(**known | changes)
 
 
 @pytest.mark.parametrize("kind", ["uint8", "float32"])
-def test_without_an_encoder_points_are_normalised_pixels(tmp_path, kind):
+def test_encoded_without_an_encoder_is_normalized_pixels(tmp_path, kind):
     task = task_of(images(4, 0, kind), images(3, 1, kind))
     train, test = encoding.encoded(context(tmp_path), None, task)
     assert train.shape == (4, 60) and test.shape == (3, 60) and train.dtype == np.float64
@@ -51,7 +50,7 @@ def test_without_an_encoder_points_are_normalised_pixels(tmp_path, kind):
         np.testing.assert_allclose(train[i], flat, rtol=1e-12, atol=1e-12)
 
 
-def test_points_decode_to_the_pixels_they_were(tmp_path):
+def test_space_decodes_points(tmp_path):
     task = task_of(images(4, 0), images(3, 1))
     space = encoding.space(context(tmp_path), None, task)
     np.testing.assert_allclose(space.images(space.points(task.train)), task.train.pixels / 255, atol=1e-6)
@@ -59,7 +58,7 @@ def test_points_decode_to_the_pixels_they_were(tmp_path):
     assert (space.images(outside) == 1).all() and (space.images(-outside) == 0).all()
 
 
-def test_an_untrained_encoder_is_the_seeds_and_leaves_no_artefact(tmp_path):
+def test_untrained_encoder_is_the_seeds(tmp_path):
     task = task_of(images(9, 0), images(3, 1))
     train, _ = encoding.encoded(context(tmp_path), spec(epochs=0), task)
     again, _ = encoding.encoded(context(tmp_path), spec(epochs=0), task)
@@ -68,7 +67,7 @@ def test_an_untrained_encoder_is_the_seeds_and_leaves_no_artefact(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_training_is_shared_and_leaves_torchs_own_randomness_alone(tmp_path):
+def test_trained_encoder_is_shared(tmp_path):
     task, rows = task_of(images(40, 0), images(3, 1)), np.arange(30)
     torch.manual_seed(5)
     expected = torch.rand(1)
@@ -86,7 +85,7 @@ def test_training_is_shared_and_leaves_torchs_own_randomness_alone(tmp_path):
     assert len(second.said) == 2 and len(list((tmp_path / "artefacts" / "encoder").glob("*/info.json"))) == 2
 
 
-def test_codes_do_not_depend_on_what_is_encoded_beside_them(tmp_path, monkeypatch):
+def test_codes_do_not_depend_on_the_batch(tmp_path, monkeypatch):
     task = task_of(images(40, 0), images(3, 1))
     space = encoding.space(context(tmp_path), spec(epochs=0), task)
     whole = space.points(task.train)
@@ -94,14 +93,14 @@ def test_codes_do_not_depend_on_what_is_encoded_beside_them(tmp_path, monkeypatc
     np.testing.assert_allclose(space.points(task.train), whole, rtol=1e-5, atol=1e-6)
 
 
-def test_a_rate_that_diverges_is_named(tmp_path):
+def test_encoder_names_a_diverging_rate(tmp_path):
     task = task_of(images(40, 0), images(3, 1))
     with refuses():
         encoding.encoded(context(tmp_path), spec(lr=1e30), task)
     assert not list(tmp_path.rglob("info.json"))
 
 
-def test_images_that_are_all_the_same_have_no_distances(tmp_path):
+def test_space_refuses_equal_images(tmp_path):
     one = images(1, 0)
     same = Images(np.repeat(one.pixels, 5, axis=0), np.arange(5) % 3)
     with refuses():

@@ -11,9 +11,10 @@ import torch
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import BiasSettings
 from knot_runner.data.load import load_task
-from knot_runner.data.tasks import Examples
+from knot_runner.data.tasks import Dataset, Examples
 from knot_runner.engine.store import Store
 from knot_runner.models.tokens import make_tokenizer
+from knot_runner.pipelines.federations.parties import used_examples
 from knot_runner.pipelines.federations.texts import _random_texts, text_federation
 from knot_runner.pipelines.parties.evaluation import balanced_subset
 from tests.tiny import TINY
@@ -28,7 +29,7 @@ def random_texts(store, seed):
     return store.get(*ref).tensors(), words
 
 
-def test_random_texts_are_pieces_of_the_whole_vocabulary_drawn_by_the_seed(tmp_path):
+def test_random_texts_are_pieces_of_the_vocabulary(tmp_path):
     """Special pieces, too: [UNK], written out, is one token again; 300 texts of 30 of 34 pieces, each in every 34th."""
     found, words = random_texts(Store(tmp_path), 3)
     assert len(found["offsets"]) == 301 and int(found["offsets"].diff().max()) <= 40
@@ -40,7 +41,7 @@ def test_random_texts_are_pieces_of_the_whole_vocabulary_drawn_by_the_seed(tmp_p
     assert other["ids"].tolist() != found["ids"].tolist()
 
 
-def test_texts_for_a_plot_are_drawn_by_the_seed_and_keep_their_tokens(tmp_path):
+def test_balanced_subset_is_drawn_by_the_seed(tmp_path):
     store, labels = Store(tmp_path), torch.arange(60) % 3
     ids, offsets = torch.arange(120, dtype=torch.int32), torch.arange(0, 121, 2)
     second = torch.arange(60) % 2
@@ -54,7 +55,7 @@ def test_texts_for_a_plot_are_drawn_by_the_seed_and_keep_their_tokens(tmp_path):
     assert drawn[0]["ids"].tolist() != drawn[1]["ids"].tolist()
 
 
-def test_a_party_has_the_size_of_its_training_part(tmp_path):
+def test_text_federation_has_sizes_of_training_parts(tmp_path):
     (job,) = compose_jobs([*TINY, "task=sa", "task.limit=30"], None)
     task = load_task(job.settings.task, None)
     train = task.datasets["Cell"].splits["train"]
@@ -68,3 +69,16 @@ def test_a_party_has_the_size_of_its_training_part(tmp_path):
     labels = federation.clients[2].valid
     kept = Store(tmp_path).get(*labels).tensors()["labels"].tolist()
     assert kept == task.datasets["Toys"].splits["valid"].labels.tolist()
+
+
+def test_used_examples_of_smaller_limits_are_parts_of_larger_ones():
+    (job,) = compose_jobs(["training.distil.limit=20"], None)
+    (larger,) = compose_jobs(["training.distil.limit=30"], None)
+    (other,) = compose_jobs(["training.distil.limit=20", "seed=1"], None)
+    whole = Examples([str(i) for i in range(50)], None, np.arange(50))
+    data = Dataset("pool", "transfer", {"train": whole, "valid": whole})
+    few, more, others = (used_examples(data, "train", one.settings).labels for one in (job, larger, other))
+    assert len(few) == 20 and set(few) < set(more) and len(more) == 30 and (np.diff(few) > 0).all()
+    assert set(others) != set(few)
+    assert used_examples(data, "valid", job.settings) is whole
+    assert used_examples(Dataset("a", "local", {"train": whole}), "train", job.settings) is whole

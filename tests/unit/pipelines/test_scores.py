@@ -9,21 +9,20 @@ from knot_runner.methods.contract import METHODS
 from knot_runner.pipelines.rounds import scores
 
 
-def test_clients_by_their_images_and_each_alike():
+def test_over_clients_weights_by_images_and_equally():
     """90 of 100 images right at one client, 1 of 10 at another; the third has no test images."""
     found = scores.over_clients([0.9, None, 0.1], [100, 0, 10])
     assert found == {"weighted": pytest.approx(91 / 110), "unweighted": pytest.approx(0.5)}
 
 
 @pytest.mark.parametrize(("control", "heat"), [(False, 0.05), (True, 1.0)])
-def test_the_tempered_loss_is_at_the_temperature_of_training(control, heat):
+def test_evaluation_temperature_is_that_of_training(control, heat):
     """With ``lr_control`` a run is trained at T = 1."""
-    assert (
-        scores.evaluation_temperature(SimpleNamespace(lr_control=control, temperature=0.05, schedule=None), 3) == heat
-    )
+    method = SimpleNamespace(lr_control=control, temperature=0.05, schedule=None)
+    assert scores.evaluation_temperature(method, 3) == heat
 
 
-def test_what_participants_say_of_their_training():
+def test_local_facts_of_participants():
     trained = [
         SimpleNamespace(client=4, before=5, after=8, loss=1.0, steps=3),
         SimpleNamespace(client=2, before=0, after=0, loss=2.0, steps=4),
@@ -33,16 +32,12 @@ def test_what_participants_say_of_their_training():
         SimpleNamespace(test_rows=[], objective=Objective(settings={"temperature": 0.5})),
     ]
     assert scores.local_facts(requests, trained) == {
-        "participants": [4, 2],
-        "before": [0.5, None],
-        "after": [0.8, None],
-        "train_loss": 1.5,
-        "train_temperature": 0.75,
-        "steps": 7,
-    }
+        "participants": [4, 2], "before": [0.5, None], "after": [0.8, None], "train_loss": 1.5,
+        "train_temperature": 0.75, "steps": 7,
+    }  # fmt: skip
 
 
-def test_clients_with_running_statistics_of_their_own_are_measured_one_by_one():
+def test_one_model_not_with_statistics_of_clients():
     of = {batchnorm: SimpleNamespace(batchnorm=batchnorm) for batchnorm in ("averaged", "frozen", "local")}
     assert scores.one_model(METHODS["fedavg"], of["averaged"]) and scores.one_model(METHODS["fedavg"], of["frozen"])
     assert not scores.one_model(METHODS["fedavg"], of["local"]) and not scores.one_model(

@@ -27,53 +27,42 @@ def data(tmp_path: Path) -> tuple[Path, fingerprints.Opened]:
     return path, fingerprints.fingerprint(path, "meld/train.csv")
 
 
-# ---------------------------------------------------------------------------------------------------------------- files
-
-
-def test_same_code_and_files(data, tmp_path: Path) -> None:
-    assert provenance.reasons(Path(), result(data[1]), settings(tmp_path)) == []
-
-
-def test_a_changed_byte(data, tmp_path: Path) -> None:
-    path, was = data
+def copied(path: Path) -> None:
     content = path.read_bytes()
-    path.write_bytes(content[:50] + b"X" + content[51:])
+    path.unlink()
+    path.write_bytes(content)
     touch(path)
-    assert provenance.reasons(Path(), result(was), settings(tmp_path)) == ["data: meld/train.csv changed"]
-    path.write_bytes(content)  # as it was, at another time
-    assert provenance.reasons(Path(), result(was), settings(tmp_path)) == []
 
 
-def test_another_length_is_seen_without_reading(data, tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize(("change", "found"), [
+    (lambda path: None, []), (touch, []), (copied, []),
+    (lambda path: (path.write_bytes(path.read_bytes().replace(b"a,b", b"a,X", 1)), touch(path)),
+     ["data: meld/train.csv changed"]),
+    (lambda path: path.unlink(), ["data: meld/train.csv is gone"]),
+])  # fmt: skip
+def test_reasons_are_of_the_content_of_files(data, tmp_path: Path, change, found: list[str]) -> None:
+    path, was = data
+    change(path)
+    assert provenance.reasons(Path(), result(was), settings(tmp_path)) == found
+
+
+def test_reasons_see_another_length_without_reading(data, tmp_path: Path, monkeypatch) -> None:
     path, was = data
     path.write_bytes(path.read_bytes() + b"\n")
     monkeypatch.setattr(fingerprints, "sha256", None)
     assert provenance.reasons(Path(), result(was), settings(tmp_path)) == ["data: meld/train.csv changed"]
 
 
-def test_a_touched_or_copied_file_is_the_same(data, tmp_path: Path) -> None:
-    path, was = data
-    touch(path)
-    assert provenance.reasons(Path(), result(was), settings(tmp_path)) == []
-    moved = tmp_path / "elsewhere" / "meld" / "train.csv"
-    moved.parent.mkdir(parents=True)
-    shutil.copyfile(path, moved)
-    assert provenance.reasons(Path(), result(was), settings(tmp_path / "elsewhere")) == []
-
-
-def test_gone_and_there_now(data, tmp_path: Path) -> None:
-    path, was = data
-    other = fingerprints.absent("iemocap/all.csv")
-    assert provenance.reasons(Path(), result(was, other), settings(tmp_path)) == []
-    path.unlink()
+def test_reasons_name_a_file_that_is_there_now(data, tmp_path: Path) -> None:
+    was = result(data[1], fingerprints.absent("iemocap/all.csv"))
+    assert provenance.reasons(Path(), was, settings(tmp_path)) == []
     (tmp_path / "iemocap").mkdir()
     (tmp_path / "iemocap/all.csv").write_text("x\n")
-    found = provenance.reasons(Path(), result(was, other), settings(tmp_path))
-    assert found == ["data: meld/train.csv is gone", "data: iemocap/all.csv is there now"]
-    assert provenance.reasons(Path(), result(was), settings(None)) == []  # without a root nothing can be compared
+    assert provenance.reasons(Path(), was, settings(tmp_path)) == ["data: iemocap/all.csv is there now"]
+    assert provenance.reasons(Path(), was, settings(None)) == []  # without a root nothing can be compared
 
 
-def test_a_file_that_may_not_be_read(data, tmp_path: Path, monkeypatch) -> None:
+def test_reasons_name_a_file_that_cannot_be_read(data, tmp_path: Path, monkeypatch) -> None:
     path, was = data
     touch(path)
 
@@ -105,26 +94,26 @@ def tree(tmp_path: Path) -> tuple[Path, fingerprints.Opened]:
     (lambda folder: (folder / "ape/b").rename(folder / "ape/bb"), True),
     (lambda folder: (folder / "ape/b").write_text("ape/B") and touch(folder / "ape/b"), True),
 ])  # fmt: skip
-def test_folders(change, is_stale: bool, tree, tmp_path: Path) -> None:
+def test_reasons_are_of_the_files_of_a_folder(change, is_stale: bool, tree, tmp_path: Path) -> None:
     folder, was = tree
     change(folder)
     assert provenance.reasons(Path(), result(was), settings(tmp_path)) == (["data: train changed"] if is_stale else [])
 
 
-def test_a_folder_that_is_gone_or_a_file(tree, tmp_path: Path) -> None:
-    folder, was = tree
+def replace_by_a_file(folder: Path) -> None:
     shutil.rmtree(folder)
-    assert provenance.reasons(Path(), result(was), settings(tmp_path)) == ["data: train is gone"]
     folder.write_text("x")
+
+
+@pytest.mark.parametrize("change", [shutil.rmtree, replace_by_a_file])
+def test_reasons_name_a_folder_that_is_gone(tree, tmp_path: Path, change) -> None:
+    folder, was = tree
+    change(folder)
     assert provenance.reasons(Path(), result(was), settings(tmp_path)) == ["data: train is gone"]
 
 
-@given(
-    before=st.binary(max_size=4),
-    after=st.none() | st.binary(max_size=4),
-    later=st.integers(1, 3),
-)
-def test_stale_just_when_the_content_differs(tmp_path_factory, before: bytes, after: bytes | None, later: int) -> None:
+@given(before=st.binary(max_size=4), after=st.none() | st.binary(max_size=4), later=st.integers(1, 3))
+def test_change_is_of_the_content(tmp_path_factory, before: bytes, after: bytes | None, later: int) -> None:
     path = tmp_path_factory.mktemp("file") / "x"
     path.write_bytes(before)
     was = fingerprints.fingerprint(path, "x")
@@ -136,7 +125,7 @@ def test_stale_just_when_the_content_differs(tmp_path_factory, before: bytes, af
     assert (fingerprints.Now().change(path.parent, was) is not None) == (after != before)
 
 
-def test_a_thousand_runs_read_a_touched_file_once(data, tree, tmp_path: Path, monkeypatch) -> None:
+def test_reasons_of_many_runs_read_a_file_once(data, tree, tmp_path: Path, monkeypatch) -> None:
     path, was = data
     touch(path)
     touch(tree[0] / "ape/a")
@@ -149,10 +138,7 @@ def test_a_thousand_runs_read_a_touched_file_once(data, tree, tmp_path: Path, mo
     assert sorted(read) == sorted([path, *tree[0].glob("*/*")])
 
 
-# ------------------------------------------------------------------------------------------------- set aside, summaries
-
-
-def test_set_aside_keeps_all(tmp_path: Path) -> None:
+def test_set_aside_keeps_every_run(tmp_path: Path) -> None:
     run = tmp_path / "out" / "erc" / "sinkhorn_e" / "0123456789ab"
     places = []
     for number in (1, 2, 3):
@@ -166,7 +152,7 @@ def test_set_aside_keeps_all(tmp_path: Path) -> None:
     assert [(place / "result.json").read_text() for place in places] == ["1", "2", "3"]
 
 
-def test_set_aside_where_it_cannot(tmp_path: Path) -> None:
+def test_set_aside_refuses_a_file_in_its_way(tmp_path: Path) -> None:
     run = tmp_path / "erc" / "sinkhorn_e" / "0123456789ab"
     run.mkdir(parents=True)
     (tmp_path / ".stale").write_text("in the way")
@@ -175,16 +161,10 @@ def test_set_aside_where_it_cannot(tmp_path: Path) -> None:
     assert run.is_dir()
 
 
-def test_summary() -> None:
+def test_staleness_line_counts_reasons() -> None:
     assert provenance.staleness_line([]) == provenance.staleness_line([("a", [])]) == []
-    assert provenance.staleness_line([("a", ["code 1, now 2"]), ("b", []), ("c", ["code 1, now 2"])]) == [
-        "2 stale runs kept; --stale=rerun reruns stale runs",
-        "  code 1, now 2 (2 runs)",
-    ]
-
-
-def test_summary_of_many_reasons() -> None:
-    runs = [(f"run {i}", ["code 1, now 2", *([f"data: {i % 6}.csv changed"] if i else [])]) for i in range(12)]
+    runs = [("fresh", []), ("run", ["code 1, now 2"])]
+    runs += [(f"run {i}", ["code 1, now 2", f"data: {i % 6}.csv changed"]) for i in range(1, 12)]
     lines = provenance.staleness_line(runs)
     assert lines[:3] == [
         "12 stale runs kept; --stale=rerun reruns stale runs",

@@ -15,8 +15,6 @@ from knot_runner.provenance import staleness
 from tests.stale_records import result, settings
 from tests.unit.test_imports import FLOORS, imported
 
-# ----------------------------------------------------------------------------------------------------------------- code
-
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch) -> Iterator[Path]:
@@ -34,31 +32,18 @@ def version() -> str:
     return staleness.code_version()
 
 
-def test_the_version_is_of_what_can_change_numbers(package: Path) -> None:
+def test_code_version_is_of_what_can_change_numbers(package: Path) -> None:
     before = version()
     assert re.fullmatch(r"0\.1\.0\+[0-9a-f]{12}", before)
-    for name in (
-        "report/statistics/intervals.py",
-        "cli/main.py",
-        "composing/job.py",
-        "engine/tracker.py",
-        "engine/tracker_services.py",
-        "methods/knot.md",
-        "provenance/staleness.py",
-    ):
+    for name in ("report/statistics/intervals.py", "cli/main.py", "composing/job.py", "engine/tracker.py",
+                 "engine/tracker_services.py", "methods/knot.md", "provenance/staleness.py"):  # fmt: skip
         with (package / name).open("a") as file:
             file.write("# changed\n")
     (package / "conf").mkdir()
     (package / "conf/x.py").write_text("")  # a wheel has conf/ here, a checkout has not
     assert version() == before
-    native = ("engines/native/perceptron.cpp", "engines/native/vectors.h")
-    for name in (
-        "metrics.py",
-        "config/strict.py",
-        "methods/knot.py",
-        "engine/federated/lean/network.py",
-        *native,
-    ):
+    for name in ("metrics.py", "config/strict.py", "methods/knot.py", "engine/federated/lean/network.py",
+                 "engines/native/perceptron.cpp", "engines/native/vectors.h"):  # fmt: skip
         with (package / name).open("a") as file:
             file.write("# changed\n")
         assert version() != before
@@ -68,7 +53,7 @@ def test_the_version_is_of_what_can_change_numbers(package: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_what_counts_imports_nothing_that_does_not() -> None:
+def test_code_that_counts_imports_none_that_does_not() -> None:
     """So no number can depend on a file that the version leaves out (trackers and this comparison give none), and
     whatever stands above a run is left out."""
     run = next(level for level, names in enumerate(FLOORS) if "pipelines" in names)
@@ -77,12 +62,11 @@ def test_what_counts_imports_nothing_that_does_not() -> None:
         if staleness._counts(path):
             assert not set(imported(path)) & (staleness.NOT_COUNTED - {"provenance"}), path
             text = path.read_text(encoding="utf-8")
-            assert not re.search(
-                r"knot_runner\.data\.(fetch|preflight|sources)|data import .*(preflight|sources)", text
-            ), path
+            left_out = r"knot_runner\.data\.(fetch|preflight|sources)|data import .*(preflight|sources)"
+            assert not re.search(left_out, text), path
 
 
-def test_other_code(package: Path) -> None:
+def test_reasons_name_other_code(package: Path) -> None:
     was = result()
     old = version()
     (package / "metrics.py").write_text("")
@@ -90,19 +74,17 @@ def test_other_code(package: Path) -> None:
     assert provenance.reasons(Path(), was, settings(None)) == [f"code {old}, now {version()}"]
 
 
-def test_other_torch() -> None:
+def test_reasons_name_another_torch() -> None:
     import torch
 
     assert staleness.torch_version() == torch.__version__.partition("+")[0]
-    assert (
-        provenance.reasons(Path(), result(versions={"torch": f"{staleness.torch_version()}+cu130"}), settings(None))
-        == []
-    )
+    same = result(versions={"torch": f"{staleness.torch_version()}+cu130"})
+    assert provenance.reasons(Path(), same, settings(None)) == []
     found = provenance.reasons(Path(), result(versions={"torch": "1.0.0+cpu"}), settings(None))
     assert found == [f"torch 1.0.0, now {staleness.torch_version()}"]
 
 
-def test_plugins(tmp_path: Path, monkeypatch) -> None:
+def test_code_changes_name_plug_ins(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "mine.py").write_text("x = 1\n")
     (tmp_path / "pack" / "sub").mkdir(parents=True)
     for name in ("pack/__init__.py", "pack/sub/__init__.py", "pack/one.py", "single.py"):
