@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from knot_runner.config.settings.families import family_of
 from knot_runner.pipelines.clients.setup import make_setup
 from knot_runner.pipelines.context import run_context
 from knot_runner.pipelines.runs.kept_models import load_model
+from tests import runs
 from tests.golden import adapter
 from tests.golden.messages import refuses
 from tests.golden.record import FILE, described
@@ -105,23 +107,20 @@ def test_models_of_every_family_predict_from_their_folder_alone(tmp_path):
 
 @pytest.mark.parametrize("file", ["model.json", "tokenizer.json", "model.safetensors"])
 def test_damaged_or_missing_model_file_is_named(file, tmp_path):
-    words = [*replaced(TINY_TEXTS, "training.rounds=1"), "method=fedavg", f"paths.out={tmp_path}"]
-    run = kr.run(words).folder
+    run = runs.run(tmp_path, *replaced(TINY_TEXTS, "training.rounds=1"), "method=fedavg").folder
     assert load_model(run).probabilities(["so happy today", ["so sad", "what a day"]]).shape[0] == 2
     with refuses():
         load_model(run, "client/9")
-    (run / file).write_bytes((run / file).read_bytes() + b" ")
-    with refuses():
-        load_model(run)
-    (run / file).unlink()
-    with refuses():
-        load_model(run)
+    for damage in (lambda path: path.write_bytes(path.read_bytes() + b" "), Path.unlink):
+        damage(run / file)
+        with refuses():
+            load_model(run)
 
 
 def test_personal_models_that_would_fill_the_disk_are_measured_only(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("knot_runner.pipelines.personalisation.personalised.MODELS_BYTES", 1000)
     words = [*TINY_IMAGES, "method=soup", f"paths.out={tmp_path}"]
     assert main(words) == 0 and "own models are measured and not kept" in capsys.readouterr().err
-    (run,) = {path.parent for path in tmp_path.rglob("result.json")}
+    (path,) = tmp_path.glob("*/*/*/result.json")
     with refuses():
-        load_model(run, "client/0")
+        load_model(path.parent, "client/0")

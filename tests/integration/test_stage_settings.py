@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from safetensors.numpy import load_file
 
@@ -12,6 +10,7 @@ from knot_runner.composing.commands import compose_jobs
 from knot_runner.data.load import load_task
 from knot_runner.engine.store import Store
 from knot_runner.pipelines.federations.texts import text_federation
+from tests.runs import RunRecord, run
 from tests.tiny import TINY
 
 
@@ -20,7 +19,7 @@ def job(*overrides):
     return found
 
 
-def test_each_stage_cuts_its_own_texts(tmp_path):
+def test_text_federation_cuts_texts_by_stage(tmp_path):
     """Local, pretraining and distillation texts by their stage; test texts by the task."""
     lengths = {"local": 9, "pretrain": 12, "distil": 8}
     changes = [f"training.{stage}.max_length={length}" for stage, length in lengths.items()]
@@ -34,21 +33,18 @@ def test_each_stage_cuts_its_own_texts(tmp_path):
             assert longest == (16 if split == "test" else length)
 
 
-def test_a_result_says_what_was_kept_and_by_which_library(tmp_path):
-    command = [*TINY, f"paths.out={tmp_path}", "training.distil.select=last", "method.loss.solver=geomloss"]
-    assert main(command) == 0
-    (path,) = tmp_path.glob("*/*/*/result.json")
-    result = json.loads(path.read_text())
+def test_result_has_kept_epochs_and_versions(tmp_path):
+    result = run(tmp_path, *TINY, "training.distil.select=last", "method.loss.solver=geomloss").result
     assert result["selected_epoch"] == 2
     assert result["kept_epochs"]["distil student"] == {"epoch": 2, "select": "last"}
     assert result["kept_epochs"]["local Cell"] == {"epoch": 1, "select": "best"}
     assert {"torch", "geomloss"} <= set(result["versions"])
 
 
-def test_teachers_alone_are_their_own_result(tmp_path, capsys):
+def test_teachers_alone_are_the_result(tmp_path, capsys):
     assert main([*TINY, "method=teachers", f"paths.out={tmp_path}"]) == 0
     (path,) = tmp_path.glob("*/*/*/result.json")
-    result, said = json.loads(path.read_text()), " ".join(capsys.readouterr().out.split())
+    result, said = RunRecord(path.parent).result, " ".join(capsys.readouterr().out.split())
     for name, own in result["teachers"].items():
         assert {measure: result["metrics"][measure][name] for measure in own} == own
     kept = load_file(path.with_name("predictions.safetensors"))

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.data.images import make_partition
 from knot_runner.data.load import load_task
 from knot_runner.data.pools import pool_texts
+from tests.runs import run
 from tests.tiny import TINY_TEXTS, replaced
 
 #: emotions of MELD as its file names them
@@ -18,18 +18,14 @@ MOODS = ["anger", "joy", "neutral", "sadness", "surprise"]
 def spoken(path, speakers, sad):
     """A csv as MELD's: each of ``speakers`` so many times in every mood, and ``sad`` twelve times, at length."""
     lines = ["Utterance,Speaker,Emotion,Dialogue_ID"]
-    lines += [
-        f"{who} said {mood} {k},{who},{mood},{k}"
-        for who, times in speakers.items()
-        for k in range(times)
-        for mood in MOODS
-    ]
+    lines += [f"{who} said {mood} {k},{who},{mood},{k}"
+              for who, times in speakers.items() for k in range(times) for mood in MOODS]  # fmt: skip
     lines += [f"{'so sad ' * 40}{k},{sad},sadness,{k}" for k in range(12)]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n")
 
 
-def test_speakers_of_files_are_clients(tmp_path, capsys):
+def test_speakers_of_files_are_clients(tmp_path):
     for split in ("train", "valid", "test"):
         spoken(tmp_path / "meld" / f"{split}.csv", {"Ann": 4, "Bo": 4, "Cy": 1}, sad="Di")
     for split in ("train", "validation", "test"):
@@ -38,29 +34,15 @@ def test_speakers_of_files_are_clients(tmp_path, capsys):
         (folder / f"dialogues_{split}.txt").write_text("Well . __eou__ Good . __eou__\n" * 40)
         (folder / f"dialogues_emotion_{split}.txt").write_text("0 4\n" * 40)
     files = ",".join(f"{split}:[{{path:meld/{split}.csv}}]" for split in ("train", "valid", "test"))
-    local = [
-        "task.source=local",
-        "task.missing=skip",
-        f"paths.data={tmp_path}",
+    words = replaced(
+        TINY_TEXTS, "method=fedavg", "partition.by=speaker", "partition.least=10", "task.limit=null",
+        "task.max_length=32", "task.source=local", "task.missing=skip", f"paths.data={tmp_path}",
         f"task.datasets.MELD.local.files={{{files}}}",
-    ]
-    run = replaced(
-        TINY_TEXTS,
-        "method=fedavg",
-        "partition.by=speaker",
-        "partition.least=10",
-        "task.limit=null",
-        "task.max_length=32",
-        *local,
-    )
-    assert main([*run, f"paths.out={tmp_path / 'out'}"]) == 0, capsys.readouterr().err
-    (folder,) = (tmp_path / "out").glob("erc/fedavg/*/")
-    dealt, result = (json.loads((folder / name).read_text()) for name in ("partition.json", "result.json"))
-    assert (
-        dealt["clients"] == ["MELD Ann", "MELD Bo", "MELD Di"]
-        and dealt["train"] == [[4] * 5] * 2 + [[0, 0, 0, 12, 0]]
-        and dealt["test"] == [20, 20, 12]
-    )
+    )  # fmt: skip
+    record = run(tmp_path / "out", *words)
+    dealt, result = json.loads((record.folder / "partition.json").read_text()), record.result
+    assert dealt["clients"] == ["MELD Ann", "MELD Bo", "MELD Di"] and dealt["test"] == [20, 20, 12]
+    assert dealt["train"] == [[4] * 5] * 2 + [[0, 0, 0, 12, 0]]
     notes = " ".join(result["notes"])
     assert "60 training and 60 test examples name no speaker and are left out" in notes
     assert "partition.least=10: 1 of 4 speakers have fewer training examples and are left out" in notes

@@ -1,12 +1,8 @@
 """Another data set as the transfer set, through the command line: KNOT and federated distillation on images."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
@@ -15,10 +11,10 @@ from knot_runner.data.images.unlabelled import load_unlabelled, with_transfer
 from knot_runner.data.parties import image_parties
 from knot_runner.models.network import Network
 from knot_runner.pipelines.federations.images import random_images
-from tests.feddf_runs import run as federated
 from tests.feddf_runs import setup_of
 from tests.golden.messages import refused
 from tests.oracles.plain_knot import PlainKnot
+from tests.runs import run
 from tests.tiny import FEDDF_SINKHORN_E, TINY_IMAGES, TINY_PARTIES, replaced
 from tests.unit.data.test_unlabelled import LEVELS, write_usps
 
@@ -27,18 +23,8 @@ OTHER = ["transfer=usps", "transfer.limit=60"]
 LOCAL = ["transfer=usps", "transfer.source=local"]
 
 
-def run(tmp_path, *overrides):
-    """(result, folder) of the tiny distillation."""
-    assert main([*replaced(TINY_PARTIES, *overrides), f"paths.out={tmp_path}"]) == 0
-    (file,) = Path(tmp_path).glob("*/*/*/result.json")
-    return json.loads(file.read_text()), file.parent
-
-
 def run_ids(small, *variants):
     return [compose_jobs(replaced(small, *words), None)[0].run_id for words in variants]
-
-
-# --------------------------------------------------------------------------------------------------------------- knot
 
 
 @pytest.mark.parametrize(
@@ -49,14 +35,15 @@ def test_knot_equals_a_plain_float64_loop(method, tmp_path):
     if method == "sinkhorn_e":  # random images of the other data set's; regularised, as its gradient does not jump
         words += ["method.bias.noise=shuffled", "method.loss.solver=newton", "method.loss.epsilon=0.5"]
         words += ["task.geometry=superclasses"]
-    result, folder = run(tmp_path, *words)
+    record = run(tmp_path, *replaced(TINY_PARTIES, *words))
+    result = record.result
     (job,) = compose_jobs(replaced(TINY_PARTIES, *words), None)
     settings = job.settings
     task = with_transfer(load_images(settings.task, None), load_unlabelled(settings.transfer, None))
     parties = image_parties(task, settings.partition, settings.shares, settings.seed)
     network = Network(settings.model, tuple(settings.task.shape), len(task.classes))
     noise = random_images(parties.datasets["transfer"].splits["train"], job.method.bias, settings.seed)
-    found = load_file(folder / "predictions.safetensors")["server.probabilities"].numpy()
+    found = record.tensors("predictions")["server.probabilities"].numpy()
     np.testing.assert_allclose(found, PlainKnot(job, parties, network, noise).run(), atol=5e-6)
     sizes = result["datasets"]
     assert sizes["transfer"] == {"role": "transfer", "train": 54, "valid": 6}
@@ -64,10 +51,7 @@ def test_knot_equals_a_plain_float64_loop(method, tmp_path):
     assert any("transfer=usps: 60 images of another data set are the transfer set" in note for note in result["notes"])
 
 
-# ---------------------------------------------------------------------------------------------------------- federated
-
-
-def test_a_server_distils_on_it_and_clients_keep_all_training_images(tmp_path):
+def test_transfer_set_of_a_server_leaves_clients_all_images(tmp_path):
     words = [*TINY_IMAGES, *FEDDF_SINKHORN_E, "method.distil.bias.images=30", *OTHER]
     made = setup_of(tmp_path, words)
     federation = made.federation
@@ -81,24 +65,18 @@ def test_a_server_distils_on_it_and_clients_keep_all_training_images(tmp_path):
     assert torch.equal(made.data.pixels[:300], alone.data.pixels)
 
 
-# ------------------------------------------------------------------------------------------------------------ run ids
-
-
-def test_the_transfer_set_is_part_of_the_run_id():
+def test_transfer_set_is_in_the_run_id():
     plain, none, other, few = run_ids(TINY_PARTIES, [], ["transfer=none"], ["transfer=usps"], OTHER)
     assert plain == none and len({plain, other, few}) == 3
     fedavg, beside = run_ids(TINY_IMAGES, ["method=fedavg"], ["method=fedavg", *OTHER])
     assert fedavg == beside  # which does not read it
 
 
-# --------------------------------------------------------------------------------------------------- files and errors
-
-
-def test_its_file_is_on_record_and_another_one_is_noticed(tmp_path, capsys):
+def test_transfer_set_is_on_record(tmp_path, capsys):
     (tmp_path / "data").mkdir()
     write_usps(tmp_path / "data", np.arange(30) % 10)
     words = replaced(TINY_IMAGES, "method=feddf", "training.rounds=1", *LOCAL, f"paths.data={tmp_path / 'data'}")
-    result, _, _ = federated(tmp_path / "out", *words)
+    result = run(tmp_path / "out", *words).result
     assert [file["path"] for file in result["files"]] == ["usps/zip.test.gz"]
     before = result["data"]
     (tmp_path / "data" / "usps" / "zip.test.gz").unlink()
@@ -108,7 +86,7 @@ def test_its_file_is_on_record_and_another_one_is_noticed(tmp_path, capsys):
     write_usps(tmp_path / "data", np.arange(30) % 10, -LEVELS)
     assert main([*words, f"paths.out={tmp_path / 'out'}"]) == 2
     assert "usps/zip.test.gz changed. Use --stale=rerun" in " ".join(capsys.readouterr().err.split())
-    assert before != federated(tmp_path / "new", *words)[0]["data"]
+    assert before != run(tmp_path / "new", *words).result["data"]
 
 
 BAD = [
@@ -121,15 +99,11 @@ NOT_OF_IMAGES = [
     ["task=erc", "transfer=usps"], ["task=erc", "transfer=own"], ["task=gaussians", "transfer=usps"],
     ["task=mnist", "method=kd", "transfer=usps"],
 ]  # fmt: skip
+REFUSED = [*(replaced(TINY_PARTIES, *words) for words in BAD), *NOT_OF_IMAGES]
 
 
-@pytest.mark.parametrize("words", BAD, ids=" ".join)
-def test_bad_input_is_one_line(words, tmp_path, capsys):
-    refused(capsys, *replaced(TINY_PARTIES, *words), f"paths.out={tmp_path}")
-
-
-@pytest.mark.parametrize("words", NOT_OF_IMAGES, ids=" ".join)
-def test_other_tasks_and_methods_have_none(words, tmp_path, capsys):
+@pytest.mark.parametrize("words", REFUSED, ids=[" ".join(words) for words in (*BAD, *NOT_OF_IMAGES)])
+def test_transfer_sets_that_do_not_fit_are_refused(words, tmp_path, capsys):
     refused(capsys, *words, f"paths.out={tmp_path}")
 
 
@@ -137,10 +111,10 @@ def test_other_tasks_and_methods_have_none(words, tmp_path, capsys):
 @pytest.mark.real_data
 @pytest.mark.parametrize("name, sizes", [("usps", "scaled from 1x16x16 to 1x28x28"), ("fashionmnist", "750 images"),
                                          ("cifar10", "scaled from 3x32x32 to 1x28x28")])  # fmt: skip
-def test_real_digits_and_another_real_data_set(name, sizes, data_root, tmp_path):
+def test_transfer_sets_of_real_data(name, sizes, data_root, tmp_path):
     small = ["task.source=local", "task.limit=300", "task.shape=[1,28,28]", f"paths.data={data_root}"]
     limit = [] if name == "fashionmnist" else ["transfer.limit=200"]
-    result, _ = run(tmp_path, "task=mnist", *small, f"transfer={name}", *limit)
+    result = run(tmp_path, *replaced(TINY_PARTIES, "task=mnist", *small, f"transfer={name}", *limit)).result
     assert any(sizes in note for note in result["notes"])
     assert len({file["path"].partition("/")[0] for file in result["files"]}) == 2
     total = result["datasets"]["transfer"]["train"] + result["datasets"]["transfer"]["valid"]
