@@ -23,23 +23,19 @@ TEN = [f"data_batch_{i}" for i in range(1, 6)]
 
 def binary_files(write) -> dict[str, bytes]:
     """The five train batches (two images each) and the test batch of CIFAR-10's binary release."""
-    parts = {f"{n}.bin": write.binary(PIXELS[2 * i : 2 * i + 2], LABELS[2 * i : 2 * i + 2]) for i, n in enumerate(TEN)}
-    return {
-        f"cifar-10-batches-bin/{n}": data for n, data in (parts | {"test_batch.bin": parts[f"{TEN[0]}.bin"]}).items()
-    }
+    parts = [write.binary(PIXELS[at : at + 2], LABELS[at : at + 2]) for at in (0, 2, 4, 6, 8, 0)]
+    return {f"cifar-10-batches-bin/{name}.bin": part for name, part in zip([*TEN, "test_batch"], parts, strict=True)}
 
 
 def python_files(write) -> dict[str, bytes]:
-    rows = {n: slice(2 * i, 2 * i + 2) for i, n in enumerate(TEN)} | {"test_batch": slice(0, 2)}
-    return {
-        f"cifar-10-batches-py/{n}": write.python2(PIXELS[at].reshape(2, -1), LABELS[at].tolist())
-        for n, at in rows.items()
-    }
+    flat, labels = PIXELS.reshape(10, -1), LABELS.tolist()
+    parts = [write.python2(flat[at : at + 2], labels[at : at + 2]) for at in (0, 2, 4, 6, 8, 0)]
+    return {f"cifar-10-batches-py/{name}": part for name, part in zip([*TEN, "test_batch"], parts, strict=True)}
 
 
 @pytest.mark.parametrize("kind", ["binary", "python"])
 @pytest.mark.parametrize("packed", [True, False])
-def test_cifar10(write, load_cifar, tmp_path: Path, kind: str, packed: bool) -> None:
+def test_read_cifar_reads_cifar10(write, load_cifar, tmp_path: Path, kind: str, packed: bool) -> None:
     files = binary_files(write) if kind == "binary" else python_files(write)
     if packed:
         write.tar(tmp_path / "release.tar.gz", files | {"cifar-10-batches-py/readme.html": b"x"})
@@ -56,7 +52,7 @@ def test_cifar10(write, load_cifar, tmp_path: Path, kind: str, packed: bool) -> 
 
 
 @pytest.mark.parametrize("kind", ["binary", "python"])
-def test_cifar100_has_fine_labels(write, load_cifar, tmp_path: Path, kind: str) -> None:
+def test_read_cifar_reads_the_fine_labels_of_cifar100(write, load_cifar, tmp_path: Path, kind: str) -> None:
     fine, coarse = np.arange(90, 100), np.arange(10)
     if kind == "binary":
         data, names = write.binary(PIXELS, coarse, fine), ("train.bin", "test.bin")
@@ -69,13 +65,13 @@ def test_cifar100_has_fine_labels(write, load_cifar, tmp_path: Path, kind: str) 
     np.testing.assert_array_equal(task.train.pixels, PIXELS)
 
 
-def test_binary_before_python(write, load_cifar, tmp_path: Path) -> None:
+def test_read_cifar_prefers_binary_batches(write, load_cifar, tmp_path: Path) -> None:
     files = binary_files(write) | dict.fromkeys(python_files(write), b"cos\nsystem\n.")
     write.tree(tmp_path / "both", {name.rpartition("/")[2]: data for name, data in files.items()})
     np.testing.assert_array_equal(load_cifar("both").train.labels, LABELS)
 
 
-def test_a_gadget_names_the_file(write, load_cifar, tmp_path: Path) -> None:
+def test_read_cifar_refuses_gadgets(write, load_cifar, tmp_path: Path) -> None:
     class Gadget:
         def __reduce__(self):
             return os.system, (f"touch '{tmp_path / 'ran'}'",)
@@ -98,14 +94,14 @@ BATCHES = {
 
 
 @pytest.mark.parametrize("name", BATCHES)
-def test_wrong_python_batches(write, load_cifar, tmp_path: Path, name: str) -> None:
+def test_read_cifar_refuses_python_batches(write, load_cifar, tmp_path: Path, name: str) -> None:
     batch = pickle.dumps(BATCHES[name], 4)
     write.tree(tmp_path, python_files(write) | {"cifar-10-batches-py/data_batch_2": batch})
     with refuses():
         load_cifar("cifar-10-batches-py")
 
 
-def test_wrong_binary_files(write, load_cifar, tmp_path: Path) -> None:
+def test_read_cifar_refuses_binary_files(write, load_cifar, tmp_path: Path) -> None:
     file = write.tree(tmp_path, binary_files(write)) / "cifar-10-batches-bin" / "data_batch_4.bin"
     whole = file.read_bytes()
     for content in (whole[:-1], b"", b"\x0a" + whole[1:]):
@@ -117,21 +113,16 @@ def test_wrong_binary_files(write, load_cifar, tmp_path: Path) -> None:
         load_cifar("cifar-10-batches-bin")
 
 
-def test_what_is_no_cifar(write, load_cifar, tmp_path: Path) -> None:
+def test_read_cifar_refuses_entries(write, load_cifar, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with refuses():
-        load_cifar("empty")
-    with refuses():
-        load_cifar("absent")
     write.tar(tmp_path / "other.tar.gz", {"photos/a.png": b"x"})
-    with refuses():
-        load_cifar("other.tar.gz")
     files = binary_files(write)
+    write.tree(tmp_path, files)
     files.pop("cifar-10-batches-bin/data_batch_5.bin")
     write.tar(tmp_path / "less.tar.gz", files)
-    with refuses():
-        load_cifar("less.tar.gz")
-    write.tree(tmp_path, binary_files(write))
+    for entry in ("empty", "absent", "other.tar.gz", "less.tar.gz"):
+        with refuses():
+            load_cifar(entry)
     with refuses():
         load_cifar("cifar-10-batches-bin", shape=[1, 32, 32], mean=[0.5], std=[0.5])
 
@@ -140,6 +131,17 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", size: int =
     info = tarfile.TarInfo(name)
     info.type, info.linkname, info.size = kind, link, size
     return info
+
+
+def members(files: dict[str, bytes]) -> dict[tarfile.TarInfo, bytes]:
+    return {member(name, size=len(content)): content for name, content in files.items()}
+
+
+def write_tar(target: Path | io.BytesIO, contents: dict[tarfile.TarInfo, bytes]) -> None:
+    where = {"name": target} if isinstance(target, Path) else {"fileobj": target}
+    with tarfile.open(**where, mode="w") as tar:
+        for info, content in contents.items():
+            tar.addfile(info, io.BytesIO(content))
 
 
 ATTACKS = {
@@ -155,45 +157,38 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_tar_attacks(write, load_cifar, tmp_path: Path, name: str) -> None:
-    with tarfile.open(tmp_path / "x.tar", "w") as tar:
-        tar.addfile(ATTACKS[name])
-        for file, data in binary_files(write).items():
-            tar.addfile(member(file, size=len(data)), io.BytesIO(data))
+def test_read_cifar_refuses_tar_attacks(write, load_cifar, tmp_path: Path, name: str) -> None:
+    write_tar(tmp_path / "x.tar", {ATTACKS[name]: b""} | members(binary_files(write)))
     before = sorted(tmp_path.parent.rglob("*"))
     with refuses():
         load_cifar("x.tar")
     assert sorted(tmp_path.parent.rglob("*")) == before
 
 
-def test_tar_bombs(write, load_cifar, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(checks, "MAX_UNFOLDED", 1_000_000)
+def test_read_cifar_refuses_tar_bombs(write, load_cifar, tmp_path: Path, monkeypatch) -> None:
     name = "cifar-10-batches-bin/data_batch_1.bin"
-    write.tar(tmp_path / "bomb.tar.gz", {"cifar-10-batches-bin/other": bytes(5_000_000), name: b"x"})
-    with refuses():
-        load_cifar("bomb.tar.gz")
     block = member("././@LongLink", tarfile.GNUTYPE_LONGNAME, size=5_000_000).tobuf(tarfile.GNU_FORMAT)
     (tmp_path / "name.tar.gz").write_bytes(gzip.compress(block + bytes(5_000_000)))  # a name of 5 MB
-    with refuses():
-        load_cifar("name.tar.gz")
+    write.tar(tmp_path / "bomb.tar.gz", {"cifar-10-batches-bin/other": bytes(5_000_000), name: b"x"})
     write.tar(tmp_path / "many.tar.gz", {f"cifar-10-batches-bin/{i}": b"" for i in range(1001)})
-    with refuses():
-        load_cifar("many.tar.gz")
-    monkeypatch.setattr("knot_runner.data.images.cifar.MAX_BYTES", 10_000)
     write.tar(tmp_path / "large.tar.gz", {name: bytes(20_000)})
-    with refuses():
-        load_cifar("large.tar.gz")
+    write_tar(tmp_path / "twice.tar", {member(name, size=3): b"abc", member(name, size=3): b"abc"})
+    monkeypatch.setattr(checks, "MAX_UNFOLDED", 1_000_000)
+    monkeypatch.setattr("knot_runner.data.images.cifar.MAX_BYTES", 10_000)
+    for entry in ("bomb.tar.gz", "name.tar.gz", "many.tar.gz", "large.tar.gz", "twice.tar"):
+        with refuses():
+            load_cifar(entry)
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
-def test_extended_headers_are_read_up_to_a_size(write, load_cifar, tmp_path: Path, monkeypatch, kind: bytes) -> None:
+def test_read_cifar_reads_extended_headers_up_to_a_size(
+    write, load_cifar, tmp_path: Path, monkeypatch, kind: bytes
+) -> None:
     """One is read; more than ``MAX_HEADER`` bytes are refused by its size, and need not even be there."""
     whole = binary_files(write)
     content = b"13 comment=x\n" if kind in (tarfile.XHDTYPE, tarfile.XGLTYPE) else f"{next(iter(whole))}\0".encode()
     files = io.BytesIO()
-    with tarfile.open(fileobj=files, mode="w") as tar:
-        for file, data in whole.items():
-            tar.addfile(member(file, size=len(data)), io.BytesIO(data))
+    write_tar(files, members(whole))
     before = member("long", kind, size=len(content)).tobuf() + content.ljust(512, b"\0")
     (tmp_path / "x.tar").write_bytes(before + files.getvalue())
     monkeypatch.setattr(checks, "MAX_HEADER", len(content))
@@ -201,11 +196,3 @@ def test_extended_headers_are_read_up_to_a_size(write, load_cifar, tmp_path: Pat
     (tmp_path / "y.tar").write_bytes(member("long", kind, size=len(content) + 1).tobuf())
     with refuses():
         load_cifar("y.tar")
-
-
-def test_a_member_twice(write, load_cifar, tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "x.tar", "w") as tar:
-        for _ in range(2):
-            tar.addfile(member("cifar-10-batches-bin/data_batch_1.bin", size=3), io.BytesIO(b"abc"))
-    with refuses():
-        load_cifar("x.tar")

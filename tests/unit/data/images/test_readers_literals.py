@@ -6,7 +6,6 @@ import contextlib
 import os
 import pickle
 import struct
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +29,7 @@ class Reduce:
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_python_3_dumps(protocol: int) -> None:
+def test_read_literals_reads_python_3_dumps(protocol: int) -> None:
     batch = {
         b"data": PIXELS,
         b"labels": [6, 9, 255, 70000],
@@ -44,7 +43,7 @@ def test_python_3_dumps(protocol: int) -> None:
     assert made == batch
 
 
-def test_the_python_2_layout(write) -> None:
+def test_read_literals_reads_the_python_2_layout(write) -> None:
     content = write.python2(PIXELS, [6, 9, 9, 4])
     official = pickle.loads(content, encoding="bytes")  # the layout is what Python's own reader takes
     made = read_literals(content)
@@ -64,7 +63,7 @@ plain = st.recursive(
 
 @settings(max_examples=60, deadline=None)
 @given(value=st.dictionaries(st.text(max_size=5), plain, max_size=4), protocol=st.integers(2, 5))
-def test_plain_data_is_read_as_python_reads_it(value: dict, protocol: int) -> None:
+def test_read_literals_equals_pickle_on_plain_data(value: dict, protocol: int) -> None:
     assert read_literals(pickle.dumps(value, protocol)) == value
 
 
@@ -73,20 +72,17 @@ def gadgets(sentinel: Path) -> dict[str, bytes]:
     touch, code = f"touch '{sentinel}'", f"open({str(sentinel)!r}, 'w')"
     text = touch.encode()
     short = b"\x8c" + bytes([len(text)]) + text
+    quoted = b"(S'" + text.replace(b"'", b"\\'") + b"'\n"
     made = {f"os.system, protocol {p}": pickle.dumps(Reduce(os.system, touch), p) for p in range(6)}
-    made |= {f"eval, protocol {p}": pickle.dumps(Reduce(eval, code), p) for p in (0, 2, 4)}
     return made | {
-        "exec": pickle.dumps(Reduce(exec, code), 4),
-        "check_call": pickle.dumps(Reduce(subprocess.check_call, ["touch", str(sentinel)]), 4),
+        "eval, protocol 0": pickle.dumps(Reduce(eval, code), 0),
         "in a batch": pickle.dumps({b"data": PIXELS, b"labels": [Reduce(os.system, touch)]}, 4),
         "as a key": pickle.dumps({b"data": PIXELS, Reduce(eval, code): 1}, 4),
         "getattr": pickle.dumps(Reduce(getattr, Reduce(__import__, "os"), "system"), 4)[:-1] + short + b"\x85R.",
         "map in a list": pickle.dumps(Reduce(list, Reduce(map, eval, [code])), 4),
-        "GLOBAL": b"\x80\x02cposix\nsystem\n(S'" + text.replace(b"'", b"\\'") + b"'\ntR.",
-        "STACK_GLOBAL": b"\x80\x04\x8c\x05posix\x8c\x06system\x93" + short + b"\x85R.",
+        "GLOBAL": b"\x80\x02cposix\nsystem\n" + quoted + b"tR.",
         "STACK_GLOBAL by memo": b"\x80\x04\x8c\x05posix\x94\x8c\x06system\x94h\x00h\x01\x93" + short + b"\x85R.",
-        "dotted": b"\x80\x04\x8c\x02os\x8c\x06system\x93" + short + b"\x85R.",
-        "INST": b"(S'" + text.replace(b"'", b"\\'") + b"'\niposix\nsystem\n.",
+        "INST": quoted + b"iposix\nsystem\n.",
         "OBJ": b"\x80\x02(cposix\nsystem\n" + b"X" + struct.pack("<I", len(text)) + text + b"o.",
         "BUILD": pickle.dumps(Reduce(Thing, state={"a": Reduce(eval, code)}), 4),
         "after the array": pickle.dumps([PIXELS, Reduce(eval, code)], 5),
@@ -100,11 +96,8 @@ class Thing:
     """Something that an object could be built into."""
 
 
-NAMES = list(gadgets(Path("unused")))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_gadgets_are_refused_and_do_not_run(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", gadgets(Path("unused")))
+def test_read_literals_refuses_gadgets(tmp_path: Path, name: str) -> None:
     sentinel = tmp_path / "ran"
     content = gadgets(sentinel)[name]
     with pytest.raises(Refused):
@@ -115,53 +108,39 @@ def test_gadgets_are_refused_and_do_not_run(tmp_path: Path, name: str) -> None:
     assert sentinel.exists(), "this gadget is not live, so the test shows nothing"
 
 
+U1 = b"\x80\x05cnumpy._core.numeric\n_frombuffer\n(\x96\x03" + b"\0" * 7 + b"abccnumpy\ndtype\nU\x02u1\x85RK"
 HOSTILE = {
     "a memo of 16 GB": b"\x80\x02]r" + struct.pack("<I", 0xFFFFFFFF) + b"cos\nsystem\n.",
     "bytes of 2**63": b"\x80\x04\x8e" + struct.pack("<Q", 2**63 - 1) + b"abc.",
-    "bytes of 2**64": b"\x80\x04\x8e" + struct.pack("<Q", 2**64 - 1) + b"abc.",
     "text of 2**62": b"\x80\x04\x8d" + struct.pack("<Q", 2**62) + b"abc.",
     "a bytearray of 2**62": b"\x80\x05\x96" + struct.pack("<Q", 2**62) + b"abc.",
     "a number of 2**31 bytes": b"\x80\x02\x8b" + struct.pack("<I", 2**31 - 1) + b"\x01.",
     "a number of a million digits": b"L" + b"9" * 1_000_000 + b"L\n.",
-    "EXT1": b"\x80\x02\x82\x01.",
-    "EXT4": b"\x80\x02\x84\x01\x00\x00\x00.",
-    "PERSID": b"Pabc\n.",
-    "BINPERSID": b"\x80\x02NQ.",
-    "BUILD on a list": b"\x80\x02]}b.",
-    "BUILD on a dict": b"\x80\x02}}b.",
+    "EXT1": b"\x80\x02\x82\x01.", "PERSID": b"Pabc\n.", "BINPERSID": b"\x80\x02NQ.",
+    "BUILD on a list": b"\x80\x02]}b.", "BUILD on a dict": b"\x80\x02}}b.",
     "BUILD on a name": b"\x80\x02cnumpy\nndarray\n}b.",
     "a call of the array class": b"\x80\x02cnumpy\nndarray\n)R.",
-    "a call without arguments": b"\x80\x02cnumpy\ndtype\n)R.",
-    "a call of a text": b"\x80\x02U\x02os)R.",
+    "a call without arguments": b"\x80\x02cnumpy\ndtype\n)R.", "a call of a text": b"\x80\x02U\x02os)R.",
     "dtype object": b"\x80\x02cnumpy\ndtype\nU\x01O\x85R.",
     "dtype of shared tuples": b"\x80\x02cnumpy\ndtype\nK\x00" + b"q\x00h\x00\x86" * 60 + b"\x85R.",
     "encode by another codec": b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00aX\x03\x00\x00\x00hex\x86R.",
-    "a dict in itself as key": b"\x80\x02}q\x00(h\x00h\x00u.",
-    "a list as key": b"\x80\x02}]K\x01s.",
-    "an array of another size": b"\x80\x05cnumpy._core.numeric\n_frombuffer\n(\x96\x03" + b"\0" * 7
-    + b"abccnumpy\ndtype\nU\x02u1\x85RK\x04\x85U\x01CtR.",
-    "an array of less than its bytes": b"\x80\x05cnumpy._core.numeric\n_frombuffer\n(\x96\x03" + b"\0" * 7
-    + b"abccnumpy\ndtype\nU\x02u1\x85RK\x02\x85U\x01CtR.",
-    "no stack": b"\x80\x02.",
-    "no STOP": b"\x80\x02]",
-    "nothing": b"",
-    "a mark alone": b"\x80\x02(.",
-    "a memo that is not there": b"\x80\x02h\x07.",
-    "half an item": b"\x80\x02}(U\x01au.",
-    "a tuple as key": b"\x80\x02}(K\x01\x85Nu.",
-    "an unknown opcode": b"\x80\x02\xff.",
-    "a text that is no UTF-8": b"\x80\x02X\x01\x00\x00\x00\xff.",
+    "a dict in itself as key": b"\x80\x02}q\x00(h\x00h\x00u.", "a list as key": b"\x80\x02}]K\x01s.",
+    "an array of more than its bytes": U1 + b"\x04\x85U\x01CtR.",
+    "an array of less than its bytes": U1 + b"\x02\x85U\x01CtR.", "no stack": b"\x80\x02.", "no STOP": b"\x80\x02]",
+    "nothing": b"", "a mark alone": b"\x80\x02(.", "a memo that is not there": b"\x80\x02h\x07.",
+    "half an item": b"\x80\x02}(U\x01au.", "a tuple as key": b"\x80\x02}(K\x01\x85Nu.",
+    "an unknown opcode": b"\x80\x02\xff.", "a text that is no UTF-8": b"\x80\x02X\x01\x00\x00\x00\xff.",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_files_are_refused(name: str) -> None:
+def test_read_literals_refuses_hostile_files(name: str) -> None:
     with pytest.raises(Refused) as caught:
         read_literals(HOSTILE[name])
     assert "\n" not in str(caught.value)
 
 
-def test_a_text_cannot_be_turned_to_bytes_without_end() -> None:
+def test_read_literals_encodes_no_text_without_end() -> None:
     text = b"X" + struct.pack("<I", 10_000) + b"a" * 10_000 + b"q\x01"
     one = b"c_codecs\nencode\nh\x01X\x06\x00\x00\x00latin1\x86R"
     assert read_literals(b"\x80\x02(" + text + one + b"t.")[1] == b"a" * 10_000
@@ -169,19 +148,19 @@ def test_a_text_cannot_be_turned_to_bytes_without_end() -> None:
         read_literals(b"\x80\x02(" + text + one * 1000 + b"t.")
 
 
-def test_too_many_opcodes(monkeypatch) -> None:
+def test_read_literals_refuses_too_many_opcodes(monkeypatch) -> None:
     monkeypatch.setattr("knot_runner.data.images.literals.MAX_OPCODES", 100)
     assert read_literals(b"\x80\x02](" + b"K\x01" * 50 + b"e.") == [1] * 50
     with pytest.raises(Refused, match="more than 100 opcodes"):
         read_literals(b"\x80\x02](" + b"K\x01" * 200 + b"e.")
 
 
-def test_deep_nesting_ends() -> None:
+def test_read_literals_ends_deep_nesting() -> None:
     assert isinstance(read_literals(b"\x80\x02)" + b"\x85" * 100_000 + b"."), tuple)
 
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
-def test_mutations_are_read_or_refused(write, protocol: int) -> None:
+def test_read_literals_reads_or_refuses_changed_bytes(write, protocol: int) -> None:
     """Bytes changed at random: never another exception."""
     content = (
         write.python2(PIXELS, [1, 2, 3, 4])

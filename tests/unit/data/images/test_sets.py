@@ -54,21 +54,17 @@ def test_image_sets_have_rows_and_classes_of_their_own(two: Path) -> None:
 
 
 def test_image_sets_stop_at_missing_files_or_leave_them_out(two: Path) -> None:
-    with refuses():
-        load_image_sets(settings(), two)
-    with refuses():
-        load_image_sets(settings(missing=["kmnist"]), two)
-    with refuses():
-        load_image_sets(settings(missing="skip"), two)  # none is optional
-    _, partition = load_image_sets(settings(missing=["kmnist", "fashionmnist"]), two)
-    assert partition.names == ["mnist", "usps"]
-    _, partition = load_image_sets(settings(missing="skip", optional=list(NAMES)), two)
-    assert partition.names == ["mnist", "usps"]
-    assert "kmnist: left out, kmnist/train-images-idx3-ubyte.gz not there, nor 3 more" in partition.notes
-    with refuses():
-        load_image_sets(settings(("mnist", "kmnist"), missing=["kmnist"]), two)
+    refused = [settings(), settings(missing=["kmnist"]), settings(missing="skip"),  # none is optional
+               settings(("mnist", "kmnist"), missing=["kmnist"])]  # fmt: skip
+    for wrong in refused:
+        with refuses():
+            load_image_sets(wrong, two)
     with refuses():
         load_image_sets(settings(missing="skip"), None)
+    for missing in ({"missing": ["kmnist", "fashionmnist"]}, {"missing": "skip", "optional": list(NAMES)}):
+        _, partition = load_image_sets(settings(**missing), two)
+        assert partition.names == ["mnist", "usps"]
+    assert "kmnist: left out, kmnist/train-images-idx3-ubyte.gz not there, nor 3 more" in partition.notes
 
 
 def test_image_sets_record_all_files_and_those_that_are_absent(two: Path) -> None:
@@ -109,17 +105,17 @@ def test_image_sets_of_embedded_digits_share_no_image() -> None:
     assert sum(map(len, partition.train)) == len(digits) == len(task.train)
 
 
-def test_image_sets_refuse_settings() -> None:
-    one = {"sets": {"mnist": task_config("mnist")}}
-    wrong = {"shape": [28, 28]}, {"mean": [0.1, 0.2]}, {"std": [0.0]}, {"missing": "ask"}, {"missing": ["mist"]}
-    for changes in (one, *wrong):
-        with refuses():
-            settings(**changes)
-    sets = {"mnist": task_config("mnist"), "cifar10": task_config("cifar10")}
+BOTH = {"mnist": task_config("mnist"), "cifar10": task_config("cifar10")}
+LIMITED = {**BOTH, "mnist": task_config("mnist") | {"limit": 3}}
+
+
+@pytest.mark.parametrize("changes", [
+    {"sets": {"mnist": BOTH["mnist"]}}, {"shape": [28, 28]}, {"mean": [0.1, 0.2]}, {"std": [0.0]}, {"missing": "ask"},
+    {"missing": ["mist"]}, {"sets": BOTH}, {"sets": LIMITED},
+], ids=["one", "shape", "mean", "std", "ask", "mist", "cifar10", "limit"])  # fmt: skip
+def test_image_sets_refuse_settings(changes) -> None:
     with refuses():
-        settings(sets=sets)
-    with refuses():
-        settings(sets=sets | {"mnist": task_config("mnist") | {"limit": 3}})
+        settings(**changes)
 
 
 @pytest.mark.thorough
