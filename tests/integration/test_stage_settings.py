@@ -20,7 +20,6 @@ def job(*overrides):
 
 
 def test_text_federation_cuts_texts_by_stage(tmp_path):
-    """Local, pretraining and distillation texts by their stage; test texts by the task."""
     lengths = {"local": 9, "pretrain": 12, "distil": 8}
     changes = [f"training.{stage}.max_length={length}" for stage, length in lengths.items()]
     settings, store = job(*TINY, "task.max_length=16", *changes).settings, Store(tmp_path)

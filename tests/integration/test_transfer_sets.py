@@ -105,17 +105,3 @@ REFUSED = [*(replaced(TINY_PARTIES, *words) for words in BAD), *NOT_OF_IMAGES]
 @pytest.mark.parametrize("words", REFUSED, ids=[" ".join(words) for words in (*BAD, *NOT_OF_IMAGES)])
 def test_transfer_sets_that_do_not_fit_are_refused(words, tmp_path, capsys):
     refused(capsys, *words, f"paths.out={tmp_path}")
-
-
-@pytest.mark.thorough
-@pytest.mark.real_data
-@pytest.mark.parametrize("name, sizes", [("usps", "scaled from 1x16x16 to 1x28x28"), ("fashionmnist", "750 images"),
-                                         ("cifar10", "scaled from 3x32x32 to 1x28x28")])  # fmt: skip
-def test_transfer_sets_of_real_data(name, sizes, data_root, tmp_path):
-    small = ["task.source=local", "task.limit=300", "task.shape=[1,28,28]", f"paths.data={data_root}"]
-    limit = [] if name == "fashionmnist" else ["transfer.limit=200"]
-    result = run(tmp_path, *replaced(TINY_PARTIES, "task=mnist", *small, f"transfer={name}", *limit)).result
-    assert any(sizes in note for note in result["notes"])
-    assert len({file["path"].partition("/")[0] for file in result["files"]}) == 2
-    total = result["datasets"]["transfer"]["train"] + result["datasets"]["transfer"]["valid"]
-    assert total == (750 if name == "fashionmnist" else 200)

@@ -67,7 +67,6 @@ def test_compose_refuses_a_named_method_that_does_not_fit():
 
 
 def test_jobs_of_one_choice_keep_their_own_values():
-    """What they share is not changed by a later job."""
     first, second = compose_jobs(["task=femnist", "training.lr=0.1,0.2", "paths.out=x"], None)
     assert (first.config["training"]["lr"], second.config["training"]["lr"]) == (0.1, 0.2)
 

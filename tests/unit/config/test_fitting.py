@@ -24,7 +24,6 @@ def test_every_family_has_a_method():
 
 @pytest.mark.parametrize("kind, task", [("texts", "erc"), ("images", "mnist"), ("gaussians", "gaussians")])
 def test_family_takes_the_kinds_of_task_that_it_names(kind, task):
-    """The table that ls prints; of every family one method on one task of the kind."""
     for family, method in ONE_OF.items():
         words = [f"task={task}", f"method={method}"]
         if kind in FAMILIES[family].tasks:
@@ -57,7 +56,6 @@ def test_compose_keeps_what_was_typed(caplog):
 
 
 def test_compose_takes_a_grid_of_methods_of_two_families():
-    """KNOT and FedAvg on the same images, by one command."""
     jobs = compose_jobs(["task=mnist", "partition=iid", "method=entropy_a,fedavg"], None)
     assert [job.settings.training.name for job in jobs] == ["image_stages", "chill"]
     assert jobs[0].settings.shares is not None and jobs[1].settings.shares is None

@@ -1,52 +1,65 @@
-"""The edges of settings: the last value that is right, and the first that is not, which its line names."""
+"""The edges of settings: the last value that is right, and the first that is not, which is refused."""
+
+from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
 from knot_runner.composing.commands import compose_jobs
+from knot_runner.config.settings import CnnSettings, ConvSettings, MlpSettings
+from knot_runner.config.settings.partition import Pairs
 from knot_runner.config.strict import build
 from tests.golden.messages import refuses
 
-#: key -> values that are right, values that are not.
-EDGES = {
-    "training.rounds": ([1], [0]), "training.epochs": ([1], [0]), "training.batch": ([1], [0]),
-    "training.evaluate_every": ([1], [0]), "training.participants": ([1, 0.01, 0.99, 1.0], [0, 0.0, 1.01, -1]),
-    "training.lr": ([1e-9], [0.0]), "training.momentum": ([0.0, 0.999], [1.0, -0.1]),
-    "training.weight_decay": ([0.0], [-1e-9]), "training.target": ([1.0, 1e-9, None], [0.0, 1.0001]),
-    "method.temperature": ([1e-3], [0.0]), "method.hard_temperature": ([1e-3, None], [0.0]),
-    "method.server.lr": ([1e-9], [0.0]), "method.server.beta1": ([0.0, 0.999], [1.0, -0.1]),
-    "method.server.beta2": ([0.0, 0.999], [1.0, -0.1]), "method.server.tau": ([1e-9], [0.0]),
-    "method.final_head_epochs": ([0], [-1, 1]),  # fedavg has no head of its own
-    "partition.clients": ([1, None], [0]), "partition.least": ([1], [0]), "partition.count": ([1], [0]),
-    "partition.alpha": ([1e-9, 1e6], [0.0, 1.1e6]),
-}  # fmt: skip
-
 
 @pytest.fixture(scope="module")
-def federated():
-    (job,) = compose_jobs(["task=femnist", "method=fedavg", "partition=natural"], None)
-    return {"training": job.settings.training, "partition": job.settings.partition, "method": job.method}
+def parts() -> dict[str, Any]:
+    """Name -> settings as a run has them."""
+    jobs = [["task=erc", "method=entropy_a"], ["task=femnist", "method=soup"],
+            ["task=femnist", "method=fedavg", "partition=natural"]]  # fmt: skip
+    texts, soup, federated = (compose_jobs(words, None)[0] for words in jobs)
+    task = texts.settings.task
+    return {
+        "task": task, "labels": task.labels, "dataset": task.datasets["MELD"], "model": texts.settings.model,
+        "embedded": task.datasets["MELD"].embedded, "soup": soup.method.personalisation,
+        "mlp": MlpSettings("mlp", "mlp", [4], "logits"), "pairs": Pairs("pairs", 4, [[0, 1], [2, 3]]),
+        "cnn": CnnSettings("cnn", "cnn", [ConvSettings(3, 3, 1)], [6], "logits"),
+        "training": federated.settings.training, "partition": federated.settings.partition,
+        "method": federated.method, "server": federated.method.server,
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize("key", EDGES)
-def test_setting_takes_its_last_right_value_and_no_more(key, federated):
-    group, *between, name = key.split(".")
-    part = federated[group]
-    for one in between:
-        part = getattr(part, one)
-    plain = dataclasses.asdict(part)
-    right, wrong = EDGES[key]
+#: of which settings, key, values that are right, values that are not
+EDGES = [
+    ("training", "rounds", [1], [0]), ("training", "epochs", [1], [0]), ("training", "batch", [1], [0]),
+    ("training", "evaluate_every", [1], [0]), ("training", "participants", [1, 0.01, 0.99, 1.0], [0, 0.0, 1.01, -1]),
+    ("training", "lr", [1e-9], [0.0]), ("training", "momentum", [0.0, 0.999], [1.0, -0.1]),
+    ("training", "weight_decay", [0.0], [-1e-9]), ("training", "target", [1.0, 1e-9, None], [0.0, 1.0001]),
+    ("training", "stop_at_target", [False], [True]),  # there is no target
+    ("method", "temperature", [1e-3], [0.0]), ("method", "hard_temperature", [1e-3, None], [0.0]),
+    ("method", "final_head_epochs", [0], [-1, 1]),  # fedavg has no head of its own
+    ("server", "lr", [1e-9], [0.0]), ("server", "beta1", [0.0, 0.999], [1.0, -0.1]),
+    ("server", "beta2", [0.0, 0.999], [1.0, -0.1]), ("server", "tau", [1e-9], [0.0]),
+    ("partition", "clients", [1, None], [0]), ("partition", "least", [1], [0]), ("partition", "count", [1], [0]),
+    ("partition", "alpha", [1e-9, 1e6], [0.0, 1.1e6]),
+    ("task", "max_length", [8, 512], [7, 513]), ("task", "limit", [10, None], [9]),
+    ("dataset", "chunk", [[0, 1], [1, 2], None], [[1, 1], [-1, 2], [0], [0, 1, 2]]), ("embedded", "rows", [20], [19]),
+    ("embedded", "shares", [[0.0, 0.5, 0.5, 0.0, 0.0]], [[-0.5, 0.5, 0.5, 0.5, 0.0], [0.1, 0.5, 0.5, 0.0, 0.0]]),
+    ("labels", "coordinates", [], [[[0.0]]]), ("labels", "names", [], [["a"]]),
+    ("model", "per_party", [{"MELD": {"hidden": 128}}], [{"MELD": {"vocabulary": 1}}]),
+    ("soup", "alphas", [[0.5], [0.0, 1.0]], [[]]), ("mlp", "hidden", [[], [1]], [[0], [3, 0]]),
+    ("cnn", "hidden", [[], [1]], [[0], [3, 0]]), ("cnn", "convs", [], [[]]), ("pairs", "clients", [4, 5], [3]),
+    ("pairs", "groups", [[[0], [1]]], [[[0, 1], []], [[0, 1], [1]], [[0, 1]]]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "key", "right", "wrong"), EDGES, ids=[f"{name}.{key}" for name, key, *_ in EDGES])
+def test_setting_takes_its_last_right_value_and_no_more(parts, name: str, key: str, right: list, wrong: list) -> None:
+    plain = dataclasses.asdict(parts[name])
     for value in right:
-        build(type(part), plain | {name: value}, group)
+        build(type(parts[name]), plain | {key: value}, name)
     for value in wrong:
         with refuses():
-            build(type(part), plain | {name: value}, group)
-
-
-def test_stop_at_target_needs_a_target(federated):
-    training = federated["training"]
-    plain = dataclasses.asdict(training)
-    build(type(training), plain | {"stop_at_target": True, "target": 0.5}, "training")
-    with refuses():
-        build(type(training), plain | {"stop_at_target": True, "target": None}, "training")
+            build(type(parts[name]), plain | {key: value}, name)

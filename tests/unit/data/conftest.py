@@ -31,11 +31,7 @@ def plain_task() -> dict[str, Any]:
         "kind": "sentiment",
         "source": "local",
         "labels": {"names": ["bad", "good"], "coordinates": [[-1], [1]], "support": "semantic"},
-        "datasets": {
-            "A": party("local", "a.csv"),
-            "G": party("global", "g.csv"),
-            "T": party("transfer", "t.csv"),
-        },
+        "datasets": {"A": party("local", "a.csv"), "G": party("global", "g.csv"), "T": party("transfer", "t.csv")},
         "split": {"valid": 0.2, "test": 0.2, "seed": 1},
         "max_length": 50,
         "context": 0,

@@ -23,10 +23,7 @@ def put(path: Path, content: bytes) -> Path:
 def test_read_csv_takes_quotes_line_ends_and_a_byte_order_mark(tmp_path: Path) -> None:
     content = '\ufefftext,label\r\n"one, ""two""\r\nthree",good\r\nplain,bad\r\n'.encode()
     rows = list(read_csv(put(tmp_path / "x.csv", content)))
-    assert rows == [
-        (3, {"text": 'one, "two"\r\nthree', "label": "good"}),
-        (4, {"text": "plain", "label": "bad"}),
-    ]
+    assert rows == [(3, {"text": 'one, "two"\r\nthree', "label": "good"}), (4, {"text": "plain", "label": "bad"})]
 
 
 @pytest.mark.parametrize(("content", "delimiter", "row"), [

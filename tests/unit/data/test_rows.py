@@ -19,7 +19,7 @@ def records(*rows: tuple) -> list[tuple[int, dict]]:
 
 
 def data(**changes) -> DatasetSettings:
-    return DatasetSettings(**{"role": "local", "labels": {"s": "sad", "c": "calm", "g": "glad"}} | changes)
+    return DatasetSettings(**{"role": "local", "labels": {"g": "glad", "s": "sad", "c": "calm"}} | changes)
 
 
 @pytest.mark.parametrize(("raw", "label"), [
@@ -37,6 +37,8 @@ def test_contexts_by_hand() -> None:
     made = to_examples([table], "A", data(drop=["x"]), LABELS, context=2)
     assert made.texts == ["a", "c [SEP] b [SEP] a", "d [SEP] c [SEP] b", "e", "f"]  # b is dropped, yet said
     assert made.labels.tolist() == [0, 2, 1, 0, 0]
+    plain = read_table("talk.csv", rows, TextColumns(text="said"), {})
+    assert set(to_examples([plain], "T", data(role="transfer"), LABELS, context=0).labels) == {-1}
 
 
 def test_to_examples_takes_clients_from_columns() -> None:
@@ -66,9 +68,8 @@ def test_to_examples_restarts_dialogues_in_every_file() -> None:
 
 
 def test_read_table_counts_rows_without_text() -> None:
-    table = read_table(
-        "x.csv", records(("a", "s", 0), ("  ", "s", 0), (None, "s", 0), (float("nan"), "s", 0)), TALK, {}
-    )
+    rows = records(("a", "s", 0), ("  ", "s", 0), (None, "s", 0), (float("nan"), "s", 0))
+    table = read_table("x.csv", rows, TALK, {})
     assert [row.text for row in table.rows] == ["a"]
     assert list(table_notes("A", [table])) == ["A: 3 rows without text left out"]
     assert list(table_notes("A", [read_table("x.csv", records(("a", "s", 0)), TALK, {})])) == []
@@ -77,18 +78,18 @@ def test_read_table_counts_rows_without_text() -> None:
 def test_read_table_checks_the_number_of_rows() -> None:
     rows = records(("a", "s", 0), ("", "s", 0))
     assert len(read_table("x.csv", rows, TALK, {}, expected=2).rows) == 1
-    with refuses():
-        read_table("x.csv", rows, TALK, {}, expected=3)
+    for wrong in (1, 3):
+        with refuses():
+            read_table("x.csv", rows, TALK, {}, expected=wrong)
 
 
 def test_read_table_filters_rows() -> None:
     rows = records(("a", "s", 0), ("b", "c", 1), ("c", "g", 2))
     assert [row.text for row in read_table("x", rows, TALK, {"id": 1}).rows] == ["b"]
     assert [row.text for row in read_table("x", rows, TALK, {"mood": ["s", "g", "unheard"]}).rows] == ["a", "c"]
-    with refuses():
-        read_table("x", rows, TALK, {"mood": "gg"})
-    with refuses():
-        read_table("x", rows, TALK, {"mood": "s", "id": 2})
+    for wrong in ({"mood": "gg"}, {"mood": "s", "id": 2}):
+        with refuses():
+            read_table("x", rows, TALK, wrong)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [

@@ -12,8 +12,6 @@ from knot_runner.data import shared
 from knot_runner.data.images import load_images
 from knot_runner.data.load import load_task
 from knot_runner.data.shared import SharedTasks
-from knot_runner.pipelines.context import RunContext, Services
-from knot_runner.pipelines.runs.single_run import complete_run
 from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 from tests.tiny import TINY, TINY_IMAGES
@@ -86,36 +84,3 @@ def test_shared_tasks_keep_the_last_ones(texts, monkeypatch):
     for limit in (20, 30, 20, 40, 20, 30):
         tasks.texts(limited(texts, limit), None)
     assert [limit for limit, _ in counted.calls] == [20, 30, 40, 30]
-
-
-def _content(task):
-    """All plain content of a task, and digests of its arrays made anew."""
-    parts = [task.train, task.test] if hasattr(task, "train") else _all_parts(task)
-    plain = {name: value for name, value in vars(task).items() if name not in ("digest", "train", "test", "datasets")}
-    return copy.deepcopy(plain), [dataclasses.replace(part).digest for part in parts]
-
-
-def _all_parts(task):
-    return [part for data in task.datasets.values() for part in data.splits.values()]
-
-
-WITHOUT_PARTITION = [override for override in TINY_IMAGES if not override.startswith("partition.")]
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("overrides", [
-    [*TINY, "method=entropy_a"], ["method=fedavg_chill", *TINY_IMAGES],
-    ["method=fedavg_chill", *WITHOUT_PARTITION, "partition=centralised"],
-], ids=["texts", "images", "centralised"])  # fmt: skip
-def test_shared_tasks_are_not_changed_by_a_run(overrides, tmp_path):
-    tasks, one = SharedTasks(), job(*overrides, f"paths.out={tmp_path}")
-    get = tasks.images if one.settings.on_images else tasks.texts
-    task = get(one.settings.task, None)
-    before = _content(task)
-    said = []
-    means = Services(images=tasks.images, texts=tasks.texts)
-    complete_run(
-        RunContext(one.settings, one.method, tmp_path / "run", "", "id", lambda *event: None, said.append, means)
-    )
-    assert get(one.settings.task, None) is task and _content(task) == before
-    assert set(task.notes) <= set(said)

@@ -63,7 +63,6 @@ def test_text_classifier_ignores_padding(batch):
 
 
 def test_text_classifier_reads_segments(batch):
-    """As in transformers' own classifier, for texts of two sentences."""
     torch.manual_seed(1)
     model = TextClassifier(SPEC, 500, 5).eval()
     types = (torch.arange(12)[None, :] >= 3).long() * batch["mask"]

@@ -1,15 +1,28 @@
-"""Image models: sizes by hand, forward passes against independent ones, gradients against finite differences."""
+"""Image models: sizes by hand and as printed, passes against independent ones, gradients by finite differences."""
 
 from __future__ import annotations
+
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.func import functional_call
 
-from knot_runner.config.settings import CnnSettings, ConvSettings, ImageModel, MlpSettings, ResnetSettings
-from knot_runner.models.images import build_image_model
+from knot_runner.composing.commands import compose_all
+from knot_runner.config.settings import (
+    CnnSettings,
+    ConvSettings,
+    ImageModel,
+    MlpSettings,
+    ResnetSettings,
+    VggSettings,
+    WrnSettings,
+)
+from knot_runner.config.strict import build
+from knot_runner.models.images import Shape, build_image_model
 from tests.golden.messages import refuses
 
 DNN = MlpSettings("mlp", "femnist_dnn", [512, 256, 128], "logits")
@@ -20,10 +33,6 @@ SMALL_CNN = CnnSettings("cnn", "small", [ConvSettings(3, 3, 1), ConvSettings(2, 
 
 def resnet(stem: str = "cifar", norm: str = "batch", blocks: tuple[int, ...] = (2, 2, 2, 2), width: int = 64):
     return ResnetSettings("resnet", "resnet", list(blocks), width, stem, norm, 4)
-
-
-def count(model: nn.Module) -> int:
-    return sum(p.numel() for p in model.parameters())
 
 
 SIZES = [
@@ -48,7 +57,7 @@ def test_image_models_have_the_published_sizes(
     with torch.device("meta"):
         model = build_image_model(spec, shape, classes)
         assert model(torch.zeros(2, *shape)).shape == (2, classes)
-    assert count(model) == size
+    assert sum(parameter.numel() for parameter in model.parameters()) == size
     assert isinstance(model.head, nn.Linear) and model.head.out_features == classes
     assert list(model.state_dict())[-1] == "head.bias"
 
@@ -103,9 +112,7 @@ def block(state: dict[str, Tensor], name: str, x: Tensor, stride: int) -> Tensor
 
 @pytest.mark.parametrize("stem", ["cifar", "imagenet"])
 def test_resnet_equals_he_et_als(stem: str) -> None:
-    model = build_image_model(resnet(stem, blocks=(2, 1), width=3), (2, 12, 12), 4).double()
-    for parameter in model.parameters():  # unlike one and zero, so that no normalisation is left out unseen
-        parameter.data += 0.1 * torch.randn_like(parameter)
+    model = disturbed(resnet(stem, blocks=(2, 1), width=3))
     state, x = model.state_dict(), torch.randn(5, 2, 12, 12, dtype=torch.float64)
     stride, padding = (2, 3) if stem == "imagenet" else (1, 1)
     y = F.conv2d(x, state["stem.weight"], stride=stride, padding=padding)
@@ -126,17 +133,12 @@ def test_image_model_gradients_equal_finite_differences(spec: ImageModel) -> Non
     torch.manual_seed(0)
     model = build_image_model(spec, (1, 4, 4), 3).double()
     x, y = torch.randn(3, 1, 4, 4, dtype=torch.float64), torch.tensor([0, 2, 1])
-    loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    for name, parameter in model.named_parameters():
-        flat, index = parameter.data.view(-1), parameter.grad.abs().argmax()
-        values, width = [], 1e-6
-        for move in (width, -2 * width):
-            flat[index] += move
-            values.append(F.cross_entropy(model(x), y).item())
-        flat[index] += width
-        slope = (values[0] - values[1]) / (2 * width)
-        assert slope == pytest.approx(parameter.grad.view(-1)[index].item(), rel=1e-5, abs=1e-9), name
+    names, values = zip(*model.named_parameters(), strict=True)
+
+    def loss(*parameters: Tensor) -> Tensor:
+        return F.cross_entropy(functional_call(model, dict(zip(names, parameters, strict=True)), (x,)), y)
+
+    assert torch.autograd.gradcheck(loss, values, fast_mode=True)
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 6), (1, 3, 28)])
@@ -151,3 +153,131 @@ def test_resnet_trains_on_one_image_of_one_pixel() -> None:
     loss = F.cross_entropy(model(torch.randn(1, 1, 8, 8)), torch.tensor([1]))
     loss.backward()
     assert all(bool(p.grad.isfinite().all()) for p in model.parameters())
+
+
+COLOUR = (3, 32, 32)
+
+
+@cache
+def chosen(name: str):
+    """The settings of ``model=name``."""
+    return compose_all(["task=cifar100", f"model={name}"])[0][0].settings.model
+
+
+def size_of(name: str, shape: Shape, classes: int) -> int:
+    with torch.device("meta"):
+        model = build_image_model(chosen(name), shape, classes)
+        assert model(torch.zeros(2, *shape)).shape == (2, classes)
+    assert list(model.state_dict())[-1] == "head.bias"
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+#: name -> parameters with 100 classes, as RepDistiller's classes have when they are built, and millions with 10 classes
+#: as He et al. (2016, table 6, shortcuts without parameters) and Zagoruyko and Komodakis (2016) print them
+PUBLISHED = {
+    "resnet8": (83_892, None), "resnet20": (278_324, 0.27), "resnet32": (472_756, 0.46), "resnet56": (861_620, 0.85),
+    "resnet110": (1_736_564, 1.7), "wrn_16_1": (180_916, None), "wrn_16_2": (703_284, 0.7),
+    "wrn_40_1": (569_780, 0.6), "wrn_40_2": (2_255_156, 2.2), "vgg8": (3_965_028, None), "vgg13": (9_462_180, None),
+}  # fmt: skip
+SHORTCUTS = 16 * 32 + 64 + 32 * 64 + 128
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_small_networks_have_the_published_sizes(name: str) -> None:
+    theirs, printed = PUBLISHED[name]
+    assert size_of(name, COLOUR, 100) == theirs
+    if printed is not None:
+        ten = size_of(name, COLOUR, 10) - (SHORTCUTS if name.startswith("resnet") else 0)
+        assert round(ten / 1e6, len(str(printed)) - 2) == printed
+
+
+@pytest.mark.parametrize("width", [4, 64])
+def test_convolutional_networks_have_the_size_by_hand(width: int) -> None:
+    """Three 3x3 convolutions with biases; the sides are halved and rounded down three times."""
+    for channels, side in ((1, 28), (3, 32)):
+        convs = sum(9 * a * b + b for a, b in ((channels, width), (width, 2 * width), (2 * width, 4 * width)))
+        head = 4 * width * (side // 8) ** 2 * 10 + 10
+        assert size_of(f"cnn_{width}", (channels, side, side), 10) == convs + head
+
+
+def disturbed(spec: ImageModel, classes: int = 4) -> nn.Module:
+    """A model whose normalisations are unlike one and zero, so that none is left out unseen."""
+    torch.manual_seed(0)
+    model = build_image_model(spec, (2, 12, 12), classes).double()
+    for parameter in model.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    return model
+
+
+@pytest.mark.parametrize("widen", [1, 2])
+def test_wrn_equals_zagoruykos(widen: int) -> None:
+    model = disturbed(WrnSettings("wrn", "w", 16, widen, "batch", 1))
+    state, x = model.state_dict(), torch.randn(5, 2, 12, 12, dtype=torch.float64)
+
+    def activated(name: str, x: Tensor) -> Tensor:
+        return F.relu(F.batch_norm(x, None, None, state[f"{name}.weight"], state[f"{name}.bias"], True))
+
+    y = F.conv2d(x, state["stem.weight"], padding=1)
+    for number, stride in enumerate((1, 1, 2, 1, 2, 1)):
+        name = f"stages.{number}"
+        read = activated(f"{name}.norm1", y)
+        added = F.conv2d(read, state[f"{name}.conv1.weight"], stride=stride, padding=1)
+        added = F.conv2d(activated(f"{name}.norm2", added), state[f"{name}.conv2.weight"], padding=1)
+        wider = number in (2, 4) or (number == 0 and widen > 1)
+        assert (f"{name}.short.weight" in state) == wider
+        y = (F.conv2d(read, state[f"{name}.short.weight"], stride=stride) if wider else y) + added
+    features = activated("norm", y).mean((2, 3))
+    expected = features @ state["head.weight"].T + state["head.bias"]
+    torch.testing.assert_close(model(x), expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("pools", [0, 1, 3])
+def test_vgg_equals_its_layers_in_a_row(pools: int) -> None:
+    model = disturbed(VggSettings("vgg", "v", [[3], [4, 5], [6]], pools, "batch", 1))
+    x = torch.randn(5, 2, 12, 12, dtype=torch.float64)
+    layers, pooled = [], [nn.MaxPool2d(2)] * pools + [nn.Identity()] * (3 - pools)
+    for stage, pool in zip(model.stages, pooled, strict=True):
+        for conv, norm, _ in zip(*[iter(stage)] * 3, strict=True):
+            theirs = nn.BatchNorm2d(norm.weight.numel()).double()
+            theirs.load_state_dict(norm.state_dict(), strict=False)
+            layers += [conv, theirs, nn.ReLU()]
+        layers.append(pool)
+    plain = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), model.head)
+    torch.testing.assert_close(model(x), plain(x), rtol=1e-10, atol=1e-12)
+
+
+def test_weights_begin_as_in_the_public_code() -> None:
+    """Convolutions N(0, 2 / (9 outputs)), no biases, and a VGG's head N(0, 0.01^2)."""
+    torch.manual_seed(0)
+    for model in (build_image_model(chosen("vgg8"), COLOUR, 100), build_image_model(chosen("wrn_16_2"), COLOUR, 100)):
+        for module in model.modules():
+            if isinstance(module, nn.Conv2d) and module.weight.numel() > 10_000:
+                spread = (2 / (module.kernel_size[0] ** 2 * module.out_channels)) ** 0.5
+                assert float(module.weight.detach().std()) == pytest.approx(spread, rel=0.05)
+            if isinstance(module, nn.Conv2d | nn.Linear) and module.bias is not None:
+                assert not module.bias.any()
+    head = build_image_model(chosen("vgg8"), COLOUR, 100).head
+    assert float(head.weight.detach().std()) == pytest.approx(0.01, rel=0.05)
+
+
+WRN = {"kind": "wrn", "name": "w", "depth": 16, "widen": 1, "norm": "batch", "groups": 8}
+VGG = {"kind": "vgg", "name": "v", "stages": [[8], [16]], "pools": 2, "norm": "batch", "groups": 8}
+
+
+@pytest.mark.parametrize(("kind", "values"), [
+    (WrnSettings, {**WRN, "depth": 18}), (WrnSettings, {**WRN, "depth": 4}), (WrnSettings, {**WRN, "widen": 0}),
+    (WrnSettings, {**WRN, "norm": "group", "groups": 5}), (VggSettings, {**VGG, "stages": [[8], []]}),
+    (VggSettings, {**VGG, "stages": []}), (VggSettings, {**VGG, "stages": [[8], [0]]}),
+    (VggSettings, {**VGG, "pools": 3}), (VggSettings, {**VGG, "pools": -1}),
+    (VggSettings, {**VGG, "norm": "group", "groups": 16}),
+])  # fmt: skip
+def test_network_settings_refuse(kind: type, values: dict) -> None:
+    with refuses():
+        build(kind, values, "model")
+
+
+def test_vgg_refuses_small_images() -> None:
+    spec = build(VggSettings, VGG, "model")
+    assert build_image_model(spec, (1, 4, 4), 3)(torch.zeros(2, 1, 4, 4)).shape == (2, 3)
+    with refuses():
+        build_image_model(spec, (1, 9, 3), 3)

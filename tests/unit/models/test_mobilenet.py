@@ -41,7 +41,6 @@ def test_mobilenet_has_the_published_size(norm: str) -> None:
 
 
 def test_mobilenet_rounds_channels_as_torchvision_does() -> None:
-    """As torchvision's rounding, by hand."""
     widths = {0.1: [8, 8, 8, 8, 16, 16, 32], 0.75: [16, 24, 24, 48, 72, 120, 240], 1.4: [24, 32, 48, 88, 136, 224, 448]}
     for width, expected in widths.items():
         spec = network(width=width).spec

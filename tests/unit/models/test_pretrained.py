@@ -1,4 +1,4 @@
-"""Pre-trained encoders: used as they are in the file, or refused in one line that names the file."""
+"""Pre-trained encoders, of files and of the hub: used as they are, or refused in one line that names the file."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification, BertModel, DistilBertConfig, DistilBertModel
@@ -18,7 +19,7 @@ from knot_runner.engine.loop import initial_model
 from knot_runner.models.bert import TextClassifier
 from knot_runner.models.network import Network
 from knot_runner.models.pretrained import describe_weights, load_pretrained, read_encoder, weight_files
-from knot_runner.pipelines.federations.texts import _check_weights
+from knot_runner.pipelines.federations.texts import _check_weights, load_tokenizer, weights_identity
 from knot_runner.pipelines.runs.first_model import first_model
 from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
@@ -73,7 +74,6 @@ def test_load_pretrained_takes_the_encoder_of_the_file(saved):
 
 
 def test_first_model_starts_from_pretrained_weights(saved):
-    """The encoder is the file's whatever the seed; the head is new, and the seed's."""
     root, tensors = saved
     network = Network(LOCAL, 500, 5)
     layout = flat.layout_of(network)
@@ -85,7 +85,6 @@ def test_first_model_starts_from_pretrained_weights(saved):
 
 
 def test_initial_model_starts_from_pretrained_weights(saved):
-    """What the engine trains is the file's encoder, whatever the seed."""
     root, tensors = saved
     place = type("Place", (), {"data_root": root, "device": torch.device("cpu")})
     found = initial_model(place, Network(LOCAL, 500, 5), None, seed=5).bert.state_dict()
@@ -199,3 +198,83 @@ def test_load_pretrained_refuses_a_folder_without_weights(saved, tmp_path):
     (tmp_path / "nowhere/config.json").write_text("[1]")
     with refuses():
         load_pretrained(model_with(0), spec, tmp_path)
+
+
+HUB = dataclasses.replace(SPEC, weights="hub", vocab="hub", hub_id="someone/tiny", revision="abc123")
+
+
+@pytest.fixture
+def hub_config(monkeypatch):
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", lambda *_, **__: transformers.BertConfig(**SHAPE))
+
+
+def test_hub_weights_are_of_their_revision(hub_config, monkeypatch):
+    asked = {}
+    torch.manual_seed(3)
+    encoder = transformers.BertModel(transformers.BertConfig(**SHAPE), add_pooling_layer=False)
+
+    def download(source, **settings):
+        asked.update(settings, source=source)
+        return encoder, {"missing_keys": set(), "unexpected_keys": {"cls.predictions.bias"}, "mismatched_keys": set()}
+
+    monkeypatch.setattr(transformers.BertModel, "from_pretrained", download)
+    model = TextClassifier(HUB, 500, 5)
+    load_pretrained(model, HUB, None)
+    assert (asked["source"], asked["revision"]) == ("someone/tiny", "abc123")
+    for name, tensor in encoder.state_dict().items():
+        torch.testing.assert_close(model.bert.state_dict()[name], tensor)
+
+
+@pytest.mark.parametrize("info", [
+    {"missing_keys": {"embeddings.LayerNorm.bias"}, "unexpected_keys": set()},
+    {"missing_keys": set(), "unexpected_keys": {"bert.a"}},
+])  # fmt: skip
+def test_hub_weights_must_be_whole(hub_config, monkeypatch, info):
+    encoder = transformers.BertModel(transformers.BertConfig(**SHAPE), add_pooling_layer=False)
+    loaded = encoder, info | {"mismatched_keys": set()}
+    monkeypatch.setattr(transformers.BertModel, "from_pretrained", lambda *_, **__: loaded)
+    with refuses():
+        load_pretrained(TextClassifier(HUB, 500, 5), HUB, None)
+
+
+def test_hub_weights_error_is_one_line(hub_config, monkeypatch):
+    def refuse(source, **settings):
+        raise OSError("We couldn't connect to the hub\nand a second line")
+
+    monkeypatch.setattr(transformers.BertModel, "from_pretrained", refuse)
+    with refuses():
+        load_pretrained(TextClassifier(HUB, 500, 5), HUB, None)
+
+
+def test_hub_tokenizer_is_of_its_revision(hub_config, monkeypatch):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "food"]
+    theirs = transformers.BertTokenizer(vocab={word: number for number, word in enumerate(words)}, do_lower_case=False)
+    asked = []
+
+    def read(repository, revision):
+        asked.append((repository, revision))
+        return theirs
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", read)
+    assert load_tokenizer(HUB, None, None).encode("good Good food").ids == [2, 5, 1, 6, 3]
+    assert asked == [("someone/tiny", "abc123")]
+
+    def refuse(*_, **__):
+        raise OSError("offline\nand a second line")
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", refuse)
+    with refuses():
+        load_tokenizer(HUB, None, None)
+
+
+def test_weights_identity_knows_the_weights(tmp_path):
+    assert weights_identity(HUB, None) == "someone/tiny@abc123"
+    assert weights_identity(SPEC, None) == "scratch"
+    folder = tmp_path / "w"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(b"one")
+    (folder / "config.json").write_text("{}")
+    local = dataclasses.replace(SPEC, weights="w")
+    first = weights_identity(local, tmp_path)
+    (folder / "model.safetensors").write_bytes(b"two")
+    assert weights_identity(local, tmp_path) != first

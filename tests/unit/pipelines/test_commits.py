@@ -105,7 +105,6 @@ def test_commit_of_other_code_stands_unless_stale_runs_are_rerun(monkeypatch, ch
 
 
 def test_state_is_used_while_its_artefacts_exist():
-    """A folder of artefacts that was deleted between two commands is made again."""
     store = SimpleNamespace(find=lambda stage, key: "found" if (stage, key) == ("local", "there") else None)
     assert _all_there({"A": "local/there", "step": 3}, store) and _all_there({}, store)
     assert not _all_there({"A": "local/there", "B": "local/gone"}, store)

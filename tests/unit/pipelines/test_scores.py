@@ -17,7 +17,6 @@ def test_over_clients_weights_by_images_and_equally():
 
 @pytest.mark.parametrize(("control", "heat"), [(False, 0.05), (True, 1.0)])
 def test_evaluation_temperature_is_that_of_training(control, heat):
-    """With ``lr_control`` a run is trained at T = 1."""
     method = SimpleNamespace(lr_control=control, temperature=0.05, schedule=None)
     assert scores.evaluation_temperature(method, 3) == heat
 

@@ -77,12 +77,6 @@ def test_hub_split_is_cut_by_writer(load, calls) -> None:
     assert "femnist: no test set of its own; 10% of each writer's images, 4, are held out" in task.notes
 
 
-def test_hub_images_may_be_undecoded(load, write, monkeypatch) -> None:
-    files = [{"bytes": write.png(image), "path": None} for image in PIXELS[:15]]
-    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: rows(slice(0, 15), image=files))
-    np.testing.assert_array_equal(load().train.pixels[:, 0], PIXELS[:15])
-
-
 @pytest.mark.parametrize(("columns", "changes"), [
     ({"character": [0.5] * 15}, {}), ({"character": [0] * 14 + [62]}, {}), ({"character": [-1] * 15}, {}),
     ({"image": ["x"] * 15}, {}), ({"image": [{"bytes": b"x"}] * 15}, {}), ({}, {"label": "charakter"}),
@@ -92,18 +86,3 @@ def test_hub_images_that_do_not_fit_are_refused(load, monkeypatch, columns: dict
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: rows(slice(0, 15), **columns))
     with refuses():
         load(**changes)
-
-
-def test_hub_error_is_one_line(load, monkeypatch) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise ConnectionError("no\nnetwork")
-
-    monkeypatch.setattr(datasets, "load_dataset", fail)
-    with refuses():
-        load()
-
-
-def test_hub_branch_is_reported_once(load, calls) -> None:
-    notes = [note for note in load(revision="main").notes if "branch" in note]
-    assert notes == ["task.hub.revision=main is a branch of some/digits, which may change. Use a commit"]
-    assert not any("branch" in note for note in load(revision="cd" * 20).notes)

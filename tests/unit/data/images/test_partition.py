@@ -1,7 +1,8 @@
-"""Partitions: what holds for all of them, the published figures, settings that cannot hold, and real writers."""
+"""Partitions: what holds for all of them, small ones by hand, published figures, settings that cannot hold."""
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 from dataclasses import replace
 from pathlib import Path
@@ -143,23 +144,220 @@ def test_dirichlet_takes_the_floor_that_its_refusal_names(clients: int, floor: i
 
 
 @pytest.mark.real_data
-def test_partitions_of_real_writers_and_digits(data_root: Path) -> None:
-    """MNIST's writers (of QMNIST): one client each; and every partition of the presets on its labels."""
+def test_natural_has_a_client_for_each_real_writer(data_root: Path) -> None:
+    """MNIST's writers (of QMNIST): one client each."""
     folder = data_root / "mnist"
     train, test = (
         np.frombuffer(gzip.decompress((folder / f"{name}-labels-idx1-ubyte.gz").read_bytes()), np.uint8, offset=8)
         for name in ("train", "t10k")
     )
-    made = task(images(train), images(test))
-    for kind, built in PARTITION_SETTINGS.items():
-        if kind == "natural":  # needs writers, which follow below
-            continue
-        spec = build(built, own_keys(kind), "partition")
-        partition = make_partition(spec, made, 0)
-        assert min(len(rows) for rows in partition.test) > 0, kind
     with np.load(folder / "writer_ids_from_qmnist.npz") as ids:
         writers = ids["writer"][: len(train)]
         assert np.array_equal(ids["labels"][: len(train)], train)
     partition = make_partition(natural(), task(images(train, writers), images(test)), 0)
     assert len(partition.train) == len(set(writers.tolist()))
     assert all(len(set(writers[rows].tolist())) == 1 for rows in partition.train)
+
+
+def test_centralised_and_iid_by_hand() -> None:
+    made = balanced(10, 3)
+    whole = make_partition(Centralised("centralised"), made, 0)
+    assert [len(whole.train[0]), len(whole.test[0])] == [100, 30]
+    sizes = [len(rows) for rows in make_partition(Iid("iid", 7), made, 0).train]
+    assert sorted(sizes) == [14] * 5 + [15] * 2
+
+
+def test_shards_by_hand() -> None:
+    """12 images of 3 classes in 6 shards of 2, all within a class: 2 shards a client."""
+    made = task(images([0, 1, 2] * 4), images([0, 1, 2] * 2), 3)
+    train = counts(make_partition(Shards("shards", 3, 2), made, 5).train, made.train.labels, 3)
+    assert (train.sum(1) == 4).all() and (train % 2 == 0).all() and ((train > 0).sum(1) <= 2).all()
+    dealt = [make_partition(Shards("shards", 3, 2), made, seed).train for seed in range(20)]
+    assert len({counts(part, made.train.labels, 3).tobytes() for part in dealt}) > 3  # which shards, too, is drawn
+
+
+@given(st.integers(2, 6), st.integers(1, 3), st.integers(0, 9))
+@settings(max_examples=40, deadline=None)
+def test_shards_hold_few_classes(clients: int, each: int, seed: int) -> None:
+    made = balanced(12, 2)  # 120 images; a shard of at most 60 touches at most 6 classes
+    train = counts(make_partition(Shards("shards", clients, each), made, seed).train, made.train.labels)
+    assert np.ptp(train.sum(1)) <= each
+    longest = -(-120 // (clients * each))
+    assert (train > 0).sum(1).max() <= each * (longest // 12 + 2)
+
+
+def test_pairs_by_hand() -> None:
+    made = task(images([0] * 12 + [1] * 24 + [2] * 6 + [3] * 6 + [4] * 5), images([0, 1, 2, 3, 4] * 6), 5)
+    partition = make_partition(Pairs("pairs", 4, [[0, 1], [2, 3]]), made, 0)
+    assert partition.groups == [0, 0, 1, 1]
+    assert counts(partition.train, made.train.labels, 5).tolist() == [[6, 12, 0, 0, 0]] * 2 + [[0, 0, 3, 3, 0]] * 2
+    assert counts(partition.test, made.test.labels, 5).tolist() == [[3, 3, 0, 0, 0]] * 2 + [[0, 0, 3, 3, 0]] * 2
+    assert partition.notes == ["partition.groups: 5 training and 6 test examples of classes in no group are left out"]
+
+
+@given(st.integers(10, 40), st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_pairs_have_two_clients_a_group_and_equal_shares(clients: int, seed: int) -> None:
+    groups = [[2 * k, 2 * k + 1] for k in range(5)]
+    made = balanced(60, 13)
+    partition = make_partition(Pairs("pairs", clients, groups), made, seed)
+    assert len(partition.groups) == clients and np.bincount(partition.groups, minlength=5).min() >= 2
+    for part, source in ((partition.train, made.train), (partition.test, made.test)):
+        table = counts(part, source.labels)
+        for number, group in enumerate(groups):
+            mine = np.array(partition.groups) == number
+            assert (np.ptp(table[np.ix_(mine, group)], axis=0) <= 1).all()
+            assert not table[np.ix_(~mine, group)].any()
+
+
+def test_dirichlet_tends_to_iid_and_honours_its_floor() -> None:
+    made = balanced(500, 50)
+    wide = counts(make_partition(Dirichlet("dirichlet", 10, 1e6, 0), made, 0).train, made.train.labels)
+    assert np.abs(wide - 50).max() <= 1
+    for floor in (1, 10, 40):
+        table = counts(make_partition(Dirichlet("dirichlet", 10, 0.05, floor), made, 0).train, made.train.labels)
+        assert table.min() >= floor and table.max() > 3 * floor
+
+
+@given(st.floats(0.001, 100), st.integers(1, 12), st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_client_wise_dirichlet_gives_equal_sizes(alpha: float, clients: int, seed: int) -> None:
+    made = task(images([0] * 50 + [1] * 20 + [2] * 7), images([0, 1, 2] * 5), 4)
+    table = counts(make_partition(DirichletClients("dirichlet_clients", clients, alpha), made, seed).train,
+                   made.train.labels, 4)  # fmt: skip
+    assert np.ptp(table.sum(1)) <= 1 and table.sum(0).tolist() == [50, 20, 7, 0]
+
+
+def test_client_wise_dirichlet_tends_to_the_classes_frequencies() -> None:
+    made = task(images(np.repeat([0, 1, 2], [6000, 3000, 1000])), images([0, 1, 2]), 3)
+    wide = counts(make_partition(DirichletClients("dirichlet_clients", 5, 1e6), made, 0).train, made.train.labels, 3)
+    assert np.abs(wide / 2000 - [0.6, 0.3, 0.1]).max() < 0.05  # five standard errors of a multinomial draw
+
+
+def test_client_wise_dirichlet_is_more_skewed_for_smaller_alpha() -> None:
+    made, shares = balanced(500, 1), []
+    for alpha in (0.01, 0.5, 5, 500):
+        spec = DirichletClients("dirichlet_clients", 20, alpha)
+        table = counts(make_partition(spec, made, 0).train, made.train.labels)
+        shares.append((table.max(1) / 250).mean())
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] > 0.7 and shares[-1] < 0.2
+
+
+def test_client_wise_dirichlet_draws_frequent_classes_more_often() -> None:
+    """One class of 90%: most clients have it alone, and few the rest. With equal wants all would have some of each."""
+    made = task(images(np.concatenate([np.zeros(1800), np.repeat(np.arange(1, 11), 20)])), images([0]), 11)
+    spec = DirichletClients("dirichlet_clients", 20, 0.02)
+    table = counts(make_partition(spec, made, 0).train, made.train.labels, 11)
+    assert np.median(table[:, 0]) >= 95 and table[:, 0].min() < 20
+
+
+def test_dirichlet_draws_which_images_of_a_class() -> None:
+    made = task(images([0] * 40), images([0] * 40), 1 + 1)
+    for spec in (Dirichlet("dirichlet", 2, 1e6, 0), DirichletClients("dirichlet_clients", 2, 1.0)):
+        first = [make_partition(spec, made, seed) for seed in range(3)]
+        assert len({rows.tobytes() for p in first for rows in (p.train[0], p.test[0])}) == 6
+
+
+def test_dirichlet_floor_is_of_classes_with_images() -> None:
+    made = task(images(np.repeat([2, 5], 30)), images([2, 5]))
+    table = counts(make_partition(Dirichlet("dirichlet", 4, 0.1, 3), made, 0).train, made.train.labels)
+    assert table[:, [2, 5]].min() >= 3 and table.sum() == 60
+
+
+def test_manual_equals_dittos_recipe() -> None:
+    """Equal sizes (sigma 0), so that client u has 2000 / 8 images: classes u, u+1, u+2 mod 10."""
+    made = balanced(200, 40)
+    partition = make_partition(Manual("manual", 8, 3, 3.0, 0.0, 10), made, 0)
+    train, test = counts(partition.train, made.train.labels), counts(partition.test, made.test.labels)
+    for client in range(8):
+        held = sorted((client + j) % 10 for j in range(3))
+        assert np.flatnonzero(train[client]).tolist() == np.flatnonzero(test[client]).tolist() == held
+    # int(share * 250) + 1 of each class, capped at the class: sums are 250 + 1..3, where no class was capped
+    free = train.max(1) < 200
+    assert free.any() and set(train.sum(1)[free]) <= {251, 252, 253}
+    # int(n / 6) + 1 of the test set; n is the training count less one and a fraction
+    low, high = (train - 1) // 6 + 1, train // 6 + 1
+    inside = (test >= np.minimum(low, 40)) & (test <= np.minimum(high, 40))
+    assert inside[(train > 0) & (train < 200)].all()
+
+
+def test_manual_repeats_a_class_that_runs_out() -> None:
+    made = task(images([0] * 10 + [1] * 30), images([0, 1]), 2)
+    partition = make_partition(Manual("manual", 6, 2, 1.0, 0.5, 1), made, 1)
+    uses = np.bincount(np.concatenate(partition.train), minlength=40)
+    several, none = int((uses > 1).sum()), int((uses == 0).sum())
+    assert several > 0
+    assert partition.notes == [
+        f"partition: of 40 training examples {several} are at two clients or more and {none} at none"
+    ]
+
+
+def test_manual_goes_through_a_class_in_order() -> None:
+    """Seven clients with int(10 / 7) + 1 = 2 of 10 images: five use them up, the next two begin again."""
+    made = task(images([0] * 10), images([0] * 3), 2)
+    partition = make_partition(Manual("manual", 7, 1, 1.0, 0.0, 1), made, 0)
+    rows = [tuple(part) for part in partition.train]
+    assert len({k for part in rows[:5] for k in part}) == 10 and rows[5:] == rows[:2]
+    rows = [tuple(part) for part in partition.test]  # int(10 / 7 / 6) + 1 = 1 of 3
+    assert len(set(rows[:3])) == 3 and rows[3:6] == rows[:3] and rows[6] == rows[0]
+
+
+def test_manual_counts_classes_with_images_only() -> None:
+    made = task(images([3] * 20 + [7] * 20 + [9] * 20), images([3, 7, 9]))
+    table = counts(make_partition(Manual("manual", 4, 2, 1.0, 0.0, 1), made, 0).train, made.train.labels)
+    assert [np.flatnonzero(row).tolist() for row in table] == [[3, 7], [7, 9], [3, 9], [3, 7]]
+
+
+def test_natural_by_hand() -> None:
+    train = images([0, 1, 0, 1, 0, 1], np.array([4, 4, 2, 2, 2, 9]), np.array([0, 0, 1, 1, 1, 0]))
+    test = images([0, 1, 1], np.array([2, 4, 5]), np.array([1, 0, 0]))
+    names = {"user_names": [f"w{k}" for k in range(10)], "file_names": ["a.json", "b.json"]}
+    made = task(train, test, 2, **names)
+    by_user = make_partition(natural(), made, 0)
+    assert by_user.names == ["w2", "w4", "w9"]
+    assert [rows.tolist() for rows in by_user.train] == [[2, 3, 4], [0, 1], [5]]
+    assert [rows.tolist() for rows in by_user.test] == [[0], [1], []]
+    assert by_user.notes == ["partition: 1 test examples are of writers without training examples and are left out"]
+    by_file = make_partition(natural(by="file"), made, 0)
+    assert by_file.names == ["a.json", "b.json"]
+    assert [rows.tolist() for rows in by_file.train] == [[0, 1, 5], [2, 3, 4]]
+    assert [rows.tolist() for rows in by_file.test] == [[1, 2], [0]]
+    large = make_partition(natural(least=2), made, 0)
+    assert large.names == ["w2", "w4"]
+    assert "partition.least=2: 1 of 3 writers have fewer training examples and are left out" in large.notes
+    drawn = {tuple(make_partition(natural(clients=2), made, seed).names) for seed in range(20)}
+    assert drawn == {("w2", "w4"), ("w2", "w9"), ("w4", "w9")}
+
+
+def test_natural_without_writers_in_test_follows_train() -> None:
+    made = task(images([0, 0, 1, 1], np.array([0, 0, 1, 1])), images([1, 1, 0]), 2)
+    partition = make_partition(natural(), made, 0)
+    assert [rows.tolist() for rows in partition.test] == [[2], [0, 1]]
+    assert partition.notes == [
+        "partition: the test examples name no writers; each class is dealt as the training examples are"
+    ]
+
+
+def test_natural_partition_of_stand_in_digits_is_dirichlet() -> None:
+    partition = make_partition(natural(), dataclasses.replace(balanced(60, 6), source="embedded"), 0)
+    assert len(partition.train) == 4
+    assert partition.notes == [
+        "partition: t (embedded) knows no writers, so 4 clients are dealt by Dirichlet(0.5) shares"
+    ]
+
+
+def test_iid_gives_a_class_of_the_test_set_alone_by_size() -> None:
+    made = task(images([0] * 30), images([0] * 3 + [1] * 12), 2)
+    partition = make_partition(Iid("iid", 3), made, 0)
+    assert counts(partition.test, made.test.labels, 2).tolist() == [[1, 4]] * 3
+    assert partition.notes == [
+        "partition: no training example shows c1; their test examples are dealt by the clients' sizes"
+    ]
+
+
+def test_dirichlet_test_shares_of_many_classes_add_up() -> None:
+    """Of 50 clients with 2 of 100 images of each class, each has 2 of 100 test images, though .02 of each class."""
+    made = balanced(100, 1, classes=100)
+    sizes = [len(rows) for rows in make_partition(Dirichlet("dirichlet", 50, 1e6, 0), made, 0).test]
+    assert sum(sizes) == 100 and min(sizes) >= 1 and max(sizes) <= 3

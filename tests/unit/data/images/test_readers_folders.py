@@ -86,14 +86,6 @@ def test_read_folders_refuses_files(write, load, tmp_path: Path, files, name: st
         load("train")
 
 
-def test_read_folders_center_crops_and_scales(write, load, tmp_path: Path, files) -> None:
-    """Of an image of three squares side by side, the middle one."""
-    wide = np.concatenate([np.full((8, 10, 3), value, np.uint8) for value in (255, 1, 255)], axis=1)
-    write.tree(tmp_path, files | {"train/ape/a.png": write.png(wide)})
-    pixels, _ = together(load("train"))
-    assert (pixels[0, :, :, 1:-1] == 1).all()
-
-
 def huge_png() -> bytes:
     """A PNG that claims 30,000 x 30,000 pixels."""
 

@@ -161,7 +161,6 @@ def test_read_literals_ends_deep_nesting() -> None:
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
 def test_read_literals_reads_or_refuses_changed_bytes(write, protocol: int) -> None:
-    """Bytes changed at random: never another exception."""
     content = (
         write.python2(PIXELS, [1, 2, 3, 4])
         if protocol == 2

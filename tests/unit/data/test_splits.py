@@ -1,4 +1,4 @@
-"""Cuts: every row in one part, label shares kept, the same each time."""
+"""Cuts of texts and images: every row in one part, label shares and writers kept, the same each time."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from sklearn.model_selection import train_test_split
 
 from knot_runner.config.settings import SplitFile
 from knot_runner.data import splits
+from knot_runner.data.images import Images
+from knot_runner.data.splits import hold_out, limited, random_cut, stratified_cut
 from knot_runner.data.tasks import Examples
+from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 
 PAPER = SplitFile(valid=0.102, test=0.198, seed=2021)
@@ -124,3 +128,84 @@ def test_limit_keeps_label_shares(labels: list[int], most: int, seed: int) -> No
     for label in set(labels):
         exact = labels.count(label) * len(made) / len(labels)
         assert abs((made.labels == label).sum() - exact) < 1
+
+
+SHARES, SEEDS = st.floats(0.01, 0.99), st.integers(0, 2**32 - 1)
+
+
+def as_scikit_learn(count: int, share: float, seed: int, labels: np.ndarray | None) -> list[list[int]]:
+    parts = train_test_split(np.arange(count), test_size=share, random_state=seed, stratify=labels)
+    return [sorted(part.tolist()) for part in parts]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(2, 300), SHARES, SEEDS)
+def test_a_random_cut_is_that_of_scikit_learn(count: int, share: float, seed: int) -> None:
+    assume(0 < np.ceil(share * count) < count)
+    assert [part.tolist() for part in random_cut(count, share, seed)] == as_scikit_learn(count, share, seed, None)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.integers(2, 40), min_size=1, max_size=6), SHARES, SEEDS, st.data())
+def test_a_stratified_cut_is_that_of_scikit_learn(
+    counts: list[int], share: float, seed: int, data: st.DataObject
+) -> None:
+    """Equal counts among ``counts`` make remainders that tie, whose places are drawn."""
+    total = sum(counts)
+    taken = int(np.ceil(share * total))
+    assume(min(taken, total - taken) >= len(counts))
+    labels = np.random.default_rng(data.draw(SEEDS)).permutation(np.repeat(np.arange(len(counts)) * 3 - 2, counts))
+    found = [part.tolist() for part in stratified_cut(labels, share, seed)]
+    assert found == as_scikit_learn(total, share, seed, labels)
+
+
+def numbered_images(labels: list[int], users: list[int] | None = None) -> Images:
+    """Images whose only pixel is their number, so that each can be followed."""
+    pixels = np.arange(len(labels), dtype=np.float32).reshape(-1, 1, 1, 1)
+    known = None if users is None else np.array(users)
+    return Images(pixels, np.array(labels, dtype=np.int64), known, known)
+
+
+def numbers(images: Images) -> list[int]:
+    return images.pixels.ravel().astype(int).tolist()
+
+
+@settings(max_examples=60, deadline=None)
+@given(users=st.lists(st.integers(0, 5), min_size=2, max_size=60), share=st.floats(0.01, 0.99), seed=st.integers(0, 99))
+def test_hold_out_leaves_every_writer_on_both_sides(users: list[int], share: float, seed: int) -> None:
+    counts = np.bincount(users)
+    images = numbered_images([0] * len(users), users)
+    if counts.max() < 2:
+        with pytest.raises(UserError, match="no writer has two images"):
+            hold_out(images, share, seed)
+        return
+    train, test = hold_out(images, share, seed)
+    assert sorted(numbers(train) + numbers(test)) == list(range(len(users)))
+    assert numbers(train) == sorted(numbers(train)) and numbers(test) == sorted(numbers(test))
+    assert (test.users == np.array(users)[numbers(test)]).all() and (test.files == test.users).all()
+    for user, count in enumerate(counts):
+        held = int((test.users == user).sum())
+        assert held == (0 if count < 2 else min(max(round(count * share), 1), count - 1))
+
+
+def test_hold_out_draws_by_the_seed() -> None:
+    images = numbered_images([0] * 40, [0] * 20 + [1] * 20)
+    drawn = [tuple(numbers(hold_out(images, 0.25, seed)[1])) for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_hold_out_keeps_label_shares_without_writers() -> None:
+    train, test = hold_out(numbered_images([0] * 80 + [1] * 20), 0.25, 3)
+    assert np.bincount(test.labels).tolist() == [20, 5] and np.bincount(train.labels).tolist() == [60, 15]
+    with refuses():
+        hold_out(numbered_images([0]), 0.5, 3)
+
+
+def test_limited_keeps_shares_and_writers() -> None:
+    train, test = numbered_images([0] * 60 + [1] * 40, [i % 7 for i in range(100)]), numbered_images([0] * 12 + [1] * 8)
+    small, tested = limited(train, test, 50, 1)
+    assert np.bincount(small.labels).tolist() == [30, 20] and np.bincount(tested.labels).tolist() == [6, 4]
+    assert small.users.tolist() == [i % 7 for i in numbers(small)] and numbers(small) == sorted(numbers(small))
+    assert limited(train, test, 100, 1) == (train, test)
+    assert len(limited(train, numbered_images([0]), 10, 1)[1]) == 1
+    assert numbers(limited(train, test, 50, 2)[0]) != numbers(small)
