@@ -51,13 +51,3 @@ def test_inference_preset_reads_real_files(preset, data_root: Path) -> None:
     assert sizes["SNLI"][0] == 8569 and sum(sizes["ANLI"]) < 3198 + 3200
     with refuses():
         load_task(preset("nli", source="local"), data_root)
-
-
-def test_inference_preset_names_the_files_that_a_smaller_copy_lacks(preset, data_root: Path) -> None:
-    task = load_task(preset("nli", source="local", missing="skip", limit=50), data_root)
-    mismatched = "multinli/multinli_1.0_dev_mismatched.jsonl: not there"
-    for name in ("Fic", "Gov", "Slate", "Tele", "Trv"):
-        assert f"{name}: read without {mismatched}" in task.notes
-    rounds = ", ".join(f"anli_v1.0/R{number}/train.jsonl" for number in (1, 2, 3))
-    assert f"ANLI: read without {rounds}: not there" in task.notes
-    assert [len(task.datasets["Fic"].splits[split]) for split in ("train", "valid", "test")] == [50, 50, 50]

@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from knot_runner.composing.commands import compose_jobs
 from knot_runner.data.images import load_images
-from knot_runner.data.images.unlabelled import load_unlabelled
 from tests.golden.messages import refuses
 
 HEIGHT, WIDTH = 6, 4
@@ -90,7 +88,7 @@ REFUSED = {
     "hidden": save(np.dstack([COLORS, 0 * ALPHA])), "another kind": save(COLORS, kind="GIF"),
 }  # fmt: skip
 OPAQUE = save(COLORS)
-READERS = ["class folders", "own folder", "gld23k", "hub bytes", "hub decoded"]
+READERS = ["class folders", "hub bytes", "hub decoded"]
 
 
 @pytest.fixture
@@ -99,23 +97,9 @@ def readers(image_task, write, tmp_path: Path, monkeypatch) -> dict[str, Callabl
     shape = {"shape": [3, HEIGHT, WIDTH], "classes": ["a", "b"]}
 
     def tree(data: bytes) -> np.ndarray:
-        write.tree(
-            tmp_path, {"train/a/x.png": data} | dict.fromkeys(["train/b/x.png", "test/a/x.png", "test/b/x.png"], OPAQUE)
-        )
+        others = dict.fromkeys(["train/b/x.png", "test/a/x.png", "test/b/x.png"], OPAQUE)
+        write.tree(tmp_path, others | {"train/a/x.png": data})
         local = {"format": "folders", "train": ["train"], "test": ["test"]}
-        return load_images(image_task("cifar10", local=local, **shape), tmp_path).train.pixels[0]
-
-    def own(data: bytes) -> np.ndarray:
-        write.tree(tmp_path, {"own/x.png": data})
-        words = ["task=cifar10", "method=entropy_a", "partition=small", "transfer=own", "transfer.local.train=[own]"]
-        (job,) = compose_jobs([*words, f"transfer.shape=[3,{HEIGHT},{WIDTH}]"], None)
-        return load_unlabelled(job.settings.transfer, tmp_path).images.pixels[0]
-
-    def gld23k(data: bytes) -> np.ndarray:
-        table = b"user_id,image_id,class\n1,x,0\n1,y,1\n"
-        write.tree(tmp_path, {"gld/users/train.csv": table, "gld/images/x.jpg": data, "gld/images/y.jpg": OPAQUE})
-        write.tree(tmp_path, {"gld/users/test.csv": b"image_id,class\nz,0\n", "gld/images/z.jpg": OPAQUE})
-        local = {"format": "gld23k", "train": ["gld/users/train.csv"], "test": ["gld/users/test.csv"]}
         return load_images(image_task("cifar10", local=local, **shape), tmp_path).train.pixels[0]
 
     def hub(kind: str) -> Callable[[bytes], np.ndarray]:
@@ -131,8 +115,7 @@ def readers(image_task, write, tmp_path: Path, monkeypatch) -> dict[str, Callabl
 
         return read
 
-    hubs = {f"hub {kind}": hub(kind) for kind in ("bytes", "decoded")}
-    return {"class folders": tree, "own folder": own, "gld23k": gld23k} | hubs
+    return {"class folders": tree, "hub bytes": hub("bytes"), "hub decoded": hub("decoded")}
 
 
 @pytest.mark.parametrize("reader", READERS)

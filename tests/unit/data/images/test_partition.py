@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -141,22 +139,6 @@ def test_dirichlet_takes_the_floor_that_its_refusal_names(clients: int, floor: i
         assert named < floor
         if named:
             make_partition(replace(spec, floor=named), balanced(size, 1), 0)
-
-
-@pytest.mark.real_data
-def test_natural_has_a_client_for_each_real_writer(data_root: Path) -> None:
-    """MNIST's writers (of QMNIST): one client each."""
-    folder = data_root / "mnist"
-    train, test = (
-        np.frombuffer(gzip.decompress((folder / f"{name}-labels-idx1-ubyte.gz").read_bytes()), np.uint8, offset=8)
-        for name in ("train", "t10k")
-    )
-    with np.load(folder / "writer_ids_from_qmnist.npz") as ids:
-        writers = ids["writer"][: len(train)]
-        assert np.array_equal(ids["labels"][: len(train)], train)
-    partition = make_partition(natural(), task(images(train, writers), images(test)), 0)
-    assert len(partition.train) == len(set(writers.tolist()))
-    assert all(len(set(writers[rows].tolist())) == 1 for rows in partition.train)
 
 
 def test_centralised_and_iid_by_hand() -> None:
