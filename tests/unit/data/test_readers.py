@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from knot_runner.data.readers import read_csv, read_dailydialog, read_jsonl
@@ -78,7 +78,6 @@ def test_read_jsonl_refuses_an_endless_line(tmp_path: Path, monkeypatch) -> None
         list(read_jsonl(put(tmp_path / "x.jsonl", gzip.compress(b" " * 1000))))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_readers_never_read_half_a_row(tmp_path_factory: pytest.TempPathFactory, data) -> None:
     folder = tmp_path_factory.mktemp("cut")

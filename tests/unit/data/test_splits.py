@@ -28,7 +28,6 @@ def rows_of(examples: Examples) -> list[int]:
     return [int(text) for text in examples.texts]
 
 
-@settings(deadline=None)
 @given(LABEL_LISTS, st.floats(0.05, 0.9), st.integers(0, 99))
 def test_cut_splits_loses_nothing_and_repeats(labels: list[int], share: float, seed: int) -> None:
     values = np.array(labels)
@@ -51,7 +50,6 @@ def test_complete_splits_gives_the_papers_sizes() -> None:
     assert {key: len(part) for key, part in made.items()} == {"train": 11666, "valid": 1700, "test": 3300}
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 2), min_size=30, max_size=90), st.sampled_from(["local", "transfer"]))
 def test_complete_splits_cuts_a_pool_into_disjoint_parts(labels: list[int], role) -> None:
     made = splits.complete_splits("A", {"pool": numbered(labels)}, role, PAPER, [])
@@ -138,14 +136,13 @@ def as_scikit_learn(count: int, share: float, seed: int, labels: np.ndarray | No
     return [sorted(part.tolist()) for part in parts]
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.integers(2, 300), SHARES, SEEDS)
 def test_a_random_cut_is_that_of_scikit_learn(count: int, share: float, seed: int) -> None:
     assume(0 < np.ceil(share * count) < count)
     assert [part.tolist() for part in random_cut(count, share, seed)] == as_scikit_learn(count, share, seed, None)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.lists(st.integers(2, 40), min_size=1, max_size=6), SHARES, SEEDS, st.data())
 def test_a_stratified_cut_is_that_of_scikit_learn(
     counts: list[int], share: float, seed: int, data: st.DataObject
@@ -170,7 +167,6 @@ def numbers(images: Images) -> list[int]:
     return images.pixels.ravel().astype(int).tolist()
 
 
-@settings(max_examples=60, deadline=None)
 @given(users=st.lists(st.integers(0, 5), min_size=2, max_size=60), share=st.floats(0.01, 0.99), seed=st.integers(0, 99))
 def test_hold_out_leaves_every_writer_on_both_sides(users: list[int], share: float, seed: int) -> None:
     counts = np.bincount(users)

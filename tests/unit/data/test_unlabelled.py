@@ -1,6 +1,5 @@
 """Another data set as the transfer set: what is read of it, in which shape, and that its labels decide nothing."""
 
-import gzip
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +13,7 @@ from knot_runner.data.images.digits import read_digits
 from knot_runner.data.images.unlabelled import UnlabelledImages, fit_images, load_unlabelled, with_transfer
 from knot_runner.data.parties import clients_images, image_parties
 from knot_runner.data.tasks import Images, ImageTask
+from tests import image_files
 from tests.golden.messages import refuses
 
 LEVELS = np.round(np.random.default_rng(0).uniform(-1, 1, (30, 256)), 3)
@@ -26,12 +26,8 @@ def settings(*words, name="usps"):
 
 
 def write_usps(root, labels, levels=LEVELS):
-    lines = [
-        " ".join([f"{label:.4f}", *(f"{level:.3f}" for level in row)])
-        for label, row in zip(labels, levels, strict=True)
-    ]
     (root / "usps").mkdir(exist_ok=True)
-    (root / "usps" / "zip.test.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
+    image_files.usps(root / "usps" / "zip.test.gz", list(labels), levels)
 
 
 def grey(count, side, value=0.5, channels=1):
@@ -129,11 +125,8 @@ def test_load_unlabelled_reads_a_folder_of_images(home, tmp_path):
 
 def test_load_unlabelled_refuses_folders(tmp_path):
     pictures = settings("transfer.local.train=[pictures]", name="own")
-    for change in (
-        lambda: None,
-        (tmp_path / "pictures").mkdir,
-        lambda: (tmp_path / "pictures" / "notes.txt").write_text("x"),
-    ):
+    folder = tmp_path / "pictures"
+    for change in (lambda: None, folder.mkdir, lambda: (folder / "notes.txt").write_text("x")):
         change()
         with refuses():
             load_unlabelled(pictures, tmp_path)

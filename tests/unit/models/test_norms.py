@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -42,7 +42,6 @@ def same(ours: list[Tensor], theirs: list[Tensor]) -> None:
 
 
 @given(st.integers(0, 999), st.integers(1, 5), st.integers(1, 4), st.sampled_from([(1, 2), (3, 3), (4, 1)]))
-@settings(max_examples=25, deadline=None)
 def test_batch_norm_equals_pytorchs(seed: int, batch: int, channels: int, size: tuple[int, int]) -> None:
     ours, theirs = pair(channels, seed)
     for _ in range(3):
@@ -53,7 +52,6 @@ def test_batch_norm_equals_pytorchs(seed: int, batch: int, channels: int, size: 
 
 
 @given(st.integers(0, 999), st.integers(2, 6), st.data())
-@settings(max_examples=40, deadline=None)
 def test_batch_norm_of_a_masked_batch_is_of_its_real_rows(seed: int, batch: int, data: st.DataObject) -> None:
     real = torch.tensor(data.draw(st.lists(st.booleans(), min_size=batch, max_size=batch).filter(any)))
     ours, theirs = pair(3, seed)

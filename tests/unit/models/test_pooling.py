@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import grad, vmap
@@ -27,7 +27,6 @@ def gradient_of(pool, x: Tensor, weights: Tensor) -> Tensor:
     return x.grad
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     shape=st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(2, 7), st.integers(2, 7)),
     levels=st.integers(1, 6),

@@ -57,7 +57,7 @@ def tasks(draw: st.DrawFn) -> ImageTask:
 
 
 @given(SETTINGS, tasks(), st.integers(0, 5))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_partitions_of_any_task_are_sound(spec: Any, made: ImageTask, seed: int) -> None:
     try:
         partition = make_partition(spec, made, seed)
@@ -127,7 +127,6 @@ def test_make_partition_refuses(spec: Any, made: ImageTask) -> None:
 
 
 @given(st.integers(1, 30), st.integers(1, 20), st.integers(5, 300))
-@settings(max_examples=60, deadline=None)
 def test_dirichlet_takes_the_floor_that_its_refusal_names(clients: int, floor: int, size: int) -> None:
     spec = Dirichlet("dirichlet", clients, 5.0, floor)
     try:
@@ -159,7 +158,6 @@ def test_shards_by_hand() -> None:
 
 
 @given(st.integers(2, 6), st.integers(1, 3), st.integers(0, 9))
-@settings(max_examples=40, deadline=None)
 def test_shards_hold_few_classes(clients: int, each: int, seed: int) -> None:
     made = balanced(12, 2)  # 120 images; a shard of at most 60 touches at most 6 classes
     train = counts(make_partition(Shards("shards", clients, each), made, seed).train, made.train.labels)
@@ -178,7 +176,6 @@ def test_pairs_by_hand() -> None:
 
 
 @given(st.integers(10, 40), st.integers(0, 99))
-@settings(max_examples=30, deadline=None)
 def test_pairs_have_two_clients_a_group_and_equal_shares(clients: int, seed: int) -> None:
     groups = [[2 * k, 2 * k + 1] for k in range(5)]
     made = balanced(60, 13)
@@ -202,7 +199,6 @@ def test_dirichlet_tends_to_iid_and_honours_its_floor() -> None:
 
 
 @given(st.floats(0.001, 100), st.integers(1, 12), st.integers(0, 99))
-@settings(max_examples=40, deadline=None)
 def test_client_wise_dirichlet_gives_equal_sizes(alpha: float, clients: int, seed: int) -> None:
     made = task(images([0] * 50 + [1] * 20 + [2] * 7), images([0, 1, 2] * 5), 4)
     table = counts(make_partition(DirichletClients("dirichlet_clients", clients, alpha), made, seed).train,

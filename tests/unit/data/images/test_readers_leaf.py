@@ -56,7 +56,7 @@ def test_read_leaf_holds_out_images_of_every_writer(load, shards: Path) -> None:
     assert task.notes[:1] == ["mnist: no test set of its own; 20% of each writer's images, 3, are held out"]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pixels=st.lists(st.integers(0, 255), min_size=4, max_size=4), places=st.integers(4, 17))
 def test_read_leaf_restores_bytes(write, load, tmp_path: Path, pixels: list[int], places: int) -> None:
     write.leaf(tmp_path / "train" / "a.json", {"w": ([[round(p / 255, places) for p in pixels]] * 2, [0, 1])})

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from knot_runner.data.images.literals import Refused, read_literals
@@ -61,7 +61,6 @@ plain = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(value=st.dictionaries(st.text(max_size=5), plain, max_size=4), protocol=st.integers(2, 5))
 def test_read_literals_equals_pickle_on_plain_data(value: dict, protocol: int) -> None:
     assert read_literals(pickle.dumps(value, protocol)) == value
