@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -31,7 +32,7 @@ _opened: set[Path] | None = None
 
 
 def check_reader(
-    reader: str | Callable[..., Any], folder: Path, source: ImageTaskSettings | str, expected: Sequence[Any]
+    reader: str | Callable[..., Any], folder: Path, source: ImageTaskSettings | str, expected: Sequence[object]
 ) -> None:
     """Check a reader of images or of texts on small, valid files.
 
@@ -81,7 +82,7 @@ def check_reader(
             path.write_bytes(content)
 
 
-def _read(reader: Any, root: Path, source: ImageTaskSettings | str) -> tuple[list[Any], set[Path]]:
+def _read(reader: object, root: Path, source: ImageTaskSettings | str) -> tuple[list[tuple[object, object]], set[Path]]:
     """Return (label, pixels) of each image and the files in the record; or (columns, line) of each text."""
     if isinstance(source, str):
         return [(columns, number) for number, columns in TEXT_READERS.get(reader, reader)(root / source)], set()
@@ -100,7 +101,7 @@ def recorded_files(files: Sequence[Opened], root: Path) -> set[Path]:
 
 
 def check_partition(
-    partition: Any, settings: Any, owners: Sequence[int] = (1,), seeded: bool = True, labels: bool = True
+    partition: object, settings: Any, owners: Sequence[int] = (1,), seeded: bool = True, labels: bool = True
 ) -> None:
     """Check a partition of images over clients, on a small task of 120 training images of ten classes by eight writers.
 
@@ -121,7 +122,7 @@ def check_partition(
         AssertionError: The partition breaks one of these promises.
     """
 
-    def dealt(labels: np.ndarray, seed: int = 0, **changes: Any) -> list[list[int]]:
+    def dealt(labels: np.ndarray, seed: int = 0, **changes: object) -> list[list[int]]:
         images = Images(np.zeros((len(labels), 1, 1, 1), np.uint8), labels, np.arange(len(labels)) % 8)
         names = list("abcdefghij")
         task = ImageTask("checked", names, None, images, images, [0.0], [1.0], "local", names)
@@ -165,12 +166,12 @@ def _contents(root: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def opened_files() -> Any:
+def opened_files() -> AbstractContextManager[set[Path]]:
     """Return a context manager that collects the absolute paths of the files that this process opens within it."""
     return mock.patch(f"{__name__}._opened", set())
 
 
-def _note_opened(event: str, arguments: tuple[Any, ...]) -> None:
+def _note_opened(event: str, arguments: tuple[object, ...]) -> None:
     if _opened is not None and event == "open" and not isinstance(arguments[0], int):
         _opened.add(Path(os.fsdecode(arguments[0])).absolute())
 

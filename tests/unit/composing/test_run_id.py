@@ -97,7 +97,7 @@ def _ids(*commands: str) -> list[str]:
     return [compose_jobs(command.split(), None)[0].run_id for command in commands]
 
 
-def test_a_whole_number_for_a_rate_is_the_same_rate() -> None:
+def test_run_id_of_a_whole_number_is_of_the_rate() -> None:
     known = {"task=femnist method=fedavg": "training.lr", "task=sa method=entropy_a": "training.distil.lr"}
     for words, key in known.items():
         whole, decimal = _ids(f"{words} {key}=1", f"{words} {key}=1.0")

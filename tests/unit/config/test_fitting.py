@@ -40,6 +40,8 @@ def test_compose_chooses_groups_that_fit(caplog):
     assert "training=texts partition=natural: chosen for method=fedavg_chill on task=erc" in caplog.text
     (job,) = compose_jobs(["task=cifar10", "method=sinkhorn_e"], None)
     assert (job.settings.training.name, job.method.loss["solver"]) == ("image_stages", "tree")
+    (job,) = compose_jobs(["task=erc", "method=sinkhorn_e"], None)
+    assert job.method.loss["solver"] == "newton"
 
 
 def test_compose_refuses_a_deleted_training():

@@ -137,16 +137,14 @@ def as_scikit_learn(count: int, share: float, seed: int, labels: np.ndarray | No
 
 
 @given(st.integers(2, 300), SHARES, SEEDS)
-def test_a_random_cut_is_that_of_scikit_learn(count: int, share: float, seed: int) -> None:
+def test_random_cut_equals_scikit_learn(count: int, share: float, seed: int) -> None:
     assume(0 < np.ceil(share * count) < count)
     assert [part.tolist() for part in random_cut(count, share, seed)] == as_scikit_learn(count, share, seed, None)
 
 
 @settings(max_examples=150)
 @given(st.lists(st.integers(2, 40), min_size=1, max_size=6), SHARES, SEEDS, st.data())
-def test_a_stratified_cut_is_that_of_scikit_learn(
-    counts: list[int], share: float, seed: int, data: st.DataObject
-) -> None:
+def test_stratified_cut_equals_scikit_learn(counts: list[int], share: float, seed: int, data: st.DataObject) -> None:
     """Equal counts among ``counts`` make remainders that tie, whose places are drawn."""
     total = sum(counts)
     taken = int(np.ceil(share * total))

@@ -13,7 +13,7 @@ from tests.golden.messages import refuses
 
 
 @pytest.mark.parametrize(("share", "counts"), [(0.25, [0, 1, 1, 2]), (0.01, [0, 1, 1, 1]), (0.99, [0, 1, 2, 9])])
-def test_a_client_holds_out_one_of_two_and_never_all(share: float, counts: list[int]) -> None:
+def test_hold_out_valid_takes_one_of_two_and_never_all(share: float, counts: list[int]) -> None:
     rows = [np.arange(100 * size, 101 * size) for size in (1, 2, 3, 10)]
     partition = hold_out_valid(Partition(list("abcd"), rows, rows), share, seed=0)
     assert [len(valid) for valid in partition.valid] == counts
