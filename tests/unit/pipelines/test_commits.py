@@ -1,15 +1,18 @@
 """When pipelines commit, and from what they go on."""
 
 import contextlib
-import json
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from knot_runner.engine.commit import Commit
+from knot_runner.pipelines import context
 from knot_runner.pipelines.distillation import _all_there
+from knot_runner.pipelines.runs import commits
 from knot_runner.pipelines.runs.commits import COMMIT_SHARE, Commits, stands
+from tests.runs import run
+from tests.tiny import TINY_IMAGES
 
 
 def saved(folder, data, steps):
@@ -110,31 +113,22 @@ def test_state_is_used_while_its_artefacts_exist():
     assert not _all_there({"A": "local/there", "B": "local/gone"}, store)
 
 
-def test_run_resumed_on_another_machine_says_so(tmp_path, capsys, monkeypatch):
-    """In the log and in the result, also after a further interruption on the second machine; compare has a footnote."""
-    from knot_runner.cli.main import main
-    from knot_runner.pipelines import context
-    from knot_runner.pipelines.runs import commits
-    from tests.tiny import TINY_IMAGES
+def test_run_resumed_on_another_machine_says_so(tmp_path, monkeypatch):
+    """Also after a further interruption on the second machine."""
+    real = Commits.save
+    monkeypatch.setattr(Commits, "due", lambda self: True)
+    for rounds, machine in enumerate(("AVX512, 1 thread", "DEFAULT, 2 threads", "DEFAULT, 2 threads"), 1):
+        for module in (commits, context):
+            monkeypatch.setattr(module, "machine", lambda machine=machine: machine)
 
-    run = [*TINY_IMAGES, f"paths.out={tmp_path}"]
-    for machine, rounds in (("AVX512, 1 thread", 1), ("DEFAULT, 2 threads", 2), ("DEFAULT, 2 threads", 3)):
-        monkeypatch.setattr(commits, "machine", lambda machine=machine: machine)
-        monkeypatch.setattr(context, "machine", lambda machine=machine: machine)
-        real, planned = commits.Commits.save, []
-
-        def stop(self, step, *known, real=real, last=rounds, planned=planned):
-            real(self, step, *known)
+        def save(self, step, *known, last=rounds):
+            saved = real(self, step, *known)
             if step + 1 == last < 3:
                 raise KeyboardInterrupt
-            return known[0]
+            return saved
 
-        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
-            patch.setattr(commits.Commits, "save", stop)
-            patch.setattr(commits.Commits, "due", lambda self: True)
-            patch.setattr("os._exit", lambda code: None)
-            main(run)
-    (path,) = tmp_path.glob("femnist/*/*/result.json")
-    result = json.loads(path.read_text())
+        monkeypatch.setattr(Commits, "save", save)
+        with contextlib.suppress(KeyboardInterrupt):
+            result = run(tmp_path, *TINY_IMAGES).result
     told = "this run was computed on several machines (AVX512, 1 thread; DEFAULT, 2 threads)"
     assert result["machine"] == "DEFAULT, 2 threads" and sum(told in note for note in result["notes"]) == 1
