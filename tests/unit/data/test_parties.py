@@ -1,5 +1,7 @@
 """Images dealt to the parties of a distillation."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -69,9 +71,10 @@ def test_image_parties_are_drawn_by_the_seed():
     assert all(one[name] != other[name] for name in one)
     left = [numbers(clients_images(task(), SHARES, seed).train) for seed in (0, 1)]
     assert left[0] != left[1]
-    assert numbers(parties(0).datasets["server"].splits["valid"]) != numbers(
-        parties(1).datasets["server"].splits["valid"]
-    )
+    other = dataclasses.replace(task(), transfer=task().train)  # the same for both seeds, but for what is held out
+    shares = PartyShares(server=0.2, transfer=None, valid=0.1)
+    made = [image_parties(other, Iid("iid", 4), shares, seed).datasets["transfer"] for seed in (0, 1)]
+    assert numbers(made[0].splits["valid"]) != numbers(made[1].splits["valid"])
 
 
 def test_image_parties_follow_the_partition():
