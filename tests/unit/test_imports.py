@@ -17,6 +17,7 @@ FLOORS = [
     {"pipelines"},
     {"bundles", "sweeps"},
     {"cli", "__main__"},
+    {"testing"},
 ]
 
 
