@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
@@ -68,13 +69,11 @@ def _answers(name: str, workers: int, cohort: _Cohort, questions: list[Inference
     """Returns what the engine makes of all requests, each part by its name."""
     hardware = HardwareSettings("cpu", "cpu", threads=1, workers=workers, engine=name, precision="float64")
     engine = make_engine(hardware, _NETWORKS[0], _images(80), _images(40), others=_NETWORKS[1:])
-    try:
+    with contextlib.closing(engine):
         assert engine.train([]) == engine.logits([]) == [], f"engine={name} answers requests that nobody made"
         trained = zip(cohort, engine.train(list(cohort.values())), strict=True)
         told = {f"{what}: {part}": getattr(one, part) for what, one in trained for part in _PARTS}
         told |= zip([f"question {one.cluster}: logits" for one in questions], engine.logits(questions), strict=True)
-    finally:
-        engine.close()
     return {what: torch.as_tensor(value, dtype=torch.float64) for what, value in told.items()}
 
 

@@ -19,9 +19,6 @@ def refusal(*arguments):
     return str(caught.value)
 
 
-# ------------------------------------------------------------------------------------------------------------ presets
-
-
 @pytest.mark.parametrize("flags", [[], ["--multirun"]])
 def test_each_preset_of_a_command_has_its_own_grid(flags):
     words = ["experiment=fedwad/toy,fedwad/fig14", "seed=0,1"]
@@ -76,9 +73,6 @@ def test_several_presets_run_one_after_another_and_end_with_the_worst_code(ends,
     assert ("knot-runner: experiment=a: x" in capsys.readouterr().err) == isinstance(ends[0], Exception)
 
 
-# --------------------------------------------------------------------------------------------------------- given twice
-
-
 def test_of_a_key_given_twice_the_last_counts():
     jobs, _ = compose_all(["task=femnist", "seed=0,1", "training.lr=1", "seed=7", "training.lr=0.1,0.2"])
     assert [job.settings.seed for job in jobs] == [7, 7]
@@ -93,9 +87,6 @@ def test_mappings_are_merged_and_deleted_keys_added_again():
     assert (job.settings.training.distil.epochs, job.settings.training.distil.lr) == (1, 0.5)
     (job,) = compose_all(["task=erc", "~training.local.batch", "+training.local.batch=7"])[0]
     assert job.settings.training.local.batch == 7
-
-
-# ------------------------------------------------------------------------------------------------------ names, values
 
 
 def test_glob_is_a_job_for_every_name():

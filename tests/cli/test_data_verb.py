@@ -121,9 +121,6 @@ def test_a_wrong_data_set_is_named(tmp_path, changes):
         data_sets(f"{tmp_path}/own")
 
 
-# ------------------------------------------------------------------------------------------------------- our own facts
-
-
 def local_paths(task):
     """Every file and folder that the YAML of ``task`` names, without what lies inside of archives."""
     settings = compose_jobs([f"task={task}"], None)[0].settings.task

@@ -78,9 +78,6 @@ def test_yaml_edited_under_a_sweep_changes_no_later_job(tmp_path, monkeypatch):
     assert found == [(0, 0.5, tmp_path / "out"), (1, 0.5, tmp_path / "out")]
 
 
-# ------------------------------------------------------------------------------------------------------ the user's YAML
-
-
 @pytest.mark.parametrize(("text", "line", "said"), [
     ("name: x\nmu: [1\n", 3, "expected ',' or ']'"), ("name: x\n\tmu: 1\n", 2, "that cannot start any token"),
     ("name: 'x\n", 2, "found unexpected end of stream"), ("name: x\nname: y\n", 2, "found duplicate key name"),

@@ -67,9 +67,6 @@ def test_a_source_that_no_job_has_is_said_once(out, capsys):
     assert "task.datasets.Cell.hub: is not set, so task.source=hub has no Cell (all 66 jobs)" in line
 
 
-# ------------------------------------------------------------------------------------------------- what is looked for
-
-
 def missing(root, *overrides):
     (job,) = compose_jobs([*overrides, "task.source=local", f"paths.data={root}"], None)
     return missing_data(job.settings)

@@ -26,9 +26,6 @@ def complaint(capsys):
     return line
 
 
-# --------------------------------------------------------------------------------------------------- code in files
-
-
 class Gadget:
     """A pickle that leaves a file when it is loaded."""
 
@@ -57,9 +54,6 @@ def test_a_pickle_among_pretrained_weights_is_not_loaded(name, tmp_path):
     assert mark.exists()  # it would have been seen
 
 
-# ----------------------------------------------------------------------------------------------------------- names
-
-
 @pytest.mark.parametrize("name", ["..", "../x", "a/../../x", "/abs", "a/b", ".hidden", "", "a\nb", "~", "a\0b"])
 def test_a_name_that_would_leave_the_folder_is_refused(name):
     config = compose_all(RUN)[0][0].config
@@ -68,8 +62,6 @@ def test_a_name_that_would_leave_the_folder_is_refused(name):
         with refuses():
             build_run(changed)
 
-
-# ----------------------------------------------------------------------------------------------------- environment
 
 KEYS = {
     "WANDB_API_KEY": "0123456789abcdef0123456789abcdef01234567",
@@ -128,8 +120,6 @@ def test_a_plain_variable_may_be_used(monkeypatch):
     (job,), _ = compose_all([*RUN, "tracker=wandb", "tracker.project=${oc.env:MY_GROUP}"])
     assert job.settings.tracker.project == "a group of runs"
 
-
-# --------------------------------------------------------------------------------------------------------- network
 
 #: A run of each kind but texts (tests/cli/test_cli.py), as small as it goes.
 KINDS = {

@@ -84,9 +84,6 @@ def results(out):
     return {path.parent: json.loads(path.read_text()) for path in Path(out).glob("*/*/*/result.json")}
 
 
-# ------------------------------------------------------------------------------------------------------ a study, whole
-
-
 def test_a_study_runs_its_trials_once_and_chooses_by_what_is_held_out(tmp_path, fake, capsys):
     words = [*RUN, *SPACE, OPTUNA, "hydra.sweeper.n_trials=2", "hydra.sweeper.sampler.seed=5", f"paths.out={tmp_path}"]
     assert main(words) == 0
@@ -137,9 +134,6 @@ def test_optuna_itself_draws_the_same_trials_again(tmp_path, capsys):
     assert shown[0] == shown[1] and len(results(tmp_path)) == 2
 
 
-# ------------------------------------------------------------------------------------------------- what is asked for
-
-
 @pytest.mark.parametrize(("space", "expected"), [
     ("training.lr=interval(0.1,1)", {"low": 0.1, "high": 1.0, "log": False, "kind": "float"}),
     ("training.lr=tag(log,interval(0.1,1))", {"low": 0.1, "high": 1.0, "log": True}),
@@ -185,9 +179,6 @@ def test_a_study_whose_trials_diverge_says_so(tmp_path, fake, capsys):
     words = [*RUN, "training.lr=1e30,1e31", OPTUNA, "hydra.sweeper.n_trials=1", f"paths.out={tmp_path}"]
     assert main(words) == 2
     assert "no trial has a value of valid.accuracy; the lines above say why" in capsys.readouterr().err
-
-
-# ---------------------------------------------------------------------------------------- what trials are compared by
 
 
 def _kept(out: Path, stage: str) -> list[float]:

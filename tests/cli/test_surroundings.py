@@ -28,9 +28,6 @@ def finished(tmp_path_factory):
     return out
 
 
-# ------------------------------------------------------------------------------------------------------------ folders
-
-
 def test_a_finished_run_is_shown_from_a_read_only_folder_and_a_new_one_refused(finished, capsys):
     with ReadOnly(finished):
         assert main([*RUN, f"paths.out={finished}"]) == 0
@@ -83,9 +80,6 @@ def test_an_out_that_is_no_folder_is_named(tmp_path, capsys):
         assert complaints(capsys) == ["knot-runner: paths.out: has a name of 300 bytes; file systems take 255"]
 
 
-# ------------------------------------------------------------------------------------------------------------- output
-
-
 class Broken(io.StringIO):
     def __init__(self, number):
         super().__init__()
@@ -132,9 +126,6 @@ def test_closed_streams_leave_their_numbers_to_no_file(tmp_path):
     )
     done = subprocess.run(["bash", "-c", f"{sys.executable} -c '{code}' {tmp_path}/x >&- 2>&- <&-"])
     assert done.returncode == 1
-
-
-# ------------------------------------------------------------------------------------------------- signals and clocks
 
 
 SWALLOWS = """

@@ -126,7 +126,7 @@ ENGINES: Table[str] = Table(
 OPTIONAL_ENGINES = "knot_runner.engines"
 
 
-def require_engine_name(name: str) -> None:
+def load_engine(name: str) -> None:
     """Load the optional engine ``name``. Raises :class:`UserError` where there is no such engine."""
     if name == "auto" or name in ENGINES:
         return
@@ -159,7 +159,7 @@ class HardwareSettings:
     devices: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        require_engine_name(self.engine)
+        load_engine(self.engine)
         for key, names in (("device", [self.device]), ("devices", self.devices)):
             for name in names:
                 known = re.fullmatch(r"auto|cpu|cuda(:\d{1,4})?", name)

@@ -11,8 +11,6 @@ from knot_runner.sweeps.plan import STOP
 from knot_runner.sweeps.state import read_failure, write_failure
 from tests.cli.sweep.planned import composed, planned, pretended
 
-# ------------------------------------------------------------------------------------------------- Hydra's launchers
-
 
 class Launched:
     """A launcher whose jobs end as they are told to, one list of states a call."""
@@ -68,9 +66,6 @@ def test_what_kept_a_job_from_returning_is_raised(tmp_path, monkeypatch, hydra):
         launchers.launch(planned(tmp_path, jobs), jobs, hydra)
 
 
-# ---------------------------------------------------------------------------------------------------- one job of many
-
-
 def told(monkeypatch, *messages, exitcode):
     pipe, theirs = multiprocessing.Pipe()
     for message in messages:
@@ -118,9 +113,6 @@ def test_a_process_that_cannot_be_had_is_a_failure_of_its_job(tmp_path, monkeypa
     monkeypatch.setattr(task, "start_process", refuse)
     assert task.run_in_process(one, planned(tmp_path, [one]))["state"] == "failed"
     assert "could not be started: no more processes" in read_failure(one.folder).cause
-
-
-# ------------------------------------------------------------------------------------------------------------- the end
 
 
 def ended(run_id, state, resumed=False):

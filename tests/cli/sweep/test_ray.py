@@ -17,8 +17,7 @@ from tests.golden.messages import refused
 
 RAY = "hydra/launcher=ray"
 GRID = ["seed=0,1", "training.rounds=1"]
-HAS_RAY = importlib.util.find_spec("ray") is not None
-needs_ray = pytest.mark.skipif(not HAS_RAY, reason="needs ray")
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs ray")
 
 
 def launched(ray, out, *overrides, fail_fast=False, **kept):
@@ -79,9 +78,6 @@ def test_a_sweep_that_no_cluster_can_run_is_refused(words, tmp_path, monkeypatch
 def test_ray_is_an_extra(monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     refused(capsys, "-m", "seed=0,1", RAY)
-
-
-# ------------------------------------------------------------------------------------------------------ Ray itself
 
 
 @needs_ray

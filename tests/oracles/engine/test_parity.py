@@ -78,9 +78,6 @@ def test_who_has_weights_that_are_not_finite_says_so(engine, model):
     assert [bool(each.weights.isfinite().all()) for each in trained] == [each.finite for each in trained]
 
 
-# --- the loop itself, held to explicit formulas for a linear model (numpy, no autograd)
-
-
 def softmax(z):
     z = np.exp(z - z.max(1, keepdims=True))
     return z / z.sum(1, keepdims=True)

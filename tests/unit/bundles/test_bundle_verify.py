@@ -35,9 +35,6 @@ def said_by(words, capsys, code=0):
     return said.out.splitlines() if code != 2 or said.out else said.err.splitlines()
 
 
-# ------------------------------------------------------------------------------------------------------------- bundle
-
-
 def test_a_bundle_holds_the_sealed_files_and_its_bytes_repeat(folder, packed, tmp_path, capsys):
     members = members_of(packed)
     table = json.loads(members["bundle.json"])
@@ -91,9 +88,6 @@ def test_bundles_have_a_largest_size(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(pack, "MAX_FILE", 100)
     (said,) = said_by(["bundle", folder], capsys, 2)
     assert "a bundle's files have 100 bytes at most" in said
-
-
-# ------------------------------------------------------------------------------------------------------------- verify
 
 
 def test_the_same_machine_gives_the_same_bits(folder, packed, tmp_path, capsys):

@@ -10,18 +10,16 @@ def test_upper_and_lower_case_do_not_hide_what_was_meant():
     assert nearest("iemocap", ["IEMOCAP", "MELD"]) == " (did you mean 'IEMOCAP'?)"
 
 
-@pytest.mark.parametrize(
-    ("typed", "known", "meant"),
-    [
-        ("fedvag", ["fedavg", "fedprox"], "fedavg"),  # two letters swapped
-        ("feddyn", ["fedavg", "fedmd", "fedprox"], None),
-        ("fedal", ["fedavg", "fedala"], "fedala"),
-        ("fede", ["federated_distance", "fedmd_long_name"], "federated_distance"),  # the only one that begins so
-        ("fed", ["fedavg_x", "fedprox_x"], None),
-        ("x", ["y"], None),
-        ("tabel1", ["chill/table1", "chill/table2"], "chill/table1"),
-    ],
-)
+#: Typed, known -> meant: two letters swapped; near none; one too few; the only one that begins so; and others.
+SPELLINGS = [
+    ("fedvag", ["fedavg", "fedprox"], "fedavg"), ("feddyn", ["fedavg", "fedmd", "fedprox"], None),
+    ("fedal", ["fedavg", "fedala"], "fedala"), ("fede", ["federated_one", "fedmd_long_name"], "federated_one"),
+    ("fed", ["fedavg_x", "fedprox_x"], None), ("x", ["y"], None),
+    ("tabel1", ["chill/table1", "chill/table2"], "chill/table1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("typed", "known", "meant"), SPELLINGS)
 def test_near_spellings_are_at_most_two_edits_away_or_begin_one_name(typed, known, meant):
     assert closest(typed, known) == meant
 
