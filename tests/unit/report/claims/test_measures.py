@@ -8,11 +8,12 @@ import pytest
 from scipy import stats
 
 from knot_runner.metrics import time_to_target
+from knot_runner.records import read_result
 from knot_runner.report.claims.measures import CLAIM_MEASURES, read_measure
 from knot_runner.report.claims.spec import Claim
 from knot_runner.results.base import total_costs
 from tests.unit.report.claimed import COLD, WARMER, claim, courses, grid, judged, rewrite, rounds_claim
-from tests.unit.report.conftest import COSTS
+from tests.unit.report.conftest import COSTS, seal
 
 NEVER = (None, None, None)
 SPENT, SECONDS = ((10_000_000,), (2_000_000,)), ((10.0, 12.0, 11.0), (30.0, 33.0, 36.0))
@@ -74,6 +75,17 @@ def test_diverged_run_reaches_no_target_and_has_no_bytes(federated):
     rounds, sent = judged(jobs, rounds_claim(), rounds_claim(measure="bytes"))
     assert rounds.seeds == 2 and rounds.effect == pytest.approx(math.sqrt(21 / 41 * 24 / 11))
     assert sent.seeds == 1 and "1 of 2 effects left out: diverged" in sent.note
+
+
+def test_diverged_run_of_a_fleet_has_no_time(federated):
+    jobs = courses(federated, (2, 2), (1, 1), length=5, seconds=SECONDS)
+    for job in jobs:
+        job.config["training"] = {"rounds": 5}
+    result = read_result(jobs[2].folder) | {"status": "diverged", "metrics": {}}
+    del result["fleet"]
+    seal(jobs[2].folder, result)
+    found = judged(jobs, rounds_claim(measure="time"))[0]
+    assert found.seeds == 1 and "1 of 2 effects left out: diverged" in found.note
 
 
 def test_level_of_bytes_is_in_megabytes(federated):
