@@ -9,9 +9,10 @@ from scipy import stats
 
 from knot_runner.metrics import time_to_target
 from knot_runner.records import read_result
-from knot_runner.report.claims.measures import CLAIM_MEASURES, read_measure
+from knot_runner.report.claims.measures import CLAIM_MEASURES, ClaimMeasure, Reading, read_measure
 from knot_runner.report.claims.spec import Claim
 from knot_runner.results.base import total_costs
+from knot_runner.util.errors import UserError
 from tests.unit.report.claimed import COLD, WARMER, claim, courses, grid, judged, rewrite, rounds_claim
 from tests.unit.report.conftest import COSTS, seal
 
@@ -137,6 +138,16 @@ def test_any_number_of_a_result_can_be_claimed(factory, federated):
 ])  # fmt: skip
 def test_measures_of_clusters_and_distances_are_read_from_the_result(measure, result, value):
     assert CLAIM_MEASURES[measure].read(SimpleNamespace(result=result)) == value
+
+
+def test_own_measure_of_a_damaged_run_is_lost(monkeypatch):
+    def read(run):
+        raise UserError("a file is damaged")
+
+    monkeypatch.setitem(CLAIM_MEASURES.data, "own", ClaimMeasure("points", 2, read=read))
+    run = SimpleNamespace(job=SimpleNamespace(run_id="w", config={}), status="done", result={}, problem="")
+    found = read_measure(Claim("x", "here", "own", {"above": 0.1}), run, "after", None)
+    assert found == Reading(None, "a file is damaged", lost=True)
 
 
 @pytest.mark.parametrize(("clusters", "value"), [({}, 0.25), ({"clusters": 0.5}, 0.5)])
