@@ -8,11 +8,13 @@ import pytest
 from scipy import stats
 
 from knot_runner.metrics import time_to_target
-from knot_runner.report.claims.measures import CLAIM_MEASURES, read_measure
+from knot_runner.records import read_result
+from knot_runner.report.claims.measures import CLAIM_MEASURES, ClaimMeasure, Reading, read_measure
 from knot_runner.report.claims.spec import Claim
 from knot_runner.results.base import total_costs
+from knot_runner.util.errors import UserError
 from tests.unit.report.claimed import COLD, WARMER, claim, courses, grid, judged, rewrite, rounds_claim
-from tests.unit.report.conftest import COSTS
+from tests.unit.report.conftest import COSTS, seal
 
 NEVER = (None, None, None)
 SPENT, SECONDS = ((10_000_000,), (2_000_000,)), ((10.0, 12.0, 11.0), (30.0, 33.0, 36.0))
@@ -76,6 +78,17 @@ def test_diverged_run_reaches_no_target_and_has_no_bytes(federated):
     assert sent.seeds == 1 and "1 of 2 effects left out: diverged" in sent.note
 
 
+def test_diverged_run_of_a_fleet_has_no_time(federated):
+    jobs = courses(federated, (2, 2), (1, 1), length=5, seconds=SECONDS)
+    for job in jobs:
+        job.config["training"] = {"rounds": 5}
+    result = read_result(jobs[2].folder) | {"status": "diverged", "metrics": {}}
+    del result["fleet"]
+    seal(jobs[2].folder, result)
+    found = judged(jobs, rounds_claim(measure="time"))[0]
+    assert found.seeds == 1 and "1 of 2 effects left out: diverged" in found.note
+
+
 def test_level_of_bytes_is_in_megabytes(federated):
     jobs = courses(federated, (10, 10, 10), (20, 20, 20), spent=SPENT)
     found = judged(jobs, rounds_claim(measure="bytes", against=None, expect={"below": 120}))[0]
@@ -125,6 +138,16 @@ def test_any_number_of_a_result_can_be_claimed(factory, federated):
 ])  # fmt: skip
 def test_measures_of_clusters_and_distances_are_read_from_the_result(measure, result, value):
     assert CLAIM_MEASURES[measure].read(SimpleNamespace(result=result)) == value
+
+
+def test_own_measure_of_a_damaged_run_is_lost(monkeypatch):
+    def read(run):
+        raise UserError("a file is damaged")
+
+    monkeypatch.setitem(CLAIM_MEASURES.data, "own", ClaimMeasure("points", 2, read=read))
+    run = SimpleNamespace(job=SimpleNamespace(run_id="w", config={}), status="done", result={}, problem="")
+    found = read_measure(Claim("x", "here", "own", {"above": 0.1}), run, "after", None)
+    assert found == Reading(None, "a file is damaged", lost=True)
 
 
 @pytest.mark.parametrize(("clusters", "value"), [({}, 0.25), ({"clusters": 0.5}, 0.5)])

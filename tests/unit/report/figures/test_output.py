@@ -63,7 +63,7 @@ def test_vector_files_hold_text_as_text_and_no_date(jobs, tmp_path):
     for name, formats in (("one", ("svg", "pdf", "png")), ("two", ("pdf", "svg"))):
         with figure_output(FigureOutput(formats)):
             FIGURES["probe"](jobs, tmp_path / f"{name}.png")
-    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     ends = {name: {file.partition(".")[2] for file in files if file.startswith(name)} for name in ("one", "two")}
     assert ends == {"one": {"csv", "pdf", "png", "svg"}, "two": {"csv", "pdf", "svg"}}
     assert files["one.png"] == files["plain.png"]
