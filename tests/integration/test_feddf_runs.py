@@ -5,6 +5,7 @@ import torch
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
+from knot_runner.testing.methods import check_engines_agree
 from tests.feddf_runs import TINY_FEDDF, run, setup_of
 from tests.tiny import FEDDF_SINKHORN_E, TINY_IMAGES, TINY_TEXTS, replaced
 
@@ -86,6 +87,15 @@ def test_feddf_records_what_distillation_gains(tmp_path, capsys):
         "after": rows[-1]["distil_after"], "gain": pytest.approx(sum(gains) / 3),
     }  # fmt: skip
     assert result["datasets"]["train"] == 240
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "course", [["schedule=cosine"], ["valid=0.3", "check=2", "patience=4"]], ids=["cosine", "valid"]
+)
+def test_engines_agree_on_the_course_of_a_round(course, tmp_path):
+    small = [*course, "optimiser=sgd", "lr=12.0", "epochs=9", "batch=16"]
+    check_engines_agree(["method=feddf", "training.rounds=2", *(f"method.distil.{word}" for word in small)], tmp_path)
 
 
 def test_a_server_that_diverges_is_named(tmp_path, capsys):
