@@ -24,7 +24,7 @@ PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 #: id, so conf/ (inside the package in a wheel) does not count either.
 NOT_COUNTED = {
     *("__init__", "__main__", "cli", "composing", "conf", "report", "provenance"),
-    *("sweeps", "bundles", "engine/tracker", "engine/tracker_services"),
+    *("sweeps", "bundles", "testing", "engine/tracker", "engine/tracker_services"),
     *("data/fetch", "data/preflight", "data/sources"),  # used before any run
 }
 #: Endings of source files: Python, and C++ that is compiled on the machine.

@@ -16,7 +16,6 @@ FLOORS = [
     {"methods", "report", "engines"},
     {"pipelines"},
     {"bundles", "sweeps"},
-    {"testing"},
     {"cli", "__main__"},
     {"testing"},
 ]

@@ -10,7 +10,6 @@ from knot_runner.engine import hardware
 from knot_runner.engine.commit import Commit
 from knot_runner.pipelines import context
 from knot_runner.pipelines.distillation import _all_there
-from knot_runner.pipelines.runs import commits
 from knot_runner.pipelines.runs.commits import COMMIT_SHARE, Commits, stands
 from knot_runner.report.compare.answer import Question, compare_runs
 from knot_runner.report.compare.settings import parse_filter
