@@ -38,8 +38,7 @@ def check_metric(metric: str | Metric, examples: int = 60, classes: int = 4, see
         ValueError: ``function`` changes the arrays of its argument, which are read-only here.
     """
     metric = METRICS[metric] if isinstance(metric, str) else metric
-    is_described = metric.better in ("higher", "lower") and min(metric.scale, metric.top) > 0
-    assert is_described, f"better must be 'higher' or 'lower', scale and top above 0: {metric}"
+    assert metric.better in ("higher", "lower") and min(metric.scale, metric.top) > 0, f"better, scale or top: {metric}"
     if metric.function is None:
         return
     draw = np.random.default_rng(seed)

@@ -41,19 +41,16 @@ def check_tracker(name: str, folder: Path, options: Mapping[str, Any] | None = N
         AssertionError: The tracker breaks its contract.
     """
     settings = TrackerSettings(name, options=dict(options or {}))
-    config = {"seed": 3, "training": {"lr": 0.1, "schedule": None}, "plugins": []}
-    run = TrackedRun(settings, config, folder, "0123456789ab", "femnist", "fedavg", 3, "federated")
+    run = TrackedRun(settings, {"seed": 3, "lr": {"max": 0.1}}, folder, "abcdef", "femnist", "fedavg", 3, "federated")
     (folder / "result.json").write_text("{}")
     begun = [("begin", run), *(("log", flat(row)) for row in EXAMPLE_ROWS)]
     whole = [*begun, ("summarise", {"status": "done", "rounds": 2, "accuracy/ALL": 0.5}), ("close", False)]
     for kind, expected in {"new": whole, "resumed": whole, "failed": [*begun, ("close", True)]}.items():
         calls, notes = _mirror(run, crash=kind == "failed")
-        problem = f"tracker {name!r} in a {kind} run: {notes}, calls {calls} instead of {expected}"
-        assert not notes and calls == expected, problem
+        assert not notes and calls == expected, f"tracker {name!r} in a {kind} run: {notes}, {calls}, not {expected}"
     for call in ("begin", *MIRROR):
         calls, notes = _mirror(run, fails_at=call)
-        problem = f"tracker {name!r} if {call} fails: reported {notes}, calls {calls}"
-        assert len(notes) == 1 and calls[-1][0] == call, problem
+        assert len(notes) == 1 and calls[-1][0] == call, f"tracker {name!r} if {call} fails: {notes}, {calls}"
     assert (folder / "result.json").read_text() == "{}", f"tracker {name!r} changes the records of the run"
 
 
