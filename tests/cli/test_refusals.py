@@ -48,8 +48,8 @@ VALUES = [
 ]  # fmt: skip
 #: Keys that were meant otherwise, of FedAvg.
 KEYS = [
-    "trainig.rounds", "mehtod.schedul.rounds", "lr", "clients", "batch_size", "learning_rate", "method.when",
-    "training.temperature", "name", "method.personalisation.epochs", "method.distil.epochs",
+    "trainig.rounds", "mehtod.schedul.rounds", "training.lr.decay", "lr", "clients", "batch_size", "learning_rate",
+    "method.when", "training.temperature", "name", "method.personalisation.epochs", "method.distil.epochs",
     "method.clustering.clusters",
 ]  # fmt: skip
 

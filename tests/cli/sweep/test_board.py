@@ -35,12 +35,14 @@ def test_lines_when_piped(tmp_path, monkeypatch):
     with board.Board(all_jobs, 2, Console(file=out, width=60)) as shown:
         at_work(all_jobs[0], 3, "accuracy 0.1")
         shown._look()
+        shown._look()
         finish(all_jobs[0])
         finish(all_jobs[1], "diverged")
         shown._look()
         all_jobs[2].folder.mkdir()
         write_failure(all_jobs[2].folder, "killed", "ended by [bold]SIGKILL")
     lines = out.getvalue().splitlines()
+    assert sum("begins" in line for line in lines) == 1
     assert lines[0] == f"[2/5] femnist fedavg seed 0: begins  ->  {all_jobs[0].folder}"
     assert "[3/5] femnist fedavg seed 0: done, accuracy 0.500, 1 min 15 s" in lines
     assert "[4/5] femnist fedavg seed 1: diverged" in lines

@@ -91,4 +91,4 @@ def test_which_pixels_are_multiplied_and_which_are_added():
     found = Foreground(images)
     assert found.numel() == 2 * RARE + 2 * 2  # one dense column; two places and two values
     assert found.saves
-    assert Foreground(torch.full((3, 1, 2, 2), 0.5)).numel() == 0
+    assert Foreground(torch.tensor([0.5, 1.0]).view(1, 2, 1, 1).repeat(3, 1, 2, 2)).numel() == 0
