@@ -26,14 +26,10 @@ from knot_runner.data.tasks import Images, ImageTask
 from knot_runner.provenance.fingerprints import Opened
 from knot_runner.util.errors import UserError
 
-#: Lengths to which ``check_reader`` cuts each file.
-CUTS = 12
 _opened: set[Path] | None = None
 
 
-def check_reader(
-    reader: str | Callable[..., Any], folder: Path, source: ImageTaskSettings | str, expected: Sequence[object]
-) -> None:
+def check_reader(reader: Any, folder: Path, source: ImageTaskSettings | str, expected: Sequence[object]) -> None:
     """Check a reader of images or of texts on small, valid files.
 
     - Two readings are equal. They have the expected examples, of the types and shapes that the package works with.
@@ -52,32 +48,31 @@ def check_reader(
     Raises:
         AssertionError: The reader breaks one of these promises.
     """
-    entries = [source] if isinstance(source, str) else [*source.local.train, *source.local.test]
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(shutil.copytree(folder, Path(temporary).resolve() / "data"))
         before, read = _contents(root), functools.partial(_read, reader, root, source)
         whole, _ = read()
-        _require([one for one, _ in whole] == list(expected), f"not what was expected: {whole!r:.300}")
+        assert [one for one, _ in whole] == list(expected), f"not what was expected: {whole!r:.300}"
         with opened_files() as opened:
             again, recorded = read()
-        _require(again == whole, "a second reading gives other examples")
-        _require(_contents(root) == before, "a file of the folder was written")
-        _require(opened <= before.keys(), f"files outside the folder were opened: {opened - before.keys()}")
-        _require(not recorded or opened <= recorded, f"the record lacks some of {opened}")
-        for entry in entries:
+        assert again == whole, "a second reading gives other examples"
+        assert _contents(root) == before, "a file of the folder was written"
+        assert opened <= before.keys(), f"files outside the folder were opened: {opened - before.keys()}"
+        assert not recorded or opened <= recorded, f"the record lacks some of {opened}"
+        for entry in [source] if isinstance(source, str) else [*source.local.train, *source.local.test]:
             hidden = (top := root / Path(entry).parts[0]).rename(root.with_name("hidden"))
-            _require(top.name in _outcome(read)[1], f"no UserError names {entry}, which is absent")
+            assert top.name in _outcome(read)[1], f"no UserError names {entry}, which is absent"
             hidden.rename(top)
         for path in sorted(opened):
             content, checksums = path.read_bytes(), root / CHECKSUMS
-            for stop in np.linspace(0, len(content) - 1, CUTS, dtype=int):
+            for stop in np.linspace(0, len(content) - 1, 12, dtype=int):
                 path.write_bytes(content[:stop])
                 result, problem = _outcome(read)
-                less = result and all(one in whole for one in result[0])
-                _require(less or path.name in problem, f"no UserError names {path.name}, cut to {stop} bytes")
+                named = path.name in problem or (result and all(one in whole for one in result[0]))
+                assert named, f"no UserError names {path.name}, cut to {stop} bytes"
             path.write_bytes(content + b"\xff" if isinstance(source, str) else content)  # not UTF-8
             checksums.write_text(f"{'0' * 64}  {path.relative_to(root).as_posix()}\n")
-            _require(path.name in _outcome(read)[1], f"no UserError names {path.name}, which was altered")
+            assert path.name in _outcome(read)[1], f"no UserError names {path.name}, which was altered"
             checksums.unlink()
             path.write_bytes(content)
 
@@ -89,7 +84,7 @@ def _read(reader: object, root: Path, source: ImageTaskSettings | str) -> tuple[
     folder, examples = open_folder(root), []
     parts = IMAGE_READERS.get(reader, reader)(folder, source)
     for images in [part for part in (parts.train, parts.test) if part is not None]:
-        _require(not images_problem(images, source), images_problem(images, source))
+        assert not images_problem(images, source), images_problem(images, source)
         examples += zip(images.labels.tolist(), [pixels.tobytes() for pixels in images.pixels], strict=True)
     return examples, recorded_files(folder.files, root)
 
@@ -124,29 +119,27 @@ def check_partition(
 
     def dealt(labels: np.ndarray, seed: int = 0, **changes: object) -> list[list[int]]:
         images = Images(np.zeros((len(labels), 1, 1, 1), np.uint8), labels, np.arange(len(labels)) % 8)
-        names = list("abcdefghij")
-        task = ImageTask("checked", names, None, images, images, [0.0], [1.0], "local", names)
+        task = ImageTask("checked", [*"abcdefghij"], None, images, images, [0.0], [1.0], "local", [*"abcdefghij"])
         with mock.patch.dict(PARTITIONS.data, {settings.kind: PARTITIONS.get(partition, partition)}):
-            chosen = build(type(settings), dataclasses.asdict(settings) | changes, "partition")
-            made = make_partition(chosen, task, seed)
-        _require(len(set(made.names)) == len(made.train) == len(made.test), "names, train and test differ in length")
+            made = make_partition(
+                build(type(settings), dataclasses.asdict(settings) | changes, "partition"), task, seed
+            )
+        assert len(set(made.names)) == len(made.train) == len(made.test), "names, train and test differ in length"
         for part in (made.train, made.test):
-            ascending = all(rows.dtype == np.int64 and (np.diff(rows) > 0).all() for rows in part)
-            _require(ascending, "the rows of a client are not ascending int64")
+            assert all(rows.dtype == np.int64 and (np.diff(rows) > 0).all() for rows in part), "rows are not ascending"
             counts = np.bincount(np.concatenate(part), minlength=len(labels))
-            _require(set(counts) <= set(owners), f"examples are at {set(counts.tolist())} clients, not at {owners}")
+            assert set(counts) <= set(owners), f"examples are at {set(counts.tolist())} clients, not at {owners}"
         return [rows.tolist() for rows in made.train]
 
-    classes = np.arange(120) % 10
-    plain = dealt(classes)
-    _require(dealt(classes) == plain, "the same seed gives another partition")
-    _require(not seeded or dealt(classes, seed=1) != plain, "another seed gives the same partition")
-    _require(labels or dealt(classes[::-1] // 2) == plain, "other labels give another partition")
+    plain = dealt(classes := np.arange(120) % 10)
+    assert dealt(classes) == plain, "the same seed gives another partition"
+    assert not seeded or dealt(classes, seed=1) != plain, "another seed gives the same partition"
+    assert labels or dealt(classes[::-1] // 2) == plain, "other labels give another partition"
     _, problem = _outcome(lambda: dealt(0 * classes))
-    _require(not problem or problem.startswith("partition."), f"one class: no setting is named in {problem!r}")
+    assert not problem or problem.startswith("partition."), f"one class: no setting is named in {problem!r}"
     for clients in (1, 121) if hasattr(settings, "clients") else ():
         made, problem = _outcome(functools.partial(dealt, classes, clients=clients))
-        _require("clients" in problem or len(made or ()) == clients, f"partition.clients={clients}: {problem or made}")
+        assert "clients" in problem or len(made or ()) == clients, f"partition.clients={clients}: {problem or made}"
 
 
 def _outcome(call: Callable[[], Any]) -> tuple[Any, str]:
@@ -155,11 +148,6 @@ def _outcome(call: Callable[[], Any]) -> tuple[Any, str]:
         return call(), ""
     except UserError as problem:
         return None, str(problem)
-
-
-def _require(holds: object, problem: str) -> None:
-    if not holds:
-        raise AssertionError(problem)
 
 
 def _contents(root: Path) -> dict[Path, bytes]:

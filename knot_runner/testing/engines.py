@@ -19,16 +19,12 @@ from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.models.network import Network
 
 #: Two networks of the same images, the second with running statistics and more weights than logits of a chunk.
-_NETWORKS = (
-    Network(MlpSettings("mlp", "mlp", [16, 12], "logits"), (1, 8, 8), 5),
-    Network(ResnetSettings("resnet", "resnet", [1], 24, "cifar", "batch", 1), (1, 8, 8), 5),
-)
+_NETWORKS = (Network(MlpSettings("mlp", "mlp", [16, 12], "logits"), (1, 8, 8), 5),
+             Network(ResnetSettings("resnet", "resnet", [1], 24, "cifar", "batch", 1), (1, 8, 8), 5))  # fmt: skip
 _PLAIN = Recipe(phases=(Phase(1),), batch=8, drop_last=False, lr=0.1)
-_RECIPES = {
-    "plain SGD": {}, "momentum": {"momentum": 0.9}, "weight decay": {"weight_decay": 0.1, "decay_biases": False},
-    "the proximal term": {"proximal": 0.3}, "several epochs": {"phases": (Phase(3),)}, "control variates": {},
-    "AdamW": {"optimiser": "adamw", "lr": 0.01},
-}  # fmt: skip
+_RECIPES = {"plain SGD": {}, "momentum": {"momentum": 0.9}, "the proximal term": {"proximal": 0.3},
+            "weight decay": {"weight_decay": 0.1, "decay_biases": False}, "several epochs": {"phases": (Phase(3),)},
+            "control variates": {}, "AdamW": {"optimiser": "adamw", "lr": 0.01}}  # fmt: skip
 #: Of a trained client, what is compared.
 _PARTS = ("client", "steps", "before", "after", "finite", "loss", "weights", "buffers")
 _Cohort = dict[str, LocalTraining]
@@ -60,9 +56,8 @@ def check_engine(name: str, workers: Sequence[int] = (1, 2), within: float = 1e-
     turned = _answers(name, workers[0], dict(reversed(cohort.items())), questions[::-1])
     _compare(turned, first, 0.0, f"engine={name} and the same with requests in reverse")
     for count in workers[1:]:
-        _compare(
-            _answers(name, count, cohort, questions), first, 0.0, f"engine={name}, {workers[0]} and {count} workers"
-        )
+        other = _answers(name, count, cohort, questions)
+        _compare(other, first, 0.0, f"engine={name}, {workers[0]} and {count} workers")
 
 
 def _answers(name: str, workers: int, cohort: _Cohort, questions: list[Inference]) -> dict[str, Tensor]:
@@ -108,7 +103,5 @@ def _model(network: int, seed: int) -> ClientModel:
 
 def _questions() -> list[Inference]:
     rows = torch.arange(INFERENCE_ROWS + 9) % 40
-    asked = enumerate(itertools.product((1, 0), (rows, rows[:0], rows[5:8]), ("test", "train")))
-    return [
-        Inference(_model(network, 4), own, split, cluster=at, network=network) for at, (network, own, split) in asked
-    ]
+    asked = itertools.product((1, 0), (rows, rows[:0], rows[5:8]), ("test", "train"))
+    return [Inference(_model(n, 4), own, split, cluster=at, network=n) for at, (n, own, split) in enumerate(asked)]

@@ -10,16 +10,11 @@ from typing import Any
 
 from knot_runner.cli.main import main
 from knot_runner.cli.python import FinishedRun
+from knot_runner.testing.methods import small_run, untimed
 from knot_runner.util.files import read_json
 
-#: A job of a moment: embedded digits, six clients, one round.
-_SMALL = (
-    "task=femnist", "task.source=embedded", "task.limit=300", "task.shape=[1,8,8]", "paths.data=null", "hardware=cpu",
-    "hardware.workers=1", "partition.count=6", "partition.alpha=5.0", "model.hidden=[16]", "training.rounds=1",
-    "training.epochs=1", "training.participants=3", "training.lr=0.01",
-)  # fmt: skip
-#: Of a result, what says when, where and how fast.
-_OF_THE_MOMENT = ("seconds", "digest", "device")
+#: What is not as in the small run of :mod:`knot_runner.testing.methods`: a job is of one round.
+_JOB = ("task.source=embedded", "paths.data=null", "hardware=cpu", "training.rounds=1", "training.lr=0.01")
 
 
 def check_launcher(name: str, *overrides: str) -> None:
@@ -52,15 +47,14 @@ def runs_below(out: Path) -> dict[Path, tuple[Any, list[Any], bytes]]:
     """Return of every finished run below ``out`` its result, rounds (both without times) and weights, by its folder."""
     found = {}
     for folder in (path.parent for path in out.glob("*/*/*/result.json")):
-        run = FinishedRun(folder, read_json(folder / "result.json"))
-        parts = [{key: one[key] for key in one if key not in _OF_THE_MOMENT} for one in (run.result, *run.rounds)]
-        found[folder.relative_to(out)] = parts[0], parts[1:], (folder / "model.safetensors").read_bytes()
+        result, *rows = untimed(FinishedRun(folder, read_json(folder / "result.json")))
+        found[folder.relative_to(out)] = result, rows, (folder / "model.safetensors").read_bytes()
     return found
 
 
 def _launched(expected: int, out: Path, *words: str) -> list[str]:
     """Run the sweep, which is to end with ``expected``; returns its jobs' logs, a line more for each beginning."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
-        code = main(["-m", *_SMALL, *words, f"paths.out={out}"])
+        code = main(["-m", *small_run(_JOB, out, *words)])
     assert code == expected, f"{' '.join(words)}: exit code {code}, {expected} is right:\n{said.getvalue()}"
     return [path.read_text(encoding="utf-8") for path in sorted(out.glob("*/*/*/log.txt"))]

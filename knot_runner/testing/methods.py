@@ -22,20 +22,16 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
-from knot_runner.cli.python import compose, run
+from knot_runner.cli.python import FinishedRun, compose, run
 from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.util.errors import UserError
 
 #: A run of less than a second: the embedded digits, six clients of which three take part, a narrow model.
-SMALL_RUN = (
-    "task=femnist", "task.limit=300", "task.shape=[1,8,8]", "partition.count=6", "partition.alpha=5.0",
+SMALL_RUN = ("task=femnist", "task.limit=300", "task.shape=[1,8,8]", "partition.count=6", "partition.alpha=5.0",
     "model.hidden=[16]", "training.rounds=3", "training.epochs=2", "training.participants=3", "training.batch=8",
-    "training.lr=0.1", "training.small_clients=allow", "hardware.workers=1",
-)  # fmt: skip
+    "training.lr=0.1", "training.small_clients=allow", "hardware.workers=1")  # fmt: skip
 #: What a finished run leaves, by name: its result and rows without times, and the bytes of its models and predictions.
 Record = dict[str, Any]
-#: Entries of a result and of a row that differ between two runs of the same work.
-TIMED = ("seconds", "digest")
 #: Bound of the norm of what a client sends, which every message exceeds.
 CLIP = 1e-4
 
@@ -63,13 +59,13 @@ def check_resumption(words: Sequence[str], folder: Path) -> None:
     alone, resumed, interruptions = _record(words, folder / "alone"), None, 0
 
     def interrupt(*_: Any) -> None:
-        raise _Interrupted
+        raise KeyboardInterrupt
 
     while resumed is None:
         try:
             with _commits_of_each_round(interrupt):
                 resumed = _record(words, folder / "interrupted")
-        except _Interrupted:
+        except KeyboardInterrupt:
             interruptions += 1
         assert interruptions < 100, "an interrupted run makes no progress"
     assert interruptions >= len(alone["rows"]), f"{interruptions} commits of {len(alone['rows'])} rounds"
@@ -81,19 +77,17 @@ def check_engines_agree(words: Sequence[str], folder: Path, atol: float = 1e-9) 
 
     An engine that refuses the model or the algorithm (``hardware.engine``) is left out.
     """
-    exact = [*words, "hardware.precision=float64"]
-    plain = _record(exact, folder, "hardware.engine=loop")
+
+    def numbers(engine: str) -> dict[str, Tensor]:
+        record = _record(words, folder, "hardware.precision=float64", f"hardware.engine={engine}")
+        return {**load(record["model.safetensors"]), "losses": torch.tensor([row["loss"] for row in record["rows"]])}
+
     for engine in ("lean", "stacked"):
         try:
-            other = _record(exact, folder, f"hardware.engine={engine}")
+            found, plain = numbers(engine), numbers("loop")
+            torch.testing.assert_close(found, plain, rtol=0, atol=atol, msg=f"{engine} and loop: {{}}".format)
         except UserError as refusal:
             assert refusal.key == "hardware.engine", refusal
-            continue
-        found, wanted = (
-            {**load(one["model.safetensors"]), "losses": torch.tensor([row["loss"] for row in one["rows"]])}
-            for one in (other, plain)
-        )
-        torch.testing.assert_close(found, wanted, rtol=0, atol=atol, msg=f"{engine} and loop: {{}}".format)
 
 
 def check_empty_rounds(words: Sequence[str], folder: Path) -> None:
@@ -131,7 +125,7 @@ def check_clipping(words: Sequence[str], folder: Path) -> None:
     bounds = ["privacy.noise_multiplier=0", f"privacy.clip_norm={CLIP}", f"privacy.clip_logits={CLIP}"]
     private = ["privacy=user_level", *bounds, "method.aggregation=uniform", "training.participants=3"]
     try:
-        compose(_small_run(words, folder, *private))
+        compose(small_run(words, folder, *private))
     except UserError as refusal:
         assert refusal.key == "privacy" and "\n" not in str(refusal), f"privacy is refused by: {refusal}"
         return
@@ -145,42 +139,38 @@ def check_clipping(words: Sequence[str], folder: Path) -> None:
             assert moved <= CLIP * count / 3 * (1 + 1e-3), f"the global model moves by {moved:g} in round {number}"
 
 
-class _Interrupted(BaseException):
-    """The end of a process, as far as a run can know of it."""
-
-
 def _record(words: Sequence[str], folder: Path, *more: str) -> Record:
     """Carry out the small run with ``words`` and ``more``, and check what it leaves."""
-    finished = run(_small_run(words, folder, *more))
-    result, *rows = (
-        {key: value for key, value in one.items() if key not in TIMED} for one in (finished.result, *finished.rounds)
-    )
+    finished = run(small_run(words, folder, *more))
+    result, *rows = untimed(finished)
     assert result["status"] == "done", f"the run has {result['status']}: {result.get('notes')}"
     assert [row["round"] for row in rows] == list(range(1, len(rows) + 1)), "rows do not count the rounds from 1"
     losses = [row["train_loss"] for row in rows if row["participants"]] + [rows[-1]["loss"]]
     assert all(math.isfinite(loss) for loss in losses), f"losses are not finite: {losses}"
-    files = {path.name: path.read_bytes() for path in finished.folder.glob("*.safetensors")}
-    return {"result": result, "rows": rows, **files}
+    return {"result": result, "rows": rows} | {f.name: f.read_bytes() for f in finished.folder.glob("*.safetensors")}
 
 
-def _small_run(words: Sequence[str], folder: Path, *more: str) -> list[str]:
+def untimed(finished: FinishedRun) -> list[dict[str, Any]]:
+    """Return the result and the rows of a run without what differs between two runs of the same work."""
+    timed = ("seconds", "digest", "device")
+    return [{key: one[key] for key in one if key not in timed} for one in (finished.result, *finished.rounds)]
+
+
+def small_run(words: Sequence[str], folder: Path, *more: str) -> list[str]:
     """Return the small run with ``words`` and ``more``, each key once, below ``folder``."""
     chosen = [*SMALL_RUN]
     for part in (words, more):
         keys = {word.split("=", 1)[0] for word in part}
-        if "partition" in keys:
-            keys |= {"partition.count", "partition.alpha", "partition.clients"}
+        keys |= {"partition.count", "partition.alpha", "partition.clients"} if "partition" in keys else set()
         chosen = [word for word in chosen if word.split("=", 1)[0] not in keys] + [*part]
     return [*chosen, f"paths.out={folder}"]
 
 
-def _rows_and_states(
-    words: Sequence[str], folder: Path, *more: str
-) -> tuple[list[dict[str, Any]], dict[int, dict[str, Tensor]]]:
+def _rows_and_states(words: Sequence[str], folder: Path, *more: str) -> tuple[list[Record], dict[int, Record]]:
     """Carry out the small run; return its rows and, by round from 1, the tensors of the state after it."""
-    states: dict[int, dict[str, Tensor]] = {}
+    states: dict[int, Record] = {}
 
-    def keep(step: int, state: dict[str, Tensor]) -> None:
+    def keep(step: int, state: Record) -> None:
         states[step + 1] = {name: tensor.clone() for name, tensor in state.items()}
 
     with _commits_of_each_round(keep):
@@ -193,11 +183,11 @@ def _require_same(one: Record, other: Record, whose: str) -> None:
 
 
 @contextlib.contextmanager
-def _commits_of_each_round(see: Callable[[int, dict[str, Tensor]], None]) -> Iterator[None]:
+def _commits_of_each_round(see: Callable[[int, Record], None]) -> Iterator[None]:
     """Let runs inside the block commit after every round, and call ``see`` with the step and state of each commit."""
     save = Commits.save
 
-    def saved(self: Commits, step: int, state: dict[str, Tensor], *more: Any) -> dict[str, Tensor]:
+    def saved(self: Commits, step: int, state: Record, *more: Any) -> Record:
         shared = save(self, step, state, *more)
         see(step, state)
         return shared

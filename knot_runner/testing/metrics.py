@@ -43,8 +43,7 @@ def check_metric(metric: str | Metric, examples: int = 60, classes: int = 4, see
         return
     draw = np.random.default_rng(seed)
     probabilities, labels = draw.dirichlet(np.ones(classes), examples), draw.integers(classes, size=examples)
-    for array in (probabilities, labels):
-        array.flags.writeable = False
+    probabilities.flags.writeable = labels.flags.writeable = False
     test = TestSet(probabilities, probabilities, labels, draw.normal(size=(classes, 2)))
     value, shuffled = _value(metric, test), _value(metric, _rows(test, draw.permutation(examples)))
     assert _equal(shuffled, value), f"{metric.title} depends on the order of the examples: {value} and {shuffled}"
@@ -54,8 +53,8 @@ def check_metric(metric: str | Metric, examples: int = 60, classes: int = 4, see
     assert _equal(perfect, best), f"{metric.title} of correct predictions is {perfect}, worse than {value} at random"
     if metric.of_sums is None:
         return
-    resamples = [np.flatnonzero(labels == labels[0]), *draw.integers(examples, size=(8, examples))]
-    tests = [_rows(test, rows) for rows in resamples]
+    one_class = np.flatnonzero(labels == labels[0])
+    tests = [_rows(test, rows) for rows in (one_class, *draw.integers(examples, size=(8, examples)))]
     values, batch = [_value(metric, one) for one in tests], metric.of_sums(_sums(tests))
     alone = [float(metric.of_sums(_sums([one]))[0]) for one in tests]
     assert _equal(alone, values), f"{metric.title}: of_sums is {alone} on resamples, but function is {values}"

@@ -14,11 +14,8 @@ from knot_runner.config.settings.families import load
 from knot_runner.engine.tracker import TRACKERS, TrackedRun, Tracker, flat
 
 #: Rows as runs log them: nested, with texts, and with numbers that no service can plot.
-EXAMPLE_ROWS = (
-    {"round": 1, "accuracy": 0.25, "local A": {"epoch": 2, "loss": 1.5}, "client": "a"},
-    {"round": 2, "accuracy": 0.5, "loss": float("nan"), "spent": None, "reached": True},
-)
-MIRROR = ("log", "summarise", "close")
+EXAMPLE_ROWS = ({"round": 1, "accuracy": 0.25, "local A": {"epoch": 2, "loss": 1.5}, "client": "a"},
+                {"round": 2, "accuracy": 0.5, "loss": float("nan"), "spent": None, "reached": True})  # fmt: skip
 
 
 def check_tracker(name: str, folder: Path, options: Mapping[str, Any] | None = None) -> None:
@@ -48,7 +45,7 @@ def check_tracker(name: str, folder: Path, options: Mapping[str, Any] | None = N
     for kind, expected in {"new": whole, "resumed": whole, "failed": [*begun, ("close", True)]}.items():
         calls, notes = _mirror(run, crash=kind == "failed")
         assert not notes and calls == expected, f"tracker {name!r} in a {kind} run: {notes}, {calls}, not {expected}"
-    for call in ("begin", *MIRROR):
+    for call in ("begin", "log", "summarise", "close"):
         calls, notes = _mirror(run, fails_at=call)
         assert len(notes) == 1 and calls[-1][0] == call, f"tracker {name!r} if {call} fails: {notes}, {calls}"
     assert (folder / "result.json").read_text() == "{}", f"tracker {name!r} changes the records of the run"
@@ -70,7 +67,7 @@ def _mirror(run: TrackedRun, fails_at: str = "", crash: bool = False) -> tuple[l
 
     def begin(run: TrackedRun) -> SimpleNamespace:
         mirror = (load(entry) if isinstance(entry, str) else entry)(run)
-        return SimpleNamespace(**{call: noted(call, getattr(mirror, call)) for call in MIRROR})
+        return SimpleNamespace(**{call: noted(call, getattr(mirror, call)) for call in ("log", "summarise", "close")})
 
     replaced = mock.patch.dict(TRACKERS.data, {run.spec.name: noted("begin", begin)})
     with replaced, contextlib.suppress(InterruptedError), Tracker(run, notes.append) as tracker:
