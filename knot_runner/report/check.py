@@ -12,7 +12,7 @@ from knot_runner.report.tables.build import TABLE_KINDS, printed_table
 from knot_runner.util.errors import UserError, nearest
 
 #: What ``report:`` may say.
-KEYS = ("kind", "metrics", "figures", "paper", "reference", "target", "cases", "seeds", "claims", "notes")
+KEYS = ("kind", "metrics", "figures", "paper", "reference", "target", "cases", "seeds", "claims", "unlike", "notes")
 
 
 def check_report(spec: Mapping[str, Any]) -> None:

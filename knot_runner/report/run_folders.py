@@ -162,7 +162,7 @@ def kept_file(run: Run, name: str, command: str = "") -> bytes:
     """The bytes of file ``name`` of a finished run. Raises :class:`UserError` naming it if it is absent or does not
     match the digest in the run's result, and if such runs keep no such file."""
     if not has_record(run.job.folder, run.result, name):
-        raise UserError(f"a run like this keeps no {name}. Show it with another report.kind", run.job.folder)
+        raise UserError(f"runs with these settings keep no {name}", run.job.folder)
     try:
         return read_record(run.job.folder, run.result, name)
     except UserError as problem:

@@ -133,7 +133,7 @@ def check_clipping(words: Sequence[str], folder: Path) -> None:
     for row in rows:
         number, count = row["round"], len(set(row["participants"]))
         assert len(row["update_norms"]) == count, f"{len(row['update_norms'])} messages of {count} clients"
-        assert row.get("clipped", 1.0) == 1.0, f"{row['clipped']:.0%} of a round's messages are clipped, not all"
+        assert "clipped" not in row or row["clipped"] == 1.0, f"not all messages of round {number} are clipped"
         if number > 1 and "weights" in states[number] and "distil_steps" not in row:
             moved = float((states[number]["weights"] - states[number - 1]["weights"]).norm())
             assert moved <= CLIP * count / 3 * (1 + 1e-3), f"the global model moves by {moved:g} in round {number}"
@@ -143,7 +143,7 @@ def _record(words: Sequence[str], folder: Path, *more: str) -> Record:
     """Carry out the small run with ``words`` and ``more``, and check what it leaves."""
     finished = run(small_run(words, folder, *more))
     result, *rows = untimed(finished)
-    assert result["status"] == "done", f"the run has {result['status']}: {result.get('notes')}"
+    assert result["status"] == "done", f"the run has {result['status']}"
     assert [row["round"] for row in rows] == list(range(1, len(rows) + 1)), "rows do not count the rounds from 1"
     losses = [row["train_loss"] for row in rows if row["participants"]] + [rows[-1]["loss"]]
     assert all(math.isfinite(loss) for loss in losses), f"losses are not finite: {losses}"

@@ -75,6 +75,7 @@ def plain(text: str) -> str:
     text = re.sub(r"'(paths\.out=TMP[^\s']*)'", r"\1", text)  # as a command quotes spaces
     text = re.sub(r"\d{8}-\d{6}-[0-9a-f]{6}", "TIME", text)
     text = re.sub(r"sha256 [0-9a-f]{12}\.\.\.", "sha256 DIGEST...", text)
+    text = re.sub(r"files of [\d.]+ [KMG]?B in all", "files of SIZE in all", text)
     text = text.replace(sysconfig.get_paths()["stdlib"], "PYTHON")
     text = re.sub(r"(?<=/)[0-9a-f]{12}\b", "RUN-ID", text)
     data = os.environ.get("KNOT_TEST_DATA") or str(ROOT.parent / "shared" / "data")  # as tests/conftest.py

@@ -9,7 +9,7 @@ from knot_runner.models.network import Network, build_network
 from tests.runs import run
 from tests.tiny import TINY_IMAGES, replaced
 
-OWN = CustomSettings("custom", "own", "own:frozen", "4")
+OWN = CustomSettings("custom", "own", "frozen_model:frozen", "4")
 MODEL = """
 from torch import nn
 
@@ -20,13 +20,21 @@ def frozen(shape, classes):
 """
 
 
-@pytest.fixture
-def words(tmp_path):
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
     """Of runs whose batches of 3 leave one example over."""
+    tmp_path = tmp_path_factory.mktemp("own")
     (tmp_path / "conf" / "model").mkdir(parents=True)
-    (tmp_path / "conf" / "model" / "own.yaml").write_text("{kind: custom, name: own, target: 'own:frozen', head: '4'}")
-    (tmp_path / "own.py").write_text(MODEL)
-    own = ["model=own", "++model.options={}", f"plugins=['{tmp_path / 'own.py'}']", f"--config-dir={tmp_path / 'conf'}"]
+    (tmp_path / "conf" / "model" / "own.yaml").write_text(
+        "{kind: custom, name: own, target: 'frozen_model:frozen', head: '4'}"
+    )
+    (tmp_path / "frozen_model.py").write_text(MODEL)
+    own = [
+        "model=own",
+        "++model.options={}",
+        f"plugins=['{tmp_path / 'frozen_model.py'}']",
+        f"--config-dir={tmp_path / 'conf'}",
+    ]
     small = [word for word in TINY_IMAGES if not word.startswith("model.")]
     return [*replaced(small, "training.batch=3", "training.rounds=2", "training.participants=6"), *own]
 
@@ -39,8 +47,8 @@ def test_run_keeps_frozen_layers_as_they_begin(method, words, tmp_path):
     assert frozen and all(torch.equal(one, frozen[0]) for one in frozen)
 
 
-def test_network_normalizes_one_example_by_running_statistics(words, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
+def test_network_normalizes_one_example_by_running_statistics(words, tmp_path):
+    run(tmp_path, *words)  # which loads the plug-in
     model = build_network(Network(OWN, (1, 8, 8), 10)).train()
     model(x=torch.randn(6, 1, 8, 8))
     x = torch.randn(1, 1, 8, 8)

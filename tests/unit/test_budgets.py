@@ -12,20 +12,20 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 368_600,
-    "statement lines": 26_660,
+    "nodes": 377_600,
+    "statement lines": 27_150,
     "conditional expressions per 1,000 statement lines": 40,
-    "comprehensions per 1,000 statement lines": 75,
-    "comprehensions that hold another per 1,000 statement lines": 2.9,
-    "string subscripts": 1_235,
+    "comprehensions per 1,000 statement lines": 76.5,
+    "comprehensions that hold another per 1,000 statement lines": 2.95,
+    "string subscripts": 1_270,
     '.get("...")': 281,
-    "Any": 850,
+    "Any": 870,
     "type: ignore": 2,
 }
 #: Path -> what is counted -> the most that is allowed.
 OTHERS = {
     "scripts": {"nodes": 26_000},
-    "tests": {"lines": 44_400},
+    "tests": {"lines": 37_700},
 }
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.

@@ -49,7 +49,6 @@ class ContrastPair(nn.Module):
         super().__init__()
         self.options = options
         self.negatives = min(options.negatives, examples - 1)
-        self.begun: set[str] = set()
         self.student_embedding = nn.Linear(f[0].numel(), options.dim)
         self.teacher_embedding = nn.Linear(g[0].numel(), options.dim)
         for name in ("student", "teacher"):
@@ -66,22 +65,20 @@ class ContrastPair(nn.Module):
         positions = batch.positions
         negatives = draw_negatives(positions, self.negatives, len(self.student_memory), batch.draws)
         places = torch.cat([positions[:, None], negatives], 1)
-        loss = self._contrast(student, "teacher", places) + self._contrast(teacher, "student", places)
+        loss = self._contrast(student, self.teacher_memory, self.teacher_constant, places)
+        loss = loss + self._contrast(teacher, self.student_memory, self.student_constant, places)
         if self.training:
             self._move(self.student_memory, student, positions)
             self._move(self.teacher_memory, teacher, positions)
         return loss
 
-    def _contrast(self, embedded: Tensor, whose: str, places: Tensor) -> Tensor:
-        memory, constant = getattr(self, f"{whose}_memory"), getattr(self, f"{whose}_constant")
+    def _contrast(self, embedded: Tensor, memory: Tensor, constant: Tensor, places: Tensor) -> Tensor:
         # all products, then the drawn ones: less work than to collect the drawn rows; a copy, for the memory moves
         # before the backward pass
         products = (embedded @ memory.clone().T).gather(1, places)
         raised = (products / self.options.tau_nce).exp()
-        if whose not in self.begun:  # looks at a number of the device in the first batch alone
-            self.begun.add(whose)
-            if not bool(constant):
-                constant.copy_(raised.detach().mean() * len(memory))
+        if not bool(constant):
+            constant.copy_(raised.detach().mean() * len(memory))
         return noise_contrast(raised / constant, len(memory))
 
     @torch.no_grad()

@@ -61,8 +61,10 @@ def check_federated_method(settings: Settings, method: FederatedSettings, plugin
 
 def _check_loss(loss: dict[str, Any], where: str) -> None:
     """Of a plug-in's loss, the run checks the options, which has loaded the plug-ins."""
-    if not isinstance(loss.get("name"), str):
-        raise UserError(f"expected the name of a loss, got {shorten(loss.get('name'))}", f"{where}.name")
+    if "name" not in loss:
+        raise UserError("is not set", f"{where}.name")
+    if not isinstance(loss["name"], str):
+        raise UserError(f"expected the name of a loss, got {shorten(loss['name'])}", f"{where}.name")
     if loss["name"] in LOSS_SETTINGS:
         build(LOSS_SETTINGS[loss["name"]], loss, where)
 

@@ -154,7 +154,7 @@ def test_every_job_has_its_state_and_cause(jobs, factory):
 def test_figures_are_in_the_page_or_their_problem_is(finished):
     view = page_of(finished, figures=["tsne", "bias"])
     tsne, bias = view.figures
-    assert "vectors.safetensors: is not there" in tsne.problem and view.problems == [f"figure tsne: {tsne.problem}"]
+    assert "keep no vectors.safetensors" in tsne.problem and view.problems == [f"figure tsne: {tsne.problem}"]
     assert "Not drawn: " in Reader(render_page(view)).text
     image = Image.open(io.BytesIO(base64.b64decode(bias.image.partition(",")[2])))
     assert image.format == "PNG" and not bias.problem
