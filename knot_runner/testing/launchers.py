@@ -14,7 +14,7 @@ from knot_runner.testing.methods import small_run, untimed
 from knot_runner.util.files import read_json
 
 #: What is not as in the small run of :mod:`knot_runner.testing.methods`: a job is of one round.
-_JOB = ("task.source=embedded", "paths.data=null", "hardware=cpu", "training.rounds=1", "training.lr=0.01")
+_JOB = ("task.source=embedded", "paths.data=null", "hardware=cpu", "training.rounds=1", "training.small_clients=stop")
 
 
 def check_launcher(name: str, *overrides: str) -> None:

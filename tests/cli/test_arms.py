@@ -94,6 +94,7 @@ def test_a_preset_over_another_adds_arms_and_chooses_some() -> None:
     assert [job.arm for job in jobs] == ["fedavg", "feddf", "kd", "rkd"]
 
 
+@pytest.mark.thorough
 def test_tables_and_claims_name_the_arms(preset: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = [*TINY_IMAGES[1:], "arm=plain,near", f"paths.out={tmp_path / 'out'}", "training.rounds=1"]
     words = [word for word in small if word != "training.rounds=3"]

@@ -46,6 +46,7 @@ def test_presets_of_a_folder_are_chosen_by_glob(own: Path) -> None:
     assert [command.preset for command in commands] == ["mine/deep/tiny", "mine/tiny"]
 
 
+@pytest.mark.thorough
 def test_an_own_preset_writes_below_its_folder(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name, out = "mine/deep/tiny", own.parent / "out"
     words = [f"--config-dir={own}", f"paths.out={out}"]

@@ -44,7 +44,8 @@ def records(out):
     return result, [(folder / name).read_bytes() for name in names]
 
 
-@pytest.mark.parametrize("method", ["entropy_a", pytest.param("sinkhorn_e", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("method", ["entropy_a", "sinkhorn_e"])
 def test_kill_9_twice_and_the_same_command_again(tmp_path, method):
     assert main(arguments(tmp_path / "alone", f"method={method}")) == 0
     for stage in ("local", "distil"):

@@ -68,6 +68,7 @@ def test_shares_that_a_method_fills_in_differ(other, key, tmp_path, capsys):
     assert main(["reproduce", "own", *own]) == 0 and "0 0 0 + 1 refused" in shown(capsys)
 
 
+@pytest.mark.thorough
 def test_equal_shares_are_compared(tmp_path, capsys):
     own = [*preset(tmp_path), "partition.transfer=0.2"]
     assert main(["check", "experiment=own", *own, "--quick"]) == 0
@@ -80,6 +81,7 @@ def test_equal_shares_are_compared(tmp_path, capsys):
     assert main(["claims", "own", *own]) == 0 and "refused" not in shown(capsys)
 
 
+@pytest.mark.thorough
 def test_reason_of_a_preset_allows_different_shares(tmp_path, capsys):
     own = preset(tmp_path, reason="the paper gives the server its own images")
     assert main(["check", "experiment=own", *own, "--quick"]) == 0

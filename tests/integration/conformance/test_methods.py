@@ -93,12 +93,8 @@ def test_everything_composes_with_every_algorithm(top):
             assert job.method.algorithm == algorithm
 
 
-QUICK = ("scaffold",)
-
-
-@pytest.mark.parametrize("algorithm", [
-    name if name in QUICK else pytest.param(name, marks=pytest.mark.thorough) for name in FEDERATED_ALGORITHMS
-])  # fmt: skip
+@pytest.mark.thorough
+@pytest.mark.parametrize("algorithm", FEDERATED_ALGORITHMS)
 def test_algorithm_keeps_the_contract(algorithm, tmp_path):
     checks.check_method(words_of("chilled", algorithm), tmp_path)
 
