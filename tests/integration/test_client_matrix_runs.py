@@ -15,7 +15,7 @@ from knot_runner.engine.federated.loop import Loop
 from knot_runner.pipelines.personalisation import client_matrix
 from tests.golden.messages import refuses
 from tests.personal_runs import PERSONAL, run, setup_of
-from tests.unit.methods.federated.conftest import make_world, with_rows
+from tests.unit.methods.federated.worlds import make_world, with_rows
 
 
 def recount(setup, model):

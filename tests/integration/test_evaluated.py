@@ -15,7 +15,7 @@ from knot_runner.report.tables.build import build_table
 from tests.tiny import TINY_IMAGES, TINY_PARTIES, replaced
 from tests.unit.report import compared
 from tests.unit.report.claimed import claim, judged
-from tests.unit.report.conftest import FederatedFactory, shown
+from tests.unit.report.made_runs import FederatedFactory, shown
 
 ONE, OWN, CLUSTERS = "global", "personalized", "clusters"
 PRIVATE = {"unit": "client", "rate": 0.5, "noise_multiplier": 1.0, "clip_norm": 1.0, "rounds": 3, "clipped": None,

@@ -11,8 +11,8 @@ from tests.accounted import accounted, mechanism
 from tests.feddf_runs import run, setup_of
 from tests.integration.test_private_training import PRIVATE
 from tests.tiny import CLIPPED, replaced
-from tests.unit.methods.federated.conftest import CLASSES
 from tests.unit.methods.federated.test_private_logits import private
+from tests.unit.methods.federated.worlds import CLASSES
 
 TRANSFER = ["partition.transfer=0.2", "method.distil.batch=16"]
 METHODS = {

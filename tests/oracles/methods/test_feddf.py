@@ -15,7 +15,7 @@ from knot_runner.methods.federated.server_distillation import drawn_examples
 from knot_runner.methods.federation import with_server
 from knot_runner.methods.losses import distillation
 from tests.feddf_runs import POINTS, RANDOM, TRANSFER, close, distil
-from tests.unit.methods.federated.conftest import CLASSES, World, make_world, rounds_of, settings
+from tests.unit.methods.federated.worlds import CLASSES, World, make_world, rounds_of, settings
 
 SINKHORN = {"name": "sinkhorn", "solver": "newton", "epsilon": 0.1, "tolerance": 1e-9, "scaling": 0.5}
 

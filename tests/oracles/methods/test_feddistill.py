@@ -9,7 +9,7 @@ from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.feddistill import others_means
 from knot_runner.methods.federation import with_server
 from tests.feddf_runs import TRANSFER, close
-from tests.unit.methods.federated.conftest import CLASSES, World, make_world, rounds_of, settings
+from tests.unit.methods.federated.worlds import CLASSES, World, make_world, rounds_of, settings
 
 
 class Played:

@@ -17,7 +17,7 @@ from knot_runner.models.network import Network
 from tests.feddf_runs import close, run
 from tests.golden.messages import refuses
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
-from tests.unit.methods.federated.conftest import CLASSES, SHAPE, World, make_world, rounds_of, settings, spec_of
+from tests.unit.methods.federated.worlds import CLASSES, SHAPE, World, make_world, rounds_of, settings, spec_of
 
 HIDDEN = 5
 

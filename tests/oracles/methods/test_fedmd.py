@@ -23,7 +23,7 @@ from knot_runner.pipelines.rounds import scores
 from knot_runner.results import kind_problem
 from tests.feddf_runs import TRANSFER, close, distil, run
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
-from tests.unit.methods.federated.conftest import CLASSES, SHAPE, World, make_world, rounds_of, settings, with_rows
+from tests.unit.methods.federated.worlds import CLASSES, SHAPE, World, make_world, rounds_of, settings, with_rows
 
 HIDDEN = 5
 

@@ -12,7 +12,7 @@ from knot_runner.testing.methods import check_engines_agree
 from knot_runner.util.errors import UserError
 from tests.feddf_runs import RANDOM, TRANSFER, distil
 from tests.tiny import FEDDF_RKD
-from tests.unit.methods.federated.conftest import World, make_world, rounds_of, settings
+from tests.unit.methods.federated.worlds import World, make_world, rounds_of, settings
 
 HIDDEN, CLASSES = 5, 3
 NETWORK = Network(MlpSettings("mlp", "t", [HIDDEN], "logits"), (1, 2, 2), CLASSES)

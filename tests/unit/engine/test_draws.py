@@ -26,7 +26,7 @@ from knot_runner.models.network import Network
 from knot_runner.pipelines import coreset, distance
 from knot_runner.transport.otdd.first_iteration import draw_times, first_points
 from tests.unit.data.images.deals import balanced, images
-from tests.unit.methods.federated.conftest import make_world, settings
+from tests.unit.methods.federated.worlds import make_world, settings
 
 WORLD = make_world([5])
 LABELS = np.repeat(np.arange(4), 25)

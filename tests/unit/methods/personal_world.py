@@ -9,7 +9,7 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.methods.party import Party
 from knot_runner.methods.personalisation.contract import PersonalFederation
-from tests.unit.methods.federated.conftest import make_world, settings, with_network, with_rows
+from tests.unit.methods.federated.worlds import make_world, settings, with_network, with_rows
 
 
 def perturbed(model, seed, scale=0.3):

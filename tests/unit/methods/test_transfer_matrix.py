@@ -20,7 +20,7 @@ from knot_runner.methods.personalisation import PERSONALISATIONS, combine, trans
 from knot_runner.models.network import build_network
 from tests.golden.messages import refuses
 from tests.unit.engine.federated.cases import MODELS
-from tests.unit.methods.federated.conftest import with_rows
+from tests.unit.methods.federated.worlds import with_rows
 from tests.unit.methods.personal_world import after_rounds, on_network, run_kind
 
 KIND = PERSONALISATIONS["transfer_matrix"]

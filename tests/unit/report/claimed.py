@@ -7,7 +7,7 @@ import numpy as np
 
 from knot_runner import metrics
 from knot_runner.report.claims.verdicts import judge
-from tests.unit.report.conftest import DATASETS, FLEET, LABELS, leaning, save_file, seal
+from tests.unit.report.made_runs import DATASETS, FLEET, LABELS, leaning, save_file, seal
 
 COLD = {"method.temperature": 0.05, "method.lr_control": False}
 WARMER = {"method.temperature": 1}

@@ -13,7 +13,7 @@ from knot_runner.report.compare.answer import Question, compare_runs
 from knot_runner.report.compare.files import Sheet
 from knot_runner.report.compare.settings import parse_filter
 from knot_runner.report.run_folders import Job
-from tests.unit.report.conftest import FederatedFactory
+from tests.unit.report.made_runs import FederatedFactory
 
 CONFIG: dict[str, Any] = {
     "seed": 0,

@@ -14,7 +14,7 @@ from knot_runner.report.tables.chilling import with_learning_curves
 from knot_runner.report.tables.footnotes import absences
 from tests.golden.messages import refuses
 from tests.unit.report.compared import made
-from tests.unit.report.conftest import seal
+from tests.unit.report.made_runs import seal
 
 
 def test_runs_have_the_numbers_of_finished_records(factory, federated):

@@ -7,7 +7,7 @@ import pytest
 
 from knot_runner.results import RESULTS, kind_problem
 from knot_runner.results.base import total_costs
-from tests.unit.report.conftest import (
+from tests.unit.report.made_runs import (
     CORESET,
     COSTS,
     EXACT,

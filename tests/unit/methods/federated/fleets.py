@@ -12,7 +12,7 @@ from knot_runner.methods.federated.fleet import on_fleet
 from knot_runner.methods.federation import with_server
 from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from knot_runner.pipelines.rounds.loop import RoundLoop, run_rounds
-from tests.unit.methods.federated.conftest import holding_out, make_world, settings
+from tests.unit.methods.federated.worlds import holding_out, make_world, settings
 
 PLAIN = {"name": "t", "mode": "sync", "compute": {"median": 1.0, "sigma": 0.0}}
 

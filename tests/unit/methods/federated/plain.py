@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tests.unit.methods.federated.conftest import CLASSES, rounds_of
+from tests.unit.methods.federated.worlds import CLASSES, rounds_of
 
 
 def examples(world, request):

@@ -6,8 +6,8 @@ import torch
 from knot_runner.config.settings import ApflSettings, LabelDistillation
 from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.federated import own_models
-from tests.unit.methods.federated.conftest import settings
 from tests.unit.methods.federated.plain import examples, gradient, loss, play
+from tests.unit.methods.federated.worlds import settings
 
 APFL, FEDAVG = METHODS["apfl"], METHODS["fedavg"]
 

@@ -10,7 +10,7 @@ from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.server import AVERAGED_AT_ONCE, average
 from knot_runner.pipelines.clients.setup import check_sizes
 from tests.golden.messages import refuses
-from tests.unit.methods.federated.conftest import SIZES, rounds_of, settings
+from tests.unit.methods.federated.worlds import SIZES, rounds_of, settings
 
 
 def one_round(world, hp):

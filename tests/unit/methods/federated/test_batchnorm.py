@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from knot_runner.methods.contract import METHODS
-from tests.unit.methods.federated.conftest import normed_world, settings
+from tests.unit.methods.federated.worlds import normed_world, settings
 
 
 @pytest.mark.parametrize("how", ["averaged", "local", "frozen"])
@@ -36,8 +36,9 @@ def test_where_the_statistics_go(world, how):
 
 
 @pytest.mark.parametrize("how", ["averaged", "local"])
-def test_statistics_of_a_last_round_of_heads_stay_where_they_are_kept(normed, how):
+def test_statistics_of_a_last_round_of_heads_stay_where_they_are_kept(world, how):
     """The server's stay as they are; a client's own are those that its head was trained with."""
+    normed = normed_world(world)
     hp, method = settings("fedper", batchnorm=how, final_head_epochs=1), METHODS["fedper"]
     federation = normed.federation
     start = method.init(hp, federation)

@@ -11,7 +11,7 @@ from knot_runner.config.settings import Schedule, Stragglers
 from knot_runner.engine.objectives import CrossEntropy, tempered
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.chilling import objective, recipe, scheduled, stragglers
-from tests.unit.methods.federated.conftest import rounds_of, settings
+from tests.unit.methods.federated.worlds import rounds_of, settings
 
 
 def test_schedules_by_hand():

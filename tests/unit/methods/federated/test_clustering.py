@@ -18,7 +18,7 @@ from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated import clustering
 from knot_runner.methods.federated.per_cluster import cluster_state, joint_state, per_cluster
 from tests.golden.messages import refuses
-from tests.unit.methods.federated.conftest import SIZES, settings
+from tests.unit.methods.federated.worlds import SIZES, settings
 
 OTDD = OtddSettings(
     "federated", "sqrt_frobenius", "root_diagonal", 100, "float64", FedwadSettings("approximate", 10, 10, 0.5, 1.0)

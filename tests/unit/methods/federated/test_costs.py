@@ -14,7 +14,7 @@ from knot_runner.methods.federated.costs import round_costs
 from knot_runner.methods.federated.per_cluster import per_cluster
 from knot_runner.methods.federation import with_server
 from tests.feddf_runs import distil
-from tests.unit.methods.federated.conftest import CLASSES, SIZES, World, make_world, rounds_of, settings
+from tests.unit.methods.federated.worlds import CLASSES, SIZES, World, make_world, rounds_of, settings
 
 #: Of the model with a hidden layer of 5: 4 pixels, 3 classes; weights and biases, 8 bytes each (float64).
 BODY, HEAD, SIZE = 4 * 5 + 5, 5 * 3 + 3, 8

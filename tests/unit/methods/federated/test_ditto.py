@@ -5,8 +5,8 @@ import torch
 
 from knot_runner.config.settings import DittoSettings
 from knot_runner.methods.contract import METHODS
-from tests.unit.methods.federated.conftest import settings
 from tests.unit.methods.federated.plain import descend, examples, play
+from tests.unit.methods.federated.worlds import settings
 
 DITTO, FEDAVG = METHODS["ditto"], METHODS["fedavg"]
 

@@ -11,8 +11,8 @@ from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.fedala import layer_starts
 from tests.golden.messages import refuses
-from tests.unit.methods.federated.conftest import make_world, settings
 from tests.unit.methods.federated.plain import descend, examples, gradient, loss, play
+from tests.unit.methods.federated.worlds import make_world, settings
 
 FEDALA, FEDAVG = METHODS["fedala"], METHODS["fedavg"]
 

@@ -8,8 +8,8 @@ import torch
 from knot_runner.config.settings import FedsoupSettings
 from knot_runner.methods.contract import METHODS
 from tests.golden.messages import refuses
-from tests.unit.methods.federated.conftest import CLASSES, holding_out, normed_world, settings
 from tests.unit.methods.federated.plain import descend, examples, play
+from tests.unit.methods.federated.worlds import CLASSES, holding_out, normed_world, settings
 
 FEDSOUP, FEDAVG = METHODS["fedsoup"], METHODS["fedavg"]
 ROUNDS = 8

@@ -16,8 +16,8 @@ from knot_runner.methods.federated.fleet.synchronous import sends_models
 from knot_runner.methods.federated.per_cluster import cluster_state, on_clock, per_cluster
 from knot_runner.pipelines.rounds.loop import RoundLoop, run_rounds
 from tests.golden.messages import refuses
-from tests.unit.methods.federated.conftest import SIZES, make_world, settings
 from tests.unit.methods.federated.fleets import NoCommits, Played, fleet_of
+from tests.unit.methods.federated.worlds import SIZES, make_world, settings
 
 LATE, ALL_FAIL = {"deadline": 20.0}, {0: 0.5, 1: 0.5, 2: 0.25}
 #: Of clients that need 16, 48 and 16 s (8, 12, 16 examples, 2 epochs): the fleet, the share of its work after which a

@@ -13,8 +13,8 @@ from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.fleet import devices
 from knot_runner.methods.federated.own_models import kept_models
 from tests.golden.messages import refuses
-from tests.unit.methods.federated.conftest import SIZES
 from tests.unit.methods.federated.fleets import Played, fleet_of
+from tests.unit.methods.federated.worlds import SIZES
 
 EMPTY = torch.empty(0, dtype=torch.float64)
 

@@ -13,9 +13,9 @@ from knot_runner.methods.federated.fedgen import Head
 from knot_runner.methods.federated.versions import as_begun, version_entries
 from tests.feddf_runs import distil
 from tests.oracles.methods.test_fedgen import by_hand
-from tests.unit.methods.federated.conftest import CLASSES, SIZES, settings
 from tests.unit.methods.federated.fleets import Played, fleet_of
 from tests.unit.methods.federated.plain import examples, gradient
+from tests.unit.methods.federated.worlds import CLASSES, SIZES, settings
 
 #: One batch of all examples, so that no draw matters.
 WHOLE = {"batch": 24, "small_clients": "allow"}

@@ -9,8 +9,8 @@ import torch
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.federated.fleet import devices
 from knot_runner.methods.party import Party
-from tests.unit.methods.federated.conftest import make_world
 from tests.unit.methods.federated.fleets import Played, fleet_of
+from tests.unit.methods.federated.worlds import make_world
 
 
 def many_clients():

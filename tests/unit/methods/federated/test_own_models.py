@@ -5,8 +5,8 @@ import torch
 
 from knot_runner.config.settings import ApflSettings, FedsoupSettings
 from knot_runner.methods.contract import METHODS
-from tests.unit.methods.federated.conftest import holding_out, settings
 from tests.unit.methods.federated.plain import play
+from tests.unit.methods.federated.worlds import holding_out, settings
 
 #: (algorithm, its settings, the rounds in which its global model is FedAvg's)
 CASES = [

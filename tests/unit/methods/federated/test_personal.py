@@ -11,7 +11,7 @@ from knot_runner.methods.federated.server_distillation import ENSEMBLE
 from knot_runner.methods.federation import with_server
 from tests.feddf_runs import TRANSFER, distil
 from tests.golden.messages import refuses
-from tests.unit.methods.federated.conftest import World, rounds_of, settings
+from tests.unit.methods.federated.worlds import World, rounds_of, settings
 
 
 def play(world, hp, rounds):

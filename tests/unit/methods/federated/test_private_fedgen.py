@@ -9,8 +9,8 @@ import torch
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.fedgen import MILLION, private_fold_labels
 from knot_runner.methods.federated.user_privacy import UserPrivacy
-from tests.unit.methods.federated.conftest import CLASSES, SERVER, settings
 from tests.unit.methods.federated.plain import play
+from tests.unit.methods.federated.worlds import CLASSES, SERVER, settings
 
 FEDGEN = METHODS["fedgen"]
 SCALE, BOUND, EXPECTED = 0.7, 0.5, 4

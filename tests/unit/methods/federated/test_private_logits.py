@@ -12,7 +12,7 @@ from knot_runner.methods.federated.server_distillation import ENSEMBLE
 from knot_runner.methods.federated.user_privacy import UserPrivacy, private_mean_logits
 from knot_runner.methods.federation import with_server
 from tests.feddf_runs import TRANSFER, distil
-from tests.unit.methods.federated.conftest import CLASSES, World, make_world, rounds_of, settings
+from tests.unit.methods.federated.worlds import CLASSES, World, make_world, rounds_of, settings
 
 BOUND, EXPECTED = 0.4, 4
 

@@ -8,8 +8,8 @@ import torch
 
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.user_privacy import UserPrivacy
-from tests.unit.methods.federated.conftest import settings
 from tests.unit.methods.federated.plain import play
+from tests.unit.methods.federated.worlds import settings
 
 SCAFFOLD = METHODS["scaffold"]
 SCALE = 0.8

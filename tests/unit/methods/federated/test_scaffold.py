@@ -4,7 +4,7 @@ import torch
 
 from knot_runner.methods.contract import METHODS
 from tests.golden.messages import refuses
-from tests.unit.methods.federated.conftest import rounds_of, settings
+from tests.unit.methods.federated.worlds import rounds_of, settings
 
 
 def test_three_rounds_follow_algorithm_1_option_2(world):

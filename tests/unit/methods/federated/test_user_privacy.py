@@ -9,7 +9,7 @@ import torch
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.user_privacy import UserPrivacy, private_mean
-from tests.unit.methods.federated.conftest import SERVER, World, holding_out, rounds_of, settings
+from tests.unit.methods.federated.worlds import SERVER, World, holding_out, rounds_of, settings
 
 
 def privacy(**changes) -> UserPrivacy:

@@ -13,7 +13,7 @@ from knot_runner.methods.personalisation import finetune, soup
 from knot_runner.methods.personalisation.contract import PersonalFederation, Point, personal_recipe
 from knot_runner.models.network import build_network
 from tests.unit.engine.federated.cases import MODELS
-from tests.unit.methods.federated.conftest import make_world, settings
+from tests.unit.methods.federated.worlds import make_world, settings
 
 
 @pytest.fixture(scope="module")

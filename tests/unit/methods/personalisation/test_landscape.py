@@ -8,7 +8,7 @@ from knot_runner.config.settings import LandscapeSettings
 from knot_runner.methods.personalisation import finetune, landscape
 from knot_runner.methods.personalisation.contract import PersonalFederation
 from knot_runner.methods.personalisation.landscape import Plane, barrier
-from tests.unit.methods.federated.conftest import make_world, settings, with_rows
+from tests.unit.methods.federated.worlds import make_world, settings, with_rows
 
 
 def test_a_plane_through_three_models():

@@ -14,7 +14,7 @@ from knot_runner.report.claims.spec import Claim
 from knot_runner.results.base import total_costs
 from knot_runner.util.errors import UserError
 from tests.unit.report.claimed import COLD, WARMER, claim, courses, grid, judged, rewrite, rounds_claim
-from tests.unit.report.conftest import COSTS, seal
+from tests.unit.report.made_runs import COSTS, seal
 
 NEVER = (None, None, None)
 SPENT, SECONDS = ((10_000_000,), (2_000_000,)), ((10.0, 12.0, 11.0), (30.0, 33.0, 36.0))

@@ -9,7 +9,7 @@ import pytest
 from knot_runner.report.claims.verdicts import Verdict
 from knot_runner.report.claims.view import claims_csv, claims_markdown, claims_table, footnotes, write_claims
 from tests.golden.messages import refuses
-from tests.unit.report.conftest import shown
+from tests.unit.report.made_runs import shown
 
 HELD = Verdict(
     "T=0.05 reaches the target at least twice as fast as T=1 on FEMNIST", "FLex&Chill Table 1", "holds", 2.41, 2.1, 2.8,

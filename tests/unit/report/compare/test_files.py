@@ -21,7 +21,7 @@ from knot_runner.report.compare.files import (
 from knot_runner.report.statistics.intervals import MeanEstimate, mean_estimate
 from tests.golden.messages import refuses
 from tests.unit.report.compared import begun, made, sheet_of
-from tests.unit.report.conftest import shown
+from tests.unit.report.made_runs import shown
 
 HOSTILE = '=1+1 a|b_&% <i> $x$ \x1b[31m {y} \\ "q"'
 

@@ -7,7 +7,7 @@ from knot_runner.records import write_result
 from knot_runner.report.figures.coreset import coreset_accuracy, coreset_images
 from knot_runner.report.run_folders import Job
 from tests.golden.messages import refuses
-from tests.unit.report.conftest import CORESET, KNN, SCORES, assert_drawn, csv_rows, save_file
+from tests.unit.report.made_runs import CORESET, KNN, SCORES, assert_drawn, csv_rows, save_file
 
 
 def job(folder, result, **changes):

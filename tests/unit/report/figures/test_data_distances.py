@@ -7,7 +7,7 @@ from knot_runner.records import write_result
 from knot_runner.report.figures import data_distances
 from knot_runner.report.run_folders import Job
 from tests.golden.messages import refuses
-from tests.unit.report.conftest import EXACT, assert_drawn, csv_rows, matrix_result
+from tests.unit.report.made_runs import EXACT, assert_drawn, csv_rows, matrix_result
 
 
 def job(

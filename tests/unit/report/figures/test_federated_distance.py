@@ -7,7 +7,7 @@ from knot_runner.config.strict import digest
 from knot_runner.report.figures.federated_distance import distance_runtime, moving_measure
 from knot_runner.report.run_folders import Job
 from tests.golden.messages import refuses
-from tests.unit.report.conftest import csv_rows, distance_result, save_file, seal
+from tests.unit.report.made_runs import csv_rows, distance_result, save_file, seal
 
 
 def made(root, label="", **of_record):

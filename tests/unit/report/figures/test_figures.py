@@ -15,7 +15,7 @@ from knot_runner.report.figures.style import by_name
 from knot_runner.report.run_folders import load_runs
 from knot_runner.report.series import Numbers
 from tests.golden.messages import refuses
-from tests.unit.report.conftest import assert_drawn, csv_rows, put, save_file
+from tests.unit.report.made_runs import assert_drawn, csv_rows, put, save_file
 
 #: The figures of KNOT; the others have files of their own.
 OF_TEXTS = ("expected_label", "confidence", "tsne", "support", "epsilon", "bias", "probe")

@@ -6,7 +6,7 @@ import pytest
 from knot_runner.report.figures import style as figure_style
 from knot_runner.report.figures.partition import draw_partition, partition_lines
 from knot_runner.util.errors import UserError
-from tests.unit.report.conftest import assert_drawn, csv_rows
+from tests.unit.report.made_runs import assert_drawn, csv_rows
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.figures.rounds import others_change, participants_change
 from knot_runner.report.series import band, smoothed
 from tests.golden.messages import refuses
-from tests.unit.report.conftest import assert_drawn, csv_rows
+from tests.unit.report.made_runs import assert_drawn, csv_rows
 
 #: Student's t at 97.5% with one degree of freedom: two seeds that differ by d have an interval of mean +- T1 d / 2.
 T1 = 12.706204736

@@ -7,7 +7,7 @@ from knot_runner.report.figures.temperature_probe import boundary_figure, gradie
 from knot_runner.report.records import probe as probe_view
 from knot_runner.report.run_folders import load_runs
 from tests.golden.messages import refuses
-from tests.unit.report.conftest import csv_rows, save_file, seal
+from tests.unit.report.made_runs import csv_rows, save_file, seal
 
 TEMPERATURES = [4.0, 1.0, 0.05]
 CLASSES = ["plane", "deer_x", "$\\frac{x$"]

@@ -26,7 +26,7 @@ from knot_runner.report.page.build import (
     values_by_setting,
 )
 from tests.golden.messages import refuses
-from tests.unit.report.conftest import Factory
+from tests.unit.report.made_runs import Factory
 
 
 class Reader(HTMLParser):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from knot_runner.report.records.distance import distance_summary, matrix_summary
-from tests.unit.report.conftest import distance_result, matrix_result, shown
+from tests.unit.report.made_runs import distance_result, matrix_result, shown
 
 
 def summary(result):

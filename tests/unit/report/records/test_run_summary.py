@@ -5,7 +5,7 @@ import pytest
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.report.records.run_view import cost_lines
 from knot_runner.results.base import total_costs
-from tests.unit.report.conftest import CORESET, COSTS, FLEET, KNN, shown
+from tests.unit.report.made_runs import CORESET, COSTS, FLEET, KNN, shown
 
 HOSTILE = "\x1b[31mred\x1b[0m [red]z[/red]"
 

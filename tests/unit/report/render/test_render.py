@@ -25,7 +25,7 @@ from knot_runner.report.render.text import (
 )
 from knot_runner.report.tables.build import build_table
 from tests.golden.messages import refuses
-from tests.unit.report.conftest import shown
+from tests.unit.report.made_runs import shown
 
 HOSTILE = "=cmd|' /C calc'!A0 \x1b[31mred\x1b[0m <script>x</script> a_b $x$ \\input{y} | [red]z[/red] 5% #&~^{}"
 

@@ -13,7 +13,7 @@ from knot_runner.report.tables.clustered_grid import clustered_frame, grid_colum
 from tests.golden.messages import refuses
 from tests.unit.report import clustered_runs
 from tests.unit.report.clustered_runs import build, cell, job, said, write
-from tests.unit.report.conftest import shown
+from tests.unit.report.made_runs import shown
 
 ROW, UPLIFT = ("MNIST", "FedAvg", "20"), ("MNIST", "mean uplift", "")
 
