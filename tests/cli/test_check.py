@@ -142,7 +142,7 @@ REFUSED_IN_STAGES = [
 
 
 @pytest.mark.parametrize(
-    "overrides", [*of_each_kind(REFUSED, 1), *of_each_kind(REFUSED_IN_STAGES, 1)], ids=" ".join
+    "overrides", [*of_each_kind(REFUSED, 1), *of_each_kind(REFUSED_IN_STAGES, 0)], ids=" ".join
 )  # fmt: skip
 def test_check_refuses_what_the_run_refuses(overrides, tmp_path, capsys):
     small = TINY_PARTIES if overrides[0] == "method=sinkhorn_e" else TINY_TAUGHT

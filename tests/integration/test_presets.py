@@ -54,7 +54,8 @@ def test_table_of_a_preset_is_made_of_its_runs(preset, tmp_path, capsys, monkeyp
 FURTHER = ["knot/fig2", "knot/fig5", "knot/fig6", "knot/fig7", "knot/fig8", "knot/bias"]
 
 
-@pytest.mark.parametrize("preset", ["knot/probe", *(pytest.param(one, marks=pytest.mark.thorough) for one in FURTHER)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("preset", ["knot/probe", *FURTHER])
 def test_figure_of_a_preset_is_drawn_from_its_runs(out, preset, capsys):
     words = [*TINY, f"paths.out={out}", "task.source=embedded"]
     words += ["method.loss.epsilon=0.01,1"] if preset == "knot/fig8" else []

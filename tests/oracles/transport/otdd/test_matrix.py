@@ -74,6 +74,7 @@ def test_exact_solver_has_float64_alone(sets, options, precision):
     np.testing.assert_allclose(found, plain(data, options), rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_workers_and_what_is_known_change_no_digit(sets, with_fedwad, monkeypatch):
     """In all digits: two processes, and a second call that is given some of the pairs."""
     monkeypatch.setattr(matrix_module, "PARALLEL_FROM", 0)
