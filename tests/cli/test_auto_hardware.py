@@ -47,14 +47,14 @@ def test_auto_is_the_default_unless_the_environment_names_another(caplog, device
 
 
 @pytest.mark.parametrize("name", ["cpu", "cuda"])
-def test_a_typed_hardware_is_just_that(caplog, monkeypatch, name):
+def test_hardware_by_name_is_taken_without_asking_for_a_device(caplog, monkeypatch, name):
     monkeypatch.setattr(fitting, "cuda_device", lambda: pytest.fail("the device was asked for"))
     job, said = composed(caplog, *FEDERATED, f"hardware={name}")
     assert job.settings.hardware.name == name and said == []
 
 
 @pytest.mark.parametrize("value", ["hardware.device=cpu", "hardware.engine=lean"])
-def test_what_is_of_the_cpu_alone_keeps_to_it(caplog, device, value):
+def test_auto_hardware_keeps_to_the_cpu_for_settings_of_the_cpu_alone(caplog, device, value):
     job, said = composed(caplog, *FEDERATED, "hardware=auto", value)
     assert job.config["hardware"] == composed(caplog, *FEDERATED, "hardware=cpu", value)[0].config["hardware"]
     assert said == [f"hardware: CPU ({value})"]
@@ -65,7 +65,7 @@ def test_what_is_of_the_cpu_alone_keeps_to_it(caplog, device, value):
     [(["task=gaussians"], "distance"), (["task=image_sets"], "matrix"), (["task=mnist", "method=coreset"], "coreset"),
      (["task=mnist", "method=coreset_knn"], "knn")],
 )  # fmt: skip
-def test_what_computes_on_the_cpu_alone_keeps_to_it(caplog, device, overrides, family):
+def test_auto_hardware_keeps_to_the_cpu_for_families_without_gpu_work(caplog, device, overrides, family):
     job, said = composed(caplog, *overrides, "hardware=auto")
     assert job.settings.hardware.name == "cpu" and said == [f"hardware: CPU ({family} computes nothing on Some GPU)"]
 
@@ -96,14 +96,14 @@ class Driver:
 
 @pytest.mark.parametrize("fails", ["", "cuInit", "cuDeviceGet", "cuDeviceGetName"])
 @pytest.mark.parametrize("torch_sees_it", [True, False])
-def test_a_device_is_one_that_driver_and_torch_see(monkeypatch, fails, torch_sees_it):
+def test_cuda_device_needs_both_driver_and_torch(monkeypatch, fails, torch_sees_it):
     monkeypatch.setattr("torch.cuda.is_available", lambda: torch_sees_it)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver(fails))
     found = fitting.cuda_device.__wrapped__()
     assert found == ("Some GPU" if torch_sees_it and not fails else None)
 
 
-def test_without_a_driver_torch_is_not_imported():
+def test_cuda_device_imports_no_torch_without_a_driver():
     code = (
         "import ctypes, sys\nfrom knot_runner.composing import fitting\n"
         "def none(name): raise OSError(name)\n"

@@ -20,7 +20,7 @@ def table(capsys, *words):
     return [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")][1:]
 
 
-def test_it_runs_without_a_gpu(capsys, tmp_path):
+def test_bench_gpu_runs_without_a_gpu(capsys, tmp_path):
     only = ["tf32", "graphs", "W2, loop", "64 x 4"]
     rows = table(capsys, "--only", *only, "--out", str(tmp_path / "table.md"))
     assert len(rows) == len(only) and not any("FAILED" in found for _, found in rows)

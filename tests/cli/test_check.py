@@ -37,7 +37,7 @@ def commit(job, step):
     write_sealed(job.folder / "commit.json", {"step": step})
 
 
-def test_where_jobs_stand(tmp_path):
+def test_state_of_tells_where_each_job_stands(tmp_path):
     fresh, done, diverged, failed, stopped, running, begun = compose(tmp_path, "seed=0,1,2,3,4,5,6")
     write_result(done.folder, {"status": "done"})
     write_result(diverged.folder, {"status": "diverged"})
@@ -57,7 +57,7 @@ def test_where_jobs_stand(tmp_path):
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="locks are read from /proc")  # noqa: PTH110
-def test_a_lock_that_is_held_is_seen_and_not_touched(tmp_path):
+def test_is_locked_sees_a_held_lock_and_creates_none(tmp_path):
     (job,) = compose(tmp_path)
     lock = tmp_path / ".locks" / job.run_id
     assert not is_locked(lock) and not lock.exists()
@@ -66,7 +66,7 @@ def test_a_lock_that_is_held_is_seen_and_not_touched(tmp_path):
     assert not is_locked(lock) and state_of(job).standing == "to do"
 
 
-def test_the_list_says_what_is_left(tmp_path, capsys):
+def test_check_tells_what_is_left(tmp_path, capsys):
     first, second, _ = compose(tmp_path, "seed=0,1,2")
     write_result(first.folder, {"status": "done"})
     write(second, "failed.json", {"kind": "error", "cause": "[red]\x1b[31mboom", "attempts": 1, "at": 0.0})
@@ -77,7 +77,7 @@ def test_the_list_says_what_is_left(tmp_path, capsys):
 
 
 @pytest.mark.thorough
-def test_many_jobs_are_grouped_unless_all_are_asked_for(tmp_path, capsys):
+def test_check_groups_many_jobs_unless_all_is_given(tmp_path, capsys):
     grid = [*TINY_IMAGES, f"paths.out={tmp_path}", "seed=range(40)", "method=fedavg,fedprox", "--quick"]
     (stopped, *_) = compose(tmp_path, "seed=7", "method=fedprox")
     commit(stopped, 0)
@@ -108,7 +108,7 @@ def test_times_are_medians_of_finished_runs_alike(tmp_path, capsys):
     assert others == "2 other jobs like no finished run"
 
 
-def test_a_sweep_that_would_stop_is_said_after_the_list(tmp_path, capsys):
+def test_check_tells_why_a_sweep_would_stop_and_writes_nothing(tmp_path, capsys):
     arguments = [*TINY_IMAGES, f"paths.out={tmp_path / 'out'}", "task.source=local", "paths.data=null", "seed=0,1"]
     assert run_verb("check", arguments) == 2
     out = capsys.readouterr().out

@@ -17,7 +17,7 @@ def run(tmp_path, *overrides):
 
 
 @pytest.mark.parametrize("task", ["erc", *(pytest.param(task, marks=pytest.mark.thorough) for task in ("sa", "nli"))])
-def test_a_run_writes_its_records_and_shows_a_table(task, offline, tmp_path, capsys):
+def test_run_writes_its_records_and_shows_a_table(task, offline, tmp_path, capsys):
     result, folder = run(tmp_path, f"task={task}")
     said = capsys.readouterr().out
     assert {p.name for p in folder.iterdir()} >= {
@@ -39,7 +39,7 @@ def test_a_run_writes_its_records_and_shows_a_table(task, offline, tmp_path, cap
 @pytest.mark.thorough
 @pytest.mark.real_data
 @pytest.mark.parametrize("task", ["sa", "erc"])
-def test_a_tiny_run_on_real_files(task, data_root, tmp_path):
+def test_run_trains_on_real_files(task, data_root, tmp_path):
     real = ["task.source=local", "task.missing=skip", f"paths.data={data_root}", "model.vocab=bert_tiny"]
     result, _ = run(tmp_path, f"task={task}", *real)
     assert result["source"] == "local" and result["status"] == "done"
@@ -48,7 +48,7 @@ def test_a_tiny_run_on_real_files(task, data_root, tmp_path):
 
 
 @pytest.mark.thorough
-def test_the_methods_of_a_table_share_teachers_and_soft_labels(tmp_path):
+def test_store_shares_local_and_pretrain_stages_between_methods(tmp_path):
     run(tmp_path)
     count = {stage: len(list((tmp_path / "artefacts" / stage).iterdir())) for stage in ("local", "pretrain")}
     run(tmp_path, "method=entropy_a")
@@ -56,7 +56,7 @@ def test_the_methods_of_a_table_share_teachers_and_soft_labels(tmp_path):
     assert len(list((tmp_path / "artefacts" / "distil").iterdir())) == 2
 
 
-def test_a_diverging_run_is_recorded_as_such(tmp_path, capsys):
+def test_run_records_that_it_diverged(tmp_path, capsys):
     assert main([*TINY, f"paths.out={tmp_path}", "training.local.lr=1e30"]) == 1
     (path,) = tmp_path.glob("*/*/*/result.json")
     result = json.loads(path.read_text())

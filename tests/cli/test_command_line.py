@@ -20,7 +20,7 @@ def refusal(*arguments):
 
 
 @pytest.mark.parametrize("flags", [[], ["--multirun"]])
-def test_each_preset_of_a_command_has_its_own_grid(flags):
+def test_compose_all_gives_each_preset_its_own_grid(flags):
     words = ["experiment=fedwad/toy,fedwad/fig14", "seed=0,1"]
     jobs, commands = compose_all([*flags, *words])
     assert [command.preset for command in commands] == ["fedwad/toy", "fedwad/fig14"]
@@ -37,7 +37,7 @@ def test_each_preset_of_a_command_has_its_own_grid(flags):
     (["hydra/launcher=joblib"], True), (["seed=0,1"], True),
     (["-m", "experiment=fedwad/toy", "seed=0", "method.fedwad.support=2", "method.fedwad.mode=exact"], True),
 ])  # fmt: skip
-def test_a_grid_that_was_asked_for_is_one_with_a_single_job_too(arguments, sweep):
+def test_compose_all_makes_a_sweep_of_a_single_job_when_asked(arguments, sweep):
     (command,) = compose_all(arguments)[1]
     assert command.sweep == sweep
 
@@ -73,7 +73,7 @@ def test_several_presets_run_one_after_another_and_end_with_the_worst_code(ends,
     assert ("knot-runner: experiment=a: x" in capsys.readouterr().err) == isinstance(ends[0], Exception)
 
 
-def test_of_a_key_given_twice_the_last_counts():
+def test_compose_all_takes_the_last_of_a_repeated_key():
     jobs, _ = compose_all(["task=femnist", "seed=0,1", "training.lr=1", "seed=7", "training.lr=0.1,0.2"])
     assert [job.settings.seed for job in jobs] == [7, 7]
     assert [job.label for job in jobs] == ["training.lr=0.1", "training.lr=0.2"]
@@ -101,7 +101,7 @@ def test_glob_finds_ones_own_methods(tmp_path):
     assert job.settings.method["name"] == "fedmine"
 
 
-def test_a_grid_is_counted_before_it_is_expanded():
+def test_values_of_refuses_more_than_max_jobs():
     (override,) = parse_overrides([f"seed=range(0,{MAX_JOBS})"])
     assert len(values_of(override, None)) == MAX_JOBS
     (override,) = parse_overrides([f"seed=range(0,{MAX_JOBS + 1})"])
@@ -116,7 +116,7 @@ def test_interpolations_that_do_not_grow_are_resolved(monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["/tmp/ü ö", "日本語", "~/ü", "a/ñ-1.5_x"])
-def test_a_path_beyond_ascii_needs_no_quotes(path):
+def test_compose_all_reads_non_ascii_paths_without_quotes(path):
     (job,), _ = compose_all([f"paths.out={path}"])
     (quoted,), _ = compose_all([f"paths.out='{path}'"])
     assert job.settings.paths.out == quoted.settings.paths.out == path

@@ -54,7 +54,7 @@ def said(capsys, *arguments, code=0):
     return told.out, told.err
 
 
-def test_all_data_sets_are_listed(root, capsys):
+def test_data_verb_lists_all_data_sets(root, capsys):
     (root / "cifar10").mkdir(parents=True)
     (root / "cifar10/cifar10_jpeg_subset.zip").touch()
     (root / "mnist").mkdir()
@@ -68,7 +68,7 @@ def test_all_data_sets_are_listed(root, capsys):
     assert "paths.data: is not set" in said(capsys)[0]
 
 
-def test_a_task_shows_its_data_sets(root, capsys):
+def test_data_verb_shows_the_data_sets_of_a_task(root, capsys):
     out, _ = said(capsys, "mnist", "erc", f"paths.data={root}")
     assert [line.split(":")[0] for line in out.splitlines() if line[:1].islower() and ": " in line] == [
         "dailydialog", "iemocap", "meld", "mnist"
@@ -77,7 +77,7 @@ def test_a_task_shows_its_data_sets(root, capsys):
     assert "published: not known, no checksum known" in out and "its owners give it out on request" in out
 
 
-def test_a_download_and_what_is_shown_of_it(root, own, capsys, server):
+def test_data_fetch_resumes_a_cut_download_and_shows_its_state(root, own, capsys, server):
     server.cuts = [100]
     _, err = said(capsys, "toys", own, f"paths.data={root}", "--fetch", code=1)
     assert "a.gz: ends early, after 100 bytes; the same command tries again" in err
@@ -94,13 +94,13 @@ def test_a_download_and_what_is_shown_of_it(root, own, capsys, server):
     assert "state     present in" in out
 
 
-def test_what_is_not_downloaded_says_how(root, capsys):
+def test_data_fetch_tells_how_to_get_what_it_cannot_download(root, capsys):
     _, err = said(capsys, "iemocap", "femnist", "--fetch", f"paths.data={root}")
     assert "iemocap: by hand: its owners give it out on request" in err and "preprocess.sh -s niid" in err
     assert not root.exists()
 
 
-def test_a_folder_that_may_only_be_read(root, own, capsys):
+def test_data_fetch_refuses_a_read_only_folder(root, own, capsys):
     root.mkdir()
     with ReadOnly(root):
         _, err = said(capsys, "toys", own, f"paths.data={root}", "--fetch", code=2)
@@ -115,7 +115,7 @@ FILE = {"path": "toys/a", "size": 1}
     {"files": []}, {"from": ["file:///etc/"]}, {"from": ["https://a"]}, {"from": None}, {"licence": None},
     {"licens": "MIT"},
 ], ids=str)  # fmt: skip
-def test_a_wrong_data_set_is_named(tmp_path, changes):
+def test_data_sets_refuses_wrong_entries(tmp_path, changes):
     write(tmp_path, "http://toys/", **changes)
     with refuses():
         data_sets(f"{tmp_path}/own")
@@ -132,20 +132,20 @@ def local_paths(task):
 
 
 @pytest.mark.parametrize("task", sorted({*choices("task")} - {"csv", "folders"}))  # those read the user's own files
-def test_every_file_that_a_task_names_is_of_a_data_set(task):
+def test_data_sets_cover_every_file_that_a_task_names(task):
     known = {file.path for one in data_sets().values() for file in one.files if task in one.tasks}
     known |= {path for one in data_sets().values() if task in one.tasks for paths in one.instead for path in paths}
     assert set(local_paths(task)) <= known
 
 
-def test_what_is_downloaded_has_size_and_digest():
+def test_data_sets_give_size_and_digest_of_downloads():
     for name, one in data_sets().items():
         assert one.title and set(one.tasks) <= set(choices("task")), name
         for file in one.files if one.sources else []:
             assert file.size and file.sha256, file.path
 
 
-def test_the_overrides_of_an_official_archive_name_its_files():
+def test_data_sets_use_overrides_that_name_the_files_of_the_archive():
     for one in data_sets().values():
         if one.use:
             (job,) = compose_jobs([f"task={one.tasks[0]}", *one.use.split(" ")], None)

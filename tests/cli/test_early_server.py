@@ -39,7 +39,7 @@ def test_processes_are_forked_by_the_server_that_was_begun_early(tmp_path: Path)
 @pytest.mark.parametrize(("overrides", "begins"), [
     (["hardware.workers=2"], True), (["hardware.workers=1"], False), (["hardware.workers=2", "task=gaussians"], False),
 ])  # fmt: skip
-def test_it_begins_for_runs_with_workers(
+def test_begin_server_is_called_only_for_runs_with_workers(
     overrides: list[str], begins: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[list[str]] = []
@@ -52,6 +52,6 @@ def test_it_begins_for_runs_with_workers(
         begun.clear()
 
 
-def test_a_gpu_has_no_workers(tmp_path: Path) -> None:
+def test_has_workers_is_false_on_a_gpu(tmp_path: Path) -> None:
     composed = compose_all([*replaced(TINY_IMAGES, "hardware.workers=2"), "hardware=cuda", f"paths.out={tmp_path}"])
     assert not launch._has_workers(composed[0][0])

@@ -26,11 +26,11 @@ ONE_JOB = {
 }
 
 
-def test_every_preset_stands_there_once() -> None:
+def test_experiment_guide_lists_every_preset_once() -> None:
     assert sorted(name for name, _ in ROWS) == choices("experiment")
 
 
-def test_those_with_printed_numbers_are_those_of_the_first_table() -> None:
+def test_experiment_guide_first_table_holds_the_presets_of_papers() -> None:
     reports = {
         name: yaml.safe_load(path.read_text()).get("report") or {} for name, path in yaml_files("experiment").items()
     }
@@ -38,12 +38,12 @@ def test_those_with_printed_numbers_are_those_of_the_first_table() -> None:
 
 
 @pytest.mark.parametrize("name", ONE_JOB)
-def test_what_a_command_has_besides_composes(name: str) -> None:
+def test_experiment_guide_command_words_compose_to_one_job(name: str) -> None:
     words = [word for word in BESIDES[name].split() if not word.startswith("seed=")]
     jobs, _ = compose_all([f"experiment={name}", *words, *ONE_JOB[name].split(), "seed=0"])
     assert len(jobs) == 1
 
 
 @pytest.mark.parametrize("command", PIECES)
-def test_the_guides_pieces_go_together(command: str) -> None:
+def test_conf_guide_pieces_compose_to_one_job(command: str) -> None:
     assert len(PIECES) == 5 and len(compose_all(["task=femnist", *command.split()])[0]) == 1

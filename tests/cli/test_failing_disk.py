@@ -87,7 +87,7 @@ def test_after_any_failing_call_the_same_command_gives_the_same(part, undisturbe
             assert not list(out.rglob("*.tmp")), (at, way, calls[at])
 
 
-def test_a_file_is_synced_before_it_is_renamed_and_its_folder_afterwards(undisturbed):
+def test_file_replacement_syncs_file_before_rename_and_folder_after(undisturbed):
     """What a power loss would show and a kill cannot: the order of the calls themselves."""
     _, calls = undisturbed
     renames = [at for at, (name, _) in enumerate(calls) if name == "replace"]
@@ -101,7 +101,7 @@ def test_a_file_is_synced_before_it_is_renamed_and_its_folder_afterwards(undistu
         assert after[0] == ("fsync", str(Path(path).parent)), calls[at : at + 3]
 
 
-def test_a_commit_is_the_log_then_the_state_then_the_record(undisturbed):
+def test_commit_writes_log_then_state_then_record(undisturbed):
     _, calls = undisturbed
     written = [Path(path).name.split(".")[0] for name, path in calls if name == "fsync" and Path(path).suffix]
     first = written.index("rounds")
@@ -113,7 +113,7 @@ FULL = {"the log": ("write", "rounds.jsonl"), "the state": ("write", "state-0"),
 
 
 @pytest.mark.parametrize("where", FULL)
-def test_a_full_disk_is_one_line_and_the_last_commit_stands(where, undisturbed, tmp_path):
+def test_full_disk_gives_one_line_and_keeps_the_last_commit(where, undisturbed, tmp_path):
     wanted, calls = undisturbed
     name, part = FULL[where]
     at = [i for i, (call, path) in enumerate(calls) if call == name and part in path][-1]  # of the last commit

@@ -59,12 +59,12 @@ def leaves(values: object, place: str = "") -> list[str]:
 
 
 @pytest.mark.thorough
-def test_the_reference_is_as_the_settings_are(reference: ModuleType) -> None:
+def test_key_reference_matches_the_settings(reference: ModuleType) -> None:
     assert reference.KEYS.read_text() == reference.page(), "python scripts/key_reference.py writes it anew"
 
 
 @pytest.mark.parametrize("words", RUNS)
-def test_every_key_of_a_composed_run_is_there(words: str, reference: ModuleType) -> None:
+def test_key_reference_has_every_key_of_a_composed_run(words: str, reference: ModuleType) -> None:
     patterns = []
     for key, free in documented(reference.KEYS.read_text()).items():
         pattern = re.escape(key).replace("NAME", "[^.]+")
@@ -75,7 +75,7 @@ def test_every_key_of_a_composed_run_is_there(words: str, reference: ModuleType)
         assert told_of_all_groups or of_no_group or re.fullmatch("|".join(patterns), key), key
 
 
-def test_a_key_without_a_sentence_is_named(reference: ModuleType) -> None:
+def test_key_reference_names_a_key_without_a_sentence(reference: ModuleType) -> None:
     with pytest.raises(reference.Undocumented, match="Two.untold"):
         reference.rows(Two, "model", {})
     assert reference.field_notes(Two) == {"told": "what `it` is, in two lines"}
@@ -89,7 +89,7 @@ def test_ranges_are_told_in_the_words_that_refuse(reference: ModuleType) -> None
     assert "| `rounds` | integer at least 1 | `10` to `300` |" in text
 
 
-def test_the_usual_value_is_that_of_the_files(reference: ModuleType, tmp_path: Path) -> None:
+def test_key_values_resolved_merges_the_defaults_of_a_file(reference: ModuleType, tmp_path: Path) -> None:
     values = sys.modules["key_values"]
     (tmp_path / "under.yaml").write_text("a: 1\nb: {c: 2, d: 3}\n")
     (tmp_path / "over.yaml").write_text("defaults: [under@x.y, _self_]\nx: {y: {b: {c: 4}}}\n")

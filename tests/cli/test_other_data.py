@@ -56,7 +56,7 @@ def made(out: Path, data: Path) -> dict:
 
 
 @pytest.mark.parametrize("grid", [[], ["-m"]])
-def test_a_command_on_other_data_is_refused_or_told_what_to_do(data, tmp_path: Path, capsys, grid: list[str]) -> None:
+def test_run_on_other_data_is_refused_unless_stale_is_given(data, tmp_path: Path, capsys, grid: list[str]) -> None:
     a, b = data
     out = tmp_path / "out"
     first = made(out, a)

@@ -34,7 +34,7 @@ def own(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", choices("experiment"))
-def test_a_name_without_its_folder_or_slash_suggests_the_preset(name: str) -> None:
+def test_nearest_suggests_presets_for_names_without_folder_or_slash(name: str) -> None:
     folder, _, rest = name.partition("/")
     typed = rest if folder == "federated" else f"{folder}_{rest}"
     assert nearest(typed, choices("experiment")) == f" (did you mean '{name}'?)"
@@ -47,7 +47,7 @@ def test_presets_of_a_folder_are_chosen_by_glob(own: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_an_own_preset_writes_below_its_folder(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_own_preset_writes_below_its_folder(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name, out = "mine/deep/tiny", own.parent / "out"
     words = [f"--config-dir={own}", f"paths.out={out}"]
     assert main([f"experiment={name}", *words]) == 0

@@ -98,7 +98,7 @@ def test_readme_is_a_front_page():
     assert own <= guides.union(*map(linked, guides))  # each is found from there, or from the next one
 
 
-def test_the_first_and_the_last_block_are_those_that_ci_runs():
+def test_readme_first_and_last_blocks_are_run_by_ci():
     assert FIRST.endswith("&& .venv/bin/knot-runner\n")
     # three workers for two cores: some tests wait
     assert TESTS.endswith("&& .venv/bin/python -m pytest -n 3 --dist worksteal\n")
@@ -145,7 +145,7 @@ def test_commands_of_sweeps_compose(line, capsys):
     assert main(["check", "--quick", *shlex.split(line)[1:]]) == 0, capsys.readouterr()
 
 
-def test_the_comparison_ends_with_a_table_and_a_figure(tmp_path, monkeypatch, capsys):
+def test_readme_comparison_makes_a_table_and_a_figure(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run, plot = COMPARISON
     run_short(run)
@@ -155,7 +155,7 @@ def test_the_comparison_ends_with_a_table_and_a_figure(tmp_path, monkeypatch, ca
     assert (tmp_path / "outputs/figures/federated/fedprox.png").stat().st_size > 10_000
 
 
-def test_the_python_example_runs(capsys, tmp_path, monkeypatch):
+def test_readme_python_example_runs(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")  # pandas leaves out columns of a narrow terminal
     (example,) = blocks("README.md", "python")
@@ -166,7 +166,7 @@ def test_the_python_example_runs(capsys, tmp_path, monkeypatch):
 
 
 @pytest.mark.thorough
-def test_the_commands_on_sweeps_run_one_after_another(tmp_path):
+def test_sweeps_guide_commands_run_one_after_another(tmp_path):
     """Here without launchers of others, which tests/sweep runs: with these very overrides."""
     for line in SWEEPS:
         program, *arguments = shlex.split(line, comments=True)
@@ -196,7 +196,7 @@ def test_benchmarks_are_there_and_have_these_options(line, bench):
 
 
 @pytest.mark.thorough
-def test_the_python_examples_run(capsys, tmp_path, monkeypatch):
+def test_package_guide_python_examples_run(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runs, distance = blocks("knot_runner/README.md", "python")
     exec(compile(runs, "knot_runner/README.md", "exec"), {})

@@ -162,7 +162,7 @@ def test_minutes_are_those_of_missing_runs_and_typed_words_replace_listed_ones(f
     assert other.words == [*flags, "training.lr=0.2"]
 
 
-def test_the_time_ends_a_command(tmp_path):
+def test_run_for_ends_a_command_when_its_time_is_over(tmp_path):
     begin, file = [sys.executable, "-SIc"], tmp_path / "said" / "a.txt"
     assert reproduce.run_for([*begin, "print(3); raise SystemExit(5)"], file, 20) == 5
     assert file.read_text() == "3\n"

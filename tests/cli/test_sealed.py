@@ -37,7 +37,7 @@ class Gadget:
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.npy", "model.safetensors"])
-def test_a_pickle_among_pretrained_weights_is_not_loaded(name, tmp_path):
+def test_load_pretrained_refuses_pickles_without_loading_them(name, tmp_path):
     mark, spec = tmp_path / "executed", compose_all([*TINY, f"model.weights={tmp_path}"])[0][0].settings.model
     if name.endswith(".npy"):
         np.save(tmp_path / name, np.array([Gadget(mark)], dtype=object), allow_pickle=True)
@@ -55,7 +55,7 @@ def test_a_pickle_among_pretrained_weights_is_not_loaded(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["..", "../x", "a/../../x", "/abs", "a/b", ".hidden", "", "a\nb", "~", "a\0b"])
-def test_a_name_that_would_leave_the_folder_is_refused(name):
+def test_build_run_refuses_names_that_leave_the_folder(name):
     config = compose_all(RUN)[0][0].config
     for group in ("task", "method"):
         changed = {**config, group: {**config[group], "name": name}}
@@ -91,7 +91,7 @@ def sent(monkeypatch):
     return found
 
 
-def test_no_key_of_the_environment_is_written_or_sent(keys, tmp_path, sent, capsys):
+def test_environment_keys_are_neither_written_nor_sent(keys, tmp_path, sent, capsys):
     assert main([*RUN, "tracker=wandb", f"paths.out={tmp_path}"]) == 0
     assert main([*RUN, "tracker=wandb", "training.lr=1e30", f"paths.out={tmp_path}"]) == 1  # diverges
     assert main([*RUN, "training.batch=99999", f"paths.out={tmp_path}"]) == 2
@@ -104,7 +104,7 @@ def test_no_key_of_the_environment_is_written_or_sent(keys, tmp_path, sent, caps
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_a_key_put_into_a_config_is_refused_and_not_said(name, keys, tmp_path, capsys):
+def test_config_refuses_environment_keys_without_telling_them(name, keys, tmp_path, capsys):
     interpolated = f"${{oc.env:{name}}}"
     for override in (f"tracker.project={interpolated}", f"task.name='x {interpolated}'", f"paths.data={KEYS[name]}"):
         assert main([*RUN, "tracker=wandb", override, f"paths.out={tmp_path}"]) == 2
@@ -114,7 +114,7 @@ def test_a_key_put_into_a_config_is_refused_and_not_said(name, keys, tmp_path, c
     assert not list(tmp_path.rglob("*.yaml"))
 
 
-def test_a_plain_variable_may_be_used(monkeypatch):
+def test_config_accepts_a_plain_environment_variable(monkeypatch):
     monkeypatch.setenv("MY_GROUP", "a group of runs")
     monkeypatch.setenv("SHORT_KEY", "task")  # too short to be one
     (job,), _ = compose_all([*RUN, "tracker=wandb", "tracker.project=${oc.env:MY_GROUP}"])
@@ -135,6 +135,6 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_of_any_kind_asks_no_network(kind, offline, tmp_path, capsys):
+def test_run_of_any_kind_asks_no_network(kind, offline, tmp_path, capsys):
     assert main([*KINDS[kind], f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err
     assert os.environ.get("HF_HUB_OFFLINE") is None

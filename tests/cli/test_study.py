@@ -84,7 +84,7 @@ def results(out):
     return {path.parent: json.loads(path.read_text()) for path in Path(out).glob("*/*/*/result.json")}
 
 
-def test_a_study_runs_its_trials_once_and_chooses_by_what_is_held_out(tmp_path, fake, capsys):
+def test_study_runs_trials_once_and_chooses_by_held_out_examples(tmp_path, fake, capsys):
     words = [*RUN, *SPACE, OPTUNA, "hydra.sweeper.n_trials=2", "hydra.sweeper.sampler.seed=5", f"paths.out={tmp_path}"]
     assert main(words) == 0
     said = capsys.readouterr()
@@ -106,7 +106,7 @@ def test_a_study_runs_its_trials_once_and_chooses_by_what_is_held_out(tmp_path, 
     assert capsys.readouterr().out.splitlines()[-1] == str(lowest) and FakeStudy.made[1].direction == "minimize"
 
 
-def test_what_is_recorded_is_of_the_held_out_examples(tmp_path):
+def test_valid_metrics_are_of_the_held_out_examples(tmp_path):
     """The final weights, loaded into a plain network, are asked about each client's held-out rows."""
     words = [*RUN, f"paths.out={tmp_path}"]
     assert main(words) == 0
@@ -142,7 +142,7 @@ def test_optuna_itself_draws_the_same_trials_again(tmp_path, capsys):
     ("training.lr=range(0.1,0.3,0.1)", {"choices": ["0.1", "0.2"]}),
     ("training.lr=choice(1,0.5)", {"choices": ["1", "0.5"]}), ("method=glob(fedprox*)", {"choices": ["fedprox"]}),
 ])  # fmt: skip
-def test_a_space_is_drawn_as_in_hydra(space, expected, fake):
+def test_study_distribution_reads_spaces_as_hydra_does(space, expected, fake):
     (one,) = study.parse_overrides([space])
     found = vars(study._distribution(one, None))
     assert {key: found[key] for key in expected} == expected and type(found.get("low")) is type(expected.get("low"))
@@ -175,7 +175,7 @@ def test_optuna_is_an_extra(monkeypatch, capsys):
     refused(capsys, *RUN, *SPACE, OPTUNA)
 
 
-def test_a_study_whose_trials_diverge_says_so(tmp_path, fake, capsys):
+def test_study_fails_when_no_trial_has_a_value(tmp_path, fake, capsys):
     words = [*RUN, "training.lr=1e30,1e31", OPTUNA, "hydra.sweeper.n_trials=1", f"paths.out={tmp_path}"]
     assert main(words) == 2
     assert "no trial has a value of valid.accuracy; the lines above say why" in capsys.readouterr().err
@@ -206,7 +206,7 @@ def test_distillations_are_compared_by_what_chooses_their_epochs(words, metric, 
     assert FakeStudy.made[0].direction == ("minimize" if metric == "loss" else "maximize")
 
 
-def test_a_batch_is_drawn_before_it_runs_and_runs_as_one_grid(fake):
+def test_run_study_draws_a_batch_first_and_runs_it_as_one_grid(fake):
     begun = []
 
     def sweep(command):
@@ -220,7 +220,7 @@ def test_a_batch_is_drawn_before_it_runs_and_runs_as_one_grid(fake):
     assert [len(jobs) for jobs in begun] == [2, 2, 1] and FakeStudy.made[0].seed == (0, True)
 
 
-def test_what_a_later_trial_draws_is_looked_at_too(fake):
+def test_run_study_refuses_what_a_later_trial_draws(fake):
     begun = []
     words = ["task=femnist", "partition=dirichlet", "partition.valid=0.2", "method=fedavg,sinkhorn_e", OPTUNA]
     with refuses():
@@ -228,7 +228,7 @@ def test_what_a_later_trial_draws_is_looked_at_too(fake):
     assert [command.jobs[0].method.name for command in begun] == ["fedavg"]
 
 
-def test_a_trial_that_diverged_or_is_not_done_has_no_value(tmp_path):
+def test_valid_value_is_none_without_a_result_or_the_metric(tmp_path):
     (job,), _ = compose_all([*RUN, f"paths.out={tmp_path}"])
     assert study.valid_value(job, "loss") is None and read_result(job.folder) is None
     write_result(job.folder, {"status": "done", "valid": {"loss": 1.0}})
@@ -238,7 +238,7 @@ def test_a_trial_that_diverged_or_is_not_done_has_no_value(tmp_path):
     assert study.valid_value(job, "accuracy") == 0.7
 
 
-def test_the_last_round_that_says_a_students_value_counts():
+def test_student_value_takes_the_last_round_that_has_one():
     rows = [{"round": 0, "teacher": 0.9}, {"round": 1, "student": 0.5}, {"round": 2, "student": 0.7}]
     assert study.student_value([*rows, {"distil student": {"student": 0.1}}], "f1") == 0.7
     assert study.student_value([{"round": 0, "A": 0.3}, {"round": 1, "epoch": 2, "valid": 0.4}], "f1") == 0.4
@@ -247,7 +247,7 @@ def test_the_last_round_that_says_a_students_value_counts():
 
 
 @pytest.mark.thorough
-def test_the_value_of_a_distillation_is_macro_f1_of_its_student_on_its_own_valid_part(tmp_path):
+def test_valid_value_of_a_distillation_is_macro_f1_of_its_student(tmp_path):
     """The kept weights, loaded into a plain network, are asked about the student's valid rows."""
     words = [*TINY_TAUGHT, f"paths.out={tmp_path}"]
     assert main(words) == 0

@@ -28,7 +28,7 @@ def finished(tmp_path_factory):
     return out
 
 
-def test_a_finished_run_is_shown_from_a_read_only_folder_and_a_new_one_refused(finished, capsys):
+def test_read_only_out_shows_finished_runs_and_refuses_new_ones(finished, capsys):
     with ReadOnly(finished):
         assert main([*RUN, f"paths.out={finished}"]) == 0
         shown = capsys.readouterr()
@@ -58,7 +58,7 @@ def preset(tmp_path_factory):
 
 
 @pytest.mark.parametrize("verb, files", [("table", 3), ("claims", 3), ("report", 1)])
-def test_a_preset_is_shown_from_a_read_only_folder(verb, files, preset, tmp_path, monkeypatch, capsys):
+def test_preset_verbs_write_to_temp_when_out_is_read_only(verb, files, preset, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with ReadOnly(preset):
         assert main([verb, "chill/table1", *PRESET, f"paths.out={preset}"]) == 0
@@ -69,7 +69,7 @@ def test_a_preset_is_shown_from_a_read_only_folder(verb, files, preset, tmp_path
     assert not list(preset.glob("tables/chill/*"))
 
 
-def test_an_out_that_is_no_folder_is_named(tmp_path, capsys):
+def test_paths_out_refuses_what_is_no_folder(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     for out in (*(tmp_path / name for name in ("file", "file/x", "dangling", "dangling/x")), "/dev/null"):
@@ -90,7 +90,7 @@ class Broken(io.StringIO):
 
 
 @pytest.mark.parametrize("number, code", [(errno.ENOSPC, 1), (errno.EIO, 1), (errno.EPIPE, 141)])
-def test_a_result_is_not_lost_because_it_cannot_be_printed(number, code, tmp_path, monkeypatch, capsys):
+def test_run_keeps_its_result_when_stdout_fails(number, code, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdout", Broken(number))
     monkeypatch.setattr(sys, "stderr", error := io.StringIO())
     assert main([*RUN, f"paths.out={tmp_path}"]) == code
@@ -99,7 +99,7 @@ def test_a_result_is_not_lost_because_it_cannot_be_printed(number, code, tmp_pat
     assert isinstance(sys.stdout, Broken) and sys.stderr is error  # as they were
 
 
-def test_a_run_goes_on_where_nobody_takes_what_it_says(tmp_path, monkeypatch):
+def test_run_succeeds_with_broken_or_closed_streams(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stderr", Broken(errno.ENOSPC))
     assert main([*RUN, f"paths.out={tmp_path}"]) == 0
     monkeypatch.setattr(sys, "stdout", None)  # as Python has them after >&- 2>&-
@@ -108,7 +108,7 @@ def test_a_run_goes_on_where_nobody_takes_what_it_says(tmp_path, monkeypatch):
     assert sys.stdout is None
 
 
-def test_an_ascii_terminal_shows_what_it_can(finished, monkeypatch):
+def test_run_replaces_characters_that_an_ascii_terminal_lacks(finished, monkeypatch):
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
     assert main([*RUN, f"paths.out={finished}"]) == 0

@@ -11,7 +11,7 @@ NOTEBOOK = Path(__file__).resolve().parents[2] / "scripts" / "tour.ipynb"
 CELLS: list[dict[str, Any]] = json.loads(NOTEBOOK.read_text())["cells"]
 
 
-def test_its_outputs_are_those_of_one_run_from_top_to_bottom() -> None:
+def test_tour_outputs_come_from_one_run_from_top_to_bottom() -> None:
     cells = [cell for cell in CELLS if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     kinds = {output["output_type"] for cell in cells for output in cell["outputs"]}
@@ -19,7 +19,7 @@ def test_its_outputs_are_those_of_one_run_from_top_to_bottom() -> None:
     assert not any(word in NOTEBOOK.read_text() for word in ("/tmp/", "/home/", "/root/"))
 
 
-def test_its_links_lead_somewhere() -> None:
+def test_tour_links_lead_to_files() -> None:
     text = "".join("".join(cell["source"]) for cell in CELLS if cell["cell_type"] == "markdown")
     links = re.findall(r"\]\(([^)#]*)", text)
     assert links and all((NOTEBOOK.parent / link).is_file() for link in links)

@@ -15,12 +15,12 @@ SECTION = GUIDE.partition("## What it says when it stops")[2].partition("\n## ")
 ROWS = re.findall(r"^\| `([^`]*)` \| `([^`]*)` \| .+ \|$", SECTION, flags=re.M)
 
 
-def test_the_usual_messages_are_explained() -> None:
+def test_troubleshooting_guide_explains_the_usual_messages() -> None:
     assert len(ROWS) == 9
 
 
 @pytest.mark.parametrize("command, says", ROWS, ids=[command for command, _ in ROWS])
-def test_a_command_says_what_the_guide_has(
+def test_troubleshooting_commands_print_the_messages_of_the_guide(
     command: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if "hardware=cuda" in command and torch.cuda.is_available():

@@ -46,7 +46,7 @@ def test_ls_of_groups_shows_these_alone(capsys):
 
 
 @pytest.mark.parametrize("part", [0, 1, *(pytest.param(part, marks=pytest.mark.thorough) for part in (2, 3))])
-def test_a_sample_of_the_fuzz(part, tmp_path, monkeypatch):
+def test_main_handles_a_sample_of_fuzzed_command_lines(part, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     codes = []
     for arguments in fuzz_commands.cases(120, 17)[part::4]:

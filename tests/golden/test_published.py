@@ -45,7 +45,7 @@ LABELS = {
 
 
 @pytest.mark.parametrize("task", LABELS)
-def test_where_labels_lie_and_who_has_which_part(task: str) -> None:
+def test_label_tasks_follow_the_paper(task: str) -> None:
     chosen, (names, coordinates, roles) = config(f"task={task}")["task"], LABELS[task]
     assert (chosen["labels"]["names"], chosen["labels"]["coordinates"]) == (names, coordinates)
     assert chosen["labels"]["support"] == "semantic"

@@ -34,7 +34,7 @@ def recount(setup, model):
     return table, losses
 
 
-def test_the_record_of_a_global_model_recounted(tmp_path):
+def test_client_matrix_matches_a_recount_for_a_global_model(tmp_path):
     result, record = run(tmp_path, "method=fedavg", "evaluate.matrix=end", "training.lr=0.1")
     setup = setup_of("method=fedavg")
     (folder,) = (path.parent for path in tmp_path.glob("*/*/*/result.json"))
@@ -51,7 +51,7 @@ def test_the_record_of_a_global_model_recounted(tmp_path):
     assert result["metrics"]["clients_hurt"]["ALL"] == 0
 
 
-def test_a_few_models_are_held_at_a_time(monkeypatch):
+def test_deployed_matrix_holds_few_models_at_a_time(monkeypatch):
     """Clients' models are made as they are asked about: memory does not grow with clients x parameters."""
     setup = setup_of("method=fedavg")
     federation, start = setup.federation, setup.federation.model
@@ -85,7 +85,7 @@ def test_a_few_models_are_held_at_a_time(monkeypatch):
 
 
 @pytest.mark.parametrize(("method", "points"), [("fedper", None), ("finetune", 3)])
-def test_the_record_of_own_models_recounted(tmp_path, method, points, monkeypatch):
+def test_client_matrix_matches_a_recount_for_own_models(tmp_path, method, points, monkeypatch):
     """Every count of the models that the engine was asked about, by the plain loop, and their losses."""
     asked, logits = [], Lean.logits
 

@@ -41,7 +41,7 @@ def once(out) -> Path:
     return run(out)
 
 
-def test_a_clustered_run_and_what_it_leaves(once):
+def test_clustered_run_records_clusters_and_a_model_of_each(once):
     result, rows = records(once)
     clusters = result["clusters"]
     groups = json.loads((once / "partition.json").read_text())["groups"]
@@ -76,7 +76,7 @@ def test_measures_are_those_of_all_clients_images_under_their_clusters_models(on
     assert over["unweighted"] == pytest.approx(np.mean(last["clients"]))
 
 
-def test_one_cluster_of_all_is_the_method_without_clusters(tmp_path):
+def test_clustered_fedavg_with_one_cluster_equals_fedavg(tmp_path):
     """graph=none: no distances, the same weights bit for bit, the same measures."""
     none = run(tmp_path, "method.clustering.graph=none")
     plain = run(tmp_path, "method=fedavg", "method.aggregation=uniform")
@@ -106,7 +106,7 @@ def test_rounds_of_the_same_clusters_are_shared_whatever_found_them(out, once, m
     assert trained == [4, 4, 4] and four["artefact"] != one["artefact"]
 
 
-def test_a_damaged_artefact_is_named_and_made_anew(out, once, capsys):
+def test_shared_rounds_are_set_aside_and_recreated_if_damaged(out, once, capsys):
     log = out / "artefacts" / "rounds" / records(once)[0]["artefact"] / "rounds.jsonl"
     damaged = log.read_text().replace("1", "2")
     log.write_text(damaged)

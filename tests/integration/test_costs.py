@@ -47,7 +47,7 @@ def test_federated_runs_say_what_they_cost_and_are_compared_by_it(tmp_path, caps
     assert rows == ["fedper", "fedavg", "scaffold"]
 
 
-def test_one_party_with_all_examples_sends_nothing(tmp_path):
+def test_costs_of_centralised_training_count_no_messages(tmp_path):
     words = replaced(TINY_IMAGES, "partition=centralised", "training.rounds=1")
     own = [word for word in words if word.split("=")[0] not in ("partition.count", "partition.alpha")]
     result, (row,) = records(run(tmp_path, *own))
@@ -75,7 +75,7 @@ def test_texts_are_as_long_as_the_clients_texts_are_on_average():
     assert own.example_tokens == 7  # 20 / 3, rounded up
 
 
-def test_what_clients_train_after_the_rounds_is_theirs_and_nothing_more_is_sent(tmp_path):
+def test_costs_count_personal_training_at_clients_and_no_more_messages(tmp_path):
     words = ["method=finetune", "method.personalisation.epochs=4", "method.personalisation.saves=2"]
     result, rows = records(run(tmp_path, *replaced(TINY_IMAGES, *words, "training.rounds=1")))
     costs = result["costs"]
@@ -87,7 +87,7 @@ def test_what_clients_train_after_the_rounds_is_theirs_and_nothing_more_is_sent(
 # --------------------------------------------------------------------------------------------------------------- stages
 
 
-def test_a_distillation_sends_every_local_model_once_and_counts_each_stage(tmp_path, capsys):
+def test_costs_of_distillation_count_each_local_model_once_and_each_stage(tmp_path, capsys):
     path = run(tmp_path, *replaced(TINY_PARTIES, "method=entropy_e")) / "result.json"
     assert "14.5 kB up, 0 B down" in capsys.readouterr().out
     result = json.loads(path.read_text())
@@ -107,7 +107,7 @@ def test_a_distillation_sends_every_local_model_once_and_counts_each_stage(tmp_p
 
 
 @pytest.mark.thorough
-def test_a_teacher_is_sent_once_and_a_student_alone_sends_nothing(tmp_path):
+def test_costs_count_a_teacher_sent_once_and_nothing_for_a_student_alone(tmp_path):
     taught = json.loads((run(tmp_path, *TINY_TAUGHT) / "result.json").read_text())["costs"]
     alone = json.loads((run(tmp_path, *replaced(TINY_TAUGHT, "method=dml")) / "result.json").read_text())["costs"]
     teacher = 8 * 9 + 8 + 16 * 8 * 9 + 16 + 32 * 16 * 9 + 32  # three convolutions of 3 x 3 and their biases

@@ -71,7 +71,7 @@ def rows_of(folder):
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
-def test_it_goes_without_rounds_and_has_options_that_are_checked(tmp_path, capsys):
+def test_declared_method_runs_without_rounds_and_converts_its_options(tmp_path, capsys):
     own = [*arrange(tmp_path), "fleet=phones_async", "fleet.buffer=1"]
     assert main(own) == 0, capsys.readouterr().err
     rows = rows_of(tmp_path)
@@ -79,7 +79,7 @@ def test_it_goes_without_rounds_and_has_options_that_are_checked(tmp_path, capsy
     assert any(row["staleness"] > 0 for row in rows)
 
 
-def test_it_is_clipped(tmp_path, capsys):
+def test_declared_method_trains_with_clipping(tmp_path, capsys):
     assert main([*arrange(tmp_path), "privacy=user_level", "method.aggregation=uniform"]) == 0, capsys.readouterr().err
 
 
@@ -97,7 +97,7 @@ def test_method_that_does_not_clip_is_refused(tmp_path, capsys):
     assert not list((tmp_path / "out").glob("femnist/kept/*/result.json"))
 
 
-def test_its_clients_hold_examples_out(tmp_path, capsys):
+def test_declared_method_sets_the_default_of_partition_valid(tmp_path, capsys):
     own = arrange(tmp_path)
     assert main(own) == 0, capsys.readouterr().err
     assert main([*own, "partition.valid=0.2"]) == 0, capsys.readouterr().err  # what null stands for: the same run
@@ -117,7 +117,7 @@ BAD = [
 ]
 
 
-def test_what_it_declares_is_said_of_it_in_one_line(tmp_path, capsys):
+def test_declared_method_rejects_settings_it_does_not_support_in_one_line(tmp_path, capsys):
     own = arrange(tmp_path)
     for overrides, said in BAD:
         assert main(replaced(own, *overrides)) == 2, overrides
@@ -125,7 +125,7 @@ def test_what_it_declares_is_said_of_it_in_one_line(tmp_path, capsys):
         assert said in error and error.count("\n") == 1, error
 
 
-def test_one_that_declares_nothing_may_read_any_key_but_goes_in_rounds(tmp_path, capsys):
+def test_undeclared_method_accepts_any_key_but_needs_rounds(tmp_path, capsys):
     own = [*arrange(tmp_path, declared=""), "method.head_epochs=2", "+method.options.anything=3"]
     assert main([*own, "fleet=phones_async"]) == 2
     assert "method=kept, which is not known to go without rounds; fedavg, fedprox, scaffold" in capsys.readouterr().err

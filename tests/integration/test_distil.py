@@ -96,7 +96,7 @@ def test_baselines_of_a_schedule(words, models, tmp_path):
     assert sorted(run(tmp_path, *small(*words)).result["baselines"]) == models
 
 
-def test_each_generation_learns_from_the_one_before(tmp_path):
+def test_born_again_teaches_each_generation_by_the_one_before(tmp_path):
     """What was asked of the engine, by the names of the teachers' artefacts."""
     words = small("method=born_again", "method.schedule.generations=3", "training.distil.epochs=1")
     record, names = run(tmp_path, *words), ["generation 1", "generation 2", "generation 3"]

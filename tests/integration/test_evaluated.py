@@ -61,7 +61,7 @@ def run(out: Path, capsys: pytest.CaptureFixture, *words: str) -> dict:
         ("fedavg method.algorithm=mine", OWN), ("fedavg method.algorithm=same", ONE),
     ],
 )  # fmt: skip
-def test_a_federated_result_names_the_models_that_were_measured(tmp_path, capsys, plugin, words, expected):
+def test_federated_results_name_the_models_that_were_measured(tmp_path, capsys, plugin, words, expected):
     small = [*TINY_IMAGES, plugin, "training.small_clients=allow"]
     if "resnet" in words:
         small = [word for word in small if not word.startswith("model.hidden")]
@@ -79,14 +79,14 @@ def test_a_federated_result_names_the_models_that_were_measured(tmp_path, capsys
 @pytest.mark.parametrize(
     ("method", "expected"), [("sinkhorn_e", ONE), ("teachers", OWN), ("dml_parties", OWN)]
 )  # fmt: skip
-def test_a_distillation_names_them_too(tmp_path, capsys, method, expected):
+def test_distillation_results_name_the_models_that_were_measured(tmp_path, capsys, method, expected):
     command = replaced(TINY_PARTIES, f"method={method}")
     if method != "sinkhorn_e":
         command = [word for word in command if not word.startswith(("method.bias", "training.distil.lr"))]
     assert run(tmp_path, capsys, *command)["evaluated"] == expected
 
 
-def test_a_method_that_wrongly_declares_one_model_is_refused(tmp_path, capsys, plugin):
+def test_one_model_declaration_is_refused_if_clients_use_different_models(tmp_path, capsys, plugin):
     assert main([*TINY_IMAGES, plugin, "method=fedavg", "method.algorithm=wrong", f"paths.out={tmp_path}"]) == 2
     assert "its clients use different models, but it is registered with one_model=True" in capsys.readouterr().err
 
@@ -104,7 +104,7 @@ def federated(root: Path) -> list:
     return jobs
 
 
-def test_no_table_column_mixes_models(tmp_path):
+def test_grid_table_separates_columns_by_measured_models(tmp_path):
     jobs = federated(tmp_path)
     table = build_table(jobs, None, ["accuracy", "f1"], kind="grid")
     heads = [group.heading(0) for group in table.groups]
@@ -117,7 +117,7 @@ def test_no_table_column_mixes_models(tmp_path):
     assert alone.heading(0) == "accuracy"
 
 
-def test_not_even_one_row_mixes_models_over_its_seeds(tmp_path):
+def test_grid_table_separates_seeds_of_one_row_by_measured_models(tmp_path):
     factory = FederatedFactory(tmp_path)
     jobs = [factory.write(factory.job(seed=seed), [0.2 + 0.2 * seed], evaluated=(ONE, OWN)[seed]) for seed in (0, 1)]
     (row,) = build_table(jobs, None, ["accuracy"], kind="grid").rows
@@ -139,7 +139,7 @@ def test_table_column_of_epsilon_has_one_relation_and_one_delta(tmp_path, spent)
     assert means == [[one["epsilon"] if i == j else None for j in range(len(own))] for i, one in enumerate(spent)]
 
 
-def test_no_case_of_rounds_mixes_models(tmp_path):
+def test_temperatures_table_separates_cases_by_measured_models(tmp_path):
     table = build_table(
         federated(tmp_path), None, ["accuracy", "rounds"], kind="temperatures", options={"target": 0.25}
     )
@@ -174,7 +174,7 @@ def test_claims_and_summaries_say_what_was_measured(tmp_path):
         ({"privacy": FIXED}, {"privacy": FIXED}, "privacy.epsilon", ["privacy.epsilon (replace, delta 0.01)"]),
     ],
 )  # fmt: skip
-def test_no_column_of_compare_mixes_kinds(tmp_path, first, second, measure, expected):
+def test_compare_separates_columns_by_models_and_privacy_relations(tmp_path, first, second, measure, expected):
     for accuracy, told, name in ((0.5, first, "fedavg"), (0.7, second, "fedprox")):
         compared.made(tmp_path, accuracy, told, method__name=name)
     sheet = compared.ask(tmp_path, measures=(measure,))

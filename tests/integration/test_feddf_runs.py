@@ -46,7 +46,7 @@ def test_classes_at_the_leaves_of_a_tree_choose_the_solver_of_trees():
         assert job.method.distil.loss["solver"] == solver
 
 
-def test_without_a_server_that_distils_the_clients_are_the_same(tmp_path):
+def test_partition_transfer_gives_fedavg_the_same_clients_as_feddf(tmp_path):
     """So that FedAvg and FedDF can be compared."""
     feddf, fedavg = (
         setup_of(tmp_path, [*TINY_IMAGES, f"method={name}", "partition.transfer=0.3"]) for name in ("feddf", "fedavg")
@@ -98,7 +98,7 @@ def test_engines_agree_on_the_course_of_a_round(course, tmp_path):
     check_engines_agree(["method=feddf", "training.rounds=2", *(f"method.distil.{word}" for word in small)], tmp_path)
 
 
-def test_a_server_that_diverges_is_named(tmp_path, capsys):
+def test_feddf_divergence_names_the_server(tmp_path, capsys):
     assert main([*TINY_FEDDF, "method.distil.optimiser=sgd", "method.distil.lr=1e30", f"paths.out={tmp_path}"]) == 1
     assert "diverged in round 1 at the server: its weights are not finite; a smaller method.distil.lr would" in (
         " ".join(capsys.readouterr().err.split())

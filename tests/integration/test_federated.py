@@ -50,7 +50,7 @@ def test_sigterm_ends_a_run_at_once_and_its_workers(tmp_path):
     raise AssertionError("a worker outlived its parent")
 
 
-def test_a_diverged_run_is_recorded_and_stops_no_sweep(tmp_path, capsys):
+def test_diverged_run_is_recorded_and_stops_no_sweep(tmp_path, capsys):
     grid = [*TINY_IMAGES, "training.lr=1e30,0.01", f"paths.out={tmp_path}"]
     assert main(["-m", *grid]) == 1
     said = capsys.readouterr().err
@@ -64,7 +64,7 @@ def test_a_diverged_run_is_recorded_and_stops_no_sweep(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("loss", "finite"), [(1.0, False), (float("nan"), True), (float("inf"), True)])
-def test_a_loss_or_weights_that_are_not_finite_name_round_and_client(loss, finite):
+def test_check_outcomes_names_round_and_client_of_values_not_finite(loss, finite):
     nothing, federation = torch.empty(0), SimpleNamespace(clients=[SimpleNamespace(name=name) for name in "ab"])
     good = Trained(0, nothing, nothing, 1, 1.0, 0, 0, finite=True)
     check_outcomes(3, [good, good], federation)
@@ -73,7 +73,7 @@ def test_a_loss_or_weights_that_are_not_finite_name_round_and_client(loss, finit
     assert caught.value.where == {"round": 4, "client": "b"}
 
 
-def test_one_mistake_of_a_whole_grid_is_said_once_and_summed_up_once(tmp_path, capsys):
+def test_sweep_reports_one_mistake_of_all_jobs_once(tmp_path, capsys):
     grid = ["task=femnist", "task.source=local", "paths.data=null", "seed=0,1,2", f"paths.out={tmp_path}"]
     assert main(["-m", *grid]) == 2
     errors = capsys.readouterr().err
@@ -84,14 +84,14 @@ def test_one_mistake_of_a_whole_grid_is_said_once_and_summed_up_once(tmp_path, c
     ([], False), ([{"accuracy": 0.5}], True), ([{"accuracy": 0.49}], False),
     ([{"accuracy": 0.6}, {"train_loss": 1.0}], False), ([{"accuracy": 0.4}, {"accuracy": 0.6}], True),
 ])  # fmt: skip
-def test_a_target_that_is_met_exactly_ends_the_run(rows, ends):
+def test_reached_target_counts_a_target_that_is_met_exactly(rows, ends):
     training = SimpleNamespace(stop_at_target=True, target=0.5)
     assert reached_target(training, rows) is ends
     assert not reached_target(SimpleNamespace(stop_at_target=False, target=0.5), rows)
 
 
 @pytest.mark.thorough
-def test_a_target_is_counted_in_rounds_and_can_end_the_run(tmp_path, capsys):
+def test_stop_at_target_ends_a_run_in_the_round_that_is_recorded(tmp_path, capsys):
     reach = ["training.lr=0.1", "training.target=0.3", "training.rounds=30"]
     tiny = [o for o in TINY_IMAGES if o.split("=")[0] not in ("training.lr", "training.rounds")]
     found = run(tmp_path, *tiny, *reach, "training.stop_at_target=true")

@@ -31,7 +31,7 @@ def test_fleet_run_records_its_clock(tmp_path, capsys):
     assert not any("fleet" in name for name in weights)
 
 
-def test_a_fleet_is_part_of_the_run_id():
+def test_run_id_depends_on_the_fleet():
     def run_id(*words):
         (job,) = compose_jobs(["task=femnist", *words], None)
         return job.run_id, job.config
@@ -47,7 +47,7 @@ def test_a_fleet_is_part_of_the_run_id():
     assert run_id("fleet=phones", slow + "}")[0] != run_id("fleet=phones", slow + ",by:speed}")[0]
 
 
-def test_one_cluster_of_all_is_the_fleet_without_clusters(tmp_path):
+def test_fleet_with_one_cluster_equals_the_fleet_without_clusters(tmp_path):
     words = replaced(FLEET, "method=clustered_fedavg", "method.clustering.graph=none")
     clustered, rows, weights = run(tmp_path / "one", *words)
     plain, same, wanted = run(tmp_path / "plain", *FLEET, "method.aggregation=uniform")

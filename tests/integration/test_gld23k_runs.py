@@ -15,7 +15,7 @@ OWN = ["method.personalisation.epochs=1", "method.personalisation.saves=1", "met
 
 
 @pytest.mark.thorough
-def test_the_preset_on_twelve_images(tmp_path, capsys):
+def test_gld23k_preset_runs_on_twelve_images(tmp_path, capsys):
     data, out = write_gld23k(tmp_path / "data"), tmp_path / "out"
     words = ["experiment=soup/gld23k", "arm=soup", "seed=0", f"paths.data={data}", f"paths.out={out}"]
     assert main([*words, "task.shape=[3,16,16]", *NARROW, *SHORT, *OWN]) == 0, capsys.readouterr().err

@@ -42,7 +42,7 @@ def conflict(tmp_path_factory):
     return out, *run(out, *CONFLICT)
 
 
-def test_a_run_of_cossim(tmp_path):
+def test_cossim_records_its_aggregation_and_chosen_point(tmp_path):
     folder, result = run(tmp_path, *COSSIM, "partition.unseen=0.3")
     facts, record = result["personalisation"], load_file(folder / "clients.safetensors")
     assert [point["phase"] for point in facts["points"]] == ["trained", "combined", "trained", "combined", "trained"]
@@ -61,7 +61,7 @@ def test_a_run_of_cossim(tmp_path):
     assert any("label histogram of every client leaves it" in note for note in result["notes"])
 
 
-def test_an_unnormalised_aggregation_blows_up_and_says_so(tmp_path, capsys):
+def test_unnormalised_aggregation_is_recorded_as_diverged(tmp_path, capsys):
     spec = ["method.personalisation.form=unnormalised", "method.personalisation.rounds=30", "training.rounds=1"]
     assert main([*replaced(COSSIM, *spec), f"paths.out={tmp_path}"]) == 1
     (path,) = tmp_path.glob("*/*/*/result.json")
@@ -110,7 +110,7 @@ def test_lambda_finds_the_clients_with_reversed_labels(conflict, capsys):
 
 
 @pytest.mark.thorough
-def test_the_figure_of_lambda(conflict, tmp_path, capsys):
+def test_transfer_matrix_figure_shows_the_recorded_lambda(conflict, tmp_path, capsys):
     out, folder, result = conflict
     (run,) = load_runs([Job(folder.name, folder, "femnist", "fedavg", 0)])
     matrix = load_file(folder / "clients.safetensors")["lambda"]

@@ -15,7 +15,7 @@ TAUGHT = replaced(TINY_IMAGES, "training.lr=0.2")
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_run_and_the_models_that_it_leaves(tmp_path, method):
+def test_personal_methods_record_rounds_costs_and_own_models(tmp_path, method):
     own = ["method.server.optimiser=momentum", "method.temperature=0.5", "evaluate.matrix=end", "partition.unseen=0.2"]
     if method == "apfl":
         own.append("method.apfl.adaptive=true")

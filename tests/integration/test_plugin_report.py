@@ -42,7 +42,7 @@ def accuracies(out, method):
 
 
 @pytest.mark.thorough
-def test_own_table_has_a_row_per_method(finished, capsys):
+def test_plugin_table_has_a_row_for_every_method(finished, capsys):
     out, own = finished
     assert main(["table", "own_table", *own]) == 0
     assert "worst tenth of clients" in capsys.readouterr().out
@@ -56,7 +56,7 @@ def test_own_table_has_a_row_per_method(finished, capsys):
     assert "there is no table of kind 'fairnes' (did you mean 'fairness'?)" in capsys.readouterr().err
 
 
-def test_own_measure_of_claims_is_judged(finished):
+def test_plugin_claim_measure_is_judged(finished):
     out, own = finished
     assert main(["claims", "own_table", *own]) == 0
     (verdict,) = json.loads((out / "claims" / "own_table.json").read_text())["claims"]
@@ -66,7 +66,7 @@ def test_own_measure_of_claims_is_judged(finished):
 
 
 @pytest.mark.thorough
-def test_own_measure_of_claims_leaves_out_damaged_runs_and_is_refused_if_none_has_it(finished, capsys):
+def test_plugin_claim_measure_skips_damaged_runs_and_is_refused_if_missing(finished, capsys):
     out, own = finished
     log = sorted(out.glob("femnist/fedavg_chill/*/rounds.jsonl"))[0]
     whole = log.read_bytes()
@@ -82,7 +82,7 @@ def test_own_measure_of_claims_leaves_out_damaged_runs_and_is_refused_if_none_ha
 
 
 @pytest.mark.thorough
-def test_own_weighting_changes_the_result(tmp_path, capsys):
+def test_plugin_weighting_changes_the_result(tmp_path, capsys):
     own = [CONF, f"plugins=['{EXAMPLES / 'own_weighting.py'}']", f"paths.out={tmp_path}"]
     losses = {}
     for method in ("sinkhorn_margin", "sinkhorn_a"):
@@ -98,7 +98,7 @@ def test_own_weighting_changes_the_result(tmp_path, capsys):
 
 
 @pytest.mark.thorough
-def test_own_figure_is_drawn_after_the_runs_by_plot_and_on_a_page(tmp_path, capsys):
+def test_plugin_figure_is_drawn_by_a_sweep_by_plot_and_by_report(tmp_path, capsys):
     own = [f"--config-dir={EXAMPLES / 'conf'}", *SMALL, f"plugins=['{EXAMPLES / 'own_figure.py'}']"]
     own.append(f"paths.out={tmp_path}")
     table = ["report.kind=temperatures", "+report.metrics=[accuracy]", "+report.figures=[round_seconds]"]
@@ -135,7 +135,7 @@ def test_own_figure_is_drawn_after_the_runs_by_plot_and_on_a_page(tmp_path, caps
     ],
     ids=" ".join,
 )
-def test_own_metric_is_measured_in_every_kind_of_run(tmp_path, words):
+def test_plugin_metric_is_measured_in_every_kind_of_run(tmp_path, words):
     command = [*TINY_IMAGES, f"plugins=['{EXAMPLES / 'own_metric.py'}']", "training.small_clients=allow"]
     if "method=coreset_knn" in words:
         command = [word for word in command if not word.startswith(("model.hidden", "training."))]

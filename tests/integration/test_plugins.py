@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("tables_restored")
 
 
 @pytest.mark.parametrize("name", [path.name for path in sorted(EXAMPLES.glob("*.py"))])
-def test_an_example_has_at_most_30_lines_of_code(name):
+def test_plugin_examples_have_at_most_30_lines(name):
     lines = (EXAMPLES / name).read_text().splitlines()
     assert len([line for line in lines if line.strip()]) <= 30
 
@@ -37,7 +37,7 @@ def losses(runs, base, out):
     return found
 
 
-def test_a_metric_of_ones_own_is_measured_and_compared(tmp_path):
+def test_plugin_metric_is_measured_and_compared(tmp_path):
     found = run(tmp_path, *own("own_metric.py", TINY_IMAGES))
     stored = load_file(found.folder / "predictions.safetensors")
     expected = balanced_accuracy_score(stored["test.labels"], stored["test.probabilities"].argmax(1))
@@ -47,7 +47,7 @@ def test_a_metric_of_ones_own_is_measured_and_compared(tmp_path):
     assert value in compared.values()
 
 
-def test_a_family_of_ones_own_runs_is_shown_and_found_again(tmp_path, capsys):
+def test_plugin_family_runs_and_is_not_repeated(tmp_path, capsys):
     words = [*own("own_family.py", TINY_IMAGES, "method=majority"), f"paths.out={tmp_path}"]
     assert main(words) == 0, capsys.readouterr().err
     (path,) = tmp_path.glob("femnist/majority/*/result.json")
@@ -59,7 +59,7 @@ def test_a_family_of_ones_own_runs_is_shown_and_found_again(tmp_path, capsys):
     refused(capsys, *replaced(words, "seed=1", f"paths.out={tmp_path / 'other'}"))
 
 
-def test_a_loss_of_ones_own_is_that_of_its_function(tmp_path):
+def test_plugin_loss_trains_the_student_with_its_scale(tmp_path):
     """|| p - q ||_1 twice over is another loss than once, and changes the student."""
     found = [
         run(tmp_path, *own("own_loss.py", TINY_PARTIES, "method=entropy_a", "method.loss.name=distance"),
@@ -74,7 +74,7 @@ def test_a_loss_of_ones_own_is_that_of_its_function(tmp_path):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("small", [TINY_IMAGES, TINY_TEXTS], ids=["images", "texts"])
-def test_a_local_loss_of_ones_own_trains_in_every_engine(small, tmp_path):
+def test_plugin_objective_trains_alike_in_every_engine(small, tmp_path):
     """FedNTD: at beta=0 it is FedAvg; otherwise it is not, and all engines agree."""
     engines = ["lean", "loop"] if small is TINY_TEXTS else ["lean", "loop", "stacked"]
     runs = {engine: f"method=fedntd hardware.engine={engine}" for engine in engines}
@@ -99,7 +99,7 @@ def test_local_training_of_ones_own_in_worker_processes(tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_term_of_ones_own(tmp_path, capsys):
+def test_plugin_term_records_its_ratio_and_changes_the_student(tmp_path, capsys):
     """Matching logits: its weight and ratio are recorded, and it changes what the student learns."""
     words = own("own_term.py", TINY_TAUGHT, "method=logit_matching")
     half, none = (run(tmp_path, *words, f"method.terms.logits.weight={weight}").result for weight in (0.5, 0.0))
@@ -110,7 +110,7 @@ def test_a_term_of_ones_own(tmp_path, capsys):
 
 
 @pytest.mark.thorough
-def test_a_yaml_names_plug_ins_beside_it_from_wherever_it_is_used(tmp_path, capsys, monkeypatch):
+def test_plugins_key_of_a_yaml_is_relative_to_its_folder(tmp_path, capsys, monkeypatch):
     """And the run is the same one, whatever folder the study lies in."""
     names = set()
     for study in (tmp_path / "here", tmp_path / "there"):
@@ -132,7 +132,7 @@ OWN_MODEL = own("own_model.py", [word for word in TINY_IMAGES if not word.starts
 
 
 @pytest.mark.thorough
-def test_a_model_of_ones_own_trains_with_every_method(tmp_path):
+def test_plugin_model_trains_alike_in_loop_and_workers_and_keeps_its_head(tmp_path):
     """In worker processes as in the loop, bit for bit; fedper keeps the part that is named as its head."""
     runs = {
         "lean": "method=fedper", "loop": "method=fedper hardware.engine=loop",
@@ -164,7 +164,7 @@ def nothing(shape, classes):
     "model.head=output", "model.target=wrong_models:wrong", "model.target=wrong_models:nothing",
     "hardware.engine=stacked",
 ])  # fmt: skip
-def test_a_model_that_does_not_fit_is_refused(more, tmp_path, capsys):
+def test_plugin_model_is_refused_if_it_does_not_fit(more, tmp_path, capsys):
     (tmp_path / "wrong_models.py").write_text(WRONG_MODELS)
     plugins = f"plugins=[{EXAMPLES / 'own_model.py'},{tmp_path / 'wrong_models.py'}]"
     wrong = ["~model.options.width"] * ("wrong_models" in more)

@@ -68,6 +68,6 @@ def test_noise_is_found_for_all_messages(tmp_path):
     [("privacy.label_scale=0.5", "label_scale", 0.1), ("privacy.clip_logits=3", "clip_logits", 3.0),
      ("privacy.clip_norm=null", "label_scale", 0.3)],
 )  # fmt: skip
-def test_what_is_sent_beside_models_is_clipped_by_its_key(word, attribute, value, tmp_path):
+def test_label_scale_and_clip_logits_follow_their_keys(word, attribute, value, tmp_path):
     federation = setup_of(tmp_path, replaced(CLIPPED, "method=fedgen", word)).federation  # clip_norm is 0.2
     assert getattr(federation.privacy, attribute) == pytest.approx(value)

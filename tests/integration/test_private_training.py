@@ -20,7 +20,7 @@ PRIVATE = replaced(CLIPPED, "privacy.noise_multiplier=0.5")
 
 
 @accounted
-def test_a_private_run_says_what_it_spent(tmp_path, capsys):
+def test_private_run_reports_its_epsilon_and_clipping(tmp_path, capsys):
     result, rows, _ = run(tmp_path, *PRIVATE)
     said = capsys.readouterr().out
     facts = result["privacy"]
@@ -84,7 +84,7 @@ def test_noise_that_is_found_for_an_epsilon(tmp_path):
 
 
 @accounted
-def test_a_run_that_diverges_has_spent_its_rounds(tmp_path):
+def test_private_run_that_diverges_reports_the_epsilon_of_its_rounds(tmp_path):
     words = replaced(PRIVATE, "training.lr=1e25", "privacy.clip_norm=1e6")
     assert main([*words, f"paths.out={tmp_path}"]) in (0, 1)
     (result,) = [json.loads(path.read_text()) for path in tmp_path.glob("*/*/*/result.json")]
@@ -112,7 +112,7 @@ def test_scaffold_says_what_it_spent_as_fedavg_does(tmp_path):
 
 @accounted
 @pytest.mark.parametrize("method", ["fedavg", "ditto", "apfl"])
-def test_a_fixed_number_goes_with_clients_that_send_no_memory(method, tmp_path):
+def test_fixed_sampling_accepts_methods_that_send_no_memory(method, tmp_path):
     """Own models of Ditto and APFL do not enter what is sent."""
     federation = setup_of(tmp_path, [*PRIVATE, f"method={method}", "privacy.sampling=fixed"]).federation
     assert federation.privacy.sampling == "fixed" and federation.privacy.rate == 0.5
@@ -130,7 +130,7 @@ def test_results_that_cannot_be(tmp_path):
 
 
 @accounted
-def test_an_epsilon_that_no_noise_gives(tmp_path, capsys):
+def test_privacy_epsilon_is_refused_if_no_noise_gives_it(tmp_path, capsys):
     words = replaced(PRIVATE, "privacy.noise_multiplier=null", "training.participants=6", "privacy.epsilon=1e9")
     assert main([*words, f"paths.out={tmp_path}"]) == 2
     assert "privacy.epsilon: 1e+09 is more than the" in capsys.readouterr().err

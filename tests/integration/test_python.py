@@ -17,7 +17,7 @@ from tests.tiny import TINY_IMAGES
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_a_run_has_its_result_rounds_and_folder(sweep_runs):
+def test_run_returns_result_rounds_and_folder(sweep_runs):
     folder = sweep_runs[0].folder
     (job,) = kr.compose([*TINY_IMAGES, "training.lr=0.1", f"paths.out={folder.parents[2]}"])
     found = kr.run(job)
@@ -67,7 +67,7 @@ SCRIPTS = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("way", SCRIPTS)
-def test_a_script_needs_no_main_guard(tmp_path, way):
+def test_script_needs_no_main_guard(tmp_path, way):
     text = SCRIPTS[way].replace("OUT", str(tmp_path / "out"))
     (tmp_path / "script.py").write_text(text)
     command = [sys.executable, "-" if way == "standard input" else str(tmp_path / "script.py")]

@@ -27,7 +27,7 @@ def test_round_trip(tmp_path):
     )
 
 
-def test_a_result_is_of_the_run_it_lies_with(tmp_path):
+def test_read_result_rejects_a_result_of_another_folder(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         records.write_result(tmp_path / name, RESULT)
@@ -50,11 +50,11 @@ def finished(folder):
     return records.write_result(folder, RESULT)
 
 
-def test_a_result_seals_all_files_that_stay(tmp_path):
+def test_result_digest_covers_all_files_that_stay(tmp_path):
     assert set(finished(tmp_path / "a")["digest"]) == {*FILES, records.RESULT_FILE}
 
 
-def test_a_sealed_file_is_read_as_it_was_or_named(tmp_path):
+def test_read_record_rejects_files_that_differ_from_their_digest(tmp_path):
     a, b = tmp_path / "a", tmp_path / "b"
     result, _ = finished(a), finished(b)
     for name in FILES:
@@ -86,7 +86,7 @@ def test_records_of_another_version_are_named_and_not_read(tmp_path, monkeypatch
     assert records.sealed_problem(record) == said and records.read_sealed(tmp_path / "record.json") is None
 
 
-def test_no_flipped_bit_and_no_cut_changes_a_number(tmp_path):
+def test_read_result_gives_no_changed_numbers_from_damaged_files(tmp_path):
     records.write_result(tmp_path, RESULT)
     good, path = records.read_result(tmp_path), tmp_path / records.RESULT_FILE
     content = path.read_bytes()
@@ -101,7 +101,7 @@ def test_no_flipped_bit_and_no_cut_changes_a_number(tmp_path):
         assert records.read_result(tmp_path) is None
 
 
-def test_the_record_goes_before_the_states_that_it_names(tmp_path, monkeypatch):
+def test_clear_states_deletes_the_commit_record_first(tmp_path, monkeypatch):
     """Killed in between, a folder has states that nothing names, and no record of states that are gone."""
     for name in records.STATE_FILES:
         (tmp_path / name).write_text("x")

@@ -35,7 +35,7 @@ def test_rows_count_from_1(fedavg_run, knot_run, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["fedavg", "clustered_fedavg"])
-def test_the_round_of_a_divergence_counts_from_1(tmp_path, capsys, method):
+def test_divergence_round_counts_from_1(tmp_path, capsys, method):
     words = replaced(TINY_IMAGES, "training.lr=1e30", f"method={method}", "training.small_clients=allow")
     result, _ = records(tmp_path, capsys, *words, code=1)
     assert not list((tmp_path / "artefacts").glob("rounds/*/info.json"))
@@ -81,7 +81,7 @@ PRIVATE = ["privacy=user_level", "privacy.noise_multiplier=1.0", "method.aggrega
     ],
     ids=["private", "private ditto", "clustered fleet", "fleet"],
 )
-def test_a_round_in_which_nobody_took_part_has_no_means(tmp_path, capsys, words, means):
+def test_round_rows_have_null_means_if_nobody_took_part(tmp_path, capsys, words, means):
     small = replaced(TINY_IMAGES, "training.participants=1", "training.rounds=8", "training.small_clients=allow")
     result, rows = records(tmp_path, capsys, *small, *words)
     kinds = {bool(row["participants"]) for row in rows}

@@ -113,7 +113,7 @@ RUNS = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", RUNS)
-def test_every_kind_of_run_is_mirrored(tmp_path, monkeypatch, kind):
+def test_wandb_tracker_mirrors_every_kind_of_run(tmp_path, monkeypatch, kind):
     command, in_rows, in_summary = RUNS[kind]
     begun = fake_wandb(monkeypatch)
     made = run(tmp_path, *command, "tracker=wandb")

@@ -69,7 +69,7 @@ def test_shares_that_a_method_fills_in_differ(other, key, tmp_path, capsys):
 
 
 @pytest.mark.thorough
-def test_equal_shares_are_compared(tmp_path, capsys):
+def test_claims_compare_methods_with_equal_shares(tmp_path, capsys):
     own = [*preset(tmp_path), "partition.transfer=0.2"]
     assert main(["check", "experiment=own", *own, "--quick"]) == 0
     assert main(["experiment=own", *own]) == 0 and "different numbers of examples" not in shown(capsys)

@@ -88,7 +88,7 @@ def test_subsample_keeps_the_order():
     assert all(len(set(one)) == 9 and one == sorted(one) for one in drawn) and len(set(map(tuple, drawn))) > 3
 
 
-def test_own_coreset_is_of_one_client(asked):
+def test_own_coreset_descends_on_the_samples_of_one_client(asked):
     hp = changed(distance="federated", samples=5)
     points, loss = coreset_knn.own_coreset(hp, 0, CLIENTS, 1)
     start = coreset.begin(hp, 2, 0, "coreset_knn", 1).points

@@ -28,7 +28,7 @@ def one_thread():
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
-def test_a_client_of_the_good_loop_is_one_of_the_reference(model, momentum):
+def test_good_loop_trains_a_client_as_the_reference_loop_does(model, momentum):
     network, data = MODELS[model], images(MODELS[model].inputs)
     case = Case(replace(PLAIN, lr=0.02, momentum=momentum))
     request = cohort(network, case, torch.float32, sizes=(23,))[0]

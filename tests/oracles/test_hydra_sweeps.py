@@ -32,7 +32,7 @@ def test_values_and_what_stands_for_them(config, overrides, expected):
     assert put(config, *overrides) == expected
 
 
-def test_what_cannot_be_is_said():
+def test_overrides_refuse_unknown_keys_and_unresolved_values():
     with pytest.raises(OmegaConfBaseException):
         put({"a": 1}, "nosuch=1")
     with refuses():
@@ -41,7 +41,7 @@ def test_what_cannot_be_is_said():
         put({"a": 1, "b": "???"}, "a=2")
 
 
-def test_a_mapping_of_one_job_is_not_merged_into_the_next():
+def test_with_values_does_not_merge_a_mapping_into_the_next_job():
     base = OmegaConf.create({"a": {"x": 1, "y": 2}, "seed": 0})
     assert with_values(base, parse_overrides(["a={x:5}"])) == {"a": {"x": 5, "y": 2}, "seed": 0}
     assert with_values(base, parse_overrides(["a={y:7}"])) == {"a": {"x": 1, "y": 7}, "seed": 0}

@@ -33,7 +33,7 @@ def test_f1_and_accuracy_equal_scikit_learns(pairs):
     assert metrics.accuracy(table) == pytest.approx(accuracy_score(truth, predicted))
 
 
-def test_all_is_pooled_for_f1_and_accuracy_and_the_mean_for_sd():
+def test_measure_all_pools_f1_and_accuracy_and_averages_sd():
     draw = np.random.default_rng(0)
     parts = {name: (draw.dirichlet(np.ones(5), n), draw.integers(5, size=n)) for name, n in (("A", 30), ("B", 300))}
     table = metrics.measure_all(parts, LINE)

@@ -129,7 +129,7 @@ def test_texts_that_no_features_can_be_fitted_on_are_refused(tmp_path, texts, wo
         space_of(run, with_transfer(read(run), texts))
 
 
-def test_more_components_than_memory_holds_are_refused(tmp_path):
+def test_text_features_refuse_more_components_than_memory_holds(tmp_path):
     with refuses():
         runs.run(tmp_path, *REVIEWS[:-2], "method.otdd.features.components=9999999")
 

@@ -98,7 +98,7 @@ def test_public_functions_are_documented(package):
 
 
 @pytest.mark.parametrize("folder", OTHERS)
-def test_other_folders_are_within_their_budgets(folder):
+def test_scripts_and_tests_stay_within_their_budgets(folder):
     found = counted(folder)
     assert all(found[name] <= most for name, most in OTHERS[folder].items()), found
 

@@ -81,7 +81,7 @@ def calls(path):
             yield node.lineno, ast.unparse(node.func.value).split(".")[-1], node.func.attr, keywords
 
 
-def test_nothing_executes_what_a_file_may_carry():
+def test_package_executes_nothing_that_a_file_may_carry():
     """No pickle, eval, unsafe YAML, shells or archive extraction anywhere in the package, and no class by its name."""
     for path in PACKAGE.rglob("*.py"):
         for line, owner, name, keywords in calls(path):
@@ -98,7 +98,7 @@ def test_nothing_executes_what_a_file_may_carry():
 REFUSES_TARGETS = ("hydra_keys.py",)
 
 
-def test_the_search_for_what_executes_finds_it(tmp_path):
+def test_calls_finds_planted_code_execution(tmp_path):
     """The test above is worth what it notices."""
     planted = tmp_path / "planted.py"
     for text in (
@@ -131,7 +131,7 @@ def public_names(path):
         yield from (name for name in names if not name.startswith("_"))
 
 
-def test_a_public_name_means_one_thing():
+def test_public_names_are_unique_in_the_package():
     places = {}
     for path in PACKAGE.rglob("*.py"):
         for name in set(public_names(path)):
@@ -169,7 +169,7 @@ def room_of(parts, house):
 
 
 @pytest.mark.parametrize("house", HOUSES)
-def test_no_two_rooms_import_one_another(house):
+def test_rooms_import_one_another_without_cycles(house):
     """Lazy imports count, too: a room can be read after those that it uses."""
     below, uses = f"knot_runner.{house.replace('/', '.')}.", {}
     for path in (PACKAGE / house).rglob("*.py"):

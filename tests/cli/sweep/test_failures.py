@@ -28,7 +28,7 @@ def failures(out):
     return found
 
 
-def test_what_ends_one_job_ends_no_other_and_the_same_command_goes_on(tmp_path):
+def test_sweep_survives_failing_jobs_and_resumes_them(tmp_path):
     grid, out = faulty("none", *CASES, "none"), tmp_path
     code, said = sweep(out, *grid)
     assert code == 1 and f"2 done, {len(CASES)} failed" in said and "Traceback" not in said, said
@@ -51,7 +51,7 @@ def test_fail_fast_begins_no_more_jobs(tmp_path):
     assert len(begun(tmp_path)) == 1
 
 
-def test_a_run_that_diverges_is_no_failure_of_the_others(tmp_path):
+def test_sweep_counts_diverged_runs_apart_from_failures(tmp_path):
     grid = faulty("none", "diverge")
     code, said = sweep(tmp_path, *grid)
     assert code == 1 and "1 done, 0 failed, 1 diverged" in said and "seed 1: diverged in round 1 at client" in said
@@ -60,7 +60,7 @@ def test_a_run_that_diverges_is_no_failure_of_the_others(tmp_path):
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_sweep_takes_its_jobs_along(number, code, tmp_path):
+def test_sweep_ends_its_jobs_when_interrupted(number, code, tmp_path):
     sweeping = Forked(*small(tmp_path, *faulty("wait", "none")))
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("*/*/*/progress.json")):
@@ -86,7 +86,7 @@ def _alive(out):
     return found
 
 
-def test_what_sets_jobs_apart_is_said_and_each_cause_is_kept(tmp_path):
+def test_sweep_labels_jobs_by_what_differs_and_keeps_each_cause(tmp_path):
     code, said = sweep(tmp_path, "seed=0", "training.lr=1e30,0.01", "training.batch=8,99999")
     assert code == 1 and "1 done, 2 failed, 1 diverged" in said, said
     assert "femnist fedavg seed 0 training.lr=0.01 training.batch=8: done" in said

@@ -48,7 +48,7 @@ def test_killed_and_relaunched(launcher, undisturbed, tmp_path):
     assert not endure.leftovers(tmp_path)
 
 
-def test_two_sweeps_at_once_do_each_job_once(undisturbed, tmp_path):
+def test_concurrent_sweeps_run_each_job_once(undisturbed, tmp_path):
     both = [forked(tmp_path, *GRID) for _ in range(2)]
     assert [sweeping.wait() for sweeping in both] == [0, 0], [sweeping.said for sweeping in both]
     assert results(tmp_path) == undisturbed
@@ -56,7 +56,7 @@ def test_two_sweeps_at_once_do_each_job_once(undisturbed, tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_preempted_submitit_job_goes_on_from_its_commit(tmp_path):
+def test_submitit_resumes_a_preempted_job_from_its_commit(tmp_path):
     """SIGUSR2 is what SLURM sends before it takes a machine away; submitit then hands the job in again."""
     grid = [*faulty("pause"), *LAUNCHERS["submitit_local"]]
     process = subprocess.Popen(command(tmp_path, *grid), stderr=subprocess.PIPE, text=True)

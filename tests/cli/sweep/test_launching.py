@@ -53,7 +53,7 @@ def test_batches_are_of_the_size_asked_for_and_numbered_on(tmp_path, monkeypatch
     assert [(len(names), first) for names, first in launched.calls] == [(2, 0), (2, 2), (1, 4)]
 
 
-def test_what_kept_a_job_from_returning_is_raised(tmp_path, monkeypatch, hydra):
+def test_launch_raises_what_kept_a_job_from_returning(tmp_path, monkeypatch, hydra):
     class Broken:
         @property
         def return_value(self):
@@ -75,7 +75,7 @@ def told(monkeypatch, *messages, exitcode):
     monkeypatch.setattr(task, "start_process", lambda *_: (process, pipe))
 
 
-def test_nothing_begins_once_a_sweep_that_fails_fast_has_failed(tmp_path, monkeypatch):
+def test_run_in_process_and_attempt_skip_jobs_of_a_stopped_plan(tmp_path, monkeypatch):
     (one,) = composed(tmp_path)
     monkeypatch.setattr(task, "start_process", lambda *_: pytest.fail("a process was started"))
     plan = planned(tmp_path, [one], fail_fast=True)
@@ -85,7 +85,7 @@ def test_nothing_begins_once_a_sweep_that_fails_fast_has_failed(tmp_path, monkey
 
 
 @pytest.mark.parametrize("fail_fast", [True, False])
-def test_only_a_sweep_that_fails_fast_stops_at_a_failure(tmp_path, monkeypatch, fail_fast):
+def test_run_in_process_stops_the_plan_only_under_fail_fast(tmp_path, monkeypatch, fail_fast):
     (one,) = composed(tmp_path)
     plan = planned(tmp_path, [one], fail_fast)
     told(monkeypatch, exitcode=9)
@@ -96,7 +96,7 @@ def test_only_a_sweep_that_fails_fast_stops_at_a_failure(tmp_path, monkeypatch, 
 
 
 @pytest.mark.parametrize("state", ["failed", "busy", "skipped"])
-def test_a_job_that_says_how_it_ended_is_believed(tmp_path, monkeypatch, state):
+def test_run_in_process_believes_the_state_a_job_reports(tmp_path, monkeypatch, state):
     """And what it put on record itself is not counted twice."""
     (one,) = composed(tmp_path)
     told(monkeypatch, False, state, exitcode=9)
@@ -105,7 +105,7 @@ def test_a_job_that_says_how_it_ended_is_believed(tmp_path, monkeypatch, state):
     assert read_failure(one.folder).attempts == 1
 
 
-def test_a_process_that_cannot_be_had_is_a_failure_of_its_job(tmp_path, monkeypatch):
+def test_run_in_process_records_a_process_that_cannot_start(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError("no more processes")
 
@@ -122,7 +122,7 @@ def ended(run_id, state, resumed=False):
 @pytest.mark.parametrize(
     ("kinds", "code"), [((), 0), (("user",), 2), (("user", "user"), 2), (("user", "error"), 1), (("killed",), 1)]
 )
-def test_only_mistakes_of_the_user_end_a_sweep_with_2(tmp_path, kinds, code):
+def test_sweep_summary_returns_2_only_for_user_errors(tmp_path, kinds, code):
     jobs = pretended(tmp_path, len(kinds))
     for one, kind in zip(jobs, kinds, strict=True):
         write_failure(one.folder, kind, f"{kind}: why")

@@ -10,7 +10,7 @@ from knot_runner.sweeps.plan import PATIENT, STOP, new_plan, read_plan, write_pl
 from tests.golden.messages import refuses
 
 
-def test_a_failure_is_one_line_and_counts(tmp_path):
+def test_write_failure_keeps_one_line_and_counts_attempts(tmp_path):
     assert state.read_failure(tmp_path) is None
     first = state.write_failure(tmp_path, "error", "ValueError: first line\nsecond line")
     assert (first.cause, first.attempts) == ("ValueError: first line", 1)
@@ -28,7 +28,7 @@ DAMAGED = ["", "{", "[]", '{"kind": "error"}', '{"kind": 1, "new": 2}', json.dum
 
 
 @pytest.mark.parametrize("content", DAMAGED)
-def test_a_damaged_or_foreign_file_is_no_failure(content, tmp_path):
+def test_read_failure_ignores_damaged_and_foreign_files(content, tmp_path):
     (tmp_path / "failed.json").write_text(content)
     assert state.read_failure(tmp_path) is None
 
@@ -48,7 +48,7 @@ def test_progress_is_written_seldom_believed_for_a_minute_and_taken_away(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-def test_a_plan_is_read_as_written_and_a_damaged_one_named(tmp_path):
+def test_read_plan_returns_what_was_written_and_refuses_damage(tmp_path):
     plan = new_plan(tmp_path, True, "code")
     write_plan(plan, {})
     assert read_plan(plan.path) == plan
@@ -61,7 +61,7 @@ def test_a_plan_is_read_as_written_and_a_damaged_one_named(tmp_path):
         read_plan(plan.path)
 
 
-def test_a_job_s_config_is_read_as_written(tmp_path):
+def test_plan_config_returns_the_config_of_a_job_as_written(tmp_path):
     """With keys that are no text, which JSON does not have, at any depth."""
     config = {"seed": 1, "tables": [{0.5: [1, 2], None: "x"}, {"a": {1: {2: []}}}], "rate": 0.1}
     plan = new_plan(tmp_path, False, None)

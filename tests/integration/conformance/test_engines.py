@@ -20,7 +20,7 @@ def test_engine_conforms(name, monkeypatch):
     check_engine(name)
 
 
-def test_all_engines_are_checked():
+def test_engine_checks_cover_every_engine():
     assert {*ENGINES} <= {"loop", "lean", "stacked", "ray", "native"}
 
 

@@ -42,7 +42,7 @@ def test_partitions_conform(tables_restored: None, kind: str) -> None:  # noqa: 
     check_partition(kind, build(PARTITION_SETTINGS[kind], {"kind": kind} | keys, "partition"), **promises)
 
 
-def test_every_partition_is_checked() -> None:
+def test_partition_checks_cover_every_partition() -> None:
     assert set(PARTITIONS_CHECKED) == {*PARTITIONS, "blocks"}
 
 

@@ -133,7 +133,7 @@ def test_text_readers_conform(plugins: None, tmp_path: Path, kind: str, name: st
     check_reader(kind, tmp_path, name, records)
 
 
-def test_every_reader_is_checked() -> None:
+def test_reader_checks_cover_every_reader() -> None:
     assert {name.split()[0] for name in IMAGES} == {*IMAGE_READERS, "npz"}
     assert {kind for kind, _ in TEXTS} == {*TEXT_READERS, "fasttext"}
 

@@ -36,7 +36,7 @@ def loop_result(model, recipe, dtype=torch.float64):
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("engine", NAMES)
-def test_same_weights_as_the_loop_in_float64(engine, model, recipe):
+def test_engines_train_to_the_weights_of_the_loop_in_float64(engine, model, recipe):
     requests, expected = loop_result(model, recipe)
     assert_alike(made(engine, MODELS[model]).train(requests), expected)
 
@@ -68,7 +68,7 @@ def test_float32_stays_in_the_stated_band(engine, model):
 
 @pytest.mark.parametrize("engine", ["loop", *NAMES])
 @pytest.mark.parametrize("model", ["mlp", "resnet_group"])
-def test_who_has_weights_that_are_not_finite_says_so(engine, model):
+def test_engines_flag_weights_that_are_not_finite(engine, model):
     """Found after training, for each client by itself: the first has no number to begin with."""
     requests = cohort(MODELS[model], RECIPES["plain"], shared=False)
     requests[0].start.weights[-1] = float("nan")
@@ -131,7 +131,7 @@ ON_PAPER = {name: case for name, case in RECIPES.items() if name in (
 
 
 @pytest.mark.parametrize("recipe", ON_PAPER)
-def test_the_loop_is_what_the_formulas_say(recipe):
+def test_loop_trains_by_the_formulas(recipe):
     loop, requests = made("loop", LINEAR), cohort(LINEAR, ON_PAPER[recipe])
     loop.data = replace(loop.data, mean=loop.data.mean.double(), std=loop.data.std.double())
     for request, found in zip(requests, loop.train(requests), strict=True):

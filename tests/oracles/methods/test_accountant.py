@@ -16,7 +16,7 @@ def converted(divergence, delta: float) -> float:
 
 @accounted
 @pytest.mark.parametrize(("z", "rounds", "delta"), [(1.0, 60, 1e-3), (4.0, 10, 1e-5), (2.0, 1, 1e-2)])
-def test_with_everybody_in_every_round_it_is_the_gaussian_mechanism(z, rounds, delta):
+def test_epsilon_after_equals_the_gaussian_mechanism_at_full_participation(z, rounds, delta):
     """Its Renyi divergence of order a is a / (2 z^2) a round, however clients are drawn."""
     expected = converted(lambda a: rounds * a / (2 * z * z), delta)
     for sampling in ("poisson", "fixed"):
@@ -46,7 +46,7 @@ def test_poisson_sampling_against_the_sum_of_the_paper():
 
 
 @accounted
-def test_a_fixed_number_without_replacement_is_accounted_at_half_the_noise():
+def test_fixed_sampling_is_accounted_at_half_the_noise():
     """Replacing one client changes the sum by up to 2 C."""
     import dp_accounting
     from dp_accounting.rdp import RdpAccountant
@@ -74,12 +74,12 @@ def test_epsilon_grows_with_rounds_as_a_fresh_accountant_has_it():
     assert spent(0) == 0.0
 
 
-def test_without_noise_epsilon_is_infinite():
+def test_epsilon_after_is_infinite_without_noise():
     assert epsilon_after(mechanism(0.0, 3, 6), 0.01)(5) is None
 
 
 @accounted
-def test_the_noise_for_an_epsilon_is_the_least():
+def test_noise_for_finds_the_least_noise_for_an_epsilon():
     found = noise_for(mechanism(0.0, 60, 60), 40, 8.0, 0.01)
     assert round(found, 4) == found
     assert epsilon_after(mechanism(found, 60, 60), 0.01)(40) <= 8.0

@@ -246,7 +246,7 @@ def test_float32_features_lose_no_digits_wherever_they_lie(far, near, own, other
     torch.testing.assert_close(mine.double(), theirs, rtol=0, atol=1e-6 * float(theirs.abs().max()))
 
 
-def test_equal_examples_are_zero_apart_and_have_no_angle(n=40):
+def test_relation_terms_give_equal_examples_no_distance_and_no_angle(n=40):
     """Each of 20 points twice, in an order of its own; a product of matrices need not give equal rows equal sums."""
     draws = torch.Generator().manual_seed(0)
     places = torch.cat([torch.arange(n // 2), torch.randperm(n // 2, generator=draws)])

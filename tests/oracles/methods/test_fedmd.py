@@ -165,7 +165,7 @@ def test_clients_models_are_part_of_the_run_id_in_their_order():
     assert listed != plain and listed != ids("method=fedmd", "method.models=[cnn_8,cnn_4]")
 
 
-def test_a_plug_ins_method_with_one_global_model_is_refused(tmp_path, capsys):
+def test_models_setting_refuses_a_plugin_method_with_one_global_model(tmp_path, capsys):
     plugin = tmp_path / "averages.py"
     plugin.write_text(
         "from knot_runner.methods.contract import METHODS\n"

@@ -76,7 +76,7 @@ def close(found, wanted):
     assert (found - wanted).abs().max() < 1e-10
 
 
-def test_one_teacher_is_the_mean_of_logits():
+def test_server_terms_teach_the_mean_of_the_clients_logits():
     one = Distilled(terms=KD)
     q = torch.softmax(one.clients()[1].mean(0) / 2.0, -1)
     close(one.state["weights"], one.by_hand(lambda _, z, at: 0.7 * softened(z, q[at], 2.0)))
@@ -90,7 +90,7 @@ def confidences(logits):
 
 
 @pytest.mark.parametrize("weighting", ["A", "U"])
-def test_the_one_teachers_features_are_weighed_as_its_logits_are(weighting):
+def test_server_terms_weigh_teacher_features_as_they_weigh_logits(weighting):
     one = Distilled(terms={**KD, **RKD}, weighting=weighting)
     features, logits = one.clients()
     share = 1 / len(features) if weighting == "A" else confidences(logits)
@@ -105,7 +105,7 @@ def test_the_one_teachers_features_are_weighed_as_its_logits_are(weighting):
 
 
 @pytest.mark.parametrize("name", ["sinkhorn", "hint", "sp", "rkd", "pkt", "crd", "triplet"])
-def test_every_term_that_needs_no_label_teaches_the_server(name):
+def test_server_terms_without_labels_teach_the_server(name):
     one = Distilled(terms={name: {"weight": 1.0}})
     assert (one.state["weights"] - one.averaged["weights"]).abs().max() > 1e-6
     assert one.row["distil_loss"] > 0

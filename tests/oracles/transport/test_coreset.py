@@ -53,7 +53,7 @@ def test_coreset_of_one_point_is_drawn_to_the_mean():
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(1, 4), st.integers(0, 1000), st.floats(-50, 50))
-def test_the_gradient_is_bounded_and_moves_with_the_data(k, n, d, seed, shift):
+def test_exact_gradient_is_bounded_and_shifts_with_the_data(k, n, d, seed, shift):
     """Its norm is at most 1 / sqrt(K), by Jensen: this is why descent does not diverge."""
     x, y = points(k, d, seed), points(n, d, seed + 1)
     found, gradient = coreset.exact_gradient(x, y)

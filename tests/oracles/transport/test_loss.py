@@ -228,7 +228,9 @@ def test_gradient_is_finite_centred_and_a_supporting_slope(
 
 @settings(deadline=None, max_examples=40, derandomize=True)
 @given(problems(), st.sampled_from([1.0, 0.1]), st.randoms(use_true_random=False))
-def test_the_order_of_labels_does_not_matter(problem: tuple[Tensor, Tensor, Tensor], epsilon: float, random) -> None:
+def test_value_and_gradient_do_not_depend_on_the_order_of_labels(
+    problem: tuple[Tensor, Tensor, Tensor], epsilon: float, random
+) -> None:
     p, q, points = problem
     order = list(range(len(p)))
     random.shuffle(order)

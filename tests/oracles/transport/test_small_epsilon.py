@@ -91,7 +91,7 @@ def test_torch_computes_what_numpy_does(epsilon: float) -> None:
         assert torch.allclose(columns[2].reshape(host.g.shape), host.g, rtol=0, atol=1e-9)
 
 
-def test_more_labels_than_are_enumerated_have_no_trees() -> None:
+def test_transport_trees_are_none_for_too_many_labels_or_zero_costs() -> None:
     points = torch.rand(7, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     assert transport_trees(ground_cost(points).numpy()) is None
     assert transport_trees(np.zeros((3, 3))) is None

@@ -35,7 +35,7 @@ def said_by(words, capsys, code=0):
     return said.out.splitlines() if code != 2 or said.out else said.err.splitlines()
 
 
-def test_a_bundle_holds_the_sealed_files_and_its_bytes_repeat(folder, packed, tmp_path, capsys):
+def test_bundle_packs_sealed_files_reproducibly(folder, packed, tmp_path, capsys):
     members = members_of(packed)
     table = json.loads(members["bundle.json"])
     (run,) = table["runs"]
@@ -72,7 +72,7 @@ def test_large_files_are_left_out_and_compared_all_the_same(folder, tmp_path, ca
 @pytest.mark.parametrize(
     "words", ["nowhere OUT", "", "OUT", "RUN --two=x", "RUN paths.data=x", "RUN --to=x.zip", "OTHER"]
 )
-def test_what_cannot_be_bundled(words, folder, tmp_path, capsys):
+def test_bundle_refuses_what_it_cannot_pack(words, folder, tmp_path, capsys):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "result.json").write_text("{}")
     places = {"OUT": f"paths.out={tmp_path}", "RUN": str(folder), "OTHER": str(tmp_path / "other")}
@@ -90,7 +90,7 @@ def test_bundles_have_a_largest_size(folder, tmp_path, capsys, monkeypatch):
     assert "a bundle's files have 100 bytes at most" in said
 
 
-def test_the_same_machine_gives_the_same_bits(folder, packed, tmp_path, capsys):
+def test_verify_finds_the_same_bits_on_the_same_machine(folder, packed, tmp_path, capsys):
     capsys.readouterr()
     assert main(["verify", str(packed), f"paths.out={tmp_path / 'new'}"]) == 0
     said = capsys.readouterr()
@@ -106,7 +106,7 @@ def test_the_same_machine_gives_the_same_bits(folder, packed, tmp_path, capsys):
     assert line == f"knot-runner: paths.out={packed}: not an empty folder. The runs are rerun there"
 
 
-def test_the_first_rounds_are_those_of_a_shorter_run(packed, capsys, tmp_path):
+def test_verify_compares_only_the_first_rounds_when_asked(packed, capsys, tmp_path):
     lines = said_by(["verify", packed, "--rounds=2", f"paths.out={tmp_path}"], capsys)
     assert lines[0].endswith("the same bits") and lines[1] == "  compared: 2 of 3 rows of the log"
     (made,) = tmp_path.glob("*/*/*/rounds.jsonl")
@@ -118,7 +118,7 @@ def test_the_first_rounds_are_those_of_a_shorter_run(packed, capsys, tmp_path):
     "step, answer, code",
     [(1e-12, "within rounding", 0), (0.03, "within the interval", 0), (-0.6, "not the same", 1)],
 )
-def test_a_record_that_says_otherwise(step, answer, code, folder, tmp_path, capsys):
+def test_verify_judges_a_changed_accuracy_by_its_size(step, answer, code, folder, tmp_path, capsys):
     def change(result, rows):
         score = result["metrics"]["accuracy"]
         score["ALL"] = score["ALL"] + step if score["ALL"] + step >= 0 else score["ALL"] - step
@@ -130,7 +130,7 @@ def test_a_record_that_says_otherwise(step, answer, code, folder, tmp_path, caps
     assert shown == ([] if answer == "within rounding" else ["  accuracy ALL"])
 
 
-def test_other_data_code_and_device_are_said(folder, tmp_path, capsys):
+def test_verify_reports_other_data_code_and_device(folder, tmp_path, capsys):
     def change(result, rows):
         result["data"], result["code"], result["device"] = "0" * 64, "0.1.0+abc", "cuda"
         result["files"] = [{"path": "a/train.json", "size": 1, "mtime_ns": 1, "sha256": "0" * 64}]
@@ -143,7 +143,7 @@ def test_other_data_code_and_device_are_said(folder, tmp_path, capsys):
     assert "  made on cuda, now on cpu" in lines
 
 
-def test_which_runs_are_made_again_whole(folder, tmp_path, capsys):
+def test_whole_because_names_why_a_run_is_rerun_whole(folder, tmp_path, capsys):
     config = recorded_config(folder)
     job = job_here(config, RerunPlace(None, tmp_path), rounds=2)
     assert job.settings.training.rounds == 2 and whole_because(job) == ""
@@ -162,7 +162,7 @@ def test_fedsoup_is_made_again_whole(tmp_path, capsys):
     assert "method.fedsoup.start" in lines[1] and "2 of 2 rows" in lines[2] and lines[0].endswith("the same bits")
 
 
-def test_a_run_without_its_data_is_said(folder, tmp_path, capsys, monkeypatch):
+def test_verify_reports_a_run_without_its_data(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("KNOT_DATA", raising=False)
     config = (folder / "config.yaml").read_text()
     try:

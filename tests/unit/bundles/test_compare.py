@@ -41,7 +41,7 @@ def test_wilson_is_scipys(share, count):
     assert wilson(hits / count, count) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
 
 
-def test_equal_numbers_and_bytes_are_the_same_bits():
+def test_compare_whole_ignores_timings_code_and_notes():
     now = changed(seconds={"total": 9.0}, code="b", notes=["other"], later_version=3)
     rows = [row | {"seconds": 9.0} for row in ROWS]
     found = compare_whole(RESULT, ROWS, now, rows)
@@ -53,7 +53,7 @@ def test_equal_numbers_and_bytes_are_the_same_bits():
     {"metrics__loss__ALL": 1.25 * (1 + 0.9e-3)}, {"metrics__accuracy__ALL": 0.80009},
     {"metrics__loss__ALL": math.nextafter(1.25, 2)}, {"digest__model.safetensors": "y"}, {"clients": 6.0},
 ])  # fmt: skip
-def test_what_rounding_does(values):
+def test_compare_whole_accepts_differences_within_rounding(values):
     assert answer(changed(**values)) == "within rounding"
 
 
@@ -61,11 +61,11 @@ def test_what_rounding_does(values):
     {"metrics__loss__ALL": 1.25 * (1 + 1.1e-3)}, {"clients": 7}, {"clients": 6.0004, "metrics__accuracy__ALL": 0.81},
     {"best__round": 3}, {"best": None}, {"metrics__loss": {}}, {"clients": True}, {"bytes": 10**6 + 1},
 ])  # fmt: skip
-def test_what_rounding_does_not_but_the_accuracy_is_within_its_interval(values):
+def test_compare_whole_falls_back_to_the_accuracy_interval(values):
     assert answer(changed(**values)) == "within the interval"
 
 
-def test_the_interval_is_of_the_recorded_accuracy():
+def test_compare_whole_centers_the_interval_on_the_recorded_accuracy():
     low, high = wilson(0.8, 100)
     assert answer(changed(metrics__accuracy__ALL=low + 1e-6)) == "within the interval"
     assert answer(changed(metrics__accuracy__ALL=high + 1e-6)) == "not the same"
@@ -75,7 +75,7 @@ def test_the_interval_is_of_the_recorded_accuracy():
     assert found.differences == ["metrics.accuracy.ALL: 0.8 on record, 0.5 now"]
 
 
-def test_every_data_set_has_its_own_interval_and_all_together_decide():
+def test_compare_whole_judges_each_data_set_unless_there_is_a_total():
     sizes = {"a": {"role": "local", "test": 40}, "b": {"role": "local", "test": 60.0}}
 
     def answered(was, now):
@@ -100,7 +100,7 @@ def test_rows_count_and_so_does_their_number():
     assert answer(RESULT, ROWS[:2]) == "within the interval" and answer(RESULT, [*ROWS, ROWS[0]]) != "the same bits"
 
 
-def test_the_first_rounds_alone():
+def test_compare_rounds_judges_the_first_rounds_alone():
     cut = copy.deepcopy(ROWS[:2])
     cut[-1] |= {"f1": 0.3, "seconds": 8.0}  # measured after the last round
     found = compare_rounds(RESULT, ROWS[:2], cut)
@@ -112,7 +112,7 @@ def test_the_first_rounds_alone():
     assert compare_rounds(RESULT, ROWS[:2], cut).likeness == "not the same"
 
 
-def test_a_record_nested_without_end_is_no_recursion():
+def test_compare_whole_handles_deeply_nested_records():
     deep = []
     for _ in range(3000):
         deep = [deep]

@@ -69,17 +69,17 @@ TABLES = [
 
 
 @pytest.mark.parametrize("change", TABLES)
-def test_a_table_of_contents_that_no_bundle_has(change, made, tmp_path, capsys):
+def test_verify_refuses_an_altered_table_of_contents(change, made, tmp_path, capsys):
     refused_archive(capsys, tmp_path / "x.tar.gz", with_manifest(made[1], change))
 
 
 @pytest.mark.parametrize("text", [b"{", b"NaN", b"\xff", b"1" * 5000, b"[]", b"[" * 100_000])
-def test_a_table_of_contents_that_is_none(text):
+def test_read_manifest_refuses_malformed_text(text):
     with refuses():
         read_manifest(text, "x")
 
 
-def test_what_is_no_archive_or_no_bundle(made, tmp_path, capsys):
+def test_verify_refuses_what_is_no_archive_or_bundle(made, tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "nowhere.tar.gz", tmp_path, tmp_path / "pipe"):
         refused(capsys, "verify", str(path))
@@ -186,7 +186,7 @@ def here(made, tmp_path, change, **place):
     return job_here(config, RerunPlace(None, tmp_path / "out", **place))
 
 
-def test_a_config_chooses_neither_code_nor_files_nor_downloads(made, tmp_path):
+def test_job_here_refuses_configs_that_choose_code_files_or_downloads(made, tmp_path):
     marker = tmp_path / "executed"
     plugin = tmp_path / "evil_plugin.py"
     plugin.write_text(f"open({str(marker)!r}, 'w').close()")
@@ -204,7 +204,7 @@ def test_a_config_chooses_neither_code_nor_files_nor_downloads(made, tmp_path):
     assert not marker.exists()
 
 
-def test_where_it_runs_is_chosen_here(made, tmp_path):
+def test_job_here_replaces_tracker_paths_and_hardware(made, tmp_path):
     def change(config):
         config["tracker"] = {"name": "wandb", "project": "theirs", "mode": "online"}
         config["paths"] = {"data": "/theirs", "out": "/theirs"}
@@ -219,7 +219,7 @@ def test_where_it_runs_is_chosen_here(made, tmp_path):
     assert here(made, tmp_path, lambda _: None).run_id == made[0].name
 
 
-def test_a_run_that_is_refused_is_said_and_nothing_of_it_executed(made, tmp_path, capsys):
+def test_verify_reports_a_refused_run_and_executes_no_plugin(made, tmp_path, capsys):
     plugin = tmp_path / "evil_plugin_of_a_bundle.py"
     plugin.write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()")
     own = tampered_config(made[0], tmp_path, lambda text: text.replace("plugins: []", f"plugins: ['{plugin}']"))

@@ -99,7 +99,7 @@ def test_run_id_has_what_changes_numbers(override):
     assert (run_id(override) == run_id()) == (override in SAME)
 
 
-def test_every_yaml_opens_with_its_command_and_says_what_it_is():
+def test_config_yamls_open_with_a_command_and_describe_themselves():
     for path in sorted(Path(config_folder()).glob("*/*.yaml")):
         if path.parent.name in GROUPS:
             assert len(describe_yaml(path)) > 15, path

@@ -55,7 +55,7 @@ def with_value(config, path, value):
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_every_number_has_an_upper_bound(base):
+def test_build_run_refuses_numbers_above_their_bounds(base):
     config = compose_all(BASES[base])[0][0].config
     paths = list(numbers(config))
     assert len(paths) > 5

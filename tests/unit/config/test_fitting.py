@@ -14,7 +14,7 @@ ONE_OF = {
 }  # fmt: skip
 
 
-def test_every_family_has_a_method():
+def test_family_of_covers_every_family():
     homes = {"federated_distance": "gaussians"}
     for family, method in ONE_OF.items():
         (job,) = compose_jobs([f"task={homes.get(method, 'mnist')}", f"method={method}"], None)

@@ -20,7 +20,7 @@ def test_superclass_points_are_one_apart_within_and_two_across():
     np.testing.assert_allclose(found, [[0, 2, 2, 2], [2, 0, 1, 1], [2, 1, 0, 1], [2, 1, 1, 0]], atol=1e-12)
 
 
-def test_one_hot_points_are_equally_far():
+def test_one_hot_places_points_equally_far_apart():
     np.testing.assert_allclose(distances(one_hot(3)), np.sqrt(2) * (1 - np.eye(3)), atol=1e-12)
 
 

@@ -132,7 +132,7 @@ def test_load_unlabelled_refuses_folders(tmp_path):
             load_unlabelled(pictures, tmp_path)
 
 
-def test_with_transfer_is_the_transfer_set_of_image_parties():
+def test_with_transfer_sets_the_transfer_set_of_image_parties():
     def numbered(count, first):
         pixels = np.arange(first, first + count, dtype=np.float32).reshape(-1, 1, 1, 1)
         return Images(pixels, np.arange(count) % 4)

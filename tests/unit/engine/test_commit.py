@@ -15,7 +15,7 @@ def save(checkpoint, step):
     checkpoint.save(step, {"w": torch.full((3,), float(step))}, {"step": step}, [{"step": step}])
 
 
-def test_the_last_commit_comes_back(tmp_path):
+def test_checkpoint_loads_the_last_commit(tmp_path):
     checkpoint = Checkpoint(tmp_path)
     for step in range(3):
         save(checkpoint, step)
@@ -57,7 +57,7 @@ def changes(content):
 
 
 @pytest.mark.parametrize("name", ["commit.json", "state-0.safetensors", ROUNDS_FILE])
-def test_no_change_of_any_byte_goes_unnoticed(tmp_path, name):
+def test_checkpoint_detects_any_changed_byte(tmp_path, name):
     """The state that the third commit names is state-0."""
     whole = committed(tmp_path / "method" / "work")
     for number, changed in enumerate(changes(whole[name])):
@@ -82,7 +82,7 @@ def test_no_change_of_any_byte_goes_unnoticed(tmp_path, name):
 
 
 @pytest.mark.parametrize("other", ["teachers/b", "students/a"])
-def test_the_commit_of_other_work_is_not_gone_on_from(tmp_path, other):
+def test_checkpoint_refuses_the_commit_of_other_work(tmp_path, other):
     committed(tmp_path / "teachers" / "a")
     (tmp_path / "students").mkdir()
     (tmp_path / "teachers" / "a").rename(tmp_path / other)
@@ -103,7 +103,7 @@ def committed_state(folder):
     return json.loads((folder / "commit.json").read_text())["file"]
 
 
-def test_the_committed_state_is_never_written_over(tmp_path):
+def test_checkpoint_never_overwrites_the_committed_state(tmp_path):
     """Neither in one process nor by the one that goes on: the next commit is in the other file."""
     checkpoint, seen = Checkpoint(tmp_path), []
     for step in range(4):

@@ -54,7 +54,7 @@ def parts_of(folder):
     return sorted(path.name for path in folder.glob("state-part-*"))
 
 
-def test_every_commit_comes_back_whole_and_writes_what_changed(tmp_path):
+def test_checkpoint_restores_every_commit_and_writes_only_changes(tmp_path):
     checkpoint, state, written = Checkpoint(tmp_path, share=True), {}, []
     for step in range(40):
         state = rounds(checkpoint, state, step, step + 1, written)
@@ -76,7 +76,7 @@ def test_work_goes_on_from_parts_without_writing_them_again(tmp_path):
     assert same(Checkpoint(tmp_path).load().tensors, {**plainly(10), "weights": torch.zeros(7)} | kept)
 
 
-def test_a_tensor_that_is_changed_in_place_is_written_again(tmp_path):
+def test_checkpoint_rewrites_tensors_changed_in_place(tmp_path):
     checkpoint, own = Checkpoint(tmp_path, share=True), {f"c/{n}": torch.zeros(SIZE) for n in range(4)}
     for step in range(3):
         own |= checkpoint.save(step, own, {}, [{}])
@@ -112,7 +112,7 @@ def test_small_states_and_those_that_do_not_share_have_no_parts(tmp_path, monkey
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
-def test_a_damaged_part_is_set_aside_with_all_the_rest(tmp_path, damage):
+def test_checkpoint_sets_all_files_aside_if_a_part_is_damaged(tmp_path, damage):
     folder = tmp_path / "method" / "run"
     rounds(Checkpoint(folder, share=True), {}, 0, 8)
     files = {path.name for path in folder.iterdir()}
@@ -143,7 +143,7 @@ def test_parts_that_no_commit_names_are_deleted(tmp_path):
     assert not parts_of(tmp_path)
 
 
-def test_a_finished_run_keeps_and_seals_no_parts(tmp_path):
+def test_write_result_seals_no_parts_and_clear_states_removes_them(tmp_path):
     run = tmp_path / "task" / "method" / "run"
     rounds(Checkpoint(run, share=True), {}, 0, 8)
     assert parts_of(run)

@@ -119,7 +119,7 @@ def test_names_are_told_apart() -> None:
     assert not torch.equal(torch.rand(3, generator=generator(3, "a")), torch.rand(3, generator=generator(3, "b")))
 
 
-def test_the_global_generator_is_put_back() -> None:
+def test_seeded_restores_the_global_generator() -> None:
     torch.manual_seed(1)
     expected = torch.rand(2)
     torch.manual_seed(1)

@@ -70,7 +70,7 @@ def marked(party, **settings):
     return training(party, Objective(marks_plugin.marked, settings))
 
 
-def test_two_workers_or_none_the_same_numbers_and_a_busy_one_last(tmp_path):
+def test_executor_makes_busy_requests_last_and_matches_one_worker(tmp_path):
     """The second of three trainings is held by somebody else until the other two are made."""
     requests = [training(party) for party in "ABC"]
     stores = [fill(tmp_path / name) for name in ("workers", "alone")]
@@ -95,7 +95,7 @@ def test_two_workers_or_none_the_same_numbers_and_a_busy_one_last(tmp_path):
         assert all(torch.equal(mine[name], theirs[name]) for name in theirs) and mine.keys() == theirs.keys()
 
 
-def test_an_interrupted_run_takes_its_workers_with_it(tmp_path):
+def test_executor_stops_its_workers_when_interrupted(tmp_path):
     def watch(*event):
         raise KeyboardInterrupt
 
@@ -104,7 +104,7 @@ def test_an_interrupted_run_takes_its_workers_with_it(tmp_path):
     assert executor._pool._idle == [] and executor._pool._running == {}
 
 
-def test_a_request_at_which_a_worker_died_ends_the_run(tmp_path, plugin):
+def test_executor_raises_when_a_worker_dies(tmp_path, plugin):
     requests = [marked("killer", what="die"), marked("B")]
     with Executor(fill(tmp_path / "store"), TWO, None, [plugin], nothing) as executor:
         with pytest.raises(WorkerDied):
@@ -113,7 +113,7 @@ def test_a_request_at_which_a_worker_died_ends_the_run(tmp_path, plugin):
 
 
 @pytest.mark.parametrize(("what", "kind"), [("bug", RuntimeError), ("diverge", DivergedError)])
-def test_the_error_of_a_request_is_that_of_the_run(what, kind, tmp_path, plugin):
+def test_executor_raises_the_error_of_a_request(what, kind, tmp_path, plugin):
     requests = [marked("A", what=what), marked("B")]
     with Executor(fill(tmp_path / "store"), TWO, None, [plugin], nothing) as executor, pytest.raises(kind) as problem:
         executor(requests)

@@ -17,7 +17,7 @@ def network(*words: str, inputs=None, classes: int = 10) -> Network:
     return Network(settings.model, inputs or tuple(settings.task.shape), classes)
 
 
-def test_a_perceptron_is_its_matrix_products():
+def test_example_flops_counts_matrix_products_of_a_perceptron():
     found = example_flops(Network(MlpSettings("mlp", "t", [7, 5], "logits"), (2, 3, 4), 6))
     assert (found.forward, found.head) == (2 * (24 * 7 + 7 * 5 + 5 * 6), 2 * 5 * 6)
 
@@ -66,7 +66,7 @@ def own(name: str) -> CustomSettings:
     return CustomSettings(kind="custom", name=name, target=f"{__name__}:{name}", head="out", options={})
 
 
-def test_what_multiplies_no_matrices_is_not_counted():
+def test_example_flops_is_none_without_matrix_products():
     assert example_flops(Network(own("halves"), (1, 4, 4), 10)) is None
 
 
@@ -90,7 +90,7 @@ def test_texts_by_their_tokens(head, length):
 SMALL = ["model.hidden=16", "model.intermediate=24", "model.layers=2", "model.heads=2"]
 
 
-def test_it_draws_nothing():
+def test_example_flops_draws_no_random_numbers():
     before = torch.default_generator.get_state()
     example_flops(network("task=mnist", "model=cnn_4", "method=fedavg"))
     example_flops(Network(own("convolutions"), (3, 8, 8), 5))

@@ -165,7 +165,7 @@ def test_predictions_keep_the_order_of_texts(request_, place):
         torch.testing.assert_close(logits[row], alone, rtol=1e-4, atol=1e-5)
 
 
-def test_what_decides_a_result_is_in_its_key(request_):
+def test_request_key_covers_all_that_decides_a_result(request_):
     keys = {request_key(request_)}
     changes = [
         {"seed": 8}, {"party": "B"}, {"start": ("local", "x")}, {"select": "loss"}, {"train": request_.valid},

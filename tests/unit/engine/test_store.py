@@ -8,7 +8,7 @@ from knot_runner.util.files import BusyError
 from tests.golden.messages import refuses
 
 
-def test_a_changed_file_is_refused(tmp_path):
+def test_artefact_refuses_a_changed_file(tmp_path):
     artefact = Store(tmp_path).put("local", "k", {"w": torch.zeros(100)}, {})
     path = artefact.folder / "tensors.safetensors"
     content = bytearray(path.read_bytes())
@@ -25,7 +25,7 @@ def put(store, key="k", value=1.0):
 
 @pytest.mark.parametrize("name", ["info.json", "tensors.safetensors", "rounds.jsonl"])
 @pytest.mark.parametrize("change", ["flip", "cut", "gone", "other"])
-def test_a_damaged_one_is_not_there_and_set_aside_under_its_lock(tmp_path, name, change, capsys):
+def test_store_skips_damaged_artefacts_and_sets_them_aside(tmp_path, name, change, capsys):
     store = Store(tmp_path)
     path, other = put(store).folder / name, put(store, "other", 2.0).folder / name
     whole = path.read_bytes()
@@ -45,7 +45,7 @@ def test_a_damaged_one_is_not_there_and_set_aside_under_its_lock(tmp_path, name,
     assert store.get("local", "other").read("rounds.jsonl") == b"2.0\n"
 
 
-def test_a_finished_one_needs_no_commits(tmp_path):
+def test_store_put_removes_commits(tmp_path):
     for name in ("commit.json", "state-0.safetensors", "state-1.safetensors"):
         (tmp_path / "local" / "k").mkdir(parents=True, exist_ok=True)
         (tmp_path / "local" / "k" / name).write_text("x")
@@ -53,7 +53,7 @@ def test_a_finished_one_needs_no_commits(tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == ["info.json", "rounds.jsonl", "tensors.safetensors"]
 
 
-def test_a_lock_that_is_not_waited_for(tmp_path):
+def test_store_lock_raises_when_busy_and_not_waiting(tmp_path):
     store = Store(tmp_path)
     with store.lock("local", "k"):
         with pytest.raises(BusyError), store.lock("local", "k", wait=False):

@@ -21,17 +21,17 @@ def of(dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 @given(st.dictionaries(st.text(max_size=5), st.tuples(st.sampled_from(TYPES), st.sampled_from(SHAPES)), max_size=6))
-def test_the_file_is_the_librarys(chosen):
+def test_tensor_parts_matches_the_save_of_safetensors(chosen):
     tensors = {name: of(*about) for name, about in chosen.items() if name != "__metadata__"}
     assert b"".join(tensor_parts(tensors)) == save(tensors)
 
 
-def test_every_type_in_the_librarys_order():
+def test_tensor_parts_orders_all_types_like_safetensors():
     tensors = {f"{at % 3}{at}": of(dtype, (3,)) for at, dtype in enumerate(TYPES)}
     assert b"".join(tensor_parts(tensors)) == save(tensors)
 
 
-def test_what_is_not_contiguous_or_needs_gradients():
+def test_tensor_parts_saves_non_contiguous_and_gradient_tensors():
     tensors = {"turned": torch.randn(3, 4).t(), "learnt": torch.randn(2, requires_grad=True)}
     read = load(b"".join(tensor_parts(tensors)))
     assert all(torch.equal(read[name], tensor) for name, tensor in tensors.items())
@@ -48,7 +48,7 @@ def test_large_tensors_are_not_copied_and_small_ones_are_one_part():
     assert parts[1][:4] == parts[2][:4] == torch.ones(1).numpy().tobytes()
 
 
-def test_a_type_that_the_table_lacks_is_named():
+def test_tensor_parts_names_an_unsupported_type():
     with pytest.raises(TypeError, match=r"wave: tensors of torch.complex64 cannot be kept"):
         tensor_parts({"wave": torch.zeros(1, dtype=torch.complex64)})
 

@@ -65,7 +65,7 @@ def test_pooling_passes_on_what_is_not_a_number(place):
     assert _pooled(four).isnan().all()
 
 
-def test_the_first_of_equal_outputs_has_the_gradient_as_in_torch():
+def test_pooled_convs_breaks_ties_of_outputs_like_torch():
     """All outputs of a filter of zeros are its bias: which patch the gradient is of tells which was taken."""
     torch.manual_seed(0)
     images = torch.randn(2, 3, 6, 6)

@@ -66,7 +66,7 @@ def test_changed_sources_are_compiled_anew(name: str, tmp_path: Path, monkeypatc
     assert len(digests) == 2
 
 
-def test_without_a_compiler_the_message_names_the_engine_that_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_native_library_suggests_another_engine_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
     with refuses():
@@ -76,7 +76,7 @@ def test_without_a_compiler_the_message_names_the_engine_that_needs_none(monkeyp
         load(torch.float32)
 
 
-def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(
+def test_native_library_quotes_a_failing_compiler_and_leaves_nothing(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = 'echo "warning: x\nvectors.h:3: error: no vectors" >&2\n[ "$1" = --version ]'
@@ -86,7 +86,7 @@ def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(
     assert list(cache.iterdir()) == []
 
 
-def test_a_cache_folder_that_cannot_be_written_is_named(
+def test_native_library_names_a_cache_folder_that_cannot_be_written(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache.parent.write_text("a file")
@@ -95,7 +95,7 @@ def test_a_cache_folder_that_cannot_be_written_is_named(
         load(torch.float32)
 
 
-def test_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_native_engine_refuses_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("meta"))
     hardware = HardwareSettings("gpu", "cuda", threads=1, workers=1, engine="native")
     with refuses():

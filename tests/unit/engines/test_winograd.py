@@ -73,7 +73,7 @@ def test_images_in_either_layout():
 
 
 @pytest.mark.parametrize("part", ["inputs", "weights"])
-def test_a_part_that_needs_no_gradient_has_none(part):
+def test_winograd_conv_differentiates_only_the_needed_part(part):
     """The first layer's images; the weights of a body that is frozen."""
     plain, fast = both(16, 16, bias=False)
     x = torch.randn(2, 16, 5, 5).double().requires_grad_(part == "weights")
@@ -85,12 +85,12 @@ def test_a_part_that_needs_no_gradient_has_none(part):
     torch.testing.assert_close(*found)
 
 
-def test_an_empty_batch_has_no_outputs():
+def test_winograd_conv_accepts_an_empty_batch():
     _, fast = both(16, 16)
     assert fast(torch.zeros(0, 16, 4, 4).double()).shape == (0, 16, 4, 4)
 
 
-def test_a_copy_has_weights_of_its_own():
+def test_winograd_conv_copies_keep_separate_weights():
     """Methods with a second model copy the first."""
     _, fast = both(16, 16, bias=False)
     other, x = copy.deepcopy(fast), torch.randn(1, 16, 4, 4).double()
@@ -104,7 +104,7 @@ def test_a_copy_has_weights_of_its_own():
     {"kernel_size": 5, "padding": 2}, {"kernel_size": 1, "padding": 0}, {"stride": 2}, {"padding": 0}, {"dilation": 2},
     {"groups": 2}, {"padding_mode": "circular"}, {"in_channels": 3}, {"out_channels": 20},
 ], ids=str)  # fmt: skip
-def test_other_convolutions_stay(options):
+def test_use_winograd_keeps_other_convolutions(options):
     usual = {"in_channels": 64, "out_channels": 64, "kernel_size": 3, "padding": 1}
     model = nn.Sequential(nn.Conv2d(**{**usual, **options}))
     x = torch.randn(2, model[0].in_channels, 8, 8)
@@ -114,7 +114,7 @@ def test_other_convolutions_stay(options):
     torch.testing.assert_close(model(x), before)
 
 
-def test_which_models_have_them():
+def test_make_native_client_uses_winograd_where_it_fits():
     data = images((3, 8, 8))
     for network in (MODELS["resnet_group"], FAMILIES["vgg_batch"]):
         client = make_native_client(network, data, data, torch.float64)

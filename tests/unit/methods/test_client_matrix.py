@@ -62,7 +62,7 @@ def test_measures_of_unseen_clients_and_without_test_examples():
 
 
 @given(st.integers(2, 25), st.integers(0, 2**31))
-def test_the_worst_decile_is_the_mean_of_the_worst_tenth(clients, seed):
+def test_worst_decile_is_the_mean_of_the_worst_tenth_of_clients(clients, seed):
     draw = np.random.default_rng(seed)
     examples = torch.full((clients, clients), 10)
     correct = torch.from_numpy(draw.integers(0, 11, (clients, clients)))

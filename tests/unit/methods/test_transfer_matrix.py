@@ -227,7 +227,7 @@ def linear_case(seed):
 
 @examples(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6))
-def test_the_weights_of_distributions_solve_the_mixture(seed):
+def test_transfer_weights_of_distributions_solve_the_mixture(seed):
     """The seed's theory: linear models on one design, targets y_i; of the mean sum_i p_i D_i the least squares solution
     is sum_i p_i W_i."""
     inputs, _, shares = linear_case(seed)

@@ -54,7 +54,7 @@ def test_value_is_symmetric(n: int, m: int, seed: int, mode: str) -> None:
 
 @settings(deadline=None, max_examples=25, derandomize=True)
 @given(SIZES, SIZES, SEEDS, st.sampled_from([0.5, 0.7]))
-def test_equal_samples_are_approached_geometrically(n: int, support: int, seed: int, t: float) -> None:
+def test_fedwad_approaches_equal_samples_geometrically(n: int, support: int, seed: int, t: float) -> None:
     """Both clients answer alike, so each iteration leaves 1 - t of the way: 1e-6 of it after 20 at t = 1/2."""
     mu = gaussian(n, 2, seed)
     result = distance_between(mu, mu, fedwad(support=support, t=t, iterations=20), draws(seed), trace=True)

@@ -27,7 +27,7 @@ def test_common_masses_are_whole_and_of_one_sum(first: list[int], second: list[i
     assert np.allclose(a / unit, of(first).masses(), atol=1e-15, rtol=1e-15)
 
 
-def test_equal_masses_are_counts_and_others_need_not_be() -> None:
+def test_measure_has_counts_for_equal_masses_and_may_lack_them_for_others() -> None:
     assert Measure(np.zeros((4, 1))).counts.tolist() == [1, 1, 1, 1]
     uneven = Measure(np.zeros((2, 1)), np.array([0.3, 0.6]))
     assert uneven.counts is None and np.allclose(uneven.masses(), [1 / 3, 2 / 3])

@@ -43,7 +43,7 @@ def test_whole_masses_give_whole_plans_with_few_entries(shape: tuple[int, int]) 
     assert np.allclose(shared, plan / (n * m)) and mean == pytest.approx(value / (n * m))
 
 
-def test_equal_sizes_are_an_assignment() -> None:
+def test_optimal_plan_of_equal_sizes_is_an_assignment() -> None:
     cost = squared_distances(gaussian(50, 3, "x").points, gaussian(50, 3, "y").points)
     plan, value = optimal_plan(cost, np.ones(50), np.ones(50))
     rows, columns = linear_sum_assignment(cost)

@@ -39,7 +39,7 @@ def test_exact_otdd_is_the_distance_of_augmented_points(sets, options, part):
     assert exact_otdd(a, b, options) == pytest.approx(ot.emd2([], [], ot.dist(x, y)), rel=1e-10)
 
 
-def test_equal_sets_are_no_distance_apart(sets, options):
+def test_exact_otdd_of_equal_sets_is_zero(sets, options):
     (a,) = sets(1)
     turned = LabelledSamples(a.points[::-1].copy(), a.labels[::-1].copy())
     assert exact_otdd(a, turned, replace(options, solver="exact")) == pytest.approx(0, abs=1e-9)

@@ -39,7 +39,7 @@ def check(scores, heights):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 8), st.integers(1, 90), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.1, 1.0, 100.0]))
-def test_the_plan_is_optimal_whatever_the_first_heights_are(sources, sinks, seed, off):
+def test_best_plan_is_optimal_for_any_first_heights(sources, sinks, seed, off):
     draws = np.random.default_rng(seed)
     scores = draws.normal(size=(sources, 3)) @ draws.normal(size=(3, sinks))
     check(scores, off * draws.normal(size=sources))

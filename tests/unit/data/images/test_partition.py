@@ -91,7 +91,7 @@ def check_test_follows_train(partition: Partition, made: ImageTask) -> None:
 
 
 @pytest.mark.parametrize("kind", PARTITION_SETTINGS)
-def test_every_kind_has_a_preset(kind: str) -> None:
+def test_make_partition_builds_every_kind_from_its_preset(kind: str) -> None:
     config = own_keys(kind)
     made = replace(balanced(1000, 100), source="embedded")
     partition = make_partition(build(PARTITION_SETTINGS[kind], config, "partition"), made, 0)

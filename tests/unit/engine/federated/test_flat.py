@@ -15,7 +15,7 @@ def built(network, seed=1):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_model_survives_the_way_there_and_back(model):
+def test_load_flat_restores_what_flat_vectors_took(model):
     layout, source, target = flat.layout_of(MODELS[model]), built(MODELS[model], 1), built(MODELS[model], 2)
     for buffer in source.buffers():
         buffer.add_(torch.rand_like(buffer))

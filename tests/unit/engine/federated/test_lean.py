@@ -29,14 +29,14 @@ def both(request):
     pool.close()
 
 
-def test_a_worker_says_whose_weights_are_not_finite(both):
+def test_lean_pool_reports_whose_weights_are_not_finite(both):
     model, _, pool = both
     requests = cohort(MODELS[model], RECIPES["plain"], torch.float32, shared=False)
     requests[1].start.weights[0] = float("inf")
     assert [each.finite for each in pool.train(requests)] == [True, False, True, True]
 
 
-def test_a_tensor_changed_between_calls_is_sent_anew(both):
+def test_lean_pool_resends_tensors_changed_between_calls(both):
     model, alone, pool = both
     requests = cohort(MODELS[model], RECIPES["plain"], torch.float32)
     pool.train(requests)
@@ -76,7 +76,7 @@ def endless(requests):
 
 
 @pytest.mark.parametrize("at_work", [False, True])
-def test_a_killed_worker_is_a_message_not_a_hang(pool, at_work):
+def test_lean_pool_reports_a_killed_worker_without_hanging(pool, at_work):
     engine, pids = pool
     requests = cohort(MODELS["mlp"], RECIPES["plain"], torch.float32)
     engine.train(requests)  # so that the workers are up

@@ -16,7 +16,7 @@ from tests.unit.engine.federated.cases import MODELS, images, made
 lean = functools.partial(made, "lean", dtype=torch.float32)
 
 
-def test_many_models_are_asked_about_the_same_images_and_few_are_kept(monkeypatch):
+def test_lean_logits_keeps_recent_images_within_its_limit(monkeypatch):
     """Training and test images of the same numbers are others; what was asked last is kept, as far as there is room."""
     network, rows = MODELS["mlp"], torch.arange(20)
     weights, buffers = flat.initial(network, 5)
@@ -53,7 +53,7 @@ def asked_of_many(network, body=""):
 
 
 @pytest.mark.parametrize("model", ["mlp", "resnet_batch"])
-def test_what_is_kept_of_many_models_changes_no_bit(model):
+def test_lean_logits_keeps_its_bits_with_shared_bodies_and_workers(model):
     """Neither a body that is computed once nor who computes it."""
     alone, pool = lean(MODELS[model]), lean(MODELS[model], workers=2)
     expected = alone.logits(asked_of_many(MODELS[model]))
@@ -65,7 +65,7 @@ def test_what_is_kept_of_many_models_changes_no_bit(model):
 
 
 @pytest.mark.parametrize("model", ["mlp_softmax", "cnn"])
-def test_what_heads_read_is_computed_once_for_all_with_one_body(model, monkeypatch):
+def test_lean_logits_computes_features_once_per_shared_body(model, monkeypatch):
     computed = []
     features = lean_client.ManualBackward._features
 
@@ -83,7 +83,7 @@ def test_what_heads_read_is_computed_once_for_all_with_one_body(model, monkeypat
     assert len(computed) == 6 + 2 + 1
 
 
-def test_many_models_of_images_with_a_background():
+def test_lean_logits_uses_foreground_for_images_with_a_background():
     """The layer in its other form, in pieces: as the plain one but for rounding, the same bits whoever computes it."""
     network = MODELS["mlp"]
     pictures = images(network.inputs, 40, 1)

@@ -74,7 +74,7 @@ def drawn(count, channels, pixels, share):
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.05, 0.3, 1.0])
 @pytest.mark.parametrize("count", [1, 2 * RARE, 50])
-def test_the_layer_is_that_of_the_dense_product(count, channels, share):
+def test_foreground_affine_matches_the_dense_product(count, channels, share):
     images = drawn(count, channels, 20, share)
     weight = torch.randn(7, channels * 20, generator=DRAWS, dtype=torch.float64)
     bias = torch.randn(7, generator=DRAWS, dtype=torch.float64)
@@ -83,7 +83,7 @@ def test_the_layer_is_that_of_the_dense_product(count, channels, share):
     assert float((found - (images.flatten(1) @ weight.t() + bias)).abs().max()) < 1e-12
 
 
-def test_which_pixels_are_multiplied_and_which_are_added():
+def test_foreground_splits_dense_columns_from_rare_pixel_values():
     """Of 2 RARE images two differ in one pixel, three in another, none in a third, and all in none."""
     images = torch.full((2 * RARE, 1, 2, 2), 0.5)
     images[[3, 9], 0, 0, 1] = 1.0

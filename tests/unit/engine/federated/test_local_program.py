@@ -41,7 +41,7 @@ def expected():
     return made("loop", NETWORK).train(requests()[0])
 
 
-def test_a_program_does_what_it_says(expected):
+def test_local_program_changes_weights_and_returns_kept_values(expected):
     asked, to = requests()
     plain = made("loop", NETWORK).train([replace(request, program=None) for request in asked])
     for place, (found, without) in enumerate(zip(expected, plain, strict=True)):
@@ -71,7 +71,7 @@ def test_engines_agree(expected, engine, workers):
             assert torch.equal(one.weights, same.weights) and one.loss == same.loss
 
 
-def test_what_is_not_finite_is_said():
+def test_local_program_marks_non_finite_results():
     (request, *_), loop = requests()[0], made("loop", NETWORK)
     found = loop.train([replace(request, program=LocalProgram(broken)), request])
     assert [one.finite for one in found] == [False, True]

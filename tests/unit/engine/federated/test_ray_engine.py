@@ -49,7 +49,7 @@ def test_actors_have_the_bits_of_lean_and_end_with_the_engine(monkeypatch):
     assert len(ray.killed) == 2
 
 
-def test_every_actor_has_one_request_at_a_time_and_shared_vectors_are_sent_once(monkeypatch):
+def test_ray_engine_sends_one_request_per_actor_and_shared_vectors_once(monkeypatch):
     ray = faked(monkeypatch, resources={"CPU": 3.0})
     engine, most, placed = made(workers=0), [], []
     wait, put = ray.wait, ray.put
@@ -62,7 +62,7 @@ def test_every_actor_has_one_request_at_a_time_and_shared_vectors_are_sent_once(
     assert len(placed) == 4  # they may have changed meanwhile
 
 
-def test_a_view_is_sent_without_what_it_is_a_view_of(monkeypatch):
+def test_ray_engine_sends_views_without_their_base_tensors(monkeypatch):
     ray, sizes = faked(monkeypatch), []
     engine, called = made(), ray.called
     monkeypatch.setattr(ray, "called", lambda f, *sent: sizes.append(len(pickle.dumps(sent[0]))) or called(f, *sent))
@@ -70,7 +70,7 @@ def test_a_view_is_sent_without_what_it_is_a_view_of(monkeypatch):
     assert sizes[-1] < 20_000
 
 
-def test_an_actor_that_is_lost_is_one_line(monkeypatch):
+def test_ray_engine_reports_a_lost_actor_in_one_line(monkeypatch):
     ray = faked(monkeypatch, lost=[3])
     engine = made()
     with refuses(WorkerDied):
@@ -78,7 +78,7 @@ def test_an_actor_that_is_lost_is_one_line(monkeypatch):
     assert len(ray.killed) == 2
 
 
-def test_what_an_actors_code_raises_is_raised_here(monkeypatch):
+def test_ray_engine_reraises_errors_of_actor_code(monkeypatch):
     faked(monkeypatch)
     engine, (one, *_) = made(), requests()
     with pytest.raises(RuntimeError, match="in an actor of Ray: ray::function"):
@@ -91,7 +91,7 @@ def test_what_an_actors_code_raises_is_raised_here(monkeypatch):
 
 
 @pytest.mark.parametrize(("workers", "cores"), [(3, 2.0), (0, 0.0)])
-def test_more_actors_than_the_cluster_has_room_for_are_refused(workers, cores, monkeypatch):
+def test_ray_engine_refuses_more_actors_than_the_cluster_fits(workers, cores, monkeypatch):
     faked(monkeypatch, resources={"CPU": cores})
     with refuses():
         made(workers=workers)
@@ -111,7 +111,7 @@ def test_ray_is_an_extra_and_for_cpus(monkeypatch):
         made()
 
 
-def test_a_run_goes_on_from_its_commit_when_an_actor_was_lost(tmp_path, monkeypatch, capsys):
+def test_ray_engine_resumes_from_the_commit_after_losing_an_actor(tmp_path, monkeypatch, capsys):
     """Under the name of the run with ``lean``, whose bits it has."""
     small = replaced(TINY_IMAGES, "method=scaffold", "training.rounds=2")
     assert main([*small, f"paths.out={tmp_path / 'lean'}"]) == 0
@@ -130,7 +130,7 @@ def test_a_run_goes_on_from_its_commit_when_an_actor_was_lost(tmp_path, monkeypa
 
 @needs_ray
 @pytest.mark.thorough
-def test_two_actors_of_ray_itself():
+def test_ray_engine_trains_with_two_actors_of_real_ray():
     import ray
 
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")

@@ -46,7 +46,7 @@ def test_neighbours_change_no_bit_in_float32_at_a_fixed_stack(model):
             assert same_bits(found, together[k])
 
 
-def test_a_second_round_on_the_same_tensors_is_a_first_one():
+def test_stacked_engine_repeats_a_round_after_other_requests():
     network = MODELS["resnet_batch"]
     engine, requests = stacked(network), cohort(network, RECIPES["everything"], sizes=SIZES)
     first = engine.train(requests)
@@ -95,12 +95,12 @@ def test_unlike_requests_train_as_in_the_loop(name):
     assert_alike(stacked(MODELS[model]).train(requests), made("loop", MODELS[model]).train(requests))
 
 
-def test_a_batch_far_larger_than_the_client_takes_no_room():
+def test_structure_of_limits_room_when_batch_exceeds_client():
     requests = COHORTS["a batch far larger than the client"][1]
     assert {structure_of(request).room for request in requests} == {64}
 
 
-def test_a_diverging_client_leaves_the_others_alone():
+def test_stacked_engine_isolates_a_diverging_client():
     requests = cohort(MODELS["cnn"], RECIPES["momentum"])
     hot = replace(requests[0], recipe=replace(requests[0].recipe, lr=1e200))
     engine = stacked(MODELS["cnn"])

@@ -89,7 +89,7 @@ def test_memory_that_runs_out_halves_the_stack_and_changes_no_result(small, stac
     ]
 
 
-def test_one_client_that_does_not_fit_is_the_users_to_mend(small):
+def test_stacked_engine_refuses_a_client_that_does_not_fit_memory(small):
     small(0)
     with refuses():
         engine().train(cohort(MODELS["mlp"], RECIPES["plain"]))

@@ -18,7 +18,7 @@ def one_thread():
 
 
 @pytest.mark.parametrize("model", ["mlp", "resnet_batch"])
-def test_a_step_of_padding_changes_nothing(model):
+def test_program_step_ignores_padding(model):
     """What the warm-up of a CUDA graph and finished clients rely on."""
     network = MODELS[model]
     requests = cohort(network, RECIPES["everything"])
@@ -59,7 +59,7 @@ class Operations(TorchDispatchMode):
 
 @pytest.mark.parametrize("recipe", ["plain", "everything", "frozen"])
 @pytest.mark.parametrize("model", MODELS)
-def test_a_step_holds_nothing_that_a_graph_cannot(model, recipe):
+def test_program_step_avoids_operations_unfit_for_graphs(model, recipe):
     network, requests = MODELS[model], cohort(MODELS[model], RECIPES[recipe])
     structure = structure_of(requests[0])
     program = Program(network, images(network.inputs), structure, 4, torch.float64, False, shrinks=True)

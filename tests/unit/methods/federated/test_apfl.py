@@ -17,7 +17,7 @@ def apfl(alpha=0.4, adaptive=False, **changes):
 
 
 @pytest.mark.parametrize(("adaptive", "lr"), [(False, 0.1), (True, 0.1), (True, 4.0)])
-def test_two_models_step_by_step(linear, adaptive, lr):
+def test_apfl_updates_both_models_and_alpha_as_by_hand(linear, adaptive, lr):
     world = linear.with_training(epochs=3, batch=24, participants=5, small_clients="allow", lr=lr)
     hp = apfl(adaptive=adaptive, aggregation="uniform")
     state, seen = play(world, hp, APFL, 3)
@@ -70,7 +70,7 @@ def test_alpha_0_is_the_global_model_and_alpha_1_the_clients_alone(world):
         assert torch.equal(APFL.deployed(hp, state, everybody.federation, client).weights, expected.weights)
 
 
-def test_own_optimisers_have_momentum_of_their_own(world):
+def test_apfl_own_optimizers_keep_their_own_momentum(world):
     """With momentum and decay alpha 1 is still what a client alone does."""
     heavy = world.with_training(participants=5, momentum=0.9, weight_decay=0.05)
     _, ((_, trained, _),) = play(heavy, apfl(alpha=1.0), APFL, 1)

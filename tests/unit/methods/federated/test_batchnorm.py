@@ -8,7 +8,7 @@ from tests.unit.methods.federated.worlds import normed_world, settings
 
 
 @pytest.mark.parametrize("how", ["averaged", "local", "frozen"])
-def test_where_the_statistics_go(world, how):
+def test_batchnorm_setting_decides_where_statistics_are_kept(world, how):
     normed = normed_world(world)
     hp, method, federation = settings(batchnorm=how), METHODS["fedavg"], normed.federation
     start = state = method.init(hp, federation)

@@ -29,7 +29,7 @@ def test_schedules_by_hand():
     rounds=st.integers(1, 50),
     now=st.integers(0, 100),
 )
-def test_a_schedule_stays_between_its_ends_and_gets_there(shape, start, end, rounds, now):
+def test_scheduled_stays_between_its_ends_and_reaches_the_end(shape, start, end, rounds, now):
     value = scheduled(start, Schedule(shape, end, rounds), now)
     slack = 1e-9 * max(start, end)
     assert min(start, end) - slack <= value <= max(start, end) + slack
@@ -48,7 +48,7 @@ def test_rate_control_moves_the_temperature_into_the_rate(world):
     assert made(**both) == (0.1, CrossEntropy(0.5, 0.05, per_sample_rate=True))
 
 
-def test_a_recipe_holds_what_the_settings_say(world):
+def test_recipe_holds_the_values_of_the_settings(world):
     changed = world.with_training(momentum=0.9, weight_decay=0.01, decay_biases=False, drop_last=True, lr=0.3)
     made = recipe(settings("fedprox", mu=0.5, batchnorm="frozen"), changed.federation, 0, 0)
     assert (made.lr, made.momentum, made.weight_decay, made.batch) == (0.3, 0.9, 0.01, 4)
@@ -86,6 +86,6 @@ def test_chilling_is_exactly_the_gradient_of_the_tempered_loss(linear):
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "scaffold", "fedrep", "fedper"])
-def test_every_method_takes_a_temperature(deep, algorithm):
+def test_temperature_changes_the_training_of_every_method(deep, algorithm):
     warm, cold = (rounds_of(deep, settings(algorithm, temperature=heat))[0].after for heat in (1.0, 0.25))
     assert not torch.allclose(warm["weights"], cold["weights"])

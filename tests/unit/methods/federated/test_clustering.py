@@ -52,7 +52,7 @@ def test_planted_groups_are_recovered(graph, sizes):
 
 @pytest.mark.filterwarnings("ignore:Graph is not fully connected")
 @pytest.mark.parametrize("graph", ["affinity", "sparse3", "sparse5"])
-def test_the_same_partition_as_scikit_learns_own_graphs(graph):
+def test_cluster_agrees_with_scikit_learns_own_graphs(graph):
     rng = np.random.default_rng(3)
     points = rng.normal(size=(14, 3)) + 3 * rng.integers(0, 3, (14, 1))  # not well apart: the graph's details matter
     matrix = ((points[:, None] - points) ** 2).sum(2)
@@ -100,14 +100,14 @@ def test_eigengap_of_distances_without_structure_is_one_cluster():
     assert clustering.cluster(matrix, spec(clusters="eigengap", scale=5000), 0).labels == [0] * 12
 
 
-def test_the_scale_of_an_affinity():
+def test_affinity_divides_by_the_scale_or_the_largest_distance():
     matrix = np.array([[0.0, 2.0], [2.0, 0.0]])
     np.testing.assert_array_equal(clustering.affinity(matrix, spec(scale=8)), [[1, 0.75], [0.75, 1]])
     np.testing.assert_array_equal(clustering.affinity(matrix, spec()), [[1, 0], [0, 1]])
     np.testing.assert_array_equal(clustering.affinity(0 * matrix, spec()), np.ones((2, 2)))
 
 
-def test_a_sparse_graph_that_falls_apart_is_said_and_nothing_else_is_lost(recwarn):
+def test_cluster_notes_a_sparse_graph_that_falls_apart(recwarn):
     matrix, groups = blocks([4] * 5, seed=1)
     found = clustering.cluster(matrix, spec(graph="sparse3"), 0)
     assert any("falls into" in note for note in found.notes) and not len(recwarn)
@@ -129,7 +129,7 @@ APART = 6210.3 * (1 - np.eye(6))
     (APART[:5, :5], {"clusters": 6}), (APART[:5, :5], {"graph": "sparse5", "clusters": 2}), (APART, {"scale": 5000.0}),
     (np.array([[0, np.nan], [np.nan, 0]]), {"clusters": 2}),
 ], ids=["clusters", "graph", "scale", "nan"])  # fmt: skip
-def test_what_cannot_be_clustered_is_refused(matrix, changes):
+def test_cluster_refuses_impossible_settings_and_nan_distances(matrix, changes):
     with refuses():
         clustering.cluster(matrix, spec(**changes), 0)
 
@@ -197,7 +197,7 @@ def _renamed(key: str, members: list[int]) -> str:
 
 
 @pytest.mark.parametrize("hp", CASES, ids=lambda hp: f"{hp.algorithm}-{hp.temperature}")
-def test_one_cluster_of_all_is_the_method_itself(deep, hp):
+def test_per_cluster_with_one_cluster_of_all_equals_the_method(deep, hp):
     method, everyone = METHODS[hp.algorithm], deep.federation
     both = per_cluster(method, [everyone.cluster(range(len(SIZES)))])
     found = cluster_state(all_rounds(both, hp, everyone, deep.engine), 0)

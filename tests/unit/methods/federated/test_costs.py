@@ -65,7 +65,7 @@ def test_training_takes_three_forward_passes_for_each_example_and_epoch():
     assert Played(settings("apfl"), epochs=2, batch=5).costs[0]["client_flops"] == 2 * 3 * F * examples * 2
 
 
-def test_a_head_needs_no_gradient_below_it_and_a_body_none_of_the_heads_weights():
+def test_client_flops_omit_gradients_that_heads_and_bodies_do_not_need():
     """FedRep with one epoch of the head in three: F + H there; F + 2 F - H in each of the body."""
     played = Played(settings("fedrep", head_epochs=1), epochs=3)
     examples = sum(SIZES[client] for client in played.drawn())
@@ -73,7 +73,7 @@ def test_a_head_needs_no_gradient_below_it_and_a_body_none_of_the_heads_weights(
     assert Played(settings("fedper"), epochs=3).costs[0]["client_flops"] == examples * 3 * 3 * F
 
 
-def test_a_last_round_of_heads_begins_with_the_body_and_sends_nothing_back():
+def test_round_costs_of_a_last_round_of_heads_send_the_body_down_only():
     hp = settings("fedper", final_head_epochs=2)
     played = Played(hp, participants=2)
     request = played.works[0].requests[0]
@@ -108,7 +108,7 @@ def test_feddf_sends_what_fedavg_does_and_its_server_works():
 
 
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
-def test_a_server_that_distils_is_sent_heads_too(algorithm):
+def test_round_costs_count_heads_sent_to_a_server_that_distills(algorithm):
     spec = {"head_epochs": 1} if algorithm == "fedrep" else {}
     costs = Played(settings(algorithm, distil=distil(ensemble="logits"), **spec), participants=2).costs[0]
     assert (costs["bytes_down"], costs["bytes_up"]) == (2 * BODY * SIZE, 2 * (BODY + HEAD) * SIZE)
@@ -158,7 +158,7 @@ def test_label_means_are_of_labels_that_a_client_has_and_others_have_sent():
     assert played.costs[0]["bytes_down"] == 0 < played.costs[1]["bytes_down"]
 
 
-def test_of_a_label_that_no_other_has_sent_nothing_is_received():
+def test_feddistill_costs_receive_nothing_of_labels_that_no_other_sent():
     played = Played(settings("feddistill"), rounds=2)
     request, labels = played.works[1].requests[0], played.federation.train_labels
     own = labels[request.rows]
@@ -183,7 +183,7 @@ def test_clusters_cost_what_each_costs_by_itself(algorithm):
     assert alone[0]["bytes_up"] > 0 and (alone[0]["server_flops"] > 0) == (algorithm == "feddf")
 
 
-def test_a_method_of_ones_own_says_what_it_sends():
+def test_round_costs_ask_a_custom_method_what_it_sends():
     signs = Traffic(
         "signs of the update", lambda hp, federation, work: (0, len(work.requests) * federation.layout.size)
     )

@@ -44,7 +44,7 @@ def test_partial_work_is_of_both_models(paced):
     assert [sum(phase.epochs for phase in one.recipe.phases) for one in cut] == [1, 1]
 
 
-def test_only_what_is_sent_takes_time_on_the_way(paced):
+def test_ditto_fleet_counts_transfer_time_only_for_what_is_sent(paced):
     """15 numbers of 32 bits both ways at a bit a second (down) and two (up): 480 + 240 s, once."""
     paced(1.0)
     network = {"down": 1e-6, "up": 2e-6, "sigma": 0.0}
@@ -53,7 +53,7 @@ def test_only_what_is_sent_takes_time_on_the_way(paced):
 
 
 @pytest.mark.parametrize("buffer", [1, 2])
-def test_the_global_model_is_that_of_fedbuff(buffer, paced):
+def test_ditto_fleet_has_the_global_model_of_fedbuff(buffer, paced):
     """With clients that are twice as fast, since they train two models."""
     speeds = (1 / 16, 2.5 / 24, 10 / 32)
     paced(*speeds)
@@ -65,7 +65,7 @@ def test_the_global_model_is_that_of_fedbuff(buffer, paced):
     assert torch.equal(own.state["weights"], plain.state["weights"])
 
 
-def test_own_models_are_held_near_the_model_that_their_client_began_with(paced):
+def test_ditto_fleet_holds_own_models_near_the_version_clients_began_with(paced):
     """Clients of 1, 2.5 and 10 s, a step with every update: clients 0, 0, 1 and 0 began with versions 0, 1, 0 and 2."""
     paced(1 / 32, 2.5 / 48, 10 / 64)
     own = played(fleet_of(mode="async", buffer=1), changes=ditto(lam=0.7, epochs=2, lr=0.2), rounds=6, **WHOLE)

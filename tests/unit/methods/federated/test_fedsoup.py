@@ -78,7 +78,7 @@ def test_running_statistics_are_those_of_training(linear):
         assert torch.equal(result.buffers, plain.buffers)
 
 
-def test_a_client_that_holds_out_nothing_is_refused(linear):
+def test_fedsoup_init_refuses_a_client_that_holds_out_nothing(linear):
     with refuses():
         FEDSOUP.init(fedsoup(), linear.federation)
     world = holding_out(linear)

@@ -57,7 +57,7 @@ def test_fleet_rounds_take_as_long_as_their_clients(fleet, shares, seconds, part
         assert torch.equal(played.state["weights"], Played(None).state["weights"])
 
 
-def test_a_client_is_drawn_as_without_a_fleet():
+def test_fleet_draws_the_clients_that_are_drawn_without_one():
     plain, played = (Played(fleet, members=range(5), participants=2) for fleet in (None, fleet_of()))
     assert played.column("participants") == plain.column("participants")
     assert torch.equal(played.state["weights"], plain.state["weights"])
@@ -101,7 +101,7 @@ def test_methods_that_send_no_models_send_nothing_that_counts():
     assert sends_models(hp) and not sends_models(SimpleNamespace(algorithm="fedmd"))
 
 
-def test_what_a_program_does_besides_takes_time(paced):
+def test_work_times_include_the_second_model_of_a_program(paced):
     """APFL's clients train two models of two epochs each."""
     paced(2.0)
     hp, federation, method = settings("apfl"), make_world([5]).federation, METHODS["apfl"]
@@ -111,13 +111,13 @@ def test_what_a_program_does_besides_takes_time(paced):
     assert (time.epochs, time.total) == (2, 2 * 2 * len(requests[0].rows) * 2.0)
 
 
-def test_a_smaller_last_batch_that_is_left_out_takes_no_time():
+def test_work_times_omit_a_smaller_last_batch_that_is_dropped():
     (request,) = Played(None, members=[1], participants=1, batch=5, drop_last=True).seen[0][0]
     (time,) = devices.work_times(fleet_of(), make_world([]).federation, [request], True)
     assert time.epoch == 10.0
 
 
-def test_a_deadline_that_nobody_meets_is_refused(paced):
+def test_fleet_refuses_a_deadline_that_nobody_meets(paced):
     paced(1.0, 2.0, 0.5)  # 16, 48, 16 s
     with refuses():
         Played(fleet_of(deadline=15.0))
@@ -126,7 +126,7 @@ def test_a_deadline_that_nobody_meets_is_refused(paced):
         Played(fleet_of(deadline=7.9, late="partial"))
 
 
-def test_the_slowest_of_the_fleet_are_chilled(paced):
+def test_stragglers_by_speed_chills_the_slowest_clients(paced):
     speeds = (1.0, 2.0, 0.5, 3.0, 1.5)
     paced(*speeds)
     slow = Stragglers(share=0.4, temperature=0.25, epochs=1, by="speed")
@@ -142,7 +142,7 @@ def test_the_slowest_of_the_fleet_are_chilled(paced):
     assert stragglers(seeded, federation) == set(order[:2].tolist())
 
 
-def test_a_last_round_of_all_heads_is_of_all(paced, failing):
+def test_fleet_last_round_of_heads_takes_in_all_clients(paced, failing):
     paced(1.0, 2.0, 0.5)
     changes = {"final_head_epochs": 3}
     played = Played(fleet_of(), "fedper", members=range(5), hidden=(5,), changes=changes, participants=2)

@@ -61,7 +61,7 @@ def stepwise(algorithm, **changes):
 @pytest.mark.parametrize(
     ("case", "participants"), [(case, n) for case in CASES for n in (5, 3) if (case, n) != ("fedala", 3)]
 )
-def test_a_buffer_of_all_who_are_equally_fast_is_the_synchronous_method(case, participants, paced):
+def test_async_buffer_of_all_equally_fast_clients_is_the_synchronous_method(case, participants, paced):
     paced(*(1 / size for size in SIZES))
     algorithm, changes, hidden = CASES[case]
     own = {"members": range(5), "hidden": hidden, "changes": changes, "participants": participants}
@@ -95,7 +95,7 @@ def test_scaffold_corrects_by_the_control_that_a_client_began_with(exponent, spr
         torch.testing.assert_close(state[f"control/{client}"], own[client], rtol=0, atol=1e-12)
 
 
-def test_the_servers_control_stays_the_mean_of_the_clients(spread):
+def test_async_scaffold_keeps_the_server_control_the_mean_of_the_clients(spread):
     played = Played(buffered(2), "scaffold", members=range(5), participants=4, rounds=12)
     assert max(played.column("staleness")) > 1
     for state in played.states:
@@ -213,7 +213,7 @@ def test_fedmds_consensus_is_of_the_clients_of_a_buffer(spread):
 
 
 @pytest.mark.parametrize("algorithm", ["local", "fedmd", "feddistill"])
-def test_own_models_are_not_sent_and_no_step_changes_them(algorithm, spread):
+def test_async_fleet_does_not_send_own_models_or_change_them_by_steps(algorithm, spread):
     """However slow the network is, clients take as long as they train."""
     changes = CONSENSUS if algorithm == "fedmd" else {}
     network = {"down": 1e-6, "up": 1e-6, "sigma": 0.0}
@@ -227,7 +227,7 @@ def test_own_models_are_not_sent_and_no_step_changes_them(algorithm, spread):
     assert plain.rows[0]["clock"] == pytest.approx(1.0 + 2 * 15 * 32, rel=1e-12)
 
 
-def test_what_clients_are_sent_is_by_name_or_by_prefix(monkeypatch):
+def test_version_entries_select_what_is_sent_by_name_or_prefix(monkeypatch):
     monkeypatch.setitem(FEDERATED_ALGORITHMS, "own", FederatedAlgorithm(sends=("weights", "shared/")))
     hp, old, new = settings("own"), torch.zeros(1), torch.ones(1)
     kept = version_entries(hp, {"weights": old, "weights/1": old, "shared/a": old, "other": old}, 2, 2)

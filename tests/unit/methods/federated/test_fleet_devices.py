@@ -46,7 +46,7 @@ def test_failures_are_of_the_seed_and_the_round():
     assert devices.failures(fleet_of(), federation, 0) == [None] * 4000
 
 
-def test_a_share_of_the_clients_is_there_at_any_time():
+def test_available_clients_are_the_stated_share_at_any_time():
     federation = many_clients()
     fleet = fleet_of(availability={"share": 0.3, "period": 10.0})
     there = [torch.tensor(devices.available_clients(fleet, federation, at)) for at in (0.0, 1.0, 4.0, 10.0, 14.0)]
@@ -57,7 +57,7 @@ def test_a_share_of_the_clients_is_there_at_any_time():
 
 
 @pytest.mark.parametrize("period", [0.1, 7.0, 3600.0])
-def test_the_server_waits_for_the_first_that_comes(period):
+def test_await_clients_waits_for_the_first_client_to_come(period):
     """Against steps of a fiftieth of the period."""
     federation = make_world([]).federation
     fleet = fleet_of(availability={"share": 0.1, "period": period})
@@ -70,7 +70,7 @@ def test_the_server_waits_for_the_first_that_comes(period):
             assert first - period / 40 <= found <= first + 1e-9
 
 
-def test_only_those_who_are_there_are_drawn(monkeypatch):
+def test_fleet_draws_only_available_clients(monkeypatch):
     monkeypatch.setattr(
         devices, "available_clients", lambda fleet, federation, at: [at >= 50, True, at >= 50, False, True]
     )

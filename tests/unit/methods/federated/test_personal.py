@@ -40,7 +40,7 @@ def test_clients_keep_their_heads_and_share_the_body(deep, algorithm, first_head
 
 
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
-def test_a_client_goes_on_from_its_own_head_and_the_shared_body(deep, algorithm):
+def test_personal_heads_continue_from_a_clients_own_head_and_shared_body(deep, algorithm):
     hp, federation = settings(algorithm), deep.federation
     head = federation.layout.mask("head")
     _, seen = play(deep, hp, 4)
@@ -61,12 +61,12 @@ def test_fedrep_needs_an_epoch_for_the_body(deep):
 
 
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
-def test_a_model_that_is_a_head_alone_has_no_body_to_share(linear, algorithm):
+def test_personal_heads_refuse_a_model_that_is_a_head_alone(linear, algorithm):
     with refuses():
         METHODS[algorithm].init(settings(algorithm), linear.federation)
 
 
-def test_the_last_round_trains_all_heads_alone(deep):
+def test_fedper_last_round_trains_all_heads_alone(deep):
     hp, federation = settings("fedper", final_head_epochs=2), deep.federation
     state, seen = play(deep, hp, 5)
     before, requests, trained = seen[4]
@@ -81,7 +81,7 @@ def test_the_last_round_trains_all_heads_alone(deep):
 
 
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
-def test_a_server_distils_from_clients_with_their_own_heads(deep, algorithm):
+def test_personal_heads_are_used_and_kept_by_server_distillation(deep, algorithm):
     """The averaged model learns the mean of what they say; the next round begins with its body, and heads stay."""
     federation = with_server(deep.federation, torch.arange(4), TRANSFER, TRANSFER[:0])
     hp, head = settings(algorithm, distil=distil(ensemble="logits")), federation.layout.mask("head")
@@ -98,7 +98,7 @@ def test_a_server_distils_from_clients_with_their_own_heads(deep, algorithm):
             assert torch.equal(model[~head], one.after["weights"][~head])
 
 
-def test_a_round_of_heads_alone_is_not_distilled(deep):
+def test_fedper_last_round_of_heads_is_not_distilled(deep):
     federation = with_server(deep.federation, torch.arange(4), TRANSFER, TRANSFER[:0])
     hp = settings("fedper", distil=distil(ensemble="logits"), final_head_epochs=1)
     (one,) = rounds_of(World(federation, deep.engine), hp, first=4)

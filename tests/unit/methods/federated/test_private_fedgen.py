@@ -47,7 +47,7 @@ def test_messages_are_clipped_whole_and_labels_are_their_sum(deep):
     torch.testing.assert_close(state["generator/labels"].double(), wanted, rtol=0, atol=0.51)
 
 
-def test_the_generator_learns_from_the_global_head_alone(deep):
+def test_private_fedgen_generator_learns_from_the_global_head_alone(deep):
     """Clients' heads may be whatever they are, if their sum is the same."""
     whole = private(deep, clip_norm=None)
     state = FEDGEN.init(HP, whole.federation)
@@ -66,7 +66,7 @@ def test_the_generator_learns_from_the_global_head_alone(deep):
     assert row["generator_loss"] > 0.8 * math.log(CLASSES)
 
 
-def test_the_generator_is_given_the_head_of_the_stepped_model(deep, monkeypatch):
+def test_private_fedgen_generator_gets_the_head_of_the_stepped_model(deep, monkeypatch):
     whole, given = private(deep), []
 
     def train(spec, model, kept, heads, seed, round):
@@ -80,7 +80,7 @@ def test_the_generator_is_given_the_head_of_the_stepped_model(deep, monkeypatch)
     assert torch.equal(head.counts, after["generator/labels"])
 
 
-def test_one_client_changes_both_sums_by_at_most_the_bound(deep):
+def test_private_fold_labels_bounds_the_change_by_one_client(deep):
     whole = private(deep, clip_norm=0.15)
     state = FEDGEN.init(HP, whole.federation)
     trained = whole.engine.train(FEDGEN.plan(HP, state, whole.federation, 0))
@@ -98,7 +98,7 @@ def test_one_client_changes_both_sums_by_at_most_the_bound(deep):
         assert norm == pytest.approx(0.15, rel=1e-5)
 
 
-def test_a_round_without_participants_is_noise(deep):
+def test_private_fedgen_round_without_participants_gives_noise(deep):
     """Over 100 rounds: the model's standard deviation z C / (qK); labels where noise is above zero, at least one."""
     whole = private(deep, chosen=(), noise_multiplier=2.0)
     plain, state = dataclasses.replace(HP, server=SERVER), FEDGEN.init(HP, whole.federation)

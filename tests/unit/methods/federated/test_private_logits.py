@@ -49,7 +49,7 @@ def clipped_mean(engine, trained, rows, bound=BOUND):
     return total / EXPECTED, norms
 
 
-def test_the_server_learns_from_the_clipped_mean_alone():
+def test_private_feddf_server_learns_from_the_clipped_mean_alone():
     federation, engine = private()
     spec = distil(ensemble="logits")
     _, after, row, trained, (request,) = one_round("fedavg", federation, engine, distil=spec)
@@ -61,7 +61,7 @@ def test_the_server_learns_from_the_clipped_mean_alone():
     assert row["logits_clipped"] == sum(norm > limit for norm in norms) / 5
 
 
-def test_without_clipping_and_noise_it_is_feddf():
+def test_private_feddf_without_clipping_and_noise_equals_feddf():
     """Where the clients expected are those who came, and examples are drawn with repetitions."""
     found = []
     for plain in (False, True):
@@ -74,7 +74,7 @@ def test_without_clipping_and_noise_it_is_feddf():
     torch.testing.assert_close(*found, rtol=0, atol=1e-12)
 
 
-def test_one_client_changes_the_sum_by_at_most_the_bound():
+def test_private_mean_logits_bounds_the_change_by_one_client():
     federation, _ = private()
     draws = torch.Generator().manual_seed(2)
     logits = [torch.randn(7, CLASSES, generator=draws, dtype=torch.float64) for _ in range(5)]
@@ -105,7 +105,7 @@ def test_noise_of_label_means_is_not_that_of_logits():
         assert not torch.equal(told.sign(), other[:, :CLASSES].sign())
 
 
-def test_a_round_without_participants_is_distilled_too():
+def test_private_feddf_distills_a_round_without_participants():
     """From noise; if it were not, that nobody came could be seen."""
     federation, engine = private(chosen=(), noise_multiplier=1.0)
     folded, after, row, trained, (request,) = one_round("fedavg", federation, engine, distil=distil(ensemble="logits"))

@@ -76,7 +76,7 @@ def test_noise_is_of_seed_and_round_and_an_empty_round_has_only_it():
     assert torch.equal(private_mean(privacy(), 1, 3, START, [])[0], START)
 
 
-def test_every_client_is_drawn_by_itself_with_probability_q():
+def test_poisson_draw_takes_each_client_independently_with_probability_q():
     """4,000 rounds of 12 clients at q = 1/4: frequencies within 4 standard errors of q, counts as binomial ones."""
     spec, rounds, rate = privacy(sampling="poisson", participants=3, clients=12), 4000, 0.25
     clients = range(100, 112)
@@ -91,7 +91,7 @@ def test_every_client_is_drawn_by_itself_with_probability_q():
     assert all(draw == sorted(draw) for draw in draws)
 
 
-def test_a_federation_draws_as_its_privacy_says(linear):
+def test_federation_draws_by_the_sampling_of_its_privacy(linear):
     poisson = privacy(sampling="poisson", participants=3)
     world = private(linear, poisson)
     drawn = [world.federation.drawn(round) for round in range(20)]
@@ -103,7 +103,7 @@ def test_a_federation_draws_as_its_privacy_says(linear):
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "fedper", "fedrep", "scaffold"])
 @pytest.mark.parametrize("server", ["none", "momentum", "adam"])
-def test_without_clipping_and_noise_it_is_the_uniform_mean(deep, algorithm, server):
+def test_private_methods_without_clipping_and_noise_take_the_uniform_mean(deep, algorithm, server):
     changes = {"server": dataclasses.replace(SERVER, optimiser=server, lr=0.5)}
     plain, _, _ = played(deep.with_training(participants=5), algorithm, **changes)
     state, rows, _ = played(private(deep, privacy()), algorithm, **changes)
@@ -124,7 +124,7 @@ OWN_MODELS = {
 
 @pytest.mark.parametrize("changes", [*({"algorithm": name} for name in ("fedavg", "fedper", *OWN_MODELS)),
                                      {"algorithm": "fedavg", "temperature": 0.25}], ids=str)  # fmt: skip
-def test_a_round_moves_the_global_model_by_its_clipped_updates(deep, changes):
+def test_private_round_moves_the_global_model_by_clipped_updates(deep, changes):
     """By one model of each client, also where clients keep heads or models of their own, and says so."""
     world = private(holding_out(deep), privacy(clip_norm=0.05)).with_training(small_clients="allow")
     hp = settings(**{"aggregation": "uniform", **changes})
@@ -141,7 +141,7 @@ def test_a_round_moves_the_global_model_by_its_clipped_updates(deep, changes):
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedper", *OWN_MODELS])
-def test_without_participants_own_models_stay_and_the_global_one_gets_noise(deep, algorithm):
+def test_private_round_without_participants_noises_the_global_model_alone(deep, algorithm):
     spec = privacy(clip_norm=1.0, noise_multiplier=1.0, sampling="poisson", participants=3)
     federation = private(holding_out(deep), spec).federation
     hp, method = settings(algorithm, aggregation="uniform"), METHODS[algorithm]
@@ -163,7 +163,7 @@ def test_noise_goes_through_the_server_optimiser(linear):
     assert torch.allclose(state["weights"], requests[0].start.weights + step, rtol=0, atol=1e-12)
 
 
-def test_a_last_round_of_heads_alone_sends_nothing(deep):
+def test_private_fedper_last_round_of_heads_sends_nothing(deep):
     federation = private(deep, privacy(clip_norm=1.0, noise_multiplier=1.0)).federation
     hp, method = settings("fedper", aggregation="uniform", final_head_epochs=1), METHODS["fedper"]
     state, rounds = method.init(hp, federation), federation.training.rounds

@@ -67,7 +67,7 @@ def plain(world, federation, hp, client, temperature):
 
 
 @pytest.mark.parametrize(("wd", "temperature", "batch"), [(0.0, 1.0, None), (0.7, 1.0, None), (0.0, 0.5, 5)])
-def test_every_save_of_every_client_as_a_plain_loop_has_it(world, wd, temperature, batch):
+def test_finetune_saves_equal_those_of_a_plain_loop(world, wd, temperature, batch):
     federation = federation_of(world, temperature=temperature)
     hp = FinetuneSettings(kind="finetune", lr=0.2, epochs=6, saves=3, wd=wd, batch=batch)
     found = run(world, hp, federation)
@@ -79,14 +79,14 @@ def test_every_save_of_every_client_as_a_plain_loop_has_it(world, wd, temperatur
             torch.testing.assert_close(found[step + 1, client], theta, rtol=0, atol=1e-12)
 
 
-def test_the_rate_control_of_chilling_is_in_the_rate_of_fine_tuning(world):
+def test_finetune_request_scales_the_rate_for_lr_control(world):
     federation = federation_of(world, temperature=0.5, lr_control=True)
     hp = FinetuneSettings(kind="finetune", lr=0.1, epochs=1, saves=1)
     request = finetune.finetune_request(hp, federation, {}, 1, 0)
     assert request.recipe.lr == pytest.approx(0.2) and request.objective.settings["temperature"] == 1.0
 
 
-def test_without_a_pull_nothing_of_it_is_left_and_a_strong_one_holds(world):
+def test_finetune_wd_holds_models_near_the_start_and_vanishes_at_0(world):
     federation = federation_of(world)
     plainly, near = (
         run(world, FinetuneSettings(kind="finetune", lr=0.2, epochs=4, saves=2, wd=wd), federation) for wd in (0.0, 2.4)
@@ -123,7 +123,7 @@ def test_slower_is_a_smaller_rate_for_more_epochs(world):
     assert [point.epochs for point in finetune.finetune_points(slow)] == [0, 4, 8]
 
 
-def test_a_few_clients_at_a_time_give_the_same_models(world, monkeypatch):
+def test_finetune_in_parts_of_a_few_clients_gives_the_same_models(world, monkeypatch):
     hp = FinetuneSettings(kind="finetune", lr=0.2, epochs=2, saves=2)
     whole = run(world, hp, federation_of(world))
     monkeypatch.setattr(finetune, "FEWEST", 2)

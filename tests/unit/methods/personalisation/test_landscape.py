@@ -11,7 +11,7 @@ from knot_runner.methods.personalisation.landscape import Plane, barrier
 from tests.unit.methods.federated.worlds import make_world, settings, with_rows
 
 
-def test_a_plane_through_three_models():
+def test_plane_runs_through_three_models():
     plane = Plane.of(torch.tensor([1.0, 1.0, 1.0]), torch.tensor([3.0, 1.0, 1.0]), torch.tensor([2.0, 4.0, 1.0]))
     assert plane.first.tolist() == [2, 0, 0] and plane.second.tolist() == [0, 2, 0]
     assert plane.place(torch.tensor([2.0, 4.0, 1.0])) == pytest.approx((0.5, 1.5, 0.0))
@@ -78,7 +78,7 @@ def test_losses_over_the_plane_are_those_of_its_models(monkeypatch):
             )
 
 
-def test_the_clients_that_gain_the_most_are_drawn():
+def test_landscape_drawn_picks_the_clients_that_gain_the_most():
     world = make_world([])
     begun = world.federation
     valid = [torch.arange(4), torch.arange(8), torch.arange(2), torch.arange(5), torch.arange(4)]

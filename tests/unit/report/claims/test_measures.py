@@ -140,7 +140,7 @@ def test_measures_of_clusters_and_distances_are_read_from_the_result(measure, re
     assert CLAIM_MEASURES[measure].read(SimpleNamespace(result=result)) == value
 
 
-def test_own_measure_of_a_damaged_run_is_lost(monkeypatch):
+def test_read_measure_marks_a_damaged_run_as_lost(monkeypatch):
     def read(run):
         raise UserError("a file is damaged")
 

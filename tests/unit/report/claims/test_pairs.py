@@ -25,7 +25,7 @@ def test_pairs_agree_on_all_other_settings(factory):
     assert weighting.effect == pytest.approx(np.mean(gains))
 
 
-def test_two_runs_of_one_side_of_a_pair_are_refused(factory):
+def test_judge_refuses_two_runs_of_one_side_of_a_pair(factory):
     jobs = grid(factory, seeds=1)
     other = knot(factory, "entropy_e", 0, 1.0, label="again")
     other.config["method"]["form"] = "b"
@@ -117,7 +117,7 @@ def test_weightings_of_clients_are_read_under_their_own_name(tmp_path, over, gai
     assert judged(jobs, lift(over=over))[0].effect == pytest.approx(gain)
 
 
-def test_equal_seeds_are_judged_by_their_number(tmp_path):
+def test_judge_uses_the_sign_test_for_equal_seeds(tmp_path):
     jobs = [write(clustered(tmp_path, "affinity", seed), 0.5, ari=1.0) for seed in range(6)]
     index = claim(measure="ari", of=LIFT["of"], against=None, expect={"above": 0.9})
     assert judged(jobs, index, seeds=6)[0].verdict == "holds"  # 2^-5 = .031, below .05 * 2/3

@@ -41,7 +41,7 @@ def test_claim_against_before_compares_with_the_same_runs(factory):
     assert found.verdict == "holds" and found.runs == 3 and 0 < found.effect < 1
 
 
-def test_one_seed_has_the_interval_of_its_items_and_no_verdict(factory):
+def test_judge_gives_one_seed_an_interval_but_no_verdict(factory):
     """The items of a seed are those of its mean effect: here of two pairs, each with its own loss."""
     skills = {"sinkhorn_a": 1.0, "sinkhorn_e": 2.0, "entropy_a": 1.0, "entropy_e": 1.5}
     jobs = [knot(factory, method, 0, skill) for method, skill in skills.items()]

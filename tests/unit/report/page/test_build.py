@@ -135,7 +135,7 @@ def test_jobs_link_to_their_folders(finished, tmp_path):
     assert links == [job.folder.resolve() for job in finished[:3]]
 
 
-def test_every_job_has_its_state_and_cause(jobs, factory):
+def test_build_page_shows_the_state_and_cause_of_every_job(jobs, factory):
     factory.write(jobs[0], **facts(0))
     factory.write(jobs[1], status="diverged", metrics={}, notes=["diverged in round 3 at client 5"])
     (jobs[2].folder).mkdir()
@@ -168,7 +168,7 @@ def test_page_of_a_figure_has_no_table(finished):
     assert "table" not in Reader(render_page(view)).ids
 
 
-def test_every_figure_is_described():
+def test_describe_figure_covers_every_figure():
     for kind in page_figures.FIGURES:
         about = describe_figure(kind)
         assert about.endswith(".") and len(about) > 20 and "`" not in about and "eturns" not in about, kind

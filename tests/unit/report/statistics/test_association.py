@@ -14,7 +14,7 @@ def test_agreement_by_hand():
     assert found.inflation == 2.0  # of 3, 1, 2
 
 
-def test_no_agreement_where_there_is_no_order():
+def test_agreement_of_is_none_without_an_order():
     some, flat = np.array([1.0, 2.0, 4.0]), np.ones(3)
     assert agreement_of(some, flat) is None and agreement_of(flat, some) is None
     assert agreement_of(some[:1], some[:1]) is None

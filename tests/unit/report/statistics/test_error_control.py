@@ -91,7 +91,7 @@ def test_power_where_no_seed_differs_from_another():
     assert power(EffectEstimate(1.0, 3, 0.0, shared=0.01, items=0.01), 0.1, 0.05, 6) == 0
 
 
-def test_the_suggestion_is_the_first_look_with_80_percent_power():
+def test_seeds_suggested_reaches_the_first_look_with_80_percent_power():
     found = EffectEstimate(1.0, 3, 0.5)
     more = seeds_suggested(found, 1.0, 3, 3, 2)
     place = [seeds for seeds, _ in first(3, 6)].index(3 + more)

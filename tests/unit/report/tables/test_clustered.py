@@ -83,7 +83,7 @@ def test_run_without_clusters_is_vanilla_by_images(tmp_path):
     assert cell(build([plain], None), ("mnist, mlp_fedrep", "fedavg", "20"), "strong_vanilla").mean == 25
 
 
-def test_other_settings_have_rows_without_the_numbers_of_the_paper(tmp_path):
+def test_clustered_table_omits_paper_numbers_for_other_settings(tmp_path):
     places = [(graph, f"method.temperature={t}") for graph in ("none", "affinity") for t in (1, 0.5)]
     table = build([write(job(tmp_path, graph, label=label), 0.5) for graph, label in places])
     assert table.heads[-1] == "settings"
@@ -120,7 +120,7 @@ def test_run_that_fits_no_row_is_refused(tmp_path):
             build(jobs, **more)
 
 
-def test_two_runs_of_a_cell_are_refused(tmp_path):
+def test_clustered_frame_refuses_two_runs_of_a_cell(tmp_path):
     one = write(job(tmp_path, "affinity"), 0.5)
     other = write(Job(**{**vars(one), "run_id": "x"}), 0.5)
     with pytest.raises(ValueError, match="two runs share mnist, mlp_fedrep"):

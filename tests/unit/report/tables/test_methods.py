@@ -46,7 +46,7 @@ def test_missing_runs_are_counted_and_named(factory):
     assert f"Not counted: {jobs[-1].folder / 'result.json'}: cannot be read" in text
 
 
-def test_all_over_other_data_sets_has_no_gap(factory):
+def test_methods_table_omits_the_gap_of_all_over_other_data_sets(factory):
     names = ["MELD", "DyDa0", "DyDa1", "DyDa2"]
     table = build_table([factory.made(names=names)], "knot/table3", ["f1", "sd"])
     absent, joined = cell(table, "sinkhorn_e", "f1", "IEMOCAP"), cell(table, "sinkhorn_e", "f1", "ALL")
@@ -75,7 +75,7 @@ def test_rows_are_by_setting_and_a_grid_has_all_alone(factory):
     assert cell(grid, labels[1], "f1", "ALL").mean == pytest.approx(0.45)
 
 
-def test_two_runs_of_one_row_and_seed_are_refused(factory):
+def test_methods_table_refuses_two_runs_of_one_row_and_seed(factory):
     first = factory.made()
     second = type(first)("other", first.folder, first.task, first.method, first.seed)
     with pytest.raises(ValueError, match="share 'sinkhorn_e'"):

@@ -130,7 +130,7 @@ def test_table_2_tells_partitions_apart(federated):
     assert cell(table, ("0.5",), "loss", "federated iid").paper == 1.32
 
 
-def test_other_settings_make_rows_that_are_compared_with_their_own_t1_run(federated):
+def test_temperatures_table_compares_rows_with_their_own_t1_run(federated):
     jobs = [
         federated.made(t, [0.1, accuracy], label=f"training.lr={lr}, training.batch=16")
         for lr, accuracy in ((0.1, 0.5), (0.2, 0.6))
@@ -141,7 +141,7 @@ def test_other_settings_make_rows_that_are_compared_with_their_own_t1_run(federa
     assert cell(table, ("4", "training.lr=0.2"), "delta").mean == 0
 
 
-def test_two_runs_of_one_cell_are_refused(federated):
+def test_temperatures_table_refuses_two_runs_of_one_cell(federated):
     first = federated.made(1.0, [0.5])
     second = type(first)("other", first.folder, first.task, first.method, first.seed, "", first.config)
     with pytest.raises(ValueError, match="two runs share FEMNIST-DNN, T=1 and seed 0"):
