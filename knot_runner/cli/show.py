@@ -20,7 +20,7 @@ from knot_runner.report.figures.output import current_output
 from knot_runner.report.figures.registry import figure_names
 from knot_runner.report.render.markup import write_table
 from knot_runner.report.render.terminal import TerminalTable, output
-from knot_runner.report.run_folders import Job, readable
+from knot_runner.report.run_folders import Job
 from knot_runner.report.tables.build import TABLE_KINDS, preset_table
 from knot_runner.util.errors import ReadOnlyError, UserError, nearest
 from knot_runner.util.files import require_writable
@@ -128,12 +128,10 @@ def folder_for(out: Path, name: str) -> Path:
 
 
 def verdicts_of(preset: Preset) -> list[Verdict]:
-    """The verdicts on a preset's claims. Raises :class:`UserError` if it has no claims or no finished run."""
+    """The verdicts on a preset's claims. Raises :class:`UserError`, also for a preset without claims."""
     if not preset.spec.get("claims"):
         raise UserError("its YAML has no report.claims", f"experiment={preset.name}")
-    jobs = references(preset.jobs)
-    readable(jobs, command=preset.command)  # at least one run is finished
-    return judge(jobs, preset.spec, preset.command)
+    return judge(references(preset.jobs), preset.spec, preset.command)
 
 
 def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:

@@ -81,14 +81,16 @@ def table_command(options: argparse.Namespace) -> int:
 def claims_command(options: argparse.Namespace) -> int:
     """Print the verdicts on the preset's claims and write them below ``<out>/claims``.
 
-    Raises :class:`UserError`, also for a preset without claims.
+    Raises :class:`UserError`, also for a preset without claims or without finished runs.
     """
     preset = typed_preset(options, "claims")
-    from knot_runner.cli.show import folder_for, verdicts_of
+    from knot_runner.cli.show import folder_for, references, verdicts_of
     from knot_runner.report.claims.view import claims_table, write_claims
     from knot_runner.report.render.terminal import output
+    from knot_runner.report.run_folders import readable
 
     verdicts = verdicts_of(preset)
+    readable(references(preset.jobs), command=preset.command)  # raises if no run is finished
     title = f"Claims of {preset.name}"
     output().print(claims_table(title, verdicts))
     for path in write_claims(title, verdicts, folder_for(preset.out, "claims"), preset.name):
