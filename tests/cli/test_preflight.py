@@ -35,7 +35,11 @@ def refused(capsys, *arguments) -> str:
 
 
 @pytest.mark.parametrize(
-    ("preset", "jobs", "names"), [("knot/table3", 40, "erc"), ("chill/table1", 99, "femnist cifar10 cifar100")]
+    ("preset", "jobs", "names"),
+    [
+        pytest.param("knot/table3", 40, "erc", marks=pytest.mark.thorough),
+        ("chill/table1", 99, "femnist cifar10 cifar100"),
+    ],
 )
 def test_preflight_tells_once_what_data_a_preset_lacks(out, capsys, preset, jobs, names):
     assert refused(capsys, f"experiment={preset}") == (

@@ -48,6 +48,7 @@ def test_killed_and_relaunched(launcher, undisturbed, tmp_path):
     assert not endure.leftovers(tmp_path)
 
 
+@pytest.mark.thorough
 def test_concurrent_sweeps_run_each_job_once(undisturbed, tmp_path):
     both = [forked(tmp_path, *GRID) for _ in range(2)]
     assert [sweeping.wait() for sweeping in both] == [0, 0], [sweeping.said for sweeping in both]

@@ -13,7 +13,9 @@ from tests.unit.engines.native_cases import needs_compiler
 pytestmark = pytest.mark.machine
 
 
-@pytest.mark.parametrize("name", ["loop", "lean", "stacked", "ray", pytest.param("native", marks=needs_compiler)])
+@pytest.mark.parametrize("name", ["lean", "stacked", *(pytest.param(name, marks=marks) for name, marks in (
+    ("loop", pytest.mark.thorough), ("ray", pytest.mark.thorough), ("native", (needs_compiler, pytest.mark.thorough)),
+))])  # fmt: skip
 def test_engine_conforms(name, monkeypatch):
     if name == "ray":
         faked(monkeypatch)
@@ -55,6 +57,7 @@ ENGINES_OF_ONES_OWN = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ENGINES_OF_ONES_OWN)
 def test_engine_of_a_plug_in_conforms_or_is_told(kind, monkeypatch):
     method, change, said = ENGINES_OF_ONES_OWN[kind]
