@@ -56,5 +56,5 @@ def _launched(expected: int, out: Path, *words: str) -> list[str]:
     """Run the sweep, which is to end with ``expected``; returns its jobs' logs, a line more for each beginning."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
         code = main(["-m", *small_run(_JOB, out, *words)])
-    assert code == expected, f"{' '.join(words)}: exit code {code}, {expected} is right:\n{said.getvalue()}"
+    assert code == expected, f"{' '.join(words)}: exit code {code}, expected {expected}:\n{said.getvalue()}"
     return [path.read_text(encoding="utf-8") for path in sorted(out.glob("*/*/*/log.txt"))]

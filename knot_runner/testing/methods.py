@@ -5,7 +5,7 @@ words are added to those of :data:`SMALL_RUN` and replace those with the same ke
 
     check_method(["method=mine", "plugins=[mine.py]", "--config-dir=conf"], tmp_path)
 
-Words may also choose what goes on top of the algorithm: a fleet, privacy, clusters, personalisation, a server that
+Words may also choose what goes on top of the algorithm: a fleet, privacy, clusters, personalization, a server that
 distils.
 """
 

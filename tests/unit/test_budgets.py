@@ -12,14 +12,14 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 377_600,
+    "nodes": 377_500,
     "statement lines": 27_150,
     "conditional expressions per 1,000 statement lines": 40,
     "comprehensions per 1,000 statement lines": 76.5,
     "comprehensions that hold another per 1,000 statement lines": 2.95,
-    "string subscripts": 1_270,
+    "string subscripts": 1_265,
     '.get("...")': 281,
-    "Any": 870,
+    "Any": 869,
     "type: ignore": 2,
 }
 #: Path -> what is counted -> the most that is allowed.
