@@ -121,9 +121,8 @@ def check_partition(
         images = Images(np.zeros((len(labels), 1, 1, 1), np.uint8), labels, np.arange(len(labels)) % 8)
         task = ImageTask("checked", [*"abcdefghij"], None, images, images, [0.0], [1.0], "local", [*"abcdefghij"])
         with mock.patch.dict(PARTITIONS.data, {settings.kind: PARTITIONS.get(partition, partition)}):
-            made = make_partition(
-                build(type(settings), dataclasses.asdict(settings) | changes, "partition"), task, seed
-            )
+            options = build(type(settings), dataclasses.asdict(settings) | changes, "partition")
+            made = make_partition(options, task, seed)
         assert len(set(made.names)) == len(made.train) == len(made.test), "names, train and test differ in length"
         for part in (made.train, made.test):
             assert all(rows.dtype == np.int64 and (np.diff(rows) > 0).all() for rows in part), "rows are not ascending"

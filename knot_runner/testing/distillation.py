@@ -14,7 +14,6 @@ from knot_runner.methods.weighting import WEIGHTINGS, Weighting, needs_bias
 
 _LABELS = torch.tensor([1, 0, 3, UNLABELLED, 2, 1])
 _ALL = torch.arange(len(_LABELS))
-_Outputs = list[Tensor]
 _POINTS = torch.tensor([[0.0], [1.0], [1.5], [3.0]], dtype=torch.float64)
 #: What a term reads by default -> (the student's, a teacher's) shapes of the taps that are compared; else of one map.
 _SHAPES = {"none": [], "features": [((5,), (3,))], "maps": [((3, 4, 4), (2, 4, 4)), ((4, 2, 2), (3, 4, 4))]}
@@ -89,7 +88,7 @@ def _named(outputs: list[Tensor]) -> NetworkOutputs:
     return NetworkOutputs(outputs[0], {f"tap {number}": tap for number, tap in enumerate(outputs[1:])})
 
 
-def _made(term: Term, settings: Any, networks: list[_Outputs]) -> TermLoss:
+def _made(term: Term, settings: Any, networks: list[list[Tensor]]) -> TermLoss:
     student, *teachers = map(_named, networks)
     pairs = [[(name, name) for name in student.taps] for _ in teachers if student.taps]
     torch.manual_seed(0)
@@ -97,7 +96,7 @@ def _made(term: Term, settings: Any, networks: list[_Outputs]) -> TermLoss:
     return loss.eval() if isinstance(loss, nn.Module) else loss
 
 
-def _asked(loss: TermLoss, networks: list[_Outputs], rows=_ALL, labels=_LABELS, seed=0) -> tuple[Tensor, _Outputs]:
+def _asked(loss: TermLoss, networks: list[list[Tensor]], rows=_ALL, labels=_LABELS, seed=0) -> tuple[Tensor, list]:
     """Loss of the examples ``rows``, and its gradients by what the student says; 0 by what is not read."""
     leaves = [part.clone().requires_grad_() for part in networks[0]]
     own, *others = ([part[rows] for part in outputs] for outputs in (leaves, *networks[1:]))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 
 import torch
@@ -27,7 +27,6 @@ _RECIPES = {"plain SGD": {}, "momentum": {"momentum": 0.9}, "the proximal term":
             "control variates": {}, "AdamW": {"optimiser": "adamw", "lr": 0.01}}  # fmt: skip
 #: Of a trained client, what is compared.
 _PARTS = ("client", "steps", "before", "after", "finite", "loss", "weights", "buffers")
-_Cohort = dict[str, LocalTraining]
 
 
 def check_engine(name: str, workers: Sequence[int] = (1, 2), within: float = 1e-9) -> None:
@@ -60,11 +59,10 @@ def check_engine(name: str, workers: Sequence[int] = (1, 2), within: float = 1e-
         _compare(other, first, 0.0, f"engine={name}, {workers[0]} and {count} workers")
 
 
-def _answers(name: str, workers: int, cohort: _Cohort, questions: list[Inference]) -> dict[str, Tensor]:
+def _answers(name: str, workers: int, cohort: dict, questions: list[Inference]) -> dict[str, Tensor]:
     """Returns what the engine makes of all requests, each part by its name."""
     hardware = HardwareSettings("cpu", "cpu", threads=1, workers=workers, engine=name, precision="float64")
-    engine = make_engine(hardware, _NETWORKS[0], _images(80), _images(40), others=_NETWORKS[1:])
-    with contextlib.closing(engine):
+    with closing(make_engine(hardware, _NETWORKS[0], _images(80), _images(40), others=_NETWORKS[1:])) as engine:
         assert engine.train([]) == engine.logits([]) == [], f"engine={name} answers requests that nobody made"
         trained = zip(cohort, engine.train(list(cohort.values())), strict=True)
         told = {f"{what}: {part}": getattr(one, part) for what, one in trained for part in _PARTS}
@@ -74,9 +72,8 @@ def _answers(name: str, workers: int, cohort: _Cohort, questions: list[Inference
 
 def _compare(found: dict[str, Tensor], expected: dict[str, Tensor], within: float, who: str) -> None:
     for what, right in expected.items():
-        assert found[what].shape == right.shape, f"{who}: {what} has the shapes {found[what].shape} and {right.shape}"
-        gap = (found[what] - right).abs().max() / right.abs().max().clamp(min=1e-300) if right.numel() else 0.0
-        assert gap <= within, f"{who}: {what} is {float(gap):.1e} apart"
+        atol = within * float(right.abs().max()) if right.numel() else 0.0
+        torch.testing.assert_close(found[what], right, rtol=0, atol=atol, msg=f"{who}: {what}: {{}}".format)
 
 
 def _images(count: int) -> ImageData:
@@ -85,20 +82,19 @@ def _images(count: int) -> ImageData:
     return ImageData(pixels.byte(), labels, torch.tensor([0.5]), torch.tensor([0.3]))
 
 
-def _cohort() -> _Cohort:
-    draws, requests = torch.Generator().manual_seed(3), _Cohort()
+def _cohort() -> dict[str, LocalTraining]:
+    draws, cohort = torch.Generator().manual_seed(3), {}
     for client, (what, size, network) in enumerate(itertools.product(_RECIPES, (17, 16, 5, 1), (0, 1))):
         start, recipe = _model(network, client % 3), replace(_PLAIN, **_RECIPES[what])
         rows, tests = torch.randperm(80, generator=draws)[:size], torch.randperm(40, generator=draws)[: client % 20]
         control = torch.randn(len(start.weights), generator=draws).double() / 20 if "control" in what else None
-        request = LocalTraining(client, 2, 3, start, rows, tests, recipe, control, network=network)
-        requests[f"{what}, client {client}"] = request
-    return requests
+        key = f"{what}, client {client}"
+        cohort[key] = LocalTraining(client, 2, 3, start, rows, tests, recipe, control, network=network)
+    return cohort
 
 
 def _model(network: int, seed: int) -> ClientModel:
-    weights, buffers = flat.initial(_NETWORKS[network], seed)
-    return ClientModel(weights.double(), buffers.double())
+    return ClientModel(*(part.double() for part in flat.initial(_NETWORKS[network], seed)))
 
 
 def _questions() -> list[Inference]:

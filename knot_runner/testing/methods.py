@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import torch
 from safetensors.torch import load
@@ -32,8 +32,6 @@ SMALL_RUN = ("task=femnist", "task.limit=300", "task.shape=[1,8,8]", "partition.
     "training.lr=0.1", "training.small_clients=allow", "hardware.workers=1")  # fmt: skip
 #: What a finished run leaves, by name: its result and rows without times, and the bytes of its models and predictions.
 Record = dict[str, Any]
-#: Bound of the norm of what a client sends, which every message exceeds.
-CLIP = 1e-4
 
 
 def check_method(words: Sequence[str], folder: Path) -> None:
@@ -57,13 +55,9 @@ def check_resumption(words: Sequence[str], folder: Path) -> None:
     """Check that a run which is interrupted after each of its commits, one a round, and called again gives the same
     result, rows and models as one left alone, bit for bit."""
     alone, resumed, interruptions = _record(words, folder / "alone"), None, 0
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
     while resumed is None:
         try:
-            with _commits_of_each_round(interrupt):
+            with _commits_of_each_round(Mock(side_effect=KeyboardInterrupt)):
                 resumed = _record(words, folder / "interrupted")
         except KeyboardInterrupt:
             interruptions += 1
@@ -94,10 +88,9 @@ def check_empty_rounds(words: Sequence[str], folder: Path) -> None:
     """Check rounds in which every client fails, on a fleet: they count, and change nothing that clients are sent."""
     empty = ("fleet=phones", "fleet.dropout=0.7", "training.participants=1", "training.rounds=8")
     rows, states = _rows_and_states(words, folder, *empty)
-    nobody = [row for row in rows if not row["participants"]]
+    nobody = {row["round"]: row for row in rows if not row["participants"]}
     assert nobody, "no round is empty"
-    for row in nobody:
-        number = row["round"]
+    for number, row in nobody.items():
         assert row["steps"] == 0 and row["train_loss"] is None, f"round {number} is empty, and yet trained: {row}"
         before, after = states.get(number - 1, {}), states[number]
         moved = [name for name in before if "fleet/" not in name and not torch.equal(before[name], after[name])]
@@ -112,17 +105,16 @@ def check_one_client(words: Sequence[str], folder: Path) -> None:
 
 def check_clients_of_one_class(words: Sequence[str], folder: Path) -> None:
     """Check twenty clients each of which has examples of a single class."""
-    classes = ",".join(f"[{label}]" for label in range(10))
-    _record(words, folder, "partition=pairs", "partition.clients=20", f"partition.groups=[{classes}]")
+    _record(words, folder, "partition=pairs", "partition.clients=20", f"partition.groups={[[n] for n in range(10)]}")
 
 
-def check_clipping(words: Sequence[str], folder: Path) -> None:
+def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> None:
     """Check that under ``privacy`` all that a client sends is clipped, or that the algorithm refuses it in one line.
 
-    Without noise, but with a bound that every message exceeds, all messages are named as clipped, and what the server
-    sends moves by at most the bound for each participant, over the expected number of participants.
+    Without noise, but with a bound ``clip`` that every message exceeds, all messages are named as clipped, and what the
+    server sends moves by at most the bound for each participant, over the expected number of participants.
     """
-    bounds = ["privacy.noise_multiplier=0", f"privacy.clip_norm={CLIP}", f"privacy.clip_logits={CLIP}"]
+    bounds = ["privacy.noise_multiplier=0", f"privacy.clip_norm={clip}", f"privacy.clip_logits={clip}"]
     private = ["privacy=user_level", *bounds, "method.aggregation=uniform", "training.participants=3"]
     try:
         compose(small_run(words, folder, *private))
@@ -136,7 +128,7 @@ def check_clipping(words: Sequence[str], folder: Path) -> None:
         assert "clipped" not in row or row["clipped"] == 1.0, f"not all messages of round {number} are clipped"
         if number > 1 and "weights" in states[number] and "distil_steps" not in row:
             moved = float((states[number]["weights"] - states[number - 1]["weights"]).norm())
-            assert moved <= CLIP * count / 3 * (1 + 1e-3), f"the global model moves by {moved:g} in round {number}"
+            assert moved <= clip * count / 3 * (1 + 1e-3), f"the global model moves by {moved:g} in round {number}"
 
 
 def _record(words: Sequence[str], folder: Path, *more: str) -> Record:

@@ -53,8 +53,7 @@ def check_metric(metric: str | Metric, examples: int = 60, classes: int = 4, see
     assert _equal(perfect, best), f"{metric.title} of correct predictions is {perfect}, worse than {value} at random"
     if metric.of_sums is None:
         return
-    one_class = np.flatnonzero(labels == labels[0])
-    tests = [_rows(test, rows) for rows in (one_class, *draw.integers(examples, size=(8, examples)))]
+    tests = [_rows(test, rows) for rows in (labels == labels[0], *draw.integers(examples, size=(8, examples)))]
     values, batch = [_value(metric, one) for one in tests], metric.of_sums(_sums(tests))
     alone = [float(metric.of_sums(_sums([one]))[0]) for one in tests]
     assert _equal(alone, values), f"{metric.title}: of_sums is {alone} on resamples, but function is {values}"

@@ -37,8 +37,8 @@ def check_tracker(name: str, folder: Path, options: Mapping[str, Any] | None = N
     Raises:
         AssertionError: The tracker breaks its contract.
     """
-    settings = TrackerSettings(name, options=dict(options or {}))
-    run = TrackedRun(settings, {"seed": 3, "lr": {"max": 0.1}}, folder, "abcdef", "femnist", "fedavg", 3, "federated")
+    spec = TrackerSettings(name, options=dict(options or {}))
+    run = TrackedRun(spec, {"seed": 3, "lr": {"max": 0.1}}, folder, "abcdef", "femnist", "fedavg", 3, "federated")
     (folder / "result.json").write_text("{}")
     begun = [("begin", run), *(("log", flat(row)) for row in EXAMPLE_ROWS)]
     whole = [*begun, ("summarise", {"status": "done", "rounds": 2, "accuracy/ALL": 0.5}), ("close", False)]

@@ -58,6 +58,13 @@ def test_student_sees_a_stratified_share_of_the_labels():
     assert (other.datasets["student"].splits["train"].labels != student["train"].labels).any()
 
 
+def test_seed_chooses_the_labels_that_a_student_sees():
+    job, task, found = text_parties("method=student_alone", "method.labelled=0.3")
+    other = teaching_parties(task, job.method, 1)
+    one, two = (parts.datasets["student"].splits["train"].labels >= 0 for parts in (found, other))
+    assert one.sum() == two.sum() and 0.25 < np.mean(one != two) < 0.6  # 2 * 0.3 * 0.7 by chance
+
+
 def test_texts_of_all_data_sets_are_one_pool_whose_vocabulary_does_not_depend_on_teachers():
     job, task, found = text_parties("method=student_alone")
     labelled = [data for data in task.datasets.values() if data.role != "transfer"]

@@ -49,9 +49,9 @@ def first_alone(requests, answers):
 #: What an engine of a plug-in makes of the loop's answers, and what is said of it.
 ENGINES_OF_ONES_OWN = {
     "the loop": ("train", lambda requests, answers: answers, ""),
-    "inexact": ("train", moved, "and loop: plain SGD, client 7: weights is 1.0e-06 apart"),
-    "depends on the order": ("train", first_alone, "in reverse: plain SGD, client 0: weights is"),
-    "inexact logits": ("logits", lambda _, answers: [answer * 1.001 for answer in answers], "0: logits is 1.0e-03"),
+    "inexact": ("train", moved, "and loop: plain SGD, client 7: weights: Tensor-likes are not close!"),
+    "depends on the order": ("train", first_alone, "in reverse: plain SGD, client 0: weights: "),
+    "inexact logits": ("logits", lambda _, answers: [answer * 1.001 for answer in answers], "0: logits: "),
     "writes into requests": ("logits", halved, "changes its requests"),
     "answers the unasked": ("logits", lambda _, answers: answers or [0], "answers requests that nobody made"),
 }

@@ -1,5 +1,6 @@
 """Federated algorithms, alone and with what goes on top of them, keep the contract of :mod:`knot_runner.testing`."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -160,8 +161,34 @@ def by_degrees_of_freedom():
     return {"fold": fold}
 
 
+def moved_by_plan():
+    """A plan that writes into the state."""
+
+    def plan(hp, state, *more):
+        state["weights"].mul_(0.9)
+        return METHODS["fedprox"].plan(hp, state, *more)
+
+    return {"plan": plan}
+
+
+def by_variance_of_labels():
+    """A plan that divides a client's learning rate by the variance of its labels."""
+
+    def plan(hp, state, federation, *more):
+        requests = METHODS["fedprox"].plan(hp, state, federation, *more)
+        spread = [float(federation.train_labels[one.rows].double().var()) for one in requests]
+        rates = [
+            one.recipe.lr / variance if variance else math.inf for one, variance in zip(requests, spread, strict=True)
+        ]
+        return [replace(one, recipe=replace(one.recipe, lr=lr)) for one, lr in zip(requests, rates, strict=True)]
+
+    return {"plan": lambda *arguments: [*plan(*arguments)]}
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(("wrong", "check", "said"), [
+    (moved_by_plan, checks.check_empty_rounds, "is empty, and yet changed .*weights"),
+    (by_variance_of_labels, checks.check_clients_of_one_class, "the run has diverged"),
     (moved_by_call, checks.check_workers_agree, "two workers and one leave different result, rows"),
     (moved_by_call, checks.check_resumption, "an interrupted run and one left alone leave different result, rows"),
     (moved_by_call, checks.check_engines_agree, "lean and loop: "),

@@ -228,7 +228,7 @@ def test_angles_in_parts_are_the_same(monkeypatch):
 
 
 @pytest.mark.parametrize(("far", "near", "own", "other"), [
-    (0, 1, 7, 3), (0, 1, 40, 20), (1e6, 1, 7, 3), (0, 1e-3, 7, 3),
+    (0, 1, 7, 3), (0, 1, 40, 20), (1e6, 1, 7, 3), (1e7, 1, 40, 20), (0, 1e-3, 7, 3),
 ])  # fmt: skip
 def test_float32_features_lose_no_digits_wherever_they_lie(far, near, own, other):
     """Against differences of the same features in float64, also where all lie far from zero beside their distances, or

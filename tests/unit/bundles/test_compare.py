@@ -100,6 +100,14 @@ def test_rows_count_and_so_does_their_number():
     assert answer(RESULT, ROWS[:2]) == "within the interval" and answer(RESULT, [*ROWS, ROWS[0]]) != "the same bits"
 
 
+def test_compare_whole_lists_the_largest_differences_first():
+    rows = [row | {"loss": row["loss"] * (1 + 0.1 * row["round"]), "accuracy": 0.01} for row in ROWS]
+    found = compare_whole(RESULT, ROWS, RESULT, rows).differences
+    assert [line.partition(":")[0] for line in found] == [
+        "rounds[2].accuracy", "rounds[1].accuracy", "rounds[0].accuracy", "and 2 more values",
+    ]  # fmt: skip
+
+
 def test_compare_rounds_judges_the_first_rounds_alone():
     cut = copy.deepcopy(ROWS[:2])
     cut[-1] |= {"f1": 0.3, "seconds": 8.0}  # measured after the last round

@@ -47,6 +47,13 @@ def test_offline_equals_a_plain_loop(place):
     assert facts["best_epoch"] == 3 and [row["epoch"] for row in facts["epochs"]] == [1, 2, 3]
 
 
+def test_frozen_network_is_in_evaluation_mode_without_gradients(place):
+    network, weights = small.put_teacher(place, WIDE, 1)
+    model = learner.frozen_network(network, weights, place)
+    assert not any(module.training for module in model.modules())
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
 def test_mutual_learning_equals_two_plain_loops(place):
     request = small.students(place, {"ce": CE, "kd": KD}, schedule={"kind": "mutual", "students": 2})
     models = [small.started("student"), small.started("student 2")]
