@@ -62,7 +62,7 @@ def test_arms_become_jobs_with_their_overrides(preset: list[str]) -> None:
     assert by_arm["sinkhorn"].method.distil.loss["name"] == "sinkhorn"
 
 
-def test_arms_have_the_run_id_of_their_typed_overrides(preset: list[str]) -> None:
+def test_arm_run_id_matches_typed_overrides(preset: list[str]) -> None:
     near, other = composed(*preset, "arm=near", "seed=0"), composed(*preset, "arm=again,plain", "seed=0")
     (typed,) = composed("task=femnist", "method=finetune", "method.personalisation.wd=0.1")
     assert [job.run_id for job in near] == [typed.run_id] and "arm" not in near[0].own_config
@@ -89,7 +89,7 @@ def test_invalid_arms_are_refused(arm: str, tmp_path: Path) -> None:
         composed(*written(tmp_path, arm))
 
 
-def test_arms_are_added_and_chosen_by_a_preset_over_another() -> None:
+def test_derived_preset_adds_and_selects_arms() -> None:
     jobs = composed("experiment=federated/feddf_terms", "partition.alpha=1", "seed=0")
     assert [job.arm for job in jobs] == ["fedavg", "feddf", "kd", "rkd"]
 

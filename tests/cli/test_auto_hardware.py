@@ -30,14 +30,14 @@ def composed(caplog, *overrides):
 
 @pytest.mark.parametrize("device", [None, "Some GPU"], indirect=True)
 @pytest.mark.parametrize("overrides", [FEDERATED, ["task=sa", "method=entropy_a"]])
-def test_auto_is_cuda_where_there_is_a_device_and_else_the_cpu(caplog, device, overrides):
+def test_auto_hardware_selects_cuda_only_if_available(caplog, device, overrides):
     job, said = composed(caplog, *overrides, "hardware=auto")
     wanted, nothing = composed(caplog, *overrides, f"hardware={'cuda' if device else 'cpu'}")
     assert job.config["hardware"] == wanted.config["hardware"] and job.run_id == wanted.run_id
     assert said == ["hardware: CUDA, Some GPU" if device else "hardware: CPU (no CUDA device)"] and nothing == []
 
 
-def test_auto_is_the_default_unless_the_environment_names_another(caplog, device, monkeypatch, tmp_path):
+def test_knot_hardware_variable_overrides_auto_default(caplog, device, monkeypatch, tmp_path):
     (tmp_path / "task").mkdir()  # with a folder of one's own, tests compose anew
     for name, wanted in ((None, "cuda"), ("cpu", "cpu"), ("auto", "cuda")):
         monkeypatch.delenv("KNOT_HARDWARE", raising=False)
@@ -47,14 +47,14 @@ def test_auto_is_the_default_unless_the_environment_names_another(caplog, device
 
 
 @pytest.mark.parametrize("name", ["cpu", "cuda"])
-def test_hardware_by_name_is_taken_without_asking_for_a_device(caplog, monkeypatch, name):
+def test_named_hardware_skips_cuda_device_lookup(caplog, monkeypatch, name):
     monkeypatch.setattr(fitting, "cuda_device", lambda: pytest.fail("the device was asked for"))
     job, said = composed(caplog, *FEDERATED, f"hardware={name}")
     assert job.settings.hardware.name == name and said == []
 
 
 @pytest.mark.parametrize("value", ["hardware.device=cpu", "hardware.engine=lean"])
-def test_auto_hardware_keeps_to_the_cpu_for_settings_of_the_cpu_alone(caplog, device, value):
+def test_auto_hardware_uses_cpu_for_cpu_only_settings(caplog, device, value):
     job, said = composed(caplog, *FEDERATED, "hardware=auto", value)
     assert job.config["hardware"] == composed(caplog, *FEDERATED, "hardware=cpu", value)[0].config["hardware"]
     assert said == [f"hardware: CPU ({value})"]
@@ -65,12 +65,12 @@ def test_auto_hardware_keeps_to_the_cpu_for_settings_of_the_cpu_alone(caplog, de
     [(["task=gaussians"], "distance"), (["task=image_sets"], "matrix"), (["task=mnist", "method=coreset"], "coreset"),
      (["task=mnist", "method=coreset_knn"], "knn")],
 )  # fmt: skip
-def test_auto_hardware_keeps_to_the_cpu_for_families_without_gpu_work(caplog, device, overrides, family):
+def test_auto_hardware_uses_cpu_for_cpu_only_families(caplog, device, overrides, family):
     job, said = composed(caplog, *overrides, "hardware=auto")
     assert job.settings.hardware.name == "cpu" and said == [f"hardware: CPU ({family} computes nothing on Some GPU)"]
 
 
-def test_clients_with_a_text_model_train_in_a_loop_on_a_gpu(caplog, device):
+def test_auto_hardware_chooses_loop_engine_for_texts(caplog, device):
     """The stacked engine does not train one, and lean is of the CPU."""
     job, _ = composed(caplog, "task=sa", "method=fedavg", "training=texts", "partition=natural", "hardware=auto")
     assert (job.settings.hardware.name, job.settings.hardware.engine) == ("cuda", "loop")
@@ -103,7 +103,7 @@ def test_cuda_device_needs_both_driver_and_torch(monkeypatch, fails, torch_sees_
     assert found == ("Some GPU" if torch_sees_it and not fails else None)
 
 
-def test_cuda_device_imports_no_torch_without_a_driver():
+def test_cuda_device_imports_no_torch_without_driver():
     code = (
         "import ctypes, sys\nfrom knot_runner.composing import fitting\n"
         "def none(name): raise OSError(name)\n"

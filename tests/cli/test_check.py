@@ -57,7 +57,7 @@ def test_state_of_tells_where_each_job_stands(tmp_path):
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="locks are read from /proc")  # noqa: PTH110
-def test_is_locked_sees_a_held_lock_and_creates_none(tmp_path):
+def test_is_locked_detects_lock_without_creating_it(tmp_path):
     (job,) = compose(tmp_path)
     lock = tmp_path / ".locks" / job.run_id
     assert not is_locked(lock) and not lock.exists()
@@ -77,7 +77,7 @@ def test_check_tells_what_is_left(tmp_path, capsys):
 
 
 @pytest.mark.thorough
-def test_check_groups_many_jobs_unless_all_is_given(tmp_path, capsys):
+def test_check_groups_many_jobs_without_all_flag(tmp_path, capsys):
     grid = [*TINY_IMAGES, f"paths.out={tmp_path}", "seed=range(40)", "method=fedavg,fedprox", "--quick"]
     (stopped, *_) = compose(tmp_path, "seed=7", "method=fedprox")
     commit(stopped, 0)
@@ -108,7 +108,7 @@ def test_times_are_medians_of_finished_runs_alike(tmp_path, capsys):
     assert others == "2 other jobs like no finished run"
 
 
-def test_check_tells_why_a_sweep_would_stop_and_writes_nothing(tmp_path, capsys):
+def test_check_reports_stop_cause_and_writes_nothing(tmp_path, capsys):
     arguments = [*TINY_IMAGES, f"paths.out={tmp_path / 'out'}", "task.source=local", "paths.data=null", "seed=0,1"]
     assert run_verb("check", arguments) == 2
     out = capsys.readouterr().out

@@ -54,7 +54,7 @@ def test_jobs_alike_are_prepared_once_and_counted(tmp_path: Path, monkeypatch) -
     assert found.counts == {"femnist, natural, seed 0": ["a"]}
 
 
-def test_check_tells_the_exit_code_of_a_child_that_dies(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_check_reports_exit_code_of_dead_child(tmp_path: Path, monkeypatch, capsys) -> None:
     plugin = tmp_path / "ends.py"
     plugin.write_text("import multiprocessing, os\nif multiprocessing.parent_process():\n    os._exit(3)\n")
     assert run_verb("check", [*TINY_IMAGES, f"paths.out={tmp_path}", f"plugins=['{plugin}']"]) == 2

@@ -17,7 +17,7 @@ def run(tmp_path, *overrides):
 
 
 @pytest.mark.parametrize("task", ["erc", *(pytest.param(task, marks=pytest.mark.thorough) for task in ("sa", "nli"))])
-def test_run_writes_its_records_and_shows_a_table(task, offline, tmp_path, capsys):
+def test_run_writes_records_and_prints_table(task, offline, tmp_path, capsys):
     result, folder = run(tmp_path, f"task={task}")
     said = capsys.readouterr().out
     assert {p.name for p in folder.iterdir()} >= {

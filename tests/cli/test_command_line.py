@@ -20,7 +20,7 @@ def refusal(*arguments):
 
 
 @pytest.mark.parametrize("flags", [[], ["--multirun"]])
-def test_compose_all_gives_each_preset_its_own_grid(flags):
+def test_compose_all_composes_one_grid_per_preset(flags):
     words = ["experiment=fedwad/toy,fedwad/fig14", "seed=0,1"]
     jobs, commands = compose_all([*flags, *words])
     assert [command.preset for command in commands] == ["fedwad/toy", "fedwad/fig14"]
@@ -37,7 +37,7 @@ def test_compose_all_gives_each_preset_its_own_grid(flags):
     (["hydra/launcher=joblib"], True), (["seed=0,1"], True),
     (["-m", "experiment=fedwad/toy", "seed=0", "method.fedwad.support=2", "method.fedwad.mode=exact"], True),
 ])  # fmt: skip
-def test_compose_all_makes_a_sweep_of_a_single_job_when_asked(arguments, sweep):
+def test_compose_all_detects_requested_sweeps(arguments, sweep):
     (command,) = compose_all(arguments)[1]
     assert command.sweep == sweep
 
@@ -50,7 +50,7 @@ def commands(*presets):
 @pytest.mark.parametrize(
     ("ends", "worst"), [((0, 0), 0), ((0, 2), 2), ((2, 1), 1), ((1, 2), 1), ((1, 0), 1), ((UserError("x"), 0), 2)]
 )
-def test_several_presets_run_one_after_another_and_end_with_the_worst_code(ends, worst, monkeypatch, capsys):
+def test_main_runs_presets_in_order_returning_worst_code(ends, worst, monkeypatch, capsys):
     begun, shown = [], []
 
     def sweep(command, *_):
@@ -73,7 +73,7 @@ def test_several_presets_run_one_after_another_and_end_with_the_worst_code(ends,
     assert ("knot-runner: experiment=a: x" in capsys.readouterr().err) == isinstance(ends[0], Exception)
 
 
-def test_compose_all_takes_the_last_of_a_repeated_key():
+def test_compose_all_uses_last_value_of_repeated_key():
     jobs, _ = compose_all(["task=femnist", "seed=0,1", "training.lr=1", "seed=7", "training.lr=0.1,0.2"])
     assert [job.settings.seed for job in jobs] == [7, 7]
     assert [job.label for job in jobs] == ["training.lr=0.1", "training.lr=0.2"]
@@ -82,7 +82,7 @@ def test_compose_all_takes_the_last_of_a_repeated_key():
     assert job.settings.model.per_party["Cell"]["layers"] == 2
 
 
-def test_mappings_are_merged_and_deleted_keys_added_again():
+def test_compose_all_merges_mappings_and_readds_deleted_keys():
     (job,) = compose_all(["task=erc", "training.distil={epochs:1}", "training.distil={lr:0.5}"])[0]
     assert (job.settings.training.distil.epochs, job.settings.training.distil.lr) == (1, 0.5)
     (job,) = compose_all(["task=erc", "~training.local.batch", "+training.local.batch=7"])[0]

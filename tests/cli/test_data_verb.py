@@ -68,7 +68,7 @@ def test_data_verb_lists_all_data_sets(root, capsys):
     assert "paths.data: is not set" in said(capsys)[0]
 
 
-def test_data_verb_shows_the_data_sets_of_a_task(root, capsys):
+def test_data_verb_shows_data_sets_of_task(root, capsys):
     out, _ = said(capsys, "mnist", "erc", f"paths.data={root}")
     assert [line.split(":")[0] for line in out.splitlines() if line[:1].islower() and ": " in line] == [
         "dailydialog", "iemocap", "meld", "mnist"
@@ -77,7 +77,7 @@ def test_data_verb_shows_the_data_sets_of_a_task(root, capsys):
     assert "published: not known, no checksum known" in out and "its owners give it out on request" in out
 
 
-def test_data_fetch_resumes_a_cut_download_and_shows_its_state(root, own, capsys, server):
+def test_data_fetch_resumes_and_reports_cut_download(root, own, capsys, server):
     server.cuts = [100]
     _, err = said(capsys, "toys", own, f"paths.data={root}", "--fetch", code=1)
     assert "a.gz: ends early, after 100 bytes; the same command tries again" in err
@@ -94,7 +94,7 @@ def test_data_fetch_resumes_a_cut_download_and_shows_its_state(root, own, capsys
     assert "state     present in" in out
 
 
-def test_data_fetch_tells_how_to_get_what_it_cannot_download(root, capsys):
+def test_data_fetch_explains_manual_downloads(root, capsys):
     _, err = said(capsys, "iemocap", "femnist", "--fetch", f"paths.data={root}")
     assert "iemocap: by hand: its owners give it out on request" in err and "preprocess.sh -s niid" in err
     assert not root.exists()
@@ -132,7 +132,7 @@ def local_paths(task):
 
 
 @pytest.mark.parametrize("task", sorted({*choices("task")} - {"csv", "folders"}))  # those read the user's own files
-def test_data_sets_cover_every_file_that_a_task_names(task):
+def test_data_sets_cover_every_task_file(task):
     known = {file.path for one in data_sets().values() for file in one.files if task in one.tasks}
     known |= {path for one in data_sets().values() if task in one.tasks for paths in one.instead for path in paths}
     assert set(local_paths(task)) <= known
@@ -145,7 +145,7 @@ def test_data_sets_give_size_and_digest_of_downloads():
             assert file.size and file.sha256, file.path
 
 
-def test_data_sets_use_overrides_that_name_the_files_of_the_archive():
+def test_data_sets_use_overrides_name_archive_files():
     for one in data_sets().values():
         if one.use:
             (job,) = compose_jobs([f"task={one.tasks[0]}", *one.use.split(" ")], None)

@@ -30,7 +30,7 @@ if __name__ == "__main__":
 """
 
 
-def test_processes_are_forked_by_the_server_that_was_begun_early(tmp_path: Path) -> None:
+def test_start_process_forks_from_begun_server(tmp_path: Path) -> None:
     (tmp_path / "early.py").write_text(CODE)
     done = subprocess.run([sys.executable, str(tmp_path / "early.py")], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True"] * 3, done.stderr
@@ -39,7 +39,7 @@ def test_processes_are_forked_by_the_server_that_was_begun_early(tmp_path: Path)
 @pytest.mark.parametrize(("overrides", "begins"), [
     (["hardware.workers=2"], True), (["hardware.workers=1"], False), (["hardware.workers=2", "task=gaussians"], False),
 ])  # fmt: skip
-def test_begin_server_is_called_only_for_runs_with_workers(
+def test_main_calls_begin_server_only_with_workers(
     overrides: list[str], begins: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[list[str]] = []

@@ -30,7 +30,7 @@ def test_experiment_guide_lists_every_preset_once() -> None:
     assert sorted(name for name, _ in ROWS) == choices("experiment")
 
 
-def test_experiment_guide_first_table_holds_the_presets_of_papers() -> None:
+def test_experiment_guide_first_table_lists_paper_presets() -> None:
     reports = {
         name: yaml.safe_load(path.read_text()).get("report") or {} for name, path in yaml_files("experiment").items()
     }

@@ -73,7 +73,7 @@ def undisturbed(tmp_path_factory):
 
 
 @pytest.mark.parametrize("part", range(2))
-def test_after_any_failing_call_the_same_command_gives_the_same(part, undisturbed, tmp_path):
+def test_run_recovers_from_any_failing_disk_call(part, undisturbed, tmp_path):
     wanted, calls = undisturbed
     assert len(calls) > 40
     for turn, at in enumerate(range(part * STRIDE, len(calls), 2 * STRIDE)):
@@ -87,7 +87,7 @@ def test_after_any_failing_call_the_same_command_gives_the_same(part, undisturbe
             assert not list(out.rglob("*.tmp")), (at, way, calls[at])
 
 
-def test_file_replacement_syncs_file_before_rename_and_folder_after(undisturbed):
+def test_file_replacement_syncs_before_and_after_rename(undisturbed):
     """What a power loss would show and a kill cannot: the order of the calls themselves."""
     _, calls = undisturbed
     renames = [at for at, (name, _) in enumerate(calls) if name == "replace"]
@@ -113,7 +113,7 @@ FULL = {"the log": ("write", "rounds.jsonl"), "the state": ("write", "state-0"),
 
 
 @pytest.mark.parametrize("where", FULL)
-def test_full_disk_gives_one_line_and_keeps_the_last_commit(where, undisturbed, tmp_path):
+def test_disk_full_error_names_file_and_keeps_commit(where, undisturbed, tmp_path):
     wanted, calls = undisturbed
     name, part = FULL[where]
     at = [i for i, (call, path) in enumerate(calls) if call == name and part in path][-1]  # of the last commit

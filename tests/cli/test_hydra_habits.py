@@ -29,7 +29,7 @@ def test_hydras_flags_are_passed_through(typed, read):
     assert options.flags == read and options.words == ["task=sa"]
 
 
-def test_composed_config_is_printed_and_nothing_is_written(tmp_path, capsys, monkeypatch):
+def test_cfg_flag_prints_config_and_writes_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("MY_OUT", str(tmp_path / "out"))
     words = ["task=sa", "method=fedavg", "partition=natural", "paths.out=${oc.env:MY_OUT}", "seed=3,4"]
     job = yaml.safe_load(shown(capsys, *words, "-c", "job").out)
@@ -61,7 +61,7 @@ def test_launcher_and_its_settings():
     assert not command.sweep
 
 
-def test_yaml_edited_under_a_sweep_changes_no_later_job(tmp_path, monkeypatch):
+def test_sweep_ignores_yaml_edits_after_start(tmp_path, monkeypatch):
     mine = tmp_path / "method" / "mine.yaml"
     mine.parent.mkdir()
     mine.write_text("defaults:\n  - fedprox\n  - _self_\nname: mine\nmu: 0.5\n")
@@ -82,7 +82,7 @@ def test_yaml_edited_under_a_sweep_changes_no_later_job(tmp_path, monkeypatch):
     ("name: x\nmu: [1\n", 3, "expected ',' or ']'"), ("name: x\n\tmu: 1\n", 2, "that cannot start any token"),
     ("name: 'x\n", 2, "found unexpected end of stream"), ("name: x\nname: y\n", 2, "found duplicate key name"),
 ])  # fmt: skip
-def test_error_in_a_users_yaml_names_file_and_line(text, line, said, tmp_path):
+def test_yaml_error_names_file_and_line(text, line, said, tmp_path):
     (tmp_path / "method").mkdir()
     (tmp_path / "method" / "mine.yaml").write_text(text)
     found = refusal(f"--config-dir={tmp_path}", "method=mine")
@@ -100,7 +100,7 @@ def test_preset_and_launcher_of_a_user(tmp_path):
 
 
 @pytest.mark.parametrize("sweep", ["[0, 1]", "{seed: [0, 1]}", "{seed: 0,1}"])
-def test_sweep_that_is_no_mapping_of_texts_is_one_line(sweep, tmp_path):
+def test_preset_rejects_sweep_without_text_values(sweep, tmp_path):
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "own.yaml").write_text(f"# @package _global_\nsweep: {sweep}\n")
     assert refusal(f"--config-dir={tmp_path}", "experiment=own").startswith("sweep")

@@ -64,7 +64,7 @@ def test_key_reference_matches_the_settings(reference: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("words", RUNS)
-def test_key_reference_has_every_key_of_a_composed_run(words: str, reference: ModuleType) -> None:
+def test_key_reference_covers_composed_run_keys(words: str, reference: ModuleType) -> None:
     patterns = []
     for key, free in documented(reference.KEYS.read_text()).items():
         pattern = re.escape(key).replace("NAME", "[^.]+")
@@ -75,13 +75,13 @@ def test_key_reference_has_every_key_of_a_composed_run(words: str, reference: Mo
         assert told_of_all_groups or of_no_group or re.fullmatch("|".join(patterns), key), key
 
 
-def test_key_reference_names_a_key_without_a_sentence(reference: ModuleType) -> None:
+def test_key_reference_rejects_undocumented_keys(reference: ModuleType) -> None:
     with pytest.raises(reference.Undocumented, match="Two.untold"):
         reference.rows(Two, "model", {})
     assert reference.field_notes(Two) == {"told": "what `it` is, in two lines"}
 
 
-def test_ranges_are_told_in_the_words_that_refuse(reference: ModuleType) -> None:
+def test_key_reference_states_value_ranges(reference: ModuleType) -> None:
     text = reference.KEYS.read_text()
     assert "| `threads` | integer in 1..1024 | `1` |" in text
     assert "| `noise_multiplier` | number 0 or within [0.01, 1000] or `null` |" in text
@@ -89,7 +89,7 @@ def test_ranges_are_told_in_the_words_that_refuse(reference: ModuleType) -> None
     assert "| `rounds` | integer at least 1 | `10` to `300` |" in text
 
 
-def test_key_values_resolved_merges_the_defaults_of_a_file(reference: ModuleType, tmp_path: Path) -> None:
+def test_key_values_resolved_merges_file_defaults(reference: ModuleType, tmp_path: Path) -> None:
     values = sys.modules["key_values"]
     (tmp_path / "under.yaml").write_text("a: 1\nb: {c: 2, d: 3}\n")
     (tmp_path / "over.yaml").write_text("defaults: [under@x.y, _self_]\nx: {y: {b: {c: 4}}}\n")

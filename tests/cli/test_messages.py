@@ -5,7 +5,7 @@ import logging
 from knot_runner.util.messages import LOGGER, messages_to
 
 
-def test_messages_are_bare_lines_and_warnings_begin_with_our_name(caplog):
+def test_messages_to_prefixes_warnings_and_restores_logger(caplog):
     before, said = (LOGGER.handlers, LOGGER.level, LOGGER.propagate), []
     with messages_to(said.append):
         LOGGER.info("%d of %d", 1, 2)

@@ -56,7 +56,7 @@ def made(out: Path, data: Path) -> dict:
 
 
 @pytest.mark.parametrize("grid", [[], ["-m"]])
-def test_run_on_other_data_is_refused_unless_stale_is_given(data, tmp_path: Path, capsys, grid: list[str]) -> None:
+def test_run_rejects_other_data_without_stale_flag(data, tmp_path: Path, capsys, grid: list[str]) -> None:
     a, b = data
     out = tmp_path / "out"
     first = made(out, a)
@@ -77,7 +77,7 @@ def test_run_on_other_data_is_refused_unless_stale_is_given(data, tmp_path: Path
     assert main(command(out, a)) == 2
 
 
-def test_check_and_reports_leave_out_runs_of_other_data(data, tmp_path: Path, capsys) -> None:
+def test_check_and_reports_exclude_other_data_runs(data, tmp_path: Path, capsys) -> None:
     a, b = data
     out = tmp_path / "out"
     made(out, a)
@@ -95,7 +95,7 @@ def test_check_and_reports_leave_out_runs_of_other_data(data, tmp_path: Path, ca
     assert any("1 results of other data" in line for line in compare_runs(Question(out=out, data=str(b))).lines)
 
 
-def test_compare_says_when_runs_are_of_different_data(data, tmp_path: Path) -> None:
+def test_compare_notes_runs_on_different_data(data, tmp_path: Path) -> None:
     out = tmp_path / "out"
     for root, method in zip(data, ("fedavg", "fedprox"), strict=True):
         assert main(command(out, root, f"method={method}")) == 0

@@ -41,7 +41,7 @@ def refused(capsys, *arguments) -> str:
         ("chill/table1", 99, "femnist cifar10 cifar100"),
     ],
 )
-def test_preflight_tells_once_what_data_a_preset_lacks(out, capsys, preset, jobs, names):
+def test_preflight_reports_missing_preset_data_once(out, capsys, preset, jobs, names):
     assert refused(capsys, f"experiment={preset}") == (
         "knot-runner: paths.data: is not set; task.source=local needs paths.data=DIR or the variable KNOT_DATA "
         f"(all {jobs} jobs); 'knot-runner data {names}' shows what is needed and where from\n"
@@ -50,7 +50,7 @@ def test_preflight_tells_once_what_data_a_preset_lacks(out, capsys, preset, jobs
 
 
 @pytest.mark.parametrize("launcher", ["basic", "joblib"])
-def test_preflight_stops_every_launcher_before_the_first_job(out, data, capsys, launcher):
+def test_preflight_stops_every_launcher_before_first_job(out, data, capsys, launcher):
     """Where only some of the jobs lack data, too."""
     grid = ["task=femnist,gld23k", "task.source=local", "method=fedavg", f"paths.data={data}"]
     line = refused(capsys, "-m", *grid, f"hydra/launcher={launcher}")
@@ -66,7 +66,7 @@ def test_check_says_the_same(out, capsys):
     assert "the sweep would stop: paths.data: is not set" in shown and "'knot-runner data erc'" in shown
 
 
-def test_preflight_tells_once_of_a_source_that_no_job_has(out, capsys):
+def test_preflight_reports_missing_source_once(out, capsys):
     line = refused(capsys, "experiment=chill/sa", "task.source=hub")
     assert "task.datasets.Cell.hub: is not set, so task.source=hub has no Cell (all 66 jobs)" in line
 
@@ -100,7 +100,7 @@ def test_texts_are_there_or_may_be_missing(tmp_path):
     assert "(for MELD)" in missing(tmp_path, "task=erc")
 
 
-def test_image_sets_are_there_or_may_be_missing(tmp_path):
+def test_missing_data_reports_image_sets_unless_skipped(tmp_path):
     (tmp_path / "usps").mkdir()
     (tmp_path / "usps/zip.test.gz").touch()
     assert "mnist/train-images" in missing(tmp_path, "task=image_sets")
@@ -115,7 +115,7 @@ def test_images_in_a_folder_or_a_zip(tmp_path):
     assert missing(tmp_path, "task=cifar10") is None
 
 
-def test_missing_data_ignores_entries_of_a_plugin_format(tmp_path):
+def test_missing_data_ignores_plugin_formats(tmp_path):
     (job,) = compose_jobs(["task=mnist", "task.source=local", f"paths.data={tmp_path}"], None)
     job.settings.task.local.format = "of a plug-in"
     assert missing_data(job.settings) is None
@@ -124,12 +124,12 @@ def test_missing_data_ignores_entries_of_a_plugin_format(tmp_path):
 @pytest.mark.parametrize(
     "overrides", [["task=mnist"], ["task=erc"], ["task=gaussians"], ["task=mnist", "task.source=hub"]]
 )
-def test_missing_data_finds_nothing_where_no_files_are_read(overrides):
+def test_missing_data_returns_none_without_local_files(overrides):
     (job,) = compose_jobs([*overrides, "paths.data=null"], None)
     assert missing_data(job.settings) is None and no_data([job.settings]) is None
 
 
-def test_no_data_suggests_no_data_set_for_an_own_task(tmp_path):
+def test_no_data_omits_data_set_for_own_task(tmp_path):
     (job,) = compose_jobs(["task=mnist", "task.name=mine", "task.source=local", f"paths.data={tmp_path}"], None)
     line = no_data([job.settings, job.settings])
     assert re.search(r"\(all 2 jobs\); 'knot-runner data' shows what is needed and where from$", line)

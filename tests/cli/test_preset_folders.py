@@ -34,13 +34,13 @@ def own(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", choices("experiment"))
-def test_nearest_suggests_presets_for_names_without_folder_or_slash(name: str) -> None:
+def test_nearest_corrects_missing_folder_or_slash(name: str) -> None:
     folder, _, rest = name.partition("/")
     typed = rest if folder == "federated" else f"{folder}_{rest}"
     assert nearest(typed, choices("experiment")) == f" (did you mean '{name}'?)"
 
 
-def test_presets_of_a_folder_are_chosen_by_glob(own: Path) -> None:
+def test_experiment_glob_selects_presets_of_folder(own: Path) -> None:
     flag = f"--config-dir={own}"
     _, commands = compose_all([flag, "experiment=glob(mine/*)"])
     assert [command.preset for command in commands] == ["mine/deep/tiny", "mine/tiny"]

@@ -98,7 +98,7 @@ def test_readme_is_a_front_page():
     assert own <= guides.union(*map(linked, guides))  # each is found from there, or from the next one
 
 
-def test_readme_first_and_last_blocks_are_run_by_ci():
+def test_ci_runs_first_and_last_readme_blocks():
     assert FIRST.endswith("&& .venv/bin/knot-runner\n")
     # three workers for two cores: some tests wait
     assert TESTS.endswith("&& .venv/bin/python -m pytest -n 3 --dist worksteal\n")
@@ -145,7 +145,7 @@ def test_commands_of_sweeps_compose(line, capsys):
     assert main(["check", "--quick", *shlex.split(line)[1:]]) == 0, capsys.readouterr()
 
 
-def test_readme_comparison_makes_a_table_and_a_figure(tmp_path, monkeypatch, capsys):
+def test_readme_comparison_prints_table_and_draws_figure(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run, plot = COMPARISON
     run_short(run)

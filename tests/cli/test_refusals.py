@@ -75,5 +75,5 @@ def test_command_that_cannot_be_is_refused(words, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_unknown_key_is_answered_with_the_key_that_was_meant(key, capsys):
+def test_unknown_key_is_rejected_with_hint(key, capsys):
     refused(capsys, "task=femnist", "method=fedavg", "partition=dirichlet", f"{key}=1")

@@ -86,7 +86,7 @@ def reproduced(folder, capsys, *words, code=0):
 
 
 @pytest.mark.thorough
-def test_presets_that_fit_run_and_others_are_reported(folder, made, capsys):
+def test_reproduce_runs_fitting_presets_and_reports_others(folder, made, capsys):
     err, table = reproduced(folder, capsys, "--hours=0.5")
     assert [name for name, _ in made.begun] == ["quick"] and 1700 < made.begun[0][1] <= 1800
     away, begun, slow = err
@@ -139,7 +139,7 @@ def test_invalid_lists_are_refused(text, folder):
         reproduce.listed_presets(str(folder / "conf"))
 
 
-def test_our_list_has_presets_of_the_guide_with_a_time():
+def test_listed_presets_have_minutes_and_guide_row():
     listed = reproduce.listed_presets()
     guide = (ROOT / "conf" / "experiment" / "README.md").read_text()
     assert len({one.preset for one in listed}) == len(listed) >= 15 and all(one.minutes for one in listed)
@@ -153,7 +153,7 @@ def test_most_claims_per_minute_come_first():
 
 
 @pytest.mark.thorough
-def test_minutes_are_those_of_missing_runs_and_typed_words_replace_listed_ones(folder):
+def test_candidate_counts_missing_runs_and_prefers_typed_words(folder):
     flags = [f"--config-dir={folder / 'conf'}", f"paths.out={folder / 'out'}"]
     listed = {one.preset: one for one in reproduce.listed_presets(str(folder / "conf"))}
     one = reproduce.candidate(listed["quick"], [*flags, "seed=0,1,2"], False)
@@ -162,7 +162,7 @@ def test_minutes_are_those_of_missing_runs_and_typed_words_replace_listed_ones(f
     assert other.words == [*flags, "training.lr=0.2"]
 
 
-def test_run_for_ends_a_command_when_its_time_is_over(tmp_path):
+def test_run_for_terminates_command_after_timeout(tmp_path):
     begin, file = [sys.executable, "-SIc"], tmp_path / "said" / "a.txt"
     assert reproduce.run_for([*begin, "print(3); raise SystemExit(5)"], file, 20) == 5
     assert file.read_text() == "3\n"

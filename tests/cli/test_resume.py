@@ -46,7 +46,7 @@ def records(out):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("method", ["entropy_a", "sinkhorn_e"])
-def test_kill_9_twice_and_the_same_command_again(tmp_path, method):
+def test_run_killed_twice_matches_uninterrupted_run(tmp_path, method):
     assert main(arguments(tmp_path / "alone", f"method={method}")) == 0
     for stage in ("local", "distil"):
         until = functools.partial(there, tmp_path / "killed", f"artefacts/{stage}/*/commit.json")
@@ -59,7 +59,7 @@ def test_kill_9_twice_and_the_same_command_again(tmp_path, method):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_end_it_at_once_and_without_a_traceback(tmp_path, number, code):
+def test_run_exits_without_traceback_on_signal(tmp_path, number, code):
     process = start(tmp_path, "hardware.workers=2", *ENDLESS)
     wait_for(tmp_path, "artefacts/local/*/commit.json", process)
     process.send(number)

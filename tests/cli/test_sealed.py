@@ -55,7 +55,7 @@ def test_load_pretrained_refuses_pickles_without_loading_them(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["..", "../x", "a/../../x", "/abs", "a/b", ".hidden", "", "a\nb", "~", "a\0b"])
-def test_build_run_refuses_names_that_leave_the_folder(name):
+def test_build_run_rejects_unsafe_names(name):
     config = compose_all(RUN)[0][0].config
     for group in ("task", "method"):
         changed = {**config, group: {**config[group], "name": name}}

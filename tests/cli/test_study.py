@@ -84,7 +84,7 @@ def results(out):
     return {path.parent: json.loads(path.read_text()) for path in Path(out).glob("*/*/*/result.json")}
 
 
-def test_study_runs_trials_once_and_chooses_by_held_out_examples(tmp_path, fake, capsys):
+def test_study_runs_trials_once_and_selects_by_validation(tmp_path, fake, capsys):
     words = [*RUN, *SPACE, OPTUNA, "hydra.sweeper.n_trials=2", "hydra.sweeper.sampler.seed=5", f"paths.out={tmp_path}"]
     assert main(words) == 0
     said = capsys.readouterr()
@@ -106,7 +106,7 @@ def test_study_runs_trials_once_and_chooses_by_held_out_examples(tmp_path, fake,
     assert capsys.readouterr().out.splitlines()[-1] == str(lowest) and FakeStudy.made[1].direction == "minimize"
 
 
-def test_valid_metrics_are_of_the_held_out_examples(tmp_path):
+def test_valid_metrics_match_held_out_recount(tmp_path):
     """The final weights, loaded into a plain network, are asked about each client's held-out rows."""
     words = [*RUN, f"paths.out={tmp_path}"]
     assert main(words) == 0
@@ -166,7 +166,7 @@ def test_study_that_cannot_be_is_refused(words, fake, tmp_path, capsys):
     "task=mnist method=kd training.distil.lr=1,2 report={objective:valid.accuracy}",
     "method=sinkhorn_e method.loss.epsilon=0.1,0.2", "method=sinkhorn_e training.local.lr=0.1,0.2",
 ])  # fmt: skip
-def test_study_without_a_number_to_choose_by_is_refused(words, fake, capsys):
+def test_study_rejects_search_without_comparable_metric(words, fake, capsys):
     refused(capsys, *words.split(), OPTUNA)
 
 
@@ -175,7 +175,7 @@ def test_optuna_is_an_extra(monkeypatch, capsys):
     refused(capsys, *RUN, *SPACE, OPTUNA)
 
 
-def test_study_fails_when_no_trial_has_a_value(tmp_path, fake, capsys):
+def test_study_fails_without_any_trial_value(tmp_path, fake, capsys):
     words = [*RUN, "training.lr=1e30,1e31", OPTUNA, "hydra.sweeper.n_trials=1", f"paths.out={tmp_path}"]
     assert main(words) == 2
     assert "no trial has a value of valid.accuracy; the lines above say why" in capsys.readouterr().err
@@ -196,7 +196,7 @@ def _kept(out: Path, stage: str) -> list[float]:
     pytest.param([*TINY_TAUGHT, "training.distil.lr=0.01,0.1"], "f1", "distil", marks=pytest.mark.thorough),
     ([*replaced(TINY_PARTIES, "training.distil.lr=0.001,0.1")], "loss", "distil"),
 ])  # fmt: skip
-def test_distillations_are_compared_by_what_chooses_their_epochs(words, metric, stage, tmp_path, fake, capsys):
+def test_study_ranks_distillations_by_epoch_selection_metric(words, metric, stage, tmp_path, fake, capsys):
     assert main([*words, OPTUNA, "hydra.sweeper.n_trials=2", f"paths.out={tmp_path}"]) == 0
     shown = capsys.readouterr().out.splitlines()
     scores = _kept(tmp_path, stage)
@@ -206,7 +206,7 @@ def test_distillations_are_compared_by_what_chooses_their_epochs(words, metric, 
     assert FakeStudy.made[0].direction == ("minimize" if metric == "loss" else "maximize")
 
 
-def test_run_study_draws_a_batch_first_and_runs_it_as_one_grid(fake):
+def test_run_study_runs_each_batch_as_grid(fake):
     begun = []
 
     def sweep(command):
@@ -220,7 +220,7 @@ def test_run_study_draws_a_batch_first_and_runs_it_as_one_grid(fake):
     assert [len(jobs) for jobs in begun] == [2, 2, 1] and FakeStudy.made[0].seed == (0, True)
 
 
-def test_run_study_refuses_what_a_later_trial_draws(fake):
+def test_run_study_rejects_invalid_later_trial(fake):
     begun = []
     words = ["task=femnist", "partition=dirichlet", "partition.valid=0.2", "method=fedavg,sinkhorn_e", OPTUNA]
     with refuses():
@@ -228,7 +228,7 @@ def test_run_study_refuses_what_a_later_trial_draws(fake):
     assert [command.jobs[0].method.name for command in begun] == ["fedavg"]
 
 
-def test_valid_value_is_none_without_a_result_or_the_metric(tmp_path):
+def test_valid_value_returns_none_without_result_or_metric(tmp_path):
     (job,), _ = compose_all([*RUN, f"paths.out={tmp_path}"])
     assert study.valid_value(job, "loss") is None and read_result(job.folder) is None
     write_result(job.folder, {"status": "done", "valid": {"loss": 1.0}})
@@ -238,7 +238,7 @@ def test_valid_value_is_none_without_a_result_or_the_metric(tmp_path):
     assert study.valid_value(job, "accuracy") == 0.7
 
 
-def test_student_value_takes_the_last_round_that_has_one():
+def test_student_value_returns_last_recorded_value():
     rows = [{"round": 0, "teacher": 0.9}, {"round": 1, "student": 0.5}, {"round": 2, "student": 0.7}]
     assert study.student_value([*rows, {"distil student": {"student": 0.1}}], "f1") == 0.7
     assert study.student_value([{"round": 0, "A": 0.3}, {"round": 1, "epoch": 2, "valid": 0.4}], "f1") == 0.4
@@ -247,7 +247,7 @@ def test_student_value_takes_the_last_round_that_has_one():
 
 
 @pytest.mark.thorough
-def test_valid_value_of_a_distillation_is_macro_f1_of_its_student(tmp_path):
+def test_valid_value_equals_macro_f1_of_student(tmp_path):
     """The kept weights, loaded into a plain network, are asked about the student's valid rows."""
     words = [*TINY_TAUGHT, f"paths.out={tmp_path}"]
     assert main(words) == 0

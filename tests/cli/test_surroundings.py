@@ -28,7 +28,7 @@ def finished(tmp_path_factory):
     return out
 
 
-def test_read_only_out_shows_finished_runs_and_refuses_new_ones(finished, capsys):
+def test_read_only_out_allows_only_finished_runs(finished, capsys):
     with ReadOnly(finished):
         assert main([*RUN, f"paths.out={finished}"]) == 0
         shown = capsys.readouterr()
@@ -58,7 +58,7 @@ def preset(tmp_path_factory):
 
 
 @pytest.mark.parametrize("verb, files", [("table", 3), ("claims", 3), ("report", 1)])
-def test_preset_verbs_write_to_temp_when_out_is_read_only(verb, files, preset, tmp_path, monkeypatch, capsys):
+def test_preset_verbs_use_temp_for_read_only_out(verb, files, preset, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with ReadOnly(preset):
         assert main([verb, "chill/table1", *PRESET, f"paths.out={preset}"]) == 0
@@ -108,7 +108,7 @@ def test_run_succeeds_with_broken_or_closed_streams(tmp_path, monkeypatch):
     assert sys.stdout is None
 
 
-def test_run_replaces_characters_that_an_ascii_terminal_lacks(finished, monkeypatch):
+def test_run_replaces_unencodable_characters_in_output(finished, monkeypatch):
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
     assert main([*RUN, f"paths.out={finished}"]) == 0
@@ -116,7 +116,7 @@ def test_run_replaces_characters_that_an_ascii_terminal_lacks(finished, monkeypa
     assert "femnist ? fedavg ? seed 0" in said
 
 
-def test_closed_streams_leave_their_numbers_to_no_file(tmp_path):
+def test_lasting_reserves_descriptors_of_closed_streams(tmp_path):
     """The next file that is opened would have number 1, and all that is printed in it."""
     code = (
         "from knot_runner.util.streams import lasting\n"
@@ -144,6 +144,6 @@ with ended_by_sigterm(), on_sigterm(first), on_sigterm(lambda: 1 / 0), on_sigter
 """
 
 
-def test_sigterm_raises_nothing_and_ends_what_was_begun_newest_first():
+def test_on_sigterm_runs_handlers_newest_first_without_raising():
     done = subprocess.run([sys.executable, "-c", SWALLOWS], capture_output=True, timeout=30)
     assert (done.returncode, done.stdout) == (143, b"last first ")

@@ -11,7 +11,7 @@ NOTEBOOK = Path(__file__).resolve().parents[2] / "scripts" / "tour.ipynb"
 CELLS: list[dict[str, Any]] = json.loads(NOTEBOOK.read_text())["cells"]
 
 
-def test_tour_outputs_come_from_one_run_from_top_to_bottom() -> None:
+def test_tour_outputs_come_from_one_ordered_run() -> None:
     cells = [cell for cell in CELLS if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     kinds = {output["output_type"] for cell in cells for output in cell["outputs"]}

@@ -20,7 +20,7 @@ def test_troubleshooting_guide_explains_the_usual_messages() -> None:
 
 
 @pytest.mark.parametrize("command, says", ROWS, ids=[command for command, _ in ROWS])
-def test_troubleshooting_commands_print_the_messages_of_the_guide(
+def test_troubleshooting_commands_print_guide_messages(
     command: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if "hardware=cuda" in command and torch.cuda.is_available():

@@ -19,7 +19,7 @@ def test_help_fits_a_narrow_terminal(verb, width, capsys, monkeypatch):
     assert max(map(len, text.splitlines())) <= max(width, 80)
 
 
-def test_partition_in_the_help_fits_the_embedded_images(tmp_path):
+def test_plot_help_partition_example_runs(tmp_path):
     (line,) = [line for line in parser_of("plot").epilog.splitlines() if "plot partition" in line]
     words = [word for word in line.split() if "=" in word]
     assert cli.main(["plot", "partition", *words, f"paths.out={tmp_path}"]) == 0
@@ -46,7 +46,7 @@ def test_ls_of_groups_shows_these_alone(capsys):
 
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.thorough) for part in (1, 2, 3))])
-def test_main_handles_a_sample_of_fuzzed_command_lines(part, tmp_path, monkeypatch):
+def test_main_handles_fuzzed_command_lines(part, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     codes = []
     for arguments in fuzz_commands.cases(120, 17)[part::4]:

@@ -56,7 +56,7 @@ def test_label_tasks_follow_the_paper(task: str) -> None:
     assert chosen["score"] == ("accuracy" if task == "nli" else "f1")
 
 
-def test_labels_of_the_files_are_those_of_the_papers() -> None:
+def test_data_file_labels_match_papers() -> None:
     stars = config("task=sa")["task"]["datasets"]["Cell"]["labels"]
     assert [stars[str(star)] for star in range(1, 6)] == LABELS["sa"][0]
     datasets = config("task=erc")["task"]["datasets"]

@@ -59,7 +59,7 @@ def test_claim_on_the_gap(grid):
     assert found.effect == pytest.approx((np.mean(gaps[60]) - np.mean(gaps[20])) / math.log2(3))
 
 
-def test_bound_figure_refuses_a_run_without_a_bound(tmp_path):
+def test_bound_figure_rejects_run_without_bound(tmp_path):
     run(tmp_path, BOUNDED)
     (job,) = compose_jobs([*BOUNDED, f"paths.out={tmp_path}"], None)
     with pytest.raises(Exception, match=r"has no bound on record; method.bound=true makes one"):
@@ -83,7 +83,7 @@ def test_slope_by_hand():
 
 
 @pytest.mark.thorough
-def test_seeds_with_unlike_duplicates_stand_at_one_place(grid, monkeypatch):
+def test_gap_series_aligns_seeds_with_different_duplicates(grid, monkeypatch):
     real = figure_bound._record
 
     def with_duplicate(one, command):

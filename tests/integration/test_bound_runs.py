@@ -52,7 +52,7 @@ def refusal(capsys, *words):
 
 
 @pytest.mark.thorough
-def test_bound_is_the_same_asked_for_in_the_run_or_later(images, copied, capsys):
+def test_bound_command_matches_method_bound_record(images, copied, capsys):
     asked, plain = images[0], copied[1]
     one, other, record = read_result(asked), read_result(plain), bound_of(asked)
     assert not sealed_problem(record) and record["run_id"] == asked.name and "bound.json" in one["digest"]
@@ -126,7 +126,7 @@ def _mlp(weights, x):
 
 
 @pytest.mark.thorough
-def test_bound_says_what_was_trained_otherwise_and_fits_a_terminal(knot_run, tmp_path, capsys):
+def test_bound_notes_training_differences_within_80_columns(knot_run, tmp_path, capsys):
     shutil.copytree(knot_run.folder.parents[2], tmp_path / "out")
     folder = tmp_path / "out" / knot_run.folder.relative_to(knot_run.folder.parents[2])
     assert main(["bound", folder.name, f"paths.out={tmp_path / 'out'}"]) == 0
@@ -164,7 +164,7 @@ def test_duplicates_are_left_out_and_counted(tmp_path):
 
 
 @pytest.mark.thorough
-def test_held_out_texts_that_are_training_texts_are_left_out(images, copied, monkeypatch):
+def test_bound_drops_held_out_training_texts(images, copied, monkeypatch):
     whole, real = bound_of(images[0]), bound.example_keys
 
     def alike(store, examples):
@@ -180,7 +180,7 @@ def test_held_out_texts_that_are_training_texts_are_left_out(images, copied, mon
     assert record["loss"]["train"] != whole["loss"]["train"]
 
 
-def test_bound_of_no_finished_run_of_knot_is_refused(tmp_path, capsys, images, fedavg_run):
+def test_bound_rejects_unsuitable_runs_and_arguments(tmp_path, capsys, images, fedavg_run):
     teachers = run(tmp_path, [word for word in replaced(TINY_PARTIES, "method=teachers") if "bias" not in word])
     federated = tmp_path / fedavg_run.folder.name
     shutil.copytree(fedavg_run.folder, federated)
@@ -194,7 +194,7 @@ def test_bound_of_no_finished_run_of_knot_is_refused(tmp_path, capsys, images, f
 
 
 @pytest.mark.thorough
-def test_bound_of_stages_or_data_that_are_gone_is_refused(images, copied, tmp_path, capsys):
+def test_bound_rejects_missing_stages_or_changed_data(images, copied, tmp_path, capsys):
     asked, folder = copied
     (distilled,) = (one for one in (folder.parents[2] / "artefacts" / "distil").iterdir() if one.name[0] != ".")
     shutil.rmtree(distilled)

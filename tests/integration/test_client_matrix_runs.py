@@ -34,7 +34,7 @@ def recount(setup, model):
     return table, losses
 
 
-def test_client_matrix_matches_a_recount_for_a_global_model(tmp_path):
+def test_client_matrix_matches_recount_for_global_model(tmp_path):
     result, record = run(tmp_path, "method=fedavg", "evaluate.matrix=end", "training.lr=0.1")
     setup = setup_of("method=fedavg")
     (folder,) = (path.parent for path in tmp_path.glob("*/*/*/result.json"))
@@ -51,7 +51,7 @@ def test_client_matrix_matches_a_recount_for_a_global_model(tmp_path):
     assert result["metrics"]["clients_hurt"]["ALL"] == 0
 
 
-def test_deployed_matrix_holds_few_models_at_a_time(monkeypatch):
+def test_deployed_matrix_limits_models_in_memory(monkeypatch):
     """Clients' models are made as they are asked about: memory does not grow with clients x parameters."""
     setup = setup_of("method=fedavg")
     federation, start = setup.federation, setup.federation.model
@@ -85,7 +85,7 @@ def test_deployed_matrix_holds_few_models_at_a_time(monkeypatch):
 
 
 @pytest.mark.parametrize(("method", "points"), [("fedper", None), ("finetune", 3)])
-def test_client_matrix_matches_a_recount_for_own_models(tmp_path, method, points, monkeypatch):
+def test_client_matrix_matches_recount_for_own_models(tmp_path, method, points, monkeypatch):
     """Every count of the models that the engine was asked about, by the plain loop, and their losses."""
     asked, logits = [], Lean.logits
 
@@ -110,7 +110,7 @@ def test_client_matrix_matches_a_recount_for_own_models(tmp_path, method, points
         assert np.allclose(loss, losses, rtol=1e-5, atol=1e-6) and (losses > 0).all()
 
 
-def test_models_with_one_body_are_known_by_it():
+def test_logits_of_labels_requests_by_shared_body():
     """Of the first model and those that have its body, whatever their heads; not of other bodies and statistics."""
     setup = setup_of("method=fedavg")
     federation, start = setup.federation, setup.federation.model
@@ -139,7 +139,7 @@ def with_tests(*clients):
     return with_rows(federation, train=federation.rows("train"), test=own)
 
 
-def test_clients_without_test_examples_are_named_and_at_least_two_have_some():
+def test_untested_clients_are_named_or_rejected():
     assert client_matrix.untested_notes(with_tests(*range(5))) == []
     (note,) = client_matrix.untested_notes(with_tests(1, 3, 4))
     assert note.startswith("no test examples at 2 of 5 clients (c0, c2): they have no ID accuracy")

@@ -41,7 +41,7 @@ def once(out) -> Path:
     return run(out)
 
 
-def test_clustered_run_records_clusters_and_a_model_of_each(once):
+def test_clustered_run_records_clusters_and_their_models(once):
     result, rows = records(once)
     clusters = result["clusters"]
     groups = json.loads((once / "partition.json").read_text())["groups"]
@@ -57,7 +57,7 @@ def test_clustered_run_records_clusters_and_a_model_of_each(once):
     assert {name.split("/")[1] for name in model} == set("01234")
 
 
-def test_measures_are_those_of_all_clients_images_under_their_clusters_models(once):
+def test_clustered_measures_match_scikit_learn_on_predictions(once):
     """Against scikit-learn on the predictions, which are in the order of the clients."""
     result, rows = records(once)
     last, arrays = rows[-1], load_file(once / "predictions.safetensors")
@@ -93,7 +93,7 @@ def test_clustered_fedavg_with_one_cluster_equals_fedavg(tmp_path):
     assert result["metrics"]["client_accuracy"]["clusters"] == pytest.approx(rows[-1]["accuracy"])
 
 
-def test_rounds_of_the_same_clusters_are_shared_whatever_found_them(out, once, monkeypatch):
+def test_equal_clusters_share_rounds_across_graphs(out, once, monkeypatch):
     trained = []
     train = Lean.train
     monkeypatch.setattr(Lean, "train", lambda self, cohort: trained.append(len(cohort)) or train(self, cohort))
@@ -106,7 +106,7 @@ def test_rounds_of_the_same_clusters_are_shared_whatever_found_them(out, once, m
     assert trained == [4, 4, 4] and four["artefact"] != one["artefact"]
 
 
-def test_shared_rounds_are_set_aside_and_recreated_if_damaged(out, once, capsys):
+def test_clustered_run_recreates_damaged_shared_rounds(out, once, capsys):
     log = out / "artefacts" / "rounds" / records(once)[0]["artefact"] / "rounds.jsonl"
     damaged = log.read_text().replace("1", "2")
     log.write_text(damaged)
@@ -126,7 +126,7 @@ def test_clusters_of_a_result_that_cannot_be(once):
     assert cluster_lines({}) == []
 
 
-def test_accuracy_over_clusters_leaves_out_a_cluster_without_test_images():
+def test_over_clusters_ignores_cluster_without_test_images():
     rows = [torch.arange(size) for size in (4, 0, 12)]
     clients = tuple(Party.of_rows(f"c{k}", None, train=own, test=own) for k, own in enumerate(rows))
     everyone = Federation(clients, Labels(["a", "b"], [[0.0], [1.0]], "semantic"), FEDERATED, 0)
@@ -136,7 +136,7 @@ def test_accuracy_over_clusters_leaves_out_a_cluster_without_test_images():
 
 @pytest.mark.thorough
 @pytest.mark.real_data
-def test_planted_groups_of_real_digits_are_recovered_and_help(tmp_path, data_root):
+def test_clustering_recovers_mnist_groups_and_improves_accuracy(tmp_path, data_root):
     """MNIST, 20 clients, two classes each: five clusters as planted; after two rounds they know their classes."""
     short = ["task=mnist_fedwad", "task.source=local", "training.rounds=2", "training.epochs=1", "task.limit=4000",
              f"paths.data={data_root}", f"paths.out={tmp_path}", "hardware.workers=1"]  # fmt: skip

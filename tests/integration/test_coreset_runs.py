@@ -61,7 +61,7 @@ def test_labels_are_those_of_the_nearest_sample():
 
 
 @pytest.mark.thorough
-def test_nearest_neighbor_run_is_of_its_coresets_and_goes_on_after_an_interruption(tmp_path, monkeypatch):
+def test_coreset_knn_records_coresets_and_resumes_from_commits(tmp_path, monkeypatch):
     alone = run(tmp_path / "alone", *KNN)
     result, kept = alone.result, alone.tensors("coreset")
     assert kept["codes"].shape == (24, 8) and kept["clients"].tolist() == [k // 4 for k in range(24)]

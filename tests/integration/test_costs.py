@@ -25,7 +25,7 @@ F = 2 * (64 * 16 + 16 * 10)
 SUMS = ("bytes_down", "bytes_up", "client_flops", "server_flops")
 
 
-def test_federated_runs_say_what_they_cost_and_are_compared_by_it(tmp_path, capsys):
+def test_federated_costs_are_recorded_and_compared(tmp_path, capsys):
     sizes = {"fedavg": BODY + HEAD, "scaffold": 2 * (BODY + HEAD), "fedper": BODY}
     for method, numbers in sizes.items():
         words = replaced(TINY_IMAGES, f"method={method}", "training.target=0.01", "training.momentum=0")
@@ -55,7 +55,7 @@ def test_costs_of_centralised_training_count_no_messages(tmp_path):
     assert result["costs"]["sent"] == "nothing, since all examples lie in one place"
 
 
-def test_clusters_cost_the_sum_and_say_that_distances_are_left_out(tmp_path):
+def test_clustered_costs_sum_rounds_without_distances(tmp_path):
     small = ["method.clustering.clusters=2", "method.clustering.otdd.fedwad.iterations=2", "training.rounds=2"]
     folder = run(tmp_path, *replaced(TINY_IMAGES, "method=scaffold", *CLUSTERING, "training.momentum=0", *small))
     result, rows = records(folder)
@@ -65,7 +65,7 @@ def test_clusters_cost_the_sum_and_say_that_distances_are_left_out(tmp_path):
     assert "not what the distances between clients took" in result["costs"]["sent"]
 
 
-def test_texts_are_as_long_as_the_clients_texts_are_on_average():
+def test_example_tokens_equals_mean_client_text_length():
     offsets = torch.tensor([0, 4, 9, 20, 100])  # the last is nobody's
     texts = TextData(Encoded(torch.zeros(100, dtype=torch.int32), offsets, torch.zeros(4)), torch.zeros(4))
     train = [torch.tensor([0]), torch.tensor([2, 1]), torch.tensor([3])]
@@ -75,7 +75,7 @@ def test_texts_are_as_long_as_the_clients_texts_are_on_average():
     assert own.example_tokens == 7  # 20 / 3, rounded up
 
 
-def test_costs_count_personal_training_at_clients_and_no_more_messages(tmp_path):
+def test_costs_count_personal_training_without_extra_messages(tmp_path):
     words = ["method=finetune", "method.personalisation.epochs=4", "method.personalisation.saves=2"]
     result, rows = records(run(tmp_path, *replaced(TINY_IMAGES, *words, "training.rounds=1")))
     costs = result["costs"]
@@ -87,7 +87,7 @@ def test_costs_count_personal_training_at_clients_and_no_more_messages(tmp_path)
 # --------------------------------------------------------------------------------------------------------------- stages
 
 
-def test_costs_of_distillation_count_each_local_model_once_and_each_stage(tmp_path, capsys):
+def test_distillation_costs_count_local_models_and_stages(tmp_path, capsys):
     path = run(tmp_path, *replaced(TINY_PARTIES, "method=entropy_e")) / "result.json"
     assert "14.5 kB up, 0 B down" in capsys.readouterr().out
     result = json.loads(path.read_text())
@@ -107,7 +107,7 @@ def test_costs_of_distillation_count_each_local_model_once_and_each_stage(tmp_pa
 
 
 @pytest.mark.thorough
-def test_costs_count_a_teacher_sent_once_and_nothing_for_a_student_alone(tmp_path):
+def test_costs_count_messages_only_with_teacher(tmp_path):
     taught = json.loads((run(tmp_path, *TINY_TAUGHT) / "result.json").read_text())["costs"]
     alone = json.loads((run(tmp_path, *replaced(TINY_TAUGHT, "method=dml")) / "result.json").read_text())["costs"]
     teacher = 8 * 9 + 8 + 16 * 8 * 9 + 16 + 32 * 16 * 9 + 32  # three convolutions of 3 x 3 and their biases

@@ -24,7 +24,7 @@ VIEWS = {"grey": [1, 8, 8], "edges": [1, 8, 8], "half": [3, 4, 4]}
 PIXELS = np.random.default_rng(0).random((5, 3, 6, 4)).astype(np.float32)
 
 
-def test_grey_is_the_weighted_sum_of_the_channels_and_half_the_mean_of_four():
+def test_grey_weights_channels_and_half_size_averages_pixels():
     primaries = np.eye(3, dtype=np.float32)[:, :, None, None]
     np.testing.assert_allclose(grey(primaries).ravel(), [0.299, 0.587, 0.114], rtol=1e-6)
     assert grey(PIXELS).shape == (5, 1, 6, 4)
@@ -53,7 +53,7 @@ def test_edges_are_sobels():
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_views_of_whole_numbers_are_in_0_to_1_and_keep_their_labels(view):
+def test_viewed_images_scales_integers_and_keeps_labels(view):
     whole = Images((PIXELS * 255).round().astype(np.uint8), np.arange(5), np.arange(5) + 7)
     shown, other = viewed_images(whole, view), viewed_images(Images(PIXELS, np.arange(5)), view)
     assert shown.pixels.dtype == np.float32 and shown.labels is whole.labels and shown.users is whole.users
@@ -61,7 +61,7 @@ def test_views_of_whole_numbers_are_in_0_to_1_and_keep_their_labels(view):
     assert viewed_images(whole, "none") is whole
 
 
-def test_view_is_normalised_by_its_own_mean_and_deviation(tmp_path):
+def test_task_in_view_uses_view_mean_and_deviation(tmp_path):
     task = distil_job(tmp_path, "method=kd").settings.task
     shown = viewed_images(Images(PIXELS, np.arange(5)), "half")
     own = task_in_view(task, shown)
@@ -89,7 +89,7 @@ def images_of(store, ref):
     return normalised(data, torch.arange(len(data.labels)), torch.float32), data.labels
 
 
-def test_student_sees_the_view_and_teacher_the_images(planned):
+def test_student_sees_view_and_teacher_sees_images(planned):
     view, _, store, federation, asked = planned
     assert list(asked.network.inputs) == VIEWS[view] and federation.clients[0].network.inputs == (3, 8, 8)
     for split in ("train", "valid", "test"):
@@ -121,7 +121,7 @@ def test_teacher_and_student_see_the_same_image(planned, most_bytes, monkeypatch
     assert (labels == store.get(*asked.train.examples).tensors()["labels"]).all()
 
 
-def test_student_alone_begins_and_is_fed_as_the_one_that_is_taught(planned, tmp_path):
+def test_student_alone_matches_taught_start_and_batches(planned, tmp_path):
     view, _, store, _, taught = planned
     job, other, federation = distil_federation(tmp_path, "method=student_alone", f"method.view={view}")
     (alone,) = distil.plan(job.method, {}, federation, 0)
@@ -136,7 +136,7 @@ def test_student_alone_begins_and_is_fed_as_the_one_that_is_taught(planned, tmp_
     assert all(torch.equal(a, b) for (a, _), (b, _) in zip(*epochs, strict=True))
 
 
-def test_originals_are_in_the_key_and_without_a_view_there_are_none(planned, tmp_path):
+def test_request_key_includes_originals_of_views(planned, tmp_path):
     *_, asked = planned
     assert request_key(asked) != request_key(dataclasses.replace(asked, originals=None))
     job, _, federation = distil_federation(tmp_path, "method=kd")
@@ -144,7 +144,7 @@ def test_originals_are_in_the_key_and_without_a_view_there_are_none(planned, tmp
     assert plain.originals is None and federation.server.originals == {}
 
 
-def test_networks_that_teach_each_other_all_see_the_view(tmp_path):
+def test_born_again_networks_all_see_view(tmp_path):
     job, _, federation = distil_federation(tmp_path, "method=born_again", "method.view=edges")
     state = {"weights/generation 1": "distil/made"}
     (second,) = distil.plan(job.method, state, federation, 1)

@@ -107,7 +107,7 @@ def test_images_depend_on_seed_and_party(asked, tmp_path):
 
 
 @pytest.mark.parametrize("last", [1, 4, 5, 10])
-def test_images_after_a_kill_are_the_same_bits(asked, last, tmp_path, monkeypatch):
+def test_synthesis_resumes_bitwise_after_kill(asked, last, tmp_path, monkeypatch):
     store, request = asked
     monkeypatch.setattr(images, "STEPS_AT_ONCE", 4)
     longer = {**request.synthesis, "steps": 4 if request.synthesis["kind"] != "generator" else 12}
@@ -146,7 +146,7 @@ def test_images_become_what_they_are_to_be(asked, tmp_path):
 
 
 @pytest.mark.parametrize("asked", ["statistics", "records"], indirect=True)
-def test_image_is_optimised_for_the_class_of_its_place(asked, monkeypatch, tmp_path):
+def test_optimised_images_cycle_through_classes(asked, monkeypatch, tmp_path):
     store, request = asked
     request, seen = dataclasses.replace(request, synthesis={**request.synthesis, "batch": 8, "steps": 1}), []
     loss = images.OptimisedImages._loss

@@ -71,7 +71,7 @@ def rows_of(folder):
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
-def test_declared_method_runs_without_rounds_and_converts_its_options(tmp_path, capsys):
+def test_declared_method_runs_asynchronously_and_converts_options(tmp_path, capsys):
     own = [*arrange(tmp_path), "fleet=phones_async", "fleet.buffer=1"]
     assert main(own) == 0, capsys.readouterr().err
     rows = rows_of(tmp_path)
@@ -97,7 +97,7 @@ def test_method_that_does_not_clip_is_refused(tmp_path, capsys):
     assert not list((tmp_path / "out").glob("femnist/kept/*/result.json"))
 
 
-def test_declared_method_sets_the_default_of_partition_valid(tmp_path, capsys):
+def test_declared_method_sets_partition_valid_default(tmp_path, capsys):
     own = arrange(tmp_path)
     assert main(own) == 0, capsys.readouterr().err
     assert main([*own, "partition.valid=0.2"]) == 0, capsys.readouterr().err  # what null stands for: the same run
@@ -117,7 +117,7 @@ BAD = [
 ]
 
 
-def test_declared_method_rejects_settings_it_does_not_support_in_one_line(tmp_path, capsys):
+def test_declared_method_rejects_unsupported_settings(tmp_path, capsys):
     own = arrange(tmp_path)
     for overrides, said in BAD:
         assert main(replaced(own, *overrides)) == 2, overrides

@@ -60,7 +60,7 @@ def test_distance_run_repeats(tmp_path):
 
 
 @pytest.mark.parametrize(("ratio", "samples"), [(1, [24, 24]), (3, [24, 8])])
-def test_exact_mode_starts_with_the_first_samples_size_whatever_the_support(tmp_path, ratio, samples):
+def test_exact_mode_starts_at_sample_size_ignoring_support(tmp_path, ratio, samples):
     words = "method.fedwad.mode=exact", f"task.ratio={ratio}"
     runs = [context(tmp_path, *words, f"method.fedwad.support={s}") for s in (4, 100)]
     assert runs[0].run_id == runs[1].run_id  # so a grid of supports has one run of exact mode
@@ -69,12 +69,12 @@ def test_exact_mode_starts_with_the_first_samples_size_whatever_the_support(tmp_
     assert len(load_file(runs[0].folder / "measures.safetensors")["xi/0"]) == 24
 
 
-def test_random_places_leave_the_server_without_a_value(tmp_path):
+def test_random_t_leaves_server_only_empty(tmp_path):
     result = complete_run(context(tmp_path, "method.fedwad.t=random"))
     assert result["server_only"] == [] and not kind_problem(result)
 
 
-def test_privacy_is_paid_by_the_bare_run_and_said(tmp_path):
+def test_distance_run_records_spent_privacy_budget(tmp_path):
     said = []
     result = complete_run(context(tmp_path, PRIVACY, said=said))
     assert result["spent"] == {"epsilon": 4 * 500, "delta": pytest.approx(4e-5)}  # three measures and one distance
@@ -83,7 +83,7 @@ def test_privacy_is_paid_by_the_bare_run_and_said(tmp_path):
         complete_run(context(tmp_path, PRIVACY, "method.fedwad.mode=exact"))
 
 
-def test_plan_that_is_not_optimal_is_on_record(tmp_path, monkeypatch):
+def test_distance_run_records_suboptimal_plan_warning(tmp_path, monkeypatch):
     def stopped(first, second):
         warnings.warn("network simplex stopped after 3 pivots", RuntimeWarning, stacklevel=2)
         return wasserstein(first, second)
@@ -92,7 +92,7 @@ def test_plan_that_is_not_optimal_is_on_record(tmp_path, monkeypatch):
     assert complete_run(context(tmp_path))["notes"] == ["network simplex stopped after 3 pivots"]
 
 
-def test_measures_of_a_long_course_are_its_ends(tmp_path):
+def test_large_distance_run_keeps_only_end_measures(tmp_path):
     one = context(tmp_path, "task.samples=300", "task.dimension=50", "method.fedwad.support=300")
     complete_run(one)
     kept = {key for key in load_file(one.folder / "measures.safetensors") if key.startswith("xi")}
@@ -100,7 +100,7 @@ def test_measures_of_a_long_course_are_its_ends(tmp_path):
 
 
 @pytest.mark.thorough
-def test_preset_of_the_toy_has_the_papers_gaps(tmp_path, capsys):
+def test_toy_preset_matches_paper_gaps(tmp_path, capsys):
     few = [f"paths.out={tmp_path}", "seed=0", "method.fedwad.support=2,10"]
     assert main(["experiment=fedwad/toy", *few]) == 0
     shown = capsys.readouterr()

@@ -39,7 +39,7 @@ def text_parties(*overrides):
     return job, task, teaching_parties(task, job.method, 0)
 
 
-def test_student_sees_a_stratified_share_of_the_labels():
+def test_student_sees_stratified_share_of_labels():
     words = ["method=multi_teacher", "method.labelled=0.3", "method.valid=0.2", "task.limit=null"]
     task, found = parties(*words)
     assert list(found.datasets) == ["teacher 1", "teacher 2", "student"]
@@ -65,7 +65,7 @@ def test_seed_chooses_the_labels_that_a_student_sees():
     assert one.sum() == two.sum() and 0.25 < np.mean(one != two) < 0.6  # 2 * 0.3 * 0.7 by chance
 
 
-def test_texts_of_all_data_sets_are_one_pool_whose_vocabulary_does_not_depend_on_teachers():
+def test_text_parties_pool_data_with_teacher_independent_vocabulary():
     job, task, found = text_parties("method=student_alone")
     labelled = [data for data in task.datasets.values() if data.role != "transfer"]
     assert list(found.datasets) == ["student"] and len(labelled) > 1
@@ -103,7 +103,7 @@ def test_baselines_of_a_schedule(words, models, tmp_path):
     assert sorted(run(tmp_path, *small(*words)).result["baselines"]) == models
 
 
-def test_born_again_teaches_each_generation_by_the_one_before(tmp_path):
+def test_born_again_teaches_from_previous_generation(tmp_path):
     """What was asked of the engine, by the names of the teachers' artefacts."""
     words = small("method=born_again", "method.schedule.generations=3", "training.distil.epochs=1")
     record, names = run(tmp_path, *words), ["generation 1", "generation 2", "generation 3"]
@@ -122,7 +122,7 @@ def test_born_again_teaches_each_generation_by_the_one_before(tmp_path):
 
 
 @pytest.mark.thorough
-def test_teachers_are_trained_once_for_all_methods_and_the_data_are_of_no_seed(tmp_path):
+def test_methods_share_teachers_and_data_ignores_seed(tmp_path):
     found = [run(tmp_path, *small(f"method={method}")) for method in ("kd", "at", "multi_teacher")]
     assert len(list((tmp_path / "artefacts" / "local").glob("*/tensors.safetensors"))) == 3  # teacher, teacher 1 and 2
     assert run(tmp_path, *small("seed=1")).result["data"] == found[0].result["data"]
@@ -132,7 +132,7 @@ def test_teachers_are_trained_once_for_all_methods_and_the_data_are_of_no_seed(t
     (["method.labelled=0.001"], "warning: student:", "all 1 labelled training examples are of class"),
     (["method=fitnets", "method.terms.hint.weight=100000"], "warning: method.terms.hint begins as ", "drown"),
 ], ids=str)  # fmt: skip
-def test_run_warns_of_labels_of_one_class_and_of_a_loud_term(words, begins, holds, tmp_path):
+def test_run_warns_about_single_class_or_dominant_term(words, begins, holds, tmp_path):
     (line,) = [note for note in run(tmp_path, *small(*words)).result["notes"] if note.startswith(begins)]
     assert holds in line
 
@@ -146,7 +146,7 @@ def test_run_warns_of_labels_of_one_class_and_of_a_loud_term(words, begins, hold
     ["+method.schedule.phases=[{epochs: 1, terms: {sp: {weight: 1}}}]", "training.distil.batch=1"],
     ["training.distil.milestones=[3,2]"],
 ], ids=" ".join)  # fmt: skip
-def test_settings_that_do_not_fit_are_refused_when_composing(overrides):
+def test_compose_jobs_rejects_invalid_distillation_settings(overrides):
     with refuses():
         compose_jobs(small(*overrides), None)
 
@@ -156,7 +156,7 @@ def test_settings_that_do_not_fit_are_refused_when_composing(overrides):
     ["method=fitnets", "method.terms.hint.taps=[[block9,block1]]"], ["method=born_again", "~method.terms.ce"],
     ["method.labelled=0.9999"],
 ], ids=" ".join)  # fmt: skip
-def test_terms_and_labels_that_do_not_fit_are_refused_before_training(overrides, tmp_path):
+def test_run_rejects_invalid_terms_and_labels_before_training(overrides, tmp_path):
     with refuses():
         run(tmp_path, *small(*overrides))
     assert not list(tmp_path.glob("artefacts/distil/*/tensors.safetensors"))

@@ -34,7 +34,7 @@ def plain(*overrides):
         ("entropy", "a"), ("entropy", "u"), ("entropy", "e"), ("sinkhorn", "a"), ("sinkhorn", "d"), ("sinkhorn", "u"),
     )),
 ])  # fmt: skip
-def test_knot_on_images_equals_a_plain_float64_loop(loss, weighting, tmp_path):
+def test_knot_on_images_matches_float64_loop(loss, weighting, tmp_path):
     overrides = [f"method={loss}_{weighting}"]
     if weighting == "e":  # biases from what they are said to be from
         overrides += ["method.bias.noise=shuffled", "seed=1"]
@@ -69,12 +69,12 @@ def test_random_images_of_a_noise(noise, dtype):
     ["partition.server=0.6", "partition.transfer=0.5"], ["partition.server=1.5"], ["method.loss.solver=line"],
     ["partition.clients=200"], ["training.distil.max_length=9"], ["model=bert_tiny"],
 ], ids=" ".join)  # fmt: skip
-def test_settings_that_do_not_fit_images_are_refused(overrides, tmp_path):
+def test_image_distillation_rejects_invalid_settings(overrides, tmp_path):
     with refuses():
         run(tmp_path, *replaced(TINY_PARTIES, *overrides))
 
 
-def test_augmented_images_are_of_teachers_and_not_of_the_student(tmp_path):
+def test_augmentation_applies_to_teachers_only(tmp_path):
     """Soft labels are of the images as they are; so the student differs by its teachers alone."""
     places = tmp_path / "plain", tmp_path / "cropped"
     for place, words in zip(places, ([], ["task.augment=crop_flip"]), strict=True):

@@ -25,7 +25,7 @@ def texts(tmp_path_factory):
 
 
 @pytest.mark.thorough
-def test_parties_are_measured_on_their_own_tests_before_and_after(texts):
+def test_dml_parties_measures_each_party_on_own_test(texts):
     result, made = texts.result, texts.tensors("predictions")
     parties = result["parties"]
     assert parties == ["MELD", "IEMOCAP", "DyDa0", "DyDa1", "DyDa2"]
@@ -41,7 +41,7 @@ def test_parties_are_measured_on_their_own_tests_before_and_after(texts):
 
 
 @pytest.mark.thorough
-def test_parties_are_those_of_knot_and_trained_once(texts):
+def test_dml_parties_shares_local_models_with_knot(texts):
     out = texts.folder.parents[2]
     there = set((out / "artefacts" / "local").iterdir())
     other = run(out, *BIASED, "method=entropy_a").result
@@ -64,7 +64,7 @@ def test_global_model_may_stand_apart(texts):
     [*IMAGES, "method.weight=-1"], [*IMAGES, "~method.loss.name"], [*IMAGES, "method.loss.form=jsd"],
     [*IMAGES, "+method.bias.texts=3"], [*IMAGES, "method.global_model=some"], ALONE,
 ])  # fmt: skip
-def test_settings_that_do_not_fit_parties_are_refused(words, tmp_path):
+def test_dml_parties_rejects_invalid_settings(words, tmp_path):
     with refuses():
         run(tmp_path, *words)
     assert not list(tmp_path.glob("artefacts/local/*"))

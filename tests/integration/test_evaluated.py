@@ -61,7 +61,7 @@ def run(out: Path, capsys: pytest.CaptureFixture, *words: str) -> dict:
         ("fedavg method.algorithm=mine", OWN), ("fedavg method.algorithm=same", ONE),
     ],
 )  # fmt: skip
-def test_federated_results_name_the_models_that_were_measured(tmp_path, capsys, plugin, words, expected):
+def test_federated_results_name_measured_models(tmp_path, capsys, plugin, words, expected):
     small = [*TINY_IMAGES, plugin, "training.small_clients=allow"]
     if "resnet" in words:
         small = [word for word in small if not word.startswith("model.hidden")]
@@ -79,14 +79,14 @@ def test_federated_results_name_the_models_that_were_measured(tmp_path, capsys, 
 @pytest.mark.parametrize(
     ("method", "expected"), [("sinkhorn_e", ONE), ("teachers", OWN), ("dml_parties", OWN)]
 )  # fmt: skip
-def test_distillation_results_name_the_models_that_were_measured(tmp_path, capsys, method, expected):
+def test_distillation_results_name_measured_models(tmp_path, capsys, method, expected):
     command = replaced(TINY_PARTIES, f"method={method}")
     if method != "sinkhorn_e":
         command = [word for word in command if not word.startswith(("method.bias", "training.distil.lr"))]
     assert run(tmp_path, capsys, *command)["evaluated"] == expected
 
 
-def test_one_model_declaration_is_refused_if_clients_use_different_models(tmp_path, capsys, plugin):
+def test_one_model_rejects_clients_with_different_models(tmp_path, capsys, plugin):
     assert main([*TINY_IMAGES, plugin, "method=fedavg", "method.algorithm=wrong", f"paths.out={tmp_path}"]) == 2
     assert "its clients use different models, but it is registered with one_model=True" in capsys.readouterr().err
 
@@ -117,7 +117,7 @@ def test_grid_table_separates_columns_by_measured_models(tmp_path):
     assert alone.heading(0) == "accuracy"
 
 
-def test_grid_table_separates_seeds_of_one_row_by_measured_models(tmp_path):
+def test_grid_table_separates_seeds_by_measured_models(tmp_path):
     factory = FederatedFactory(tmp_path)
     jobs = [factory.write(factory.job(seed=seed), [0.2 + 0.2 * seed], evaluated=(ONE, OWN)[seed]) for seed in (0, 1)]
     (row,) = build_table(jobs, None, ["accuracy"], kind="grid").rows
@@ -125,7 +125,7 @@ def test_grid_table_separates_seeds_of_one_row_by_measured_models(tmp_path):
 
 
 @pytest.mark.parametrize("spent", [[FIXED], [POISSON, FIXED], [FIXED, {**FIXED, "delta": 1e-5, "epsilon": 12.0}]])
-def test_table_column_of_epsilon_has_one_relation_and_one_delta(tmp_path, spent):
+def test_grid_table_separates_epsilon_by_relation_and_delta(tmp_path, spent):
     factory, jobs = FederatedFactory(tmp_path), []
     for place, privacy in enumerate(spent):
         job = factory.job(label=f"privacy={place}")

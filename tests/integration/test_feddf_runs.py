@@ -12,7 +12,7 @@ from tests.tiny import FEDDF_SINKHORN_E, TINY_IMAGES, TINY_TEXTS, replaced
 # ----------------------------------------------------------------------------------------------------- the examples
 
 
-def test_transfer_images_are_at_no_client_and_have_no_labels(tmp_path):
+def test_feddf_transfer_images_are_held_out_unlabelled(tmp_path):
     words = replaced(TINY_IMAGES, *FEDDF_SINKHORN_E, "method.distil.bias.images=30")
     made = setup_of(tmp_path, words)
     transfer, random = made.federation.transfer.train, made.federation.random
@@ -34,7 +34,7 @@ def test_transfer_images_are_at_no_client_and_have_no_labels(tmp_path):
     assert any("60 of 300 training examples are at no client, unlabelled" in note for note in made.notes)
 
 
-def test_classes_at_the_leaves_of_a_tree_choose_the_solver_of_trees():
+def test_feddf_uses_tree_solver_for_tree_geometry():
     """Newton's is made for few classes: of 62 a round would take minutes."""
     words = ["task=femnist", *FEDDF_SINKHORN_E]
     for more, solver in (
@@ -46,7 +46,7 @@ def test_classes_at_the_leaves_of_a_tree_choose_the_solver_of_trees():
         assert job.method.distil.loss["solver"] == solver
 
 
-def test_partition_transfer_gives_fedavg_the_same_clients_as_feddf(tmp_path):
+def test_partition_transfer_gives_fedavg_same_clients_as_feddf(tmp_path):
     """So that FedAvg and FedDF can be compared."""
     feddf, fedavg = (
         setup_of(tmp_path, [*TINY_IMAGES, f"method={name}", "partition.transfer=0.3"]) for name in ("feddf", "fedavg")
@@ -57,7 +57,7 @@ def test_partition_transfer_gives_fedavg_the_same_clients_as_feddf(tmp_path):
     assert sum(map(len, plain.federation.rows("train"))) == 300 and plain.held_out == 0
 
 
-def test_texts_are_distilled_on_the_transfer_set_of_their_task(tmp_path):
+def test_feddf_distils_texts_on_task_transfer_set(tmp_path):
     small = [*FEDDF_SINKHORN_E, "method.distil.bias.texts=7", "method.distil.bias.tokens=9"]
     made = setup_of(tmp_path, [*TINY_TEXTS, *small])
     federation, texts = made.federation, made.data.texts
@@ -93,7 +93,7 @@ def test_feddf_records_what_distillation_gains(tmp_path, capsys):
 @pytest.mark.parametrize(
     "course", [["schedule=cosine"], ["valid=0.3", "check=2", "patience=4"]], ids=["cosine", "valid"]
 )
-def test_engines_agree_on_the_course_of_a_round(course, tmp_path):
+def test_engines_agree_on_feddf_schedule_and_validation(course, tmp_path):
     small = [*course, "optimiser=sgd", "lr=12.0", "epochs=9", "batch=16"]
     check_engines_agree(["method=feddf", "training.rounds=2", *(f"method.distil.{word}" for word in small)], tmp_path)
 

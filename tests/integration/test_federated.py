@@ -34,7 +34,7 @@ def test_measures_are_those_of_scikit_learn(fedavg_run):
     assert not (fedavg_run.folder / "commit.json").exists()
 
 
-def test_sigterm_ends_a_run_at_once_and_its_workers(tmp_path):
+def test_sigterm_ends_run_and_its_workers(tmp_path):
     process = Forked(*replaced(TINY_IMAGES, "training.rounds=100000", "hardware.workers=2"), f"paths.out={tmp_path}")
     while committed(tmp_path) < 2:
         assert not process.ended, process.said
@@ -50,7 +50,7 @@ def test_sigterm_ends_a_run_at_once_and_its_workers(tmp_path):
     raise AssertionError("a worker outlived its parent")
 
 
-def test_diverged_run_is_recorded_and_stops_no_sweep(tmp_path, capsys):
+def test_sweep_records_diverged_run_and_continues(tmp_path, capsys):
     grid = [*TINY_IMAGES, "training.lr=1e30,0.01", f"paths.out={tmp_path}"]
     assert main(["-m", *grid]) == 1
     said = capsys.readouterr().err
@@ -64,7 +64,7 @@ def test_diverged_run_is_recorded_and_stops_no_sweep(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("loss", "finite"), [(1.0, False), (float("nan"), True), (float("inf"), True)])
-def test_check_outcomes_names_round_and_client_of_values_not_finite(loss, finite):
+def test_check_outcomes_names_round_and_client_of_divergence(loss, finite):
     nothing, federation = torch.empty(0), SimpleNamespace(clients=[SimpleNamespace(name=name) for name in "ab"])
     good = Trained(0, nothing, nothing, 1, 1.0, 0, 0, finite=True)
     check_outcomes(3, [good, good], federation)
@@ -73,7 +73,7 @@ def test_check_outcomes_names_round_and_client_of_values_not_finite(loss, finite
     assert caught.value.where == {"round": 4, "client": "b"}
 
 
-def test_sweep_reports_one_mistake_of_all_jobs_once(tmp_path, capsys):
+def test_sweep_reports_shared_mistake_once(tmp_path, capsys):
     grid = ["task=femnist", "task.source=local", "paths.data=null", "seed=0,1,2", f"paths.out={tmp_path}"]
     assert main(["-m", *grid]) == 2
     errors = capsys.readouterr().err
@@ -84,14 +84,14 @@ def test_sweep_reports_one_mistake_of_all_jobs_once(tmp_path, capsys):
     ([], False), ([{"accuracy": 0.5}], True), ([{"accuracy": 0.49}], False),
     ([{"accuracy": 0.6}, {"train_loss": 1.0}], False), ([{"accuracy": 0.4}, {"accuracy": 0.6}], True),
 ])  # fmt: skip
-def test_reached_target_counts_a_target_that_is_met_exactly(rows, ends):
+def test_reached_target_includes_exactly_met_target(rows, ends):
     training = SimpleNamespace(stop_at_target=True, target=0.5)
     assert reached_target(training, rows) is ends
     assert not reached_target(SimpleNamespace(stop_at_target=False, target=0.5), rows)
 
 
 @pytest.mark.thorough
-def test_stop_at_target_ends_a_run_in_the_round_that_is_recorded(tmp_path, capsys):
+def test_stop_at_target_ends_run_in_recorded_round(tmp_path, capsys):
     reach = ["training.lr=0.1", "training.target=0.3", "training.rounds=30"]
     tiny = [o for o in TINY_IMAGES if o.split("=")[0] not in ("training.lr", "training.rounds")]
     found = run(tmp_path, *tiny, *reach, "training.stop_at_target=true")
@@ -101,7 +101,7 @@ def test_stop_at_target_ends_a_run_in_the_round_that_is_recorded(tmp_path, capsy
     assert "not reached" in capsys.readouterr().out
 
 
-def test_rate_control_at_t_1_is_the_same_run(tmp_path, capsys):
+def test_lr_control_keeps_run_id_at_temperature_1(tmp_path, capsys):
     small = [*TINY_IMAGES, f"paths.out={tmp_path}"]
     assert main(["check", "--quick", *small, "method.temperature=1,0.5", "method.lr_control=false,true"]) == 0
     ids = {

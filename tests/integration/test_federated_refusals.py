@@ -117,7 +117,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("small", "arguments"), REFUSED, ids=[" ".join(words) for _, words in REFUSED])
-def test_bad_input_is_one_line_and_leaves_nothing(small, arguments, tmp_path, capsys):
+def test_federated_run_rejects_invalid_input(small, arguments, tmp_path, capsys):
     given = {word.split("=", 1)[0].lstrip("~+") for word in arguments}
     groups = tuple(f"{group}." for group in given & {"partition", "model", "training"})
     words = [word for word in small if word.split("=", 1)[0] not in given and not word.startswith(groups)]

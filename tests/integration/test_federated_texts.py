@@ -71,7 +71,7 @@ def plain_training(asked, data):
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
-def test_loop_engine_trains_texts_as_a_textbook_loop(optimiser):
+def test_loop_engine_matches_plain_training_on_texts(optimiser):
     torch.set_num_threads(1)
     data, asked = texts(60, 0), request(1, optimiser=optimiser, weight_decay=0.1)
     asked = replace(asked, start=replace(asked.start, weights=asked.start.weights.double()))
@@ -81,7 +81,7 @@ def test_loop_engine_trains_texts_as_a_textbook_loop(optimiser):
     assert found.loss == pytest.approx(loss, rel=1e-12) and found.steps == 6
 
 
-def test_epoch_drops_the_last_smaller_batch_if_asked():
+def test_epoch_drops_last_partial_batch_on_request():
     client = texts(60, 0).select(torch.arange(20, 40), torch.float32)
     whole, cut = (list(client.epoch(8, generator(0, "x"), drop, "none")) for drop in (False, True))
     assert sorted(len(positions) for positions, _ in whole) == [4, 8, 8]
@@ -90,7 +90,7 @@ def test_epoch_drops_the_last_smaller_batch_if_asked():
 
 
 @pytest.mark.thorough
-def test_workers_change_no_bit_and_draw_nothing_of_ours():
+def test_lean_matches_loop_and_preserves_rng_state():
     data, cohort = (texts(60, 0), texts(10, 1)), [request(client, optimiser="adamw") for client in range(3)]
     wanted = Loop(NETWORK, *data, CPU, torch.float32).train(cohort)
     before = torch.get_rng_state()
@@ -112,7 +112,7 @@ def test_head_phase_trains_the_classifier_alone():
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("method", METHODS)
-def test_federated_methods_on_texts_report_measures_of_their_predictions(tmp_path, method):
+def test_federated_text_metrics_match_predictions(tmp_path, method):
     found = run(tmp_path, *TINY_TEXTS, f"method={method}", *METHODS[method])
     folder, result, rows, stored = found.folder, found.result, found.rows, found.tensors("predictions")
     p, y = stored["test.probabilities"].numpy(), stored["test.labels"].numpy()

@@ -66,7 +66,7 @@ def test_federated_run_teaches_by_its_own_scores(federated):
 
 
 @pytest.mark.thorough
-def test_student_and_global_model_teach_beside_a_new_teacher(tmp_path):
+def test_finished_runs_teach_beside_new_teacher(tmp_path):
     student, server = run(tmp_path, *TINY_TAUGHT), run(tmp_path, *PARTIES)
     teachers = f"method.teachers=[run:{student.folder},run:{server.folder.name},cnn_8]"
     found = run(tmp_path, *replaced(TINY_TAUGHT, teachers)).result
@@ -76,7 +76,7 @@ def test_student_and_global_model_teach_beside_a_new_teacher(tmp_path):
     assert set(found["kept_epochs"]) == {"local teacher 3", "distil student"}
 
 
-def test_run_id_is_of_the_teachers_weights_and_not_of_their_place(federated, tmp_path):
+def test_run_id_depends_on_teacher_weights_not_location(federated, tmp_path):
     folder, copy = federated.folder, tmp_path / "elsewhere" / federated.folder.name
     by_id = job_of(*taught(folder.name, f"paths.out={folder.parents[2]}")).run_id
     shutil.copytree(folder, copy)
@@ -118,7 +118,7 @@ GONE = {"path": "gone.png", "size": 1, "mtime_ns": 0, "sha256": "0" * 64}
     {"kind": "matrix", "method": "dataset_distance"}, {"status": "diverged"}, {"files": [GONE]},
     {"model": b"\x80\x04no tensors"}, {"model": "predictions"}, {"model": "one layer"},
 ], ids=str)  # fmt: skip
-def test_teacher_without_the_weights_of_a_model_is_refused(federated, tmp_path, changes):
+def test_teacher_without_model_weights_is_refused(federated, tmp_path, changes):
     if "model" in changes:
         others = {
             "predictions": federated.tensors("predictions"),

@@ -47,7 +47,7 @@ def test_run_id_depends_on_the_fleet():
     assert run_id("fleet=phones", slow + "}")[0] != run_id("fleet=phones", slow + ",by:speed}")[0]
 
 
-def test_fleet_with_one_cluster_equals_the_fleet_without_clusters(tmp_path):
+def test_fleet_of_one_cluster_equals_unclustered_fleet(tmp_path):
     words = replaced(FLEET, "method=clustered_fedavg", "method.clustering.graph=none")
     clustered, rows, weights = run(tmp_path / "one", *words)
     plain, same, wanted = run(tmp_path / "plain", *FLEET, "method.aggregation=uniform")
@@ -62,7 +62,7 @@ def test_fleet_with_one_cluster_equals_the_fleet_without_clusters(tmp_path):
     assert not any("fleet/" in name for name in kept)  # what those who still train were sent
 
 
-def test_personalisation_goes_on_from_the_rounds_of_a_fleet(tmp_path):
+def test_personalisation_continues_from_fleet_rounds(tmp_path):
     """Its temperatures are those of the rounds, so that it has to know who is slow."""
     slow = "method.stragglers={share:0.5,temperature:0.5,epochs:1,by:speed}"
     small = ["method.personalisation.lr=0.05", "method.personalisation.epochs=2", "method.personalisation.saves=2"]

@@ -59,7 +59,7 @@ TASK = [words for words in TINY if words.startswith("task")]
 
 @pytest.mark.parametrize("small", [TINY, [*TASK, *KD], pytest.param([*TASK, *COSTLY], marks=pytest.mark.thorough)],
                          ids=["fedavg", "kd", "coreset"])  # fmt: skip
-def test_run_on_kept_images_equals_one_that_reads_them(tmp_path, monkeypatch, read, small):
+def test_run_on_kept_images_equals_fresh_read(tmp_path, monkeypatch, read, small):
     written(tmp_path / "data")
     with monkeypatch.context() as patch:
         patch.setattr(kept_images, "SLOW", 1e9)
@@ -70,7 +70,7 @@ def test_run_on_kept_images_equals_one_that_reads_them(tmp_path, monkeypatch, re
     assert read == [1]
 
 
-def test_kept_images_of_changed_files_are_read_again(tmp_path, read):
+def test_run_rereads_kept_images_of_changed_files(tmp_path, read):
     written(tmp_path / "data")
     before = again(tmp_path)
     written(tmp_path / "data", change=1)

@@ -74,7 +74,7 @@ def write_inputs(works, run, folder):
 
 
 @pytest.mark.thorough
-def test_models_of_every_family_predict_from_their_folder_alone(tmp_path):
+def test_kept_models_predict_from_run_folder_alone(tmp_path):
     expected = {}
     for number, name in enumerate(CONTENT["entries"]):
         entry, folder = described(CONTENT, name), tmp_path / str(number)
@@ -117,7 +117,7 @@ def test_damaged_or_missing_model_file_is_named(file, tmp_path):
             load_model(run)
 
 
-def test_personal_models_that_would_fill_the_disk_are_measured_only(tmp_path, monkeypatch, capsys):
+def test_oversized_personal_models_are_measured_but_not_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("knot_runner.pipelines.personalisation.personalised.MODELS_BYTES", 1000)
     words = [*TINY_IMAGES, "method=soup", f"paths.out={tmp_path}"]
     assert main(words) == 0 and "own models are measured and not kept" in capsys.readouterr().err

@@ -18,7 +18,7 @@ class Killed(BaseException):
     """Stands for kill -9: nothing of ours catches it."""
 
 
-def test_killed_between_pairs_the_same_command_goes_on_from_its_commit(tmp_path, monkeypatch):
+def test_matrix_run_resumes_from_commit_between_pairs(tmp_path, monkeypatch):
     run(tmp_path / "alone", *CLIENTS)
     save, calls = commits.Commits.save, []
 

@@ -58,7 +58,7 @@ def test_clients_of_one_planted_group_are_near(tmp_path):
     assert not np.diag(found).any()
 
 
-def test_runs_of_the_same_samples_share_one_artefact(tmp_path, monkeypatch):
+def test_matrix_runs_on_same_samples_share_artefact(tmp_path, monkeypatch):
     one = run(tmp_path, *SETS, "method.otdd.samples=500").result
     (first,) = tmp_path.glob("artefacts/distances/*")
     assert sorted(path.name for path in first.iterdir()) == ["info.json", "tensors.safetensors"]
@@ -80,7 +80,7 @@ def test_distances_of_other_settings_are_another_artefact(tmp_path, change):
     assert key_of(context(tmp_path)) != key_of(context(tmp_path, change))
 
 
-def test_exact_distances_do_not_depend_on_settings_of_fedwad(tmp_path):
+def test_exact_distances_ignore_fedwad_settings(tmp_path):
     exact = [context(tmp_path, "method.otdd.solver=exact", f"method.otdd.fedwad.support={s}") for s in (5, 6)]
     assert key_of(exact[0]) == key_of(exact[1])
 
@@ -106,14 +106,14 @@ def test_labelled_draws_by_seed_and_client_alone(tmp_path):
     assert len(np.unique(first.points, axis=0)) == 30  # none is drawn twice
 
 
-def test_labelled_gives_codes_where_there_is_an_encoder(tmp_path):
+def test_labelled_returns_codes_with_encoder(tmp_path):
     one = context(tmp_path, "+method.otdd.encoder={name: e, kind: dense, sizes: [6, 3], epochs: 0, batch: 8, lr: 0.1}")
     task = task_of(np.random.default_rng(0).random((20, 1, 4, 4), np.float32))
     (found,) = matrix.labelled(one, one.hp.otdd, task, [np.arange(20)], 0)
     assert found.points.shape == (20, 3) and np.ptp(found.points, axis=0).min() > 0
 
 
-def test_pixels_that_are_no_numbers_name_the_client(tmp_path):
+def test_labelled_rejects_clients_with_nan_or_no_images(tmp_path):
     one, pixels = context(tmp_path), np.zeros((20, 1, 2, 2), np.float32)
     pixels[15, 0, 1, 1] = np.nan
     for rows in ([np.arange(10), np.arange(10, 20)], [np.arange(0)]):
@@ -121,7 +121,7 @@ def test_pixels_that_are_no_numbers_name_the_client(tmp_path):
             matrix.labelled(one, one.hp.otdd, task_of(pixels), rows, 0)
 
 
-def test_distance_that_is_no_number_names_the_pair(tmp_path, monkeypatch):
+def test_compute_distances_names_pair_of_nan_distance(tmp_path, monkeypatch):
     def broken(sets, options, seed, workers, known, progress):
         progress([(0, 1)], [4.0])
         progress([(0, 2)], [float("nan")])
@@ -134,7 +134,7 @@ def test_distance_that_is_no_number_names_the_pair(tmp_path, monkeypatch):
     assert Checkpoint(folder).load().tensors["matrix"][0, 1] == 4.0  # finished pairs stay
 
 
-def test_matrix_of_too_many_clients_or_of_one_is_refused(tmp_path, monkeypatch):
+def test_matrix_run_rejects_one_or_too_many_clients(tmp_path, monkeypatch):
     words = [word for word in CLIENTS if not word.startswith("partition")]
     with refuses():
         run(tmp_path, *words, "partition=centralised")

@@ -33,7 +33,7 @@ def test_landscapes_of_two_clients_and_their_figure(tmp_path, capsys):
 
 
 @pytest.mark.thorough
-def test_soup_preset_reports_trade_offs_in_table_and_figure(tmp_path, capsys):
+def test_soup_preset_shows_trade_off_table_and_figure(tmp_path, capsys):
     overrides = ["experiment=soup/femnist", "task.source=embedded", "seed=0,1", "task.limit=300", "task.shape=[1,8,8]"]
     overrides += FEW
     overrides += ["arm=finetune,soup", "method.personalisation.epochs=1", "method.personalisation.saves=1"]

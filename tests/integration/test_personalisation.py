@@ -14,7 +14,7 @@ from knot_runner.pipelines.personalisation import personalised
 from tests.personal_runs import ALPHAS, PERSONAL, run, setup_of
 
 
-def test_fine_tuning_and_soup_share_rounds_and_agree_at_the_ends(tmp_path, caplog):
+def test_finetune_and_soup_share_rounds_and_endpoints(tmp_path, caplog):
     caplog.set_level("INFO", "knot_runner")
     tuned, record = run(tmp_path, "method=finetune", *PERSONAL, "training.lr=0.1")
     assert "have been trained before" not in caplog.text
@@ -50,7 +50,7 @@ def test_predictions_are_those_of_the_deployed_models(tmp_path):
     assert int((predicted == labels).sum()) == int(chosen.diagonal().sum())
 
 
-def test_held_out_examples_and_unseen_clients_train_nothing():
+def test_training_excludes_held_out_examples_and_unseen_clients():
     plain = setup_of("method=fedavg")
     setup = setup_of("method=fedavg", "partition.valid=0.25", "partition.unseen=0.4")
     federation = setup.federation
@@ -80,7 +80,7 @@ def test_unseen_clients_are_measured_apart(tmp_path):
     assert result["metrics"]["accuracy"]["ALL"] == pytest.approx(float(diagonal[seen].sum() / sizes[seen].sum()))
 
 
-def test_running_statistics_of_a_soup_are_estimated_anew(tmp_path):
+def test_soup_recomputes_running_statistics(tmp_path):
     """Between two models the mean of their statistics is wrong: one pass over the training images mends it."""
     small = ["task=cifar10", "task.limit=60", "task.shape=[3,8,8]", "partition=iid", "partition.clients=2"]
     small += ["model=resnet8", "training.rounds=1", "training.participants=2", "training.epochs=1", "training.batch=8"]

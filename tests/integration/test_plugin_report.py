@@ -42,7 +42,7 @@ def accuracies(out, method):
 
 
 @pytest.mark.thorough
-def test_plugin_table_has_a_row_for_every_method(finished, capsys):
+def test_plugin_table_has_row_per_method(finished, capsys):
     out, own = finished
     assert main(["table", "own_table", *own]) == 0
     assert "worst tenth of clients" in capsys.readouterr().out
@@ -66,7 +66,7 @@ def test_plugin_claim_measure_is_judged(finished):
 
 
 @pytest.mark.thorough
-def test_plugin_claim_measure_skips_damaged_runs_and_is_refused_if_missing(finished, capsys):
+def test_plugin_claim_skips_damaged_runs_and_requires_measure(finished, capsys):
     out, own = finished
     log = sorted(out.glob("femnist/fedavg_chill/*/rounds.jsonl"))[0]
     whole = log.read_bytes()
@@ -98,7 +98,7 @@ def test_plugin_weighting_changes_the_result(tmp_path, capsys):
 
 
 @pytest.mark.thorough
-def test_plugin_figure_is_drawn_by_a_sweep_by_plot_and_by_report(tmp_path, capsys):
+def test_plugin_figure_appears_in_sweep_plot_and_report(tmp_path, capsys):
     own = [f"--config-dir={EXAMPLES / 'conf'}", *SMALL, f"plugins=['{EXAMPLES / 'own_figure.py'}']"]
     own.append(f"paths.out={tmp_path}")
     table = ["report.kind=temperatures", "+report.metrics=[accuracy]", "+report.figures=[round_seconds]"]
@@ -135,7 +135,7 @@ def test_plugin_figure_is_drawn_by_a_sweep_by_plot_and_by_report(tmp_path, capsy
     ],
     ids=" ".join,
 )
-def test_plugin_metric_is_measured_in_every_kind_of_run(tmp_path, words):
+def test_plugin_metric_is_measured_in_every_run_kind(tmp_path, words):
     command = [*TINY_IMAGES, f"plugins=['{EXAMPLES / 'own_metric.py'}']", "training.small_clients=allow"]
     if "method=coreset_knn" in words:
         command = [word for word in command if not word.startswith(("model.hidden", "training."))]

@@ -148,7 +148,7 @@ def test_plugin_mistake_is_one_line(case, tmp_path, capsys):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("code", ["os._exit(0)", "sys.exit()"])
-def test_plugin_that_exits_the_process_is_an_error(code, tmp_path):
+def test_plugin_calling_exit_is_rejected(code, tmp_path):
     fold = f"__import__('{code.partition('.')[0]}').{code.partition('.')[2]}"
     (tmp_path / "bad.py").write_text(METHOD.format(**{**GOOD, "fold": fold}))
     command = [f"--config-dir={CONF}", *FEDSAM, f"plugins=['{tmp_path / 'bad.py'}']", f"paths.out={tmp_path / 'out'}"]

@@ -59,7 +59,7 @@ def test_plugin_family_runs_and_is_not_repeated(tmp_path, capsys):
     refused(capsys, *replaced(words, "seed=1", f"paths.out={tmp_path / 'other'}"))
 
 
-def test_plugin_loss_trains_the_student_with_its_scale(tmp_path):
+def test_plugin_loss_scale_changes_student(tmp_path):
     """|| p - q ||_1 twice over is another loss than once, and changes the student."""
     found = [
         run(tmp_path, *own("own_loss.py", TINY_PARTIES, "method=entropy_a", "method.loss.name=distance"),
@@ -87,7 +87,7 @@ def test_plugin_objective_trains_alike_in_every_engine(small, tmp_path):
 
 
 @pytest.mark.thorough
-def test_local_training_of_ones_own_in_worker_processes(tmp_path):
+def test_plugin_program_trains_alike_in_worker_processes(tmp_path):
     """FedSAM: at rho=0 it is FedAvg; otherwise it is not, whoever computes."""
     runs = {
         "lean": "method=fedsam", "workers": "method=fedsam hardware.workers=2", "fedavg": "method=fedavg",
@@ -99,7 +99,7 @@ def test_local_training_of_ones_own_in_worker_processes(tmp_path):
 
 
 @pytest.mark.thorough
-def test_plugin_term_records_its_ratio_and_changes_the_student(tmp_path, capsys):
+def test_plugin_term_records_ratio_and_changes_student(tmp_path, capsys):
     """Matching logits: its weight and ratio are recorded, and it changes what the student learns."""
     words = own("own_term.py", TINY_TAUGHT, "method=logit_matching")
     half, none = (run(tmp_path, *words, f"method.terms.logits.weight={weight}").result for weight in (0.5, 0.0))
@@ -110,7 +110,7 @@ def test_plugin_term_records_its_ratio_and_changes_the_student(tmp_path, capsys)
 
 
 @pytest.mark.thorough
-def test_plugins_key_of_a_yaml_is_relative_to_its_folder(tmp_path, capsys, monkeypatch):
+def test_plugins_key_resolves_relative_to_yaml_folder(tmp_path, capsys, monkeypatch):
     """And the run is the same one, whatever folder the study lies in."""
     names = set()
     for study in (tmp_path / "here", tmp_path / "there"):
@@ -132,7 +132,7 @@ OWN_MODEL = own("own_model.py", [word for word in TINY_IMAGES if not word.starts
 
 
 @pytest.mark.thorough
-def test_plugin_model_trains_alike_in_loop_and_workers_and_keeps_its_head(tmp_path):
+def test_plugin_model_trains_alike_and_keeps_head(tmp_path):
     """In worker processes as in the loop, bit for bit; fedper keeps the part that is named as its head."""
     runs = {
         "lean": "method=fedper", "loop": "method=fedper hardware.engine=loop",
@@ -164,7 +164,7 @@ def nothing(shape, classes):
     "model.head=output", "model.target=wrong_models:wrong", "model.target=wrong_models:nothing",
     "hardware.engine=stacked",
 ])  # fmt: skip
-def test_plugin_model_is_refused_if_it_does_not_fit(more, tmp_path, capsys):
+def test_invalid_plugin_model_is_rejected(more, tmp_path, capsys):
     (tmp_path / "wrong_models.py").write_text(WRONG_MODELS)
     plugins = f"plugins=[{EXAMPLES / 'own_model.py'},{tmp_path / 'wrong_models.py'}]"
     wrong = ["~model.options.width"] * ("wrong_models" in more)

@@ -33,7 +33,7 @@ TABLES = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("preset", TABLES)
-def test_table_of_a_preset_is_made_of_its_runs(preset, tmp_path, capsys, monkeypatch):
+def test_preset_table_is_built_from_its_runs(preset, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("knot_runner.report.render.terminal.PIPE_WIDTH", 80)  # as on a narrow terminal
     words, parts, (column, values), runs = TABLES[preset]
     words = [*words, "task.source=embedded", f"paths.out={tmp_path}"]
@@ -56,7 +56,7 @@ FURTHER = ["knot/fig2", "knot/fig5", "knot/fig6", "knot/fig7", "knot/fig8", "kno
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("preset", ["knot/probe", *FURTHER])
-def test_figure_of_a_preset_is_drawn_from_its_runs(out, preset, capsys):
+def test_preset_figure_is_drawn_from_its_runs(out, preset, capsys):
     words = [*TINY, f"paths.out={out}", "task.source=embedded"]
     words += ["method.loss.epsilon=0.01,1"] if preset == "knot/fig8" else []
     printed([f"experiment={preset}", *words], capsys)

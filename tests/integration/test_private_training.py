@@ -60,7 +60,7 @@ def test_personalisation_after_private_rounds_costs_nothing(tmp_path):
 
 
 @accounted
-def test_heads_that_train_on_after_the_rounds_cost_nothing(tmp_path):
+def test_final_head_epochs_cost_no_privacy(tmp_path):
     result, rows, _ = run(tmp_path, *PRIVATE, "method=fedper", "model.hidden=[8]", "method.final_head_epochs=1")
     assert len(rows) == 4 and rows[3]["epsilon"] == rows[2]["epsilon"] and result["privacy"]["rounds"] == 3
 
@@ -84,7 +84,7 @@ def test_noise_that_is_found_for_an_epsilon(tmp_path):
 
 
 @accounted
-def test_private_run_that_diverges_reports_the_epsilon_of_its_rounds(tmp_path):
+def test_diverged_private_run_reports_spent_epsilon(tmp_path):
     words = replaced(PRIVATE, "training.lr=1e25", "privacy.clip_norm=1e6")
     assert main([*words, f"paths.out={tmp_path}"]) in (0, 1)
     (result,) = [json.loads(path.read_text()) for path in tmp_path.glob("*/*/*/result.json")]
@@ -99,7 +99,7 @@ def test_control_variates_are_clipped_by_control_steps(tmp_path):
 
 
 @accounted
-def test_scaffold_says_what_it_spent_as_fedavg_does(tmp_path):
+def test_scaffold_spends_same_epsilon_as_fedavg(tmp_path):
     result, rows, _ = run(tmp_path / "scaffold", *PRIVATE, "method=scaffold")
     plain, other, _ = run(tmp_path / "fedavg", *PRIVATE, "method=fedavg")
     assert [row["epsilon"] for row in rows] == [row["epsilon"] for row in other]
@@ -130,7 +130,7 @@ def test_results_that_cannot_be(tmp_path):
 
 
 @accounted
-def test_privacy_epsilon_is_refused_if_no_noise_gives_it(tmp_path, capsys):
+def test_privacy_epsilon_rejects_unreachable_values(tmp_path, capsys):
     words = replaced(PRIVATE, "privacy.noise_multiplier=null", "training.participants=6", "privacy.epsilon=1e9")
     assert main([*words, f"paths.out={tmp_path}"]) == 2
     assert "privacy.epsilon: 1e+09 is more than the" in capsys.readouterr().err

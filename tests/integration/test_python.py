@@ -43,7 +43,7 @@ def test_runs_and_their_comparison_are_frames(sweep_runs):
     assert len(compared) == 2 and {"fedavg", "fedprox"} <= set(compared.iloc[:, 0])
 
 
-def test_several_runs_are_for_sweep_and_mistakes_are_the_same_line(tmp_path):
+def test_run_rejects_several_runs_and_unknown_keys(tmp_path):
     for words in ("seed=0,1", "+training.rond=1"):
         with refuses():
             kr.run([*TINY_IMAGES, words, f"paths.out={tmp_path}"])

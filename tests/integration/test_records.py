@@ -27,7 +27,7 @@ def test_round_trip(tmp_path):
     )
 
 
-def test_read_result_rejects_a_result_of_another_folder(tmp_path):
+def test_read_result_rejects_results_of_other_folders(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         records.write_result(tmp_path / name, RESULT)
@@ -54,7 +54,7 @@ def test_result_digest_covers_all_files_that_stay(tmp_path):
     assert set(finished(tmp_path / "a")["digest"]) == {*FILES, records.RESULT_FILE}
 
 
-def test_read_record_rejects_files_that_differ_from_their_digest(tmp_path):
+def test_read_record_rejects_files_differing_from_digest(tmp_path):
     a, b = tmp_path / "a", tmp_path / "b"
     result, _ = finished(a), finished(b)
     for name in FILES:
@@ -72,7 +72,7 @@ def test_read_record_rejects_files_that_differ_from_their_digest(tmp_path):
         records.read_record(a, result, "vectors.safetensors")
 
 
-def test_records_of_another_version_are_named_and_not_read(tmp_path, monkeypatch):
+def test_read_result_and_sealed_reject_other_versions(tmp_path, monkeypatch):
     """They are recreated, and not called damaged."""
     monkeypatch.setattr("knot_runner.records.WRITTEN_BY", "0.0.9, layout 0")
     records.write_result(tmp_path, RESULT)
@@ -86,7 +86,7 @@ def test_records_of_another_version_are_named_and_not_read(tmp_path, monkeypatch
     assert records.sealed_problem(record) == said and records.read_sealed(tmp_path / "record.json") is None
 
 
-def test_read_result_gives_no_changed_numbers_from_damaged_files(tmp_path):
+def test_read_result_never_returns_altered_numbers(tmp_path):
     records.write_result(tmp_path, RESULT)
     good, path = records.read_result(tmp_path), tmp_path / records.RESULT_FILE
     content = path.read_bytes()
@@ -123,7 +123,7 @@ DAMAGES = {
 }
 
 
-def test_finished_run_with_damaged_files_is_not_done(tmp_path, capsys):
+def test_commands_report_damaged_files_of_finished_runs(tmp_path, capsys):
     """By the same command, a sweep and ``check``, for every file of a run; missing weights are only reported."""
     run = [*TINY_IMAGES, "training.rounds=1", "evaluate.matrix=end", f"paths.out={tmp_path}"]
     assert main(run) == 0

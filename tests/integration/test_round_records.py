@@ -18,7 +18,7 @@ def records(out, capsys, *words, code=0):
     return json.loads(path.read_text()), rows
 
 
-def test_best_round_and_target_count_as_the_rows_do():
+def test_summarise_returns_round_numbers_of_rows():
     blank = {"loss": 1.0, "client_accuracy": {}}
     rows = [{"round": number, "accuracy": value, **blank} for number, value in enumerate((0.1, 0.4, 0.4), 1)]
     made = summarise(rows, 0.3)
@@ -81,7 +81,7 @@ PRIVATE = ["privacy=user_level", "privacy.noise_multiplier=1.0", "method.aggrega
     ],
     ids=["private", "private ditto", "clustered fleet", "fleet"],
 )
-def test_round_rows_have_null_means_if_nobody_took_part(tmp_path, capsys, words, means):
+def test_round_rows_have_null_means_without_participants(tmp_path, capsys, words, means):
     small = replaced(TINY_IMAGES, "training.participants=1", "training.rounds=8", "training.small_clients=allow")
     result, rows = records(tmp_path, capsys, *small, *words)
     kinds = {bool(row["participants"]) for row in rows}

@@ -57,7 +57,7 @@ def test_speakers_of_files_are_clients(tmp_path):
     ("erc", "dialogue", 15, 321, "MELD 4"),
     ("sa", "reviewer", 6, 3, "Cell R000322"),
 ])  # fmt: skip
-def test_real_clients_by_the_column_that_names_them(data_root, task, by, least, clients, first):
+def test_natural_partition_finds_real_clients_by_column(data_root, task, by, least, clients, first):
     command = [f"task={task}", "task.source=local", "method=fedavg", "training=texts", "partition=natural"]
     command += [f"partition.by={by}", f"partition.least={least}", "task.missing=skip", f"paths.data={data_root}"]
     (job,) = compose_jobs(command, None)

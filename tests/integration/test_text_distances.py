@@ -27,7 +27,7 @@ def once(tmp_path_factory) -> RunRecord:
 
 
 @pytest.mark.thorough
-def test_clients_of_planted_groups_are_found_by_their_words(once):
+def test_clustering_recovers_planted_groups_from_words(once):
     result = once.result
     groups = json.loads((once.folder / "partition.json").read_text())["groups"]
     assert result["clusters"]["ari"] == adjusted_rand_score(groups, result["clusters"]["labels"]) == 1
@@ -37,7 +37,7 @@ def test_clients_of_planted_groups_are_found_by_their_words(once):
 
 
 @pytest.mark.thorough
-def test_clusters_are_shared_by_what_finds_the_same_ones_and_not_by_other_tokens(once):
+def test_runs_share_rounds_for_equal_clusters_and_tokens(once):
     out = once.folder.parents[2]
     folders = out / "artefacts/rounds"
     before = {path.name for path in folders.iterdir()}

@@ -38,7 +38,7 @@ def mirrored(tracked_run, rows=ROWS, result=RESULT):
     return reported
 
 
-def test_counting_keys_are_beside_a_number_or_in_its_row():
+def test_counting_keys_finds_the_nearest_counter():
     row = flat({"round": 1, "loss": 2.0, "local A": {"epoch": 4, "loss": 3.0}, "x": {"y": {"z": True}}})
     steps = counting_keys(row)
     assert steps == {"loss": "round", "local A/loss": "local A/epoch", "x/y/z": "round"}
@@ -48,7 +48,7 @@ def test_counting_keys_are_beside_a_number_or_in_its_row():
     assert flat({"a": {"b": 1, "c": {"d": 2}}}, ".") == {"a.b": 1, "a.c.d": 2}
 
 
-def test_group_of_a_run_is_its_preset_unless_it_is_named(tmp_path):
+def test_tracker_group_defaults_to_preset(tmp_path):
     job = compose_all(["experiment=fedwad/toy", "tracker=wandb"])[0][0]
     (named,), _ = compose_all([*job.overrides, "tracker.group=mine"])
     (none,), _ = compose_all([one for one in job.overrides if not one.startswith("tracker")])
@@ -70,7 +70,7 @@ def test_unknown_tracker_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
-def test_tracker_whose_package_is_not_installed_is_refused_before_the_run(name, tmp_path, monkeypatch):
+def test_tracker_refuses_missing_package_before_the_run(name, tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
     with refuses():
         run(tmp_path, *TINY_IMAGES, f"tracker={name}")
@@ -136,14 +136,14 @@ def test_wandb_tracker_mirrors_every_kind_of_run(tmp_path, monkeypatch, kind):
 @pytest.mark.parametrize(("words", "codes"), [
     (["training.local.lr=1e30"], [0]), (["task.source=local", "paths.data=nowhere"], []),
 ], ids=["a run that diverges", "a mistake"])  # fmt: skip
-def test_tracker_of_a_run_that_ends_early_is_closed_if_it_began(tmp_path, monkeypatch, words, codes):
+def test_tracker_closes_after_failed_run_if_begun(tmp_path, monkeypatch, words, codes):
     begun = fake_wandb(monkeypatch)
     assert main([*TINY, f"paths.out={tmp_path}", "tracker=wandb", *words]) != 0
     assert [code for mirror in begun for code in mirror.codes] == codes
 
 
 @pytest.mark.thorough
-def test_offline_mirror_of_wandb_changes_nothing_in_the_records(tmp_path, knot_run):
+def test_wandb_offline_mirror_leaves_records_unchanged(tmp_path, knot_run):
     mirrored_run = run(tmp_path, *TINY, "tracker=wandb")
     assert mirrored_run.result == knot_run.result and mirrored_run.folder.name == knot_run.folder.name
     assert list(mirrored_run.folder.glob("wandb/offline-run-*/*.wandb"))
@@ -151,7 +151,7 @@ def test_offline_mirror_of_wandb_changes_nothing_in_the_records(tmp_path, knot_r
 
 
 @pytest.mark.thorough
-def test_tracker_of_a_plugin_receives_the_whole_run(tmp_path, tables_restored):  # noqa: F811
+def test_plugin_tracker_receives_the_whole_run(tmp_path, tables_restored):  # noqa: F811
     own = [f"--config-dir={EXAMPLES / 'conf'}", f"plugins=['{EXAMPLES / 'own_tracker.py'}']", "tracker=lines"]
     assert main([*own, *TINY_IMAGES, "seed=7", f"paths.out={tmp_path}"]) == 0
     (folder,) = tmp_path.glob("femnist/fedavg/*")
@@ -162,7 +162,7 @@ def test_tracker_of_a_plugin_receives_the_whole_run(tmp_path, tables_restored): 
     assert lines[-2] == f"end done {rounds[-1][3]}" and lines[-1] == "closed"
 
 
-def test_tensorboard_receives_scalars_by_step_and_the_final_numbers(tmp_path, monkeypatch):
+def test_tensorboard_tracker_logs_steps_and_final_numbers(tmp_path, monkeypatch):
     made = fake_tensorboard(monkeypatch)
     assert mirrored(tracked(tmp_path, "tensorboard"), [{"round": 5, "accuracy": 0.1}, *ROWS]) == []
     assert mirrored(tracked(tmp_path, "tensorboard", "distillation"), [{"a": 1.5}, {"a": 2.5}], None) == []
@@ -185,7 +185,7 @@ def test_files_of_tensorboard_hold_what_was_mirrored(tmp_path):
     assert events.Scalars("final/accuracy/ALL")[0].value == 0.5
 
 
-def test_mlflow_receives_a_run_and_a_resumed_one_continues_it(tmp_path, monkeypatch):
+def test_mlflow_tracker_logs_and_resumes_a_run(tmp_path, monkeypatch):
     runs = fake_mlflow(monkeypatch)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")  # what the user has set stays
     tracked_run = tracked(tmp_path, "mlflow", uri="file:x")

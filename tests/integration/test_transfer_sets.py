@@ -51,7 +51,7 @@ def test_knot_equals_a_plain_float64_loop(method, tmp_path):
     assert any("transfer=usps: 60 images of another data set are the transfer set" in note for note in result["notes"])
 
 
-def test_transfer_set_of_a_server_leaves_clients_all_images(tmp_path):
+def test_server_transfer_set_leaves_clients_all_images(tmp_path):
     words = [*TINY_IMAGES, *FEDDF_SINKHORN_E, "method.distil.bias.images=30", *OTHER]
     made = setup_of(tmp_path, words)
     federation = made.federation
@@ -103,5 +103,5 @@ REFUSED = [*(replaced(TINY_PARTIES, *words) for words in BAD), *NOT_OF_IMAGES]
 
 
 @pytest.mark.parametrize("words", REFUSED, ids=[" ".join(words) for words in (*BAD, *NOT_OF_IMAGES)])
-def test_transfer_sets_that_do_not_fit_are_refused(words, tmp_path, capsys):
+def test_transfer_set_refuses_unfit_settings(words, tmp_path, capsys):
     refused(capsys, *words, f"paths.out={tmp_path}")

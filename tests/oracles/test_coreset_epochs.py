@@ -31,7 +31,7 @@ def w2(x, y):
 
 
 @pytest.mark.parametrize("aggregation", ["mean", "sum"])
-def test_epoch_is_a_step_against_the_gradients_of_participants(aggregation):
+def test_advance_epoch_steps_against_participants_gradients(aggregation):
     state, row = coreset.advance_epoch(changed(aggregation=aggregation), 0, begun(), CLIENTS, 0)
     first, second = row["participants"]
     assert first < second
@@ -65,7 +65,7 @@ def asked(monkeypatch):
     return seen
 
 
-def test_samples_and_distances_of_each_client_and_epoch_have_draws_of_their_own(asked):
+def test_advance_epoch_draws_afresh_per_client_and_epoch(asked):
     hp = changed(distance="federated", participants=3, samples=7)
     for seed in (0, 1):
         for epoch in (0, 1):
@@ -88,7 +88,7 @@ def test_subsample_keeps_the_order():
     assert all(len(set(one)) == 9 and one == sorted(one) for one in drawn) and len(set(map(tuple, drawn))) > 3
 
 
-def test_own_coreset_descends_on_the_samples_of_one_client(asked):
+def test_own_coreset_descends_on_one_clients_samples(asked):
     hp = changed(distance="federated", samples=5)
     points, loss = coreset_knn.own_coreset(hp, 0, CLIENTS, 1)
     start = coreset.begin(hp, 2, 0, "coreset_knn", 1).points
@@ -102,7 +102,7 @@ def test_own_coreset_descends_on_the_samples_of_one_client(asked):
     assert all(row in POINTS[20:40].tolist() for row in asked[0][1].tolist())
 
 
-def test_points_have_labels_of_their_own_clients_nearest_samples():
+def test_labelled_finds_nearest_samples_of_own_client():
     both = [np.array([[0.0, 0.0], [4.0, 0.1]]), np.array([[0.0, 8.9]])]  # the second is nearer to samples of client 1
     found, owners = coreset_knn._labelled(both, coreset.Clients(POINTS, CLIENTS.rows[:2]), np.arange(60))
     asked = (0, both[0][0]), (0, both[0][1]), (1, both[1][0])

@@ -120,7 +120,7 @@ def softmax(world, weights, party):
     return (raised / raised.sum(1, keepdims=True)).astype(np.float32), labels
 
 
-def test_metrics_are_those_of_the_predictions_of_the_models(world):
+def test_evaluate_metrics_match_model_predictions(world):
     found = evaluate(world)
     for prefix, weights, part in (("", ("distil", "s"), "metrics"), ("before/", ("pretrain", "b"), "before")):
         kept = stored(world, prefix)
@@ -134,7 +134,7 @@ def test_metrics_are_those_of_the_predictions_of_the_models(world):
     assert found["metrics"] != found["before"]
 
 
-def test_teacher_is_measured_on_its_own_test_texts_with_its_own_weights(world):
+def test_evaluate_measures_teachers_on_own_test_texts(world):
     found = evaluate(world)["teachers"]
     assert list(found) == TEACHERS
     for party in TEACHERS:
@@ -142,7 +142,7 @@ def test_teacher_is_measured_on_its_own_test_texts_with_its_own_weights(world):
         assert found[party] == pytest.approx({name: wanted[name][party] for name in wanted})
 
 
-def test_baselines_are_all_teachers_and_their_mean_on_the_global_test_set(world):
+def test_evaluate_measures_baselines_on_global_test_set(world):
     found = evaluate(world)["baselines"]
     predicted = {party: softmax(world, WEIGHTS[party], "hub")[0] for party in TEACHERS}
     predicted["ensemble"] = sum(predicted.values()) / 3
@@ -153,13 +153,13 @@ def test_baselines_are_all_teachers_and_their_mean_on_the_global_test_set(world)
         assert found[name] == pytest.approx({measure: wanted[measure]["hub"] for measure in wanted}, abs=1e-6)
 
 
-def test_data_set_without_test_texts_is_left_out(world):
+def test_evaluate_omits_data_set_without_test_texts(world):
     del world.federation.clients[1].examples["test"]
     found = evaluate(world)
     assert set(found["metrics"]["f1"]) == {"near", "hub", "ALL"} and list(found["teachers"]) == ["near", "hub"]
 
 
-def test_result_without_distillation_is_that_of_the_teachers(world):
+def test_evaluate_without_distillation_equals_teachers(world):
     state = {key: value for key, value in STATE.items() if key != "selected_epoch"} | {"student": "pretrain/b"}
     found = evaluate(world, state)
     for party in TEACHERS:
@@ -168,7 +168,7 @@ def test_result_without_distillation_is_that_of_the_teachers(world):
 
 
 @pytest.mark.parametrize("most", [400, 5])
-def test_vectors_are_those_of_the_student_on_the_global_test_texts(world, monkeypatch, most):
+def test_evaluate_stores_student_vectors_of_global_test_texts(world, monkeypatch, most):
     monkeypatch.setattr(evaluation, "VECTORS_PER_LABEL", most)
     evaluate(world)
     (asked,) = (one for one in world.executor.asked if one.output == "features")
@@ -179,7 +179,7 @@ def test_vectors_are_those_of_the_student_on_the_global_test_texts(world, monkey
     assert np.bincount(kept["labels"]).tolist() == np.minimum(np.bincount(truth), most).tolist()
 
 
-def test_probe_shows_each_word_in_each_sentence_to_each_model(world):
+def test_evaluate_probe_covers_words_sentences_and_models(world):
     evaluate(world, probe=PROBE)
     rows = json.loads((world.folder / "probe.json").read_text())
     asked = [one for one in world.executor.asked if one.stage == "probe"]

@@ -28,7 +28,7 @@ def one_thread():
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
-def test_good_loop_trains_a_client_as_the_reference_loop_does(model, momentum):
+def test_good_loop_matches_the_reference_loop(model, momentum):
     network, data = MODELS[model], images(MODELS[model].inputs)
     case = Case(replace(PLAIN, lr=0.02, momentum=momentum))
     request = cohort(network, case, torch.float32, sizes=(23,))[0]
@@ -46,7 +46,7 @@ def test_good_loop_trains_a_client_as_the_reference_loop_does(model, momentum):
     assert moved > 1e-3 and float((found - expected.weights).abs().max()) < 2e-6
 
 
-def test_batches_of_texts_are_padded_as_the_engines_pad_them():
+def test_bench_federation_pads_texts_as_engines_do():
     small = replace(workloads.WORKLOADS["W5"], sizes=[4, 3])
     data = small.data()
     (first, _), collate = bench_federation._datasets(small, data)

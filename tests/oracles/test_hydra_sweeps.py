@@ -41,7 +41,7 @@ def test_overrides_refuse_unknown_keys_and_unresolved_values():
         put({"a": 1, "b": "???"}, "a=2")
 
 
-def test_with_values_does_not_merge_a_mapping_into_the_next_job():
+def test_with_values_leaves_the_base_unchanged():
     base = OmegaConf.create({"a": {"x": 1, "y": 2}, "seed": 0})
     assert with_values(base, parse_overrides(["a={x:5}"])) == {"a": {"x": 5, "y": 2}, "seed": 0}
     assert with_values(base, parse_overrides(["a={y:7}"])) == {"a": {"x": 1, "y": 7}, "seed": 0}

@@ -33,7 +33,7 @@ def test_f1_and_accuracy_equal_scikit_learns(pairs):
     assert metrics.accuracy(table) == pytest.approx(accuracy_score(truth, predicted))
 
 
-def test_measure_all_pools_f1_and_accuracy_and_averages_sd():
+def test_measure_all_pools_scores_but_averages_sd():
     draw = np.random.default_rng(0)
     parts = {name: (draw.dirichlet(np.ones(5), n), draw.integers(5, size=n)) for name, n in (("A", 30), ("B", 300))}
     table = metrics.measure_all(parts, LINE)
@@ -52,7 +52,7 @@ def test_cross_entropy_at_a_temperature_by_hand():
     assert metrics.mean_cross_entropy(logits * 1e4, truth, 2.0) == pytest.approx(1e4)  # (0 + 2e4) / 2, and no overflow
 
 
-def test_softmax_rows_are_probabilities_also_of_large_logits():
+def test_softmax_handles_large_logits():
     found = metrics.softmax(np.array([[1e4, 1e4, 0.0], [0.0, np.log(3), 0.0]]))
     np.testing.assert_allclose(found, [[0.5, 0.5, 0], [0.2, 0.6, 0.2]], atol=1e-15)
 
@@ -60,12 +60,12 @@ def test_softmax_rows_are_probabilities_also_of_large_logits():
 @pytest.mark.parametrize(
     ("target", "expected"), [(0.5, 3), (0.4999, 3), (0.1, 1), (0.51, 9), (0.9, None), (None, None)]
 )
-def test_rounds_to_target_are_those_of_the_first_round_at_it(target, expected):
+def test_rounds_to_target_returns_first_round_at_target(target, expected):
     """Rounds count from 1, so that a round's number is that of the rounds trained."""
     assert metrics.rounds_to_target([(1, 0.1), (3, 0.5), (5, 0.5), (9, 0.51)], target) == expected
 
 
-def test_confusion_has_rows_of_the_truth_and_columns_of_predictions():
+def test_confusion_counts_truth_rows_and_prediction_columns():
     table = metrics.confusion(np.array([1, 1, 2]), np.array([0, 1, 1]), 3)
     assert table.tolist() == [[0, 1, 0], [0, 1, 1], [0, 0, 0]]
     assert metrics.accuracy(np.zeros((3, 3), int)) == 0 and metrics.macro_f1(np.zeros((3, 3), int)) == 0

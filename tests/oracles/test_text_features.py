@@ -51,7 +51,7 @@ def with_transfer(pool: TextPool, texts: list[str]) -> TextPool:
 
 
 @pytest.mark.parametrize(("fitted_on", "name"), [("transfer", "Grocery"), ("global", "Food"), ("clients", None)])
-def test_words_are_scikit_learns_tfidf_and_svd_of_the_named_part(tmp_path, fitted_on, name):
+def test_word_features_match_scikit_learns_tfidf_svd(tmp_path, fitted_on, name):
     run = context(tmp_path, f"method.otdd.features.fitted_on={fitted_on}", "method.otdd.features.words=40", "seed=3")
     pool = read(run)
     texts = pool.whole.datasets[name].splits["train"].texts if name else pool.train.examples.texts
@@ -74,7 +74,7 @@ def test_plain_texts_join_contexts_and_second_sentences():
     assert text_features.plain_texts(Examples(["one"], None, np.zeros(1, int))) == ["one "]
 
 
-def test_cls_is_that_of_the_model_as_clients_start_from_it(tmp_path):
+def test_cls_features_match_the_initial_encoder(tmp_path):
     """The last hidden state at [CLS], one text after another."""
     torch.set_num_threads(1)
     run = context(tmp_path, "method.otdd.features.kind=cls")
@@ -123,18 +123,18 @@ def test_distances_of_texts_are_pots(tmp_path):
     (["one two three four five six seven eight nine ten"] * 9, ()),
     (["the same words"] * 40, ("method.otdd.features.kind=cls",)),
 ], ids=range(5))  # fmt: skip
-def test_texts_that_no_features_can_be_fitted_on_are_refused(tmp_path, texts, words):
+def test_text_features_refuse_unfittable_texts(tmp_path, texts, words):
     run = context(tmp_path, *words)
     with refuses():
         space_of(run, with_transfer(read(run), texts))
 
 
-def test_text_features_refuse_more_components_than_memory_holds(tmp_path):
+def test_text_features_refuse_components_beyond_memory(tmp_path):
     with refuses():
         runs.run(tmp_path, *REVIEWS[:-2], "method.otdd.features.components=9999999")
 
 
-def test_notes_say_whose_texts_features_are_fitted_on(tmp_path):
+def test_feature_notes_name_the_fitted_texts(tmp_path):
     run = context(tmp_path)
     pool, spec = read(run), run.hp.otdd.features
     assert pool.notes[-1] in matrix.inspect_matrix(run).notes

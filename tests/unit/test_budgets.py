@@ -103,5 +103,5 @@ def test_scripts_and_tests_stay_within_their_budgets(folder):
     assert all(found[name] <= most for name, most in OTHERS[folder].items()), found
 
 
-def test_conf_has_method_names_that_users_type_alone():
+def test_conf_method_files_stay_within_budget():
     assert len(list((ROOT / "conf" / "method").rglob("*.yaml"))) <= METHOD_FILES

@@ -49,7 +49,7 @@ def test_lines_when_piped(tmp_path, monkeypatch):
     assert "femnist fedavg seed 2: failed: ended by [bold]SIGKILL" in lines[-1]
 
 
-def test_board_tells_a_cause_once_and_counts_failures(tmp_path):
+def test_board_counts_failures_and_prints_causes_once(tmp_path):
     all_jobs, out = jobs(tmp_path), io.StringIO()
     shown = board.Board(all_jobs, 0, Console(file=out, width=90))
     for job, cause in zip(all_jobs, ("the disk is full", "out of memory", "the disk is full"), strict=False):
@@ -64,7 +64,7 @@ def test_board_tells_a_cause_once_and_counts_failures(tmp_path):
     assert "3 failed" in capture.get()
 
 
-def test_sweep_summary_tells_a_cause_once_and_returns_exit_code(tmp_path):
+def test_sweep_summary_groups_causes_and_returns_exit_code(tmp_path):
     all_jobs = jobs(tmp_path, 4)
     finish(all_jobs[0])
     for job in all_jobs[1:3]:

@@ -15,7 +15,7 @@ def settings(out, devices):
     return jobs[0].settings
 
 
-def test_leased_gives_the_device_with_the_fewest_jobs(tmp_path):
+def test_leased_returns_device_with_fewest_jobs(tmp_path):
     two = settings(tmp_path, "cuda:0,cuda:1")
     with contextlib.ExitStack() as first:
         with contextlib.ExitStack() as others:
@@ -25,14 +25,14 @@ def test_leased_gives_the_device_with_the_fewest_jobs(tmp_path):
             assert (device, next_one) == ("cuda:1", "cuda:0")
 
 
-def test_leased_gives_the_device_of_the_run_without_a_list(tmp_path):
+def test_leased_returns_run_device_without_device_list(tmp_path):
     with leased(settings(tmp_path, "")) as first, leased(settings(tmp_path, "")) as second:
         assert first == second == "cpu"
     assert not (tmp_path / ".locks").exists()
 
 
 @pytest.mark.parametrize("count", [0, 2])
-def test_choose_device_returns_the_named_device_or_refuses(count, monkeypatch):
+def test_choose_device_returns_or_rejects_named_device(count, monkeypatch):
     """With and without GPUs, whatever this machine has."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: count > 0)
     monkeypatch.setattr("torch.cuda.device_count", lambda: count)

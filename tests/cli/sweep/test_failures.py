@@ -86,7 +86,7 @@ def _alive(out):
     return found
 
 
-def test_sweep_labels_jobs_by_what_differs_and_keeps_each_cause(tmp_path):
+def test_sweep_labels_outcomes_by_differing_overrides(tmp_path):
     code, said = sweep(tmp_path, "seed=0", "training.lr=1e30,0.01", "training.batch=8,99999")
     assert code == 1 and "1 done, 2 failed, 1 diverged" in said, said
     assert "femnist fedavg seed 0 training.lr=0.01 training.batch=8: done" in said

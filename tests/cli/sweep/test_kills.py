@@ -57,7 +57,7 @@ def test_concurrent_sweeps_run_each_job_once(undisturbed, tmp_path):
 
 
 @pytest.mark.thorough
-def test_submitit_resumes_a_preempted_job_from_its_commit(tmp_path):
+def test_submitit_resumes_preempted_job_from_commit(tmp_path):
     """SIGUSR2 is what SLURM sends before it takes a machine away; submitit then hands the job in again."""
     grid = [*faulty("pause"), *LAUNCHERS["submitit_local"]]
     process = subprocess.Popen(command(tmp_path, *grid), stderr=subprocess.PIPE, text=True)

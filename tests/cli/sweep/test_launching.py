@@ -30,7 +30,7 @@ def hydra():
     return SimpleNamespace(sweeper=SimpleNamespace(max_batch_size=None))
 
 
-def test_jobs_that_another_process_is_at_are_waited_for_at_the_end(tmp_path, monkeypatch, hydra):
+def test_launch_waits_for_busy_jobs_last(tmp_path, monkeypatch, hydra):
     jobs = composed(tmp_path, "seed=0,1,2")
     plan, names = planned(tmp_path, jobs), [job.run_id for job in jobs]
     launched = Launched(["busy", "done", "busy"], ["done", "failed"])
@@ -45,7 +45,7 @@ def test_jobs_that_another_process_is_at_are_waited_for_at_the_end(tmp_path, mon
     ]  # fmt: skip
 
 
-def test_batches_are_of_the_size_asked_for_and_numbered_on(tmp_path, monkeypatch, hydra):
+def test_launch_splits_jobs_by_max_batch_size(tmp_path, monkeypatch, hydra):
     jobs, launched = composed(tmp_path, "seed=range(0,5)"), Launched()
     monkeypatch.setattr(launchers, "_launcher", lambda *_: launched)
     hydra.sweeper.max_batch_size = 2
@@ -53,7 +53,7 @@ def test_batches_are_of_the_size_asked_for_and_numbered_on(tmp_path, monkeypatch
     assert [(len(names), first) for names, first in launched.calls] == [(2, 0), (2, 2), (1, 4)]
 
 
-def test_launch_raises_what_kept_a_job_from_returning(tmp_path, monkeypatch, hydra):
+def test_launch_propagates_return_value_error(tmp_path, monkeypatch, hydra):
     class Broken:
         @property
         def return_value(self):
@@ -75,7 +75,7 @@ def told(monkeypatch, *messages, exitcode):
     monkeypatch.setattr(task, "start_process", lambda *_: (process, pipe))
 
 
-def test_run_in_process_and_attempt_skip_jobs_of_a_stopped_plan(tmp_path, monkeypatch):
+def test_run_in_process_and_attempt_skip_stopped_plans(tmp_path, monkeypatch):
     (one,) = composed(tmp_path)
     monkeypatch.setattr(task, "start_process", lambda *_: pytest.fail("a process was started"))
     plan = planned(tmp_path, [one], fail_fast=True)
@@ -85,7 +85,7 @@ def test_run_in_process_and_attempt_skip_jobs_of_a_stopped_plan(tmp_path, monkey
 
 
 @pytest.mark.parametrize("fail_fast", [True, False])
-def test_run_in_process_stops_the_plan_only_under_fail_fast(tmp_path, monkeypatch, fail_fast):
+def test_run_in_process_stops_plan_under_fail_fast(tmp_path, monkeypatch, fail_fast):
     (one,) = composed(tmp_path)
     plan = planned(tmp_path, [one], fail_fast)
     told(monkeypatch, exitcode=9)
@@ -96,7 +96,7 @@ def test_run_in_process_stops_the_plan_only_under_fail_fast(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("state", ["failed", "busy", "skipped"])
-def test_run_in_process_believes_the_state_a_job_reports(tmp_path, monkeypatch, state):
+def test_run_in_process_trusts_reported_job_state(tmp_path, monkeypatch, state):
     """And what it put on record itself is not counted twice."""
     (one,) = composed(tmp_path)
     told(monkeypatch, False, state, exitcode=9)
@@ -105,7 +105,7 @@ def test_run_in_process_believes_the_state_a_job_reports(tmp_path, monkeypatch, 
     assert read_failure(one.folder).attempts == 1
 
 
-def test_run_in_process_records_a_process_that_cannot_start(tmp_path, monkeypatch):
+def test_run_in_process_records_process_start_failure(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError("no more processes")
 

@@ -26,7 +26,7 @@ def launched(ray, out, *overrides, fail_fast=False, **kept):
     return plan, jobs, launchers.run_on_ray(ray, jobs, plan, kept or {"num_cpus": 1})
 
 
-def test_run_on_ray_restarts_a_job_whose_worker_is_lost(tmp_path, monkeypatch, caplog):
+def test_run_on_ray_restarts_job_after_worker_loss(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(launchers, "run_in_process", lambda job, plan: {"run_id": job.run_id, "state": "done"})
     caplog.set_level(logging.INFO, "knot_runner")
     ray = faked(monkeypatch, lost=[1])
@@ -38,7 +38,7 @@ def test_run_on_ray_restarts_a_job_whose_worker_is_lost(tmp_path, monkeypatch, c
 
 
 @pytest.mark.parametrize("fail_fast", [False, True])
-def test_run_on_ray_fails_only_the_job_that_loses_two_workers(fail_fast, tmp_path, monkeypatch):
+def test_run_on_ray_fails_job_losing_two_workers(fail_fast, tmp_path, monkeypatch):
     monkeypatch.setattr(launchers, "run_in_process", lambda job, plan: {"run_id": job.run_id, "state": "done"})
     plan, jobs, found = launched(faked(monkeypatch, lost=[1, 2]), tmp_path, "seed=0,1", fail_fast=fail_fast)
     assert [found[job.run_id]["state"] for job in jobs] == ["done", "failed"]
@@ -47,7 +47,7 @@ def test_run_on_ray_fails_only_the_job_that_loses_two_workers(fail_fast, tmp_pat
     assert (plan.folder / STOP).exists() == fail_fast
 
 
-def test_run_on_ray_fails_a_job_whose_worker_cannot_read_the_plan(tmp_path, monkeypatch):
+def test_run_on_ray_fails_job_on_unreadable_plan(tmp_path, monkeypatch):
     """As on a cluster whose machines share no volume: the job fails at once, and no second worker is tried."""
     ray = faked(monkeypatch)
     monkeypatch.setattr(launchers, "read_plan", lambda path: (_ for _ in ()).throw(UserError("plan.json: is gone")))
@@ -57,7 +57,7 @@ def test_run_on_ray_fails_a_job_whose_worker_cannot_read_the_plan(tmp_path, monk
     assert read_failure(jobs[0].folder).cause == cause
 
 
-def test_run_on_worker_works_in_the_folder_of_the_command(tmp_path, monkeypatch):
+def test_run_on_worker_runs_in_command_folder(tmp_path, monkeypatch):
     """Relative paths, of ``paths.out`` and of plug-ins, are of that."""
     (job,) = composed(tmp_path)
     plan = planned(tmp_path, [job])
@@ -69,7 +69,7 @@ def test_run_on_worker_works_in_the_folder_of_the_command(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("words", ["hydra.launcher.address=nowhere:1", "hardware.engine=ray"])
-def test_ray_launcher_refuses_sweeps_that_no_cluster_can_run(words, tmp_path, monkeypatch, capsys):
+def test_ray_launcher_rejects_unusable_settings(words, tmp_path, monkeypatch, capsys):
     ray = faked(monkeypatch)
     refused(capsys, *small(tmp_path, *GRID, RAY, words))
     assert not ray.calls and not begun(tmp_path)
@@ -82,7 +82,7 @@ def test_ray_is_an_extra(monkeypatch, capsys):
 
 @needs_ray
 @pytest.mark.thorough
-def test_ray_launcher_gives_the_results_of_the_basic_one(tmp_path):
+def test_ray_launcher_matches_basic_launcher_results(tmp_path):
     """A job that is killed ends no other; the same command goes on; results are those of the basic launcher."""
     grid = faulty("none", "kill", "none")
     code, said = sweep_apart(tmp_path / "ray", *grid, RAY)

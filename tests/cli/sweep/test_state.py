@@ -33,7 +33,7 @@ def test_read_failure_ignores_damaged_and_foreign_files(content, tmp_path):
     assert state.read_failure(tmp_path) is None
 
 
-def test_progress_is_written_seldom_believed_for_a_minute_and_taken_away(tmp_path, monkeypatch):
+def test_progress_file_throttles_expires_and_cleans_up(tmp_path, monkeypatch):
     with state.ProgressFile(tmp_path) as file:
         assert state.read_progress(tmp_path).stage == "begin"
         file.watch("rounds", 1, 9, "accuracy .1")  # too soon
@@ -48,7 +48,7 @@ def test_progress_is_written_seldom_believed_for_a_minute_and_taken_away(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-def test_read_plan_returns_what_was_written_and_refuses_damage(tmp_path):
+def test_read_plan_restores_plan_and_rejects_damage(tmp_path):
     plan = new_plan(tmp_path, True, "code")
     write_plan(plan, {})
     assert read_plan(plan.path) == plan
@@ -61,7 +61,7 @@ def test_read_plan_returns_what_was_written_and_refuses_damage(tmp_path):
         read_plan(plan.path)
 
 
-def test_plan_config_returns_the_config_of_a_job_as_written(tmp_path):
+def test_plan_config_returns_job_config_as_written(tmp_path):
     """With keys that are no text, which JSON does not have, at any depth."""
     config = {"seed": 1, "tables": [{0.5: [1, 2], None: "x"}, {"a": {1: {2: []}}}], "rate": 0.1}
     plan = new_plan(tmp_path, False, None)

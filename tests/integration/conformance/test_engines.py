@@ -59,7 +59,7 @@ ENGINES_OF_ONES_OWN = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ENGINES_OF_ONES_OWN)
-def test_engine_of_a_plug_in_conforms_or_is_told(kind, monkeypatch):
+def test_check_engine_accepts_or_reports_plugin_engine(kind, monkeypatch):
     method, change, said = ENGINES_OF_ONES_OWN[kind]
 
     def own(inputs):

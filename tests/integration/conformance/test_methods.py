@@ -109,7 +109,7 @@ def test_plugin_keeps_the_contract(tables_restored, tmp_path):  # noqa: F811
     pytest.param(top, algorithm, marks=accounted if top == "private" else ())
     for top in ON_TOP for algorithm in FEDERATED_ALGORITHMS if top != "chilled" and (top, algorithm) not in NEVER
 ])  # fmt: skip
-def test_engines_and_resumption_agree_with_everything_on_top(top, algorithm, tmp_path):
+def test_engines_and_resumption_agree_for_every_combination(top, algorithm, tmp_path):
     checks.check_engines_agree(words_of(top, algorithm), tmp_path / "engines", atol=1e-8)
     checks.check_resumption(words_of(top, algorithm), tmp_path)
 

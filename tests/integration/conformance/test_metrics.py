@@ -47,6 +47,6 @@ def test_check_metric_reports_a_broken_contract(broken, message):
         check_metric(broken)
 
 
-def test_check_metric_lends_arrays_that_cannot_be_changed():
+def test_check_metric_passes_read_only_arrays():
     with pytest.raises(ValueError, match="read-only"):
         check_metric(Metric("x", "higher", lambda test: test.labels.sort()))

@@ -82,6 +82,6 @@ def test_check_partition_says_what_a_partition_breaks(partition, promises, probl
         check_partition(partition, Halves(), **promises)
 
 
-def test_check_partition_takes_a_function_that_is_in_no_table() -> None:
+def test_check_partition_accepts_unregistered_function() -> None:
     check_partition(halves, Halves(), labels=False)
     assert "halves" not in PARTITIONS

@@ -36,7 +36,7 @@ def loop_result(model, recipe, dtype=torch.float64):
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("engine", NAMES)
-def test_engines_train_to_the_weights_of_the_loop_in_float64(engine, model, recipe):
+def test_engines_match_loop_weights_in_float64(engine, model, recipe):
     requests, expected = loop_result(model, recipe)
     assert_alike(made(engine, MODELS[model]).train(requests), expected)
 

@@ -16,7 +16,7 @@ def converted(divergence, delta: float) -> float:
 
 @accounted
 @pytest.mark.parametrize(("z", "rounds", "delta"), [(1.0, 60, 1e-3), (4.0, 10, 1e-5), (2.0, 1, 1e-2)])
-def test_epsilon_after_equals_the_gaussian_mechanism_at_full_participation(z, rounds, delta):
+def test_epsilon_after_equals_gaussian_mechanism_at_full_participation(z, rounds, delta):
     """Its Renyi divergence of order a is a / (2 z^2) a round, however clients are drawn."""
     expected = converted(lambda a: rounds * a / (2 * z * z), delta)
     for sampling in ("poisson", "fixed"):
@@ -36,7 +36,7 @@ def subsampled(order: int, q: float, z: float) -> float:
 
 
 @accounted
-def test_poisson_sampling_against_the_sum_of_the_paper():
+def test_epsilon_after_matches_published_poisson_sum():
     """Where the best order is a whole one; the accountant may do better by its fractional orders, never worse."""
     z, rounds, delta, q = 4.0, 100, 1e-5, 1 / 20
     by_hand = min(
@@ -46,7 +46,7 @@ def test_poisson_sampling_against_the_sum_of_the_paper():
 
 
 @accounted
-def test_fixed_sampling_is_accounted_at_half_the_noise():
+def test_epsilon_after_halves_noise_for_fixed_sampling():
     """Replacing one client changes the sum by up to 2 C."""
     import dp_accounting
     from dp_accounting.rdp import RdpAccountant
@@ -62,7 +62,7 @@ def test_fixed_sampling_is_accounted_at_half_the_noise():
 
 
 @accounted
-def test_epsilon_grows_with_rounds_as_a_fresh_accountant_has_it():
+def test_epsilon_after_matches_fresh_rdp_accountant():
     import dp_accounting
     from dp_accounting.rdp import RdpAccountant
 
@@ -79,7 +79,7 @@ def test_epsilon_after_is_infinite_without_noise():
 
 
 @accounted
-def test_noise_for_finds_the_least_noise_for_an_epsilon():
+def test_noise_for_returns_least_sufficient_noise():
     found = noise_for(mechanism(0.0, 60, 60), 40, 8.0, 0.01)
     assert round(found, 4) == found
     assert epsilon_after(mechanism(found, 60, 60), 0.01)(40) <= 8.0
@@ -88,7 +88,7 @@ def test_noise_for_finds_the_least_noise_for_an_epsilon():
 
 @pytest.mark.thorough
 @accounted
-def test_fixed_sampling_is_no_worse_than_without_sampling():
+def test_epsilon_after_bounds_fixed_sampling_by_unsampled():
     """3 of 5 clients at z = 0.5 for 4 rounds: the bound of sampling is 63.1; that of the Gaussian mechanism, whose
     sum changes by 2 C where one client is replaced, is rounds * a / (2 (z / 2)^2) at order a."""
     delta, rounds, z = 5**-1.1, 4, 0.5

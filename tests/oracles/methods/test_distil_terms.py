@@ -230,7 +230,7 @@ def test_angles_in_parts_are_the_same(monkeypatch):
 @pytest.mark.parametrize(("far", "near", "own", "other"), [
     (0, 1, 7, 3), (0, 1, 40, 20), (1e6, 1, 7, 3), (1e7, 1, 40, 20), (0, 1e-3, 7, 3),
 ])  # fmt: skip
-def test_float32_features_lose_no_digits_wherever_they_lie(far, near, own, other):
+def test_distances_and_angles_keep_float32_precision(far, near, own, other):
     """Against differences of the same features in float64, also where all lie far from zero beside their distances, or
     some lie near each other beside the distances of the rest."""
     draws = torch.Generator().manual_seed(0)
@@ -246,7 +246,7 @@ def test_float32_features_lose_no_digits_wherever_they_lie(far, near, own, other
     torch.testing.assert_close(mine.double(), theirs, rtol=0, atol=1e-6 * float(theirs.abs().max()))
 
 
-def test_relation_terms_give_equal_examples_no_distance_and_no_angle(n=40):
+def test_relation_terms_are_zero_for_equal_examples(n=40):
     """Each of 20 points twice, in an order of its own; a product of matrices need not give equal rows equal sums."""
     draws = torch.Generator().manual_seed(0)
     places = torch.cat([torch.arange(n // 2), torch.randperm(n // 2, generator=draws)])

@@ -64,7 +64,7 @@ def kl(q, logits):
 
 @pytest.mark.parametrize("ensemble", ["each", "logits"])
 @pytest.mark.parametrize("own", [{}, {"optimiser": "sgd", "momentum": 0.5, "weight_decay": 0.1, "lr": 0.5}])
-def test_feddf_of_one_client_on_its_own_data_is_plain_distillation(own, ensemble):
+def test_feddf_of_one_client_equals_plain_distillation(own, ensemble):
     rows = make_world([]).federation.clients[2].train
     spec = distil(ensemble=ensemble, student_temperature=2.0, teacher_temperature=0.5, **own)
     one = OneRound(spec, members=[2], transfer=rows, participants=1)
@@ -94,7 +94,7 @@ def weights_by_hand(one, weighting, rows):
 
 @pytest.mark.parametrize("normalise", [False, True])
 @pytest.mark.parametrize("weighting", ["A", "D", "U", "E"])
-def test_feddf_ensemble_each_weighs_every_client_as_a_teacher(weighting, normalise):
+def test_feddf_ensemble_each_weighs_clients_as_teachers(weighting, normalise):
     one = OneRound(distil(weighting=weighting, normalise=normalise, optimiser="sgd", lr=1.0))
     q, w = torch.softmax(one.clients(TRANSFER), -1), weights_by_hand(one, weighting, TRANSFER)
     if normalise:
@@ -104,7 +104,7 @@ def test_feddf_ensemble_each_weighs_every_client_as_a_teacher(weighting, normali
 
 
 @pytest.mark.parametrize("weighting", ["A", "D", "E"])
-def test_feddf_ensemble_logits_teaches_the_mean_of_the_clients_logits(weighting):
+def test_feddf_ensemble_logits_teaches_mean_client_logits(weighting):
     """FedDF's own rule is A."""
     one = OneRound(distil(weighting=weighting, ensemble="logits", teacher_temperature=1.0, optimiser="sgd", lr=1.0))
     w = weights_by_hand(one, weighting, TRANSFER)
@@ -113,7 +113,7 @@ def test_feddf_ensemble_logits_teaches_the_mean_of_the_clients_logits(weighting)
     close(one.state["weights"], by_hand(one, lambda z, at: kl(q[at], z)))
 
 
-def test_sinkhorn_e_is_knots_student_on_the_same_predictions():
+def test_feddf_sinkhorn_e_matches_knot_distillation():
     one = OneRound(distil(loss=SINKHORN, weighting="E"))
     told = one.clients(TRANSFER)
     sizes = [len(one.federation.clients[result.client].train) for result in one.trained]
@@ -138,7 +138,7 @@ def held_by_hand(one, share=0.25):
 
 @pytest.mark.parametrize("optimiser", ["adamw", "sgd"])
 @pytest.mark.parametrize(("valid", "patience"), [(0.0, 1000), (0.25, 1000), (0.25, 8)])
-def test_feddf_follows_the_cosine_schedule_and_stops_on_held_out_examples(optimiser, valid, patience):
+def test_feddf_follows_cosine_schedule_and_early_stopping(optimiser, valid, patience):
     lr = {"adamw": 0.3, "sgd": 3.0}[optimiser]
     spec = distil(ensemble="logits", schedule="cosine", valid=valid, check=4, patience=patience, epochs=6, lr=lr,
                   optimiser=optimiser)  # fmt: skip
@@ -172,7 +172,7 @@ def test_feddf_follows_the_cosine_schedule_and_stops_on_held_out_examples(optimi
         assert (step < last) is (patience == 8) and best[1] < step
 
 
-def test_feddf_round_reports_accuracy_before_and_after_steps_and_loss():
+def test_feddf_round_reports_accuracy_steps_and_loss():
     one = OneRound(distil(lr=0.5))
     labels = one.world.engine.test.labels[:40]
     right = [(one.logits(s["weights"], torch.arange(40)).argmax(1) == labels).double().mean() for s in
@@ -194,7 +194,7 @@ def test_rounds_that_distil(after, every, wanted):
         assert torch.equal(one.state["weights"], one.averaged["weights"]) is not bool(one.row)
 
 
-def test_steps_are_batches_of_one_permutation_of_the_transfer_set_after_another():
+def test_drawn_examples_chains_permutations_of_transfer_set():
     spec = distil(steps=10, batch=5)
     one = OneRound(spec)
     assert one.row["distil_steps"] == 10
@@ -210,14 +210,14 @@ def test_steps_are_batches_of_one_permutation_of_the_transfer_set_after_another(
 
 
 @pytest.mark.parametrize("algorithm", ["fedprox", "scaffold", "ditto", "apfl", "fedala"])
-def test_feddf_distillation_works_with_other_methods_of_one_global_model(algorithm):
+def test_feddf_distillation_works_with_other_global_methods(algorithm):
     one = OneRound(distil(), algorithm)
     q = torch.softmax(one.clients(TRANSFER), -1)
     close(one.state["weights"], by_hand(one, lambda z, at: kl(q[at], z[:, None]).sum(1)))
     assert set(one.state) == set(one.averaged)
 
 
-def test_clusters_side_by_side_are_each_as_it_is_alone():
+def test_per_cluster_distillation_equals_each_cluster_alone():
     spec, groups = distil(weighting="E"), ([0, 1], [2, 3, 4])
     alone = [OneRound(spec, members=members) for members in groups]
     method = per_cluster(METHODS["fedavg"], [one.federation for one in alone])

@@ -45,7 +45,7 @@ def means_by_hand(played, state, client):
     return found
 
 
-def test_fd_is_cross_entropy_and_the_others_mean_logits_of_the_label():
+def test_feddistill_loss_adds_others_mean_label_logits():
     played = Played("feddistill", 2)
     before = played.states[0]
     requests, trained = played.seen[1]
@@ -66,7 +66,7 @@ def test_fd_is_cross_entropy_and_the_others_mean_logits_of_the_label():
         assert torch.equal(played.states[1][f"client/{request.client}/weights"], result.weights)
 
 
-def test_feddistill_trains_without_the_term_in_round_one_and_at_weight_0():
+def test_feddistill_omits_term_in_first_round():
     alone = Played("feddistill", 2, labels=LabelDistillation(0.0, 2.0))
     held = Played("feddistill", 2)
     for (_, one), (_, other) in zip(alone.seen[:1], held.seen[:1], strict=True):
@@ -75,7 +75,7 @@ def test_feddistill_trains_without_the_term_in_round_one_and_at_weight_0():
     assert alone.rows == [{}, {}]
 
 
-def test_others_means_ignores_labels_that_no_other_client_has():
+def test_others_means_ignores_labels_nobody_else_has():
     """Others' rows of it are zeros that nobody sent."""
     played = Played("feddistill", 1)
     state = dict(played.states[0])

@@ -49,7 +49,7 @@ def by_hand(state, noise, labels, training):
     return x.clamp_min(0) @ own["3.weight"].T + own["3.bias"]
 
 
-def test_heads_loss_weighs_clients_by_label_shares_and_adds_diversity():
+def test_heads_loss_weighs_label_shares_and_adds_diversity():
     draws = torch.Generator().manual_seed(1)
     z, e = (torch.randn(6, size, generator=draws, dtype=torch.float64) for size in (4, 2))
     y = torch.tensor([0, 1, 2, 1, 0, 2])
@@ -66,7 +66,7 @@ def test_heads_loss_weighs_clients_by_label_shares_and_adds_diversity():
     assert float(found) == pytest.approx(float(total + 0.6 * torch.exp(-apart)), abs=1e-12)
 
 
-def test_fedgen_generator_continues_from_its_state_by_adam_steps():
+def test_fedgen_generator_continues_adam_from_its_state():
     """Two rounds, by a loop with the module's parameters as plain tensors."""
     played = Rounds(2)
     names = ["0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias"]
@@ -100,7 +100,7 @@ def test_fedgen_generator_continues_from_its_state_by_adam_steps():
 
 
 @pytest.mark.parametrize("chilled", [1.0, 0.5])
-def test_fedgen_clients_minimize_their_loss_and_those_on_generated_features(chilled):
+def test_fedgen_clients_add_losses_on_generated_features(chilled):
     """From the second round on; the first is FedAvg's."""
     played = Rounds(3, temperature=chilled)
     plain = METHODS["fedavg"].plan(settings("fedavg", temperature=chilled), played.start, played.federation, 0)
@@ -156,7 +156,7 @@ def test_clusters_have_generators_of_their_own():
         assert set(own) == set(one.states[1]) and all(torch.equal(own[k], one.states[1][k]) for k in own)
 
 
-def test_fedgen_generator_depends_on_the_label_and_reloads_exactly():
+def test_fedgen_generator_depends_on_label_and_reloads_exactly():
     spec = spec_of()
     model = fedgen.new_generator(spec, CLASSES, HIDDEN, 3, torch.float64).eval()
     noise = torch.rand(4, 3, dtype=torch.float64)
@@ -180,7 +180,7 @@ def test_texts(tmp_path):
     assert len(rows) == 2 and all(row["generator_loss"] > 0 for row in rows)
 
 
-def test_fedgen_init_refuses_a_head_that_is_not_one_linear_layer():
+def test_fedgen_init_requires_single_linear_head():
     world = make_world([HIDDEN])
     (own,) = world.federation.architectures
     layout = dataclasses.replace(own.layout, head="layers.0.")

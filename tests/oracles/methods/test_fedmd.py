@@ -55,7 +55,7 @@ def logits_by_hand(weights, client, inputs):
     return torch.relu(inputs @ first.view(HIDDEN, 4).T + bias) @ last.view(CLASSES, HIDDEN).T + end
 
 
-def test_clients_of_two_architectures_fit_the_mean_of_all_logits():
+def test_fedmd_clients_fit_mean_logits_across_architectures():
     federation, engine, data = two_architectures()
     spec = distil(ensemble="logits", optimiser="sgd", lr=0.5)
     states, seen, method, hp = played("fedmd", 2, federation, engine, distil=spec)
@@ -83,7 +83,7 @@ def test_clients_of_two_architectures_fit_the_mean_of_all_logits():
     assert found.clients == [float(hit.double().mean()) for hit in hits]
 
 
-def test_architectures_are_dealt_by_the_clients_numbers_whatever_the_cluster():
+def test_federation_deals_architectures_by_client_number():
     federation, _, _ = two_architectures()
     first, second = federation.architectures
     third = dataclasses.replace(federation, architectures=(first, second, second))
@@ -95,7 +95,7 @@ def test_architectures_are_dealt_by_the_clients_numbers_whatever_the_cluster():
     assert {alone.network_number(client) for client in range(5)} == {0} and alone.start_of(3) is federation.model
 
 
-def test_fd_of_two_architectures_sends_what_each_says():
+def test_feddistill_collects_label_logits_across_architectures():
     federation, engine, data = two_architectures()
     states, seen, _, _ = played("feddistill", 1, federation, engine)
     for result in seen[0][1]:
@@ -156,7 +156,7 @@ def test_texts_of_two_architectures(tmp_path):
     assert sizes == [8, 16, 8, 16, 8]
 
 
-def test_clients_models_are_part_of_the_run_id_in_their_order():
+def test_run_id_includes_method_models_in_order():
     def ids(*words):
         return [job.run_id for job in compose_jobs([*TINY_IMAGES, *words], None)]
 
@@ -165,7 +165,7 @@ def test_clients_models_are_part_of_the_run_id_in_their_order():
     assert listed != plain and listed != ids("method=fedmd", "method.models=[cnn_8,cnn_4]")
 
 
-def test_models_setting_refuses_a_plugin_method_with_one_global_model(tmp_path, capsys):
+def test_models_setting_refuses_single_model_plugin_method(tmp_path, capsys):
     plugin = tmp_path / "averages.py"
     plugin.write_text(
         "from knot_runner.methods.contract import METHODS\n"

@@ -76,7 +76,7 @@ def close(found, wanted):
     assert (found - wanted).abs().max() < 1e-10
 
 
-def test_server_terms_teach_the_mean_of_the_clients_logits():
+def test_server_terms_teach_mean_of_client_logits():
     one = Distilled(terms=KD)
     q = torch.softmax(one.clients()[1].mean(0) / 2.0, -1)
     close(one.state["weights"], one.by_hand(lambda _, z, at: 0.7 * softened(z, q[at], 2.0)))
@@ -90,7 +90,7 @@ def confidences(logits):
 
 
 @pytest.mark.parametrize("weighting", ["A", "U"])
-def test_server_terms_weigh_teacher_features_as_they_weigh_logits(weighting):
+def test_server_terms_weigh_features_like_logits(weighting):
     one = Distilled(terms={**KD, **RKD}, weighting=weighting)
     features, logits = one.clients()
     share = 1 / len(features) if weighting == "A" else confidences(logits)
@@ -111,7 +111,7 @@ def test_server_terms_without_labels_teach_the_server(name):
     assert one.row["distil_loss"] > 0
 
 
-def test_rates_fall_along_the_cosine_and_steps_are_drawn():
+def test_server_terms_follow_the_cosine_schedule():
     steady, falling = Distilled(terms=KD, steps=6), Distilled(terms=KD, steps=6, schedule="cosine")
     assert steady.row["distil_steps"] == falling.row["distil_steps"] == 6
     moved = [(one.state["weights"] - one.averaged["weights"]).norm() for one in (steady, falling)]
@@ -146,7 +146,7 @@ def test_terms_that_cannot_be(terms, changes, said):
         ({"terms": {"kd": {"weight": "auto"}}}, "terms.kd.weight"),
     ],
 )
-def test_settings_of_the_loss_that_terms_do_not_have(changes, key):
+def test_server_terms_refuse_loss_only_settings(changes, key):
     with pytest.raises(Exception, match="is right") as problem:
         distil(**{"terms": KD, "ensemble": "logits", **changes})
     assert problem.value.key == key

@@ -27,7 +27,7 @@ def distance(x: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) ->
 
 
 @pytest.mark.parametrize("weights", [None, np.array([1, 2, 1, 1, 3, 1, 2]), np.linspace(0.1, 0.3, 7)])
-def test_coreset_gradient_is_that_of_autograd_and_the_change_of_the_distance(weights):
+def test_coreset_gradient_matches_autograd_and_finite_differences(weights):
     x, y = points(4, 3), points(7, 3, 1)
     found, gradient = coreset.gradient(x, Measure(y, weights))
     masses = Measure(y, weights).masses()
@@ -44,7 +44,7 @@ def test_coreset_gradient_is_that_of_autograd_and_the_change_of_the_distance(wei
         assert gradient[i, j] == pytest.approx(slope, rel=1e-4, abs=1e-7)
 
 
-def test_coreset_of_one_point_is_drawn_to_the_mean():
+def test_exact_gradient_draws_one_point_to_mean():
     y = np.array([[0.0, 0.0], [4.0, 0.0], [2.0, 6.0]])
     found, gradient = coreset.exact_gradient(np.array([[2.0, 3.0]]), y)
     assert found == pytest.approx(np.sqrt((13 + 13 + 9) / 3))
@@ -53,7 +53,7 @@ def test_coreset_of_one_point_is_drawn_to_the_mean():
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(1, 4), st.integers(0, 1000), st.floats(-50, 50))
-def test_exact_gradient_is_bounded_and_shifts_with_the_data(k, n, d, seed, shift):
+def test_exact_gradient_is_bounded_and_shift_invariant(k, n, d, seed, shift):
     """Its norm is at most 1 / sqrt(K), by Jensen: this is why descent does not diverge."""
     x, y = points(k, d, seed), points(n, d, seed + 1)
     found, gradient = coreset.exact_gradient(x, y)
@@ -63,7 +63,7 @@ def test_exact_gradient_is_bounded_and_shifts_with_the_data(k, n, d, seed, shift
     np.testing.assert_allclose(same, gradient, rtol=1e-5, atol=1e-6)
 
 
-def test_federated_gradient_points_where_the_exact_one_does():
+def test_federated_gradient_approximates_exact_gradient():
     x, y = points(20, 2), 0.5 * points(20, 2, 1) + [3.0, 1.0]
     options = FedwadSettings("approximate", 20, 20, 0.5, 1.0)
     value, federated = coreset.federated_gradient(x, y, options, draws)
@@ -73,7 +73,7 @@ def test_federated_gradient_points_where_the_exact_one_does():
     assert cosine > 0.99 and np.linalg.norm(federated) == pytest.approx(np.linalg.norm(exact), rel=0.05)
 
 
-def test_descent_finds_two_far_clusters_by_messages_alone():
+def test_federated_gradient_descent_finds_two_far_clusters():
     rng = np.random.default_rng(0)
     y = np.concatenate([rng.normal(-3, 0.1, (10, 2)), rng.normal(3, 0.1, (10, 2))])
     options = FedwadSettings("approximate", 4, 5, 0.5, 1.0)

@@ -148,7 +148,7 @@ def test_rows_that_are_no_probabilities_raise(row: list[float], name: str) -> No
         transport(p, q, LINE[:4], NEWTON)
 
 
-def test_loss_of_a_diverged_student_is_nan_in_its_rows_only() -> None:
+def test_value_and_gradient_isolate_nan_rows() -> None:
     p, q = pairs(3)
     p[1, 2] = float("nan")
     value, gradient = value_and_gradient(p, q, LINE, NEWTON)
@@ -214,9 +214,7 @@ def test_value_is_symmetric_and_between_its_bounds(problem: tuple[Tensor, Tensor
 
 @settings(deadline=None, max_examples=80, derandomize=True)
 @given(problems(), EPSILONS)
-def test_gradient_is_finite_centred_and_a_supporting_slope(
-    problem: tuple[Tensor, Tensor, Tensor], epsilon: float
-) -> None:
+def test_gradient_is_a_finite_centred_subgradient(problem: tuple[Tensor, Tensor, Tensor], epsilon: float) -> None:
     p, q, points = problem
     value, gradient = value_and_gradient(p, q, points, newton_at(epsilon))
     assert gradient.isfinite().all() and abs(float(gradient.sum())) < 1e-9
@@ -228,9 +226,7 @@ def test_gradient_is_finite_centred_and_a_supporting_slope(
 
 @settings(deadline=None, max_examples=40, derandomize=True)
 @given(problems(), st.sampled_from([1.0, 0.1]), st.randoms(use_true_random=False))
-def test_value_and_gradient_do_not_depend_on_the_order_of_labels(
-    problem: tuple[Tensor, Tensor, Tensor], epsilon: float, random
-) -> None:
+def test_value_and_gradient_ignore_label_order(problem: tuple[Tensor, Tensor, Tensor], epsilon: float, random) -> None:
     p, q, points = problem
     order = list(range(len(p)))
     random.shuffle(order)
@@ -242,7 +238,7 @@ def test_value_and_gradient_do_not_depend_on_the_order_of_labels(
 
 @settings(deadline=None, max_examples=60, derandomize=True)
 @given(problems(dimensions=1))
-def test_closed_form_on_the_line_is_the_linear_programme(problem: tuple[Tensor, Tensor, Tensor]) -> None:
+def test_line_solver_equals_the_linear_programme(problem: tuple[Tensor, Tensor, Tensor]) -> None:
     p, q, points = problem
     closed, gradient = value_and_gradient(p, q, points, Solver("line", 0.0, 1e-9, 0.5))
     assert abs(float(closed - transport(p, q, points, EXACT))) < 1e-9

@@ -57,7 +57,7 @@ def test_agrees_with_pot_sinkhorn(epsilon: float) -> None:
         assert solved.f[i].numpy() == pytest.approx(potential - potential.mean(), abs=1e-6)
 
 
-def test_agrees_with_long_log_domain_sinkhorn_at_small_epsilon() -> None:
+def test_semi_dual_matches_log_sinkhorn_at_small_epsilon() -> None:
     p, q = pairs(64, seed=2)
     cost, epsilon = ground_cost(LINE), 0.01
     g = torch.zeros_like(q)
@@ -116,7 +116,7 @@ def test_potential_is_extrapolated_where_p_is_zero() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 0.01])
-def test_rows_do_not_depend_on_each_other_or_on_chunks(epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_semi_dual_is_repeatable_and_independent_of_chunks(epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
     p, q = pairs(200)
     cost = ground_cost(LINE)
     whole, again = (semi_dual(p, q, cost, epsilon, 1e-9) for _ in range(2))
@@ -127,7 +127,7 @@ def test_rows_do_not_depend_on_each_other_or_on_chunks(epsilon: float, monkeypat
     assert torch.equal(whole.iterations, chunks.iterations)
 
 
-def test_unconverged_rows_are_told_by_their_error_and_no_rows_are_solved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_semi_dual_reports_unconverged_and_accepts_empty_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(newton, "MAX_ITERATIONS", 2)
     monkeypatch.setattr(newton, "SMALL", 0.0)  # from the limit of small eps one step is enough
     solved = semi_dual(*pairs(20), ground_cost(LINE), 0.001, 1e-9)
@@ -157,7 +157,7 @@ def test_potential_where_p_is_q(labels: int, epsilon: float) -> None:
         assert solved.marginal_error.max() < 1e-9
 
 
-def test_potential_where_p_is_q_in_some_rows_and_labels() -> None:
+def test_semi_dual_solves_mixed_batches_like_single_rows() -> None:
     """Rows of both kinds in one batch, and labels without mass, where f is the soft minimum of the others."""
     p, q = pairs(12, alpha=0.3)
     q = torch.where(torch.arange(12)[:, None] % 2 == 0, p, q).clone()

@@ -51,7 +51,9 @@ def test_limit_potential_is_the_solution(place: str) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("alpha", [0.5, 0.05])
-def test_newton_from_the_limit_and_from_above_agree(place: str, alpha: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_semi_dual_from_limit_matches_descending_epsilon(
+    place: str, alpha: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     p, q = pairs(200, len(PLACES[place]), alpha)
     cost = cost_of(place)
     short = semi_dual(p, q, cost, 0.001, 1e-9)
@@ -63,7 +65,7 @@ def test_newton_from_the_limit_and_from_above_agree(place: str, alpha: float, mo
     assert short.iterations.double().mean() < long.iterations.double().mean() / (3 if alpha == 0.5 else 2)
 
 
-def test_groups_that_exchange_nothing_come_from_a_large_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_semi_dual_starts_degenerate_rows_from_large_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
     """No flow over the middle edge: its difference of potential is not in the limit."""
     p = torch.tensor([[0.1, 0.4, 0.3, 0.2], [0.4, 0.3, 0.2, 0.1]], dtype=torch.float64)
     q = torch.tensor([[0.4, 0.1, 0.2, 0.3], [0.1, 0.2, 0.3, 0.4]], dtype=torch.float64)
@@ -91,7 +93,7 @@ def test_torch_computes_what_numpy_does(epsilon: float) -> None:
         assert torch.allclose(columns[2].reshape(host.g.shape), host.g, rtol=0, atol=1e-9)
 
 
-def test_transport_trees_are_none_for_too_many_labels_or_zero_costs() -> None:
+def test_transport_trees_returns_none_for_unsuitable_costs() -> None:
     points = torch.rand(7, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     assert transport_trees(ground_cost(points).numpy()) is None
     assert transport_trees(np.zeros((3, 3))) is None
@@ -111,7 +113,7 @@ class Launches(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(("texts", "teachers"), [(16, 3), (128, 5), (1024, 5)])
-def test_loss_of_a_batch_takes_few_torch_operations(texts: int, teachers: int) -> None:
+def test_transport_loss_takes_few_torch_operations(texts: int, teachers: int) -> None:
     q = pairs(texts * teachers, 5)[1].reshape(texts, teachers, 5).float()
     p = pairs(texts, 5)[0][:, None].float().requires_grad_()
     with Launches() as counted:

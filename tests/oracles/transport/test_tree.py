@@ -34,7 +34,7 @@ def pairs(labels, count=40, seed=0):
 
 
 @pytest.mark.parametrize("name", FORESTS)
-def test_tree_value_is_the_linear_programmes_and_gradient_an_optimal_potential(name):
+def test_tree_loss_and_gradient_solve_linear_programme(name):
     """It changes by at most the cost between two labels, and makes up the value (Kantorovich duality)."""
     points = torch.tensor(FORESTS[name], dtype=torch.float64)
     p, q = pairs(len(points))
@@ -67,7 +67,7 @@ def test_newton_comes_close_as_epsilon_falls(labels, seed):
 
 
 @pytest.mark.parametrize("points", [[[0.0], [1.0], [2.0]], [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]])
-def test_points_that_are_no_leaves_of_a_tree_are_refused(points):
+def test_tree_edges_refuses_non_leaf_points(points):
     with refuses():
         tree_edges(ground_cost(torch.tensor(points, dtype=torch.float64)))
 

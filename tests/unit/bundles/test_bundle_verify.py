@@ -57,7 +57,7 @@ def test_bundle_packs_sealed_files_reproducibly(folder, packed, tmp_path, capsys
     assert everything.read_bytes() == packed.read_bytes()
 
 
-def test_large_files_are_left_out_and_compared_all_the_same(folder, tmp_path, capsys, monkeypatch):
+def test_bundle_omits_large_files_that_verify_compares(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(pack, "LEFT_OUT_ABOVE", 1600)  # rounds.jsonl and config.yaml are larger, too
     to = tmp_path / "small.tar.gz"
     lines = said_by(["bundle", folder, f"--to={to}"], capsys)
@@ -90,7 +90,7 @@ def test_bundles_have_a_largest_size(folder, tmp_path, capsys, monkeypatch):
     assert "a bundle's files have 100 bytes at most" in said
 
 
-def test_verify_finds_the_same_bits_on_the_same_machine(folder, packed, tmp_path, capsys):
+def test_verify_reports_same_bits_on_same_machine(folder, packed, tmp_path, capsys):
     capsys.readouterr()
     assert main(["verify", str(packed), f"paths.out={tmp_path / 'new'}"]) == 0
     said = capsys.readouterr()
@@ -106,7 +106,7 @@ def test_verify_finds_the_same_bits_on_the_same_machine(folder, packed, tmp_path
     assert line == f"knot-runner: paths.out={packed}: not an empty folder. The runs are rerun there"
 
 
-def test_verify_compares_only_the_first_rounds_when_asked(packed, capsys, tmp_path):
+def test_verify_compares_only_first_rounds_on_request(packed, capsys, tmp_path):
     lines = said_by(["verify", packed, "--rounds=2", f"paths.out={tmp_path}"], capsys)
     assert lines[0].endswith("the same bits") and lines[1] == "  compared: 2 of 3 rows of the log"
     (made,) = tmp_path.glob("*/*/*/rounds.jsonl")
@@ -118,7 +118,7 @@ def test_verify_compares_only_the_first_rounds_when_asked(packed, capsys, tmp_pa
     "step, answer, code",
     [(1e-12, "within rounding", 0), (0.03, "within the interval", 0), (-0.6, "not the same", 1)],
 )
-def test_verify_judges_a_changed_accuracy_by_its_size(step, answer, code, folder, tmp_path, capsys):
+def test_verify_judges_accuracy_changes_by_size(step, answer, code, folder, tmp_path, capsys):
     def change(result, rows):
         score = result["metrics"]["accuracy"]
         score["ALL"] = score["ALL"] + step if score["ALL"] + step >= 0 else score["ALL"] - step
@@ -143,7 +143,7 @@ def test_verify_reports_other_data_code_and_device(folder, tmp_path, capsys):
     assert "  made on cuda, now on cpu" in lines
 
 
-def test_whole_because_names_why_a_run_is_rerun_whole(folder, tmp_path, capsys):
+def test_whole_because_explains_whole_reruns(folder, tmp_path, capsys):
     config = recorded_config(folder)
     job = job_here(config, RerunPlace(None, tmp_path), rounds=2)
     assert job.settings.training.rounds == 2 and whole_because(job) == ""

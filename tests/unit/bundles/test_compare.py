@@ -61,11 +61,11 @@ def test_compare_whole_accepts_differences_within_rounding(values):
     {"metrics__loss__ALL": 1.25 * (1 + 1.1e-3)}, {"clients": 7}, {"clients": 6.0004, "metrics__accuracy__ALL": 0.81},
     {"best__round": 3}, {"best": None}, {"metrics__loss": {}}, {"clients": True}, {"bytes": 10**6 + 1},
 ])  # fmt: skip
-def test_compare_whole_falls_back_to_the_accuracy_interval(values):
+def test_compare_whole_falls_back_to_accuracy_interval(values):
     assert answer(changed(**values)) == "within the interval"
 
 
-def test_compare_whole_centers_the_interval_on_the_recorded_accuracy():
+def test_compare_whole_centers_interval_on_recorded_accuracy():
     low, high = wilson(0.8, 100)
     assert answer(changed(metrics__accuracy__ALL=low + 1e-6)) == "within the interval"
     assert answer(changed(metrics__accuracy__ALL=high + 1e-6)) == "not the same"
@@ -75,7 +75,7 @@ def test_compare_whole_centers_the_interval_on_the_recorded_accuracy():
     assert found.differences == ["metrics.accuracy.ALL: 0.8 on record, 0.5 now"]
 
 
-def test_compare_whole_judges_each_data_set_unless_there_is_a_total():
+def test_compare_whole_judges_data_sets_without_a_total():
     sizes = {"a": {"role": "local", "test": 40}, "b": {"role": "local", "test": 60.0}}
 
     def answered(was, now):

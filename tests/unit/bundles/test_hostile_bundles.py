@@ -79,7 +79,7 @@ def test_read_manifest_refuses_malformed_text(text):
         read_manifest(text, "x")
 
 
-def test_verify_refuses_what_is_no_archive_or_bundle(made, tmp_path, capsys):
+def test_verify_refuses_damaged_archives_and_non_bundles(made, tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "nowhere.tar.gz", tmp_path, tmp_path / "pipe"):
         refused(capsys, "verify", str(path))
@@ -186,7 +186,7 @@ def here(made, tmp_path, change, **place):
     return job_here(config, RerunPlace(None, tmp_path / "out", **place))
 
 
-def test_job_here_refuses_configs_that_choose_code_files_or_downloads(made, tmp_path):
+def test_job_here_refuses_hostile_or_malformed_configs(made, tmp_path):
     marker = tmp_path / "executed"
     plugin = tmp_path / "evil_plugin.py"
     plugin.write_text(f"open({str(marker)!r}, 'w').close()")
@@ -219,7 +219,7 @@ def test_job_here_replaces_tracker_paths_and_hardware(made, tmp_path):
     assert here(made, tmp_path, lambda _: None).run_id == made[0].name
 
 
-def test_verify_reports_a_refused_run_and_executes_no_plugin(made, tmp_path, capsys):
+def test_verify_reports_but_never_executes_plugins(made, tmp_path, capsys):
     plugin = tmp_path / "evil_plugin_of_a_bundle.py"
     plugin.write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()")
     own = tampered_config(made[0], tmp_path, lambda text: text.replace("plugins: []", f"plugins: ['{plugin}']"))

@@ -61,12 +61,12 @@ def test_compose_interpolates_in_lists(tmp_path):
     assert [job.config["model"]["hidden"] for job in found] == [[5, 3], [6, 3]]
 
 
-def test_compose_refuses_a_named_method_that_does_not_fit():
+def test_compose_refuses_method_unfit_for_task():
     with refuses():
         compose_jobs(["task=femnist", "method=fedavg,federated_distance"], None)
 
 
-def test_jobs_of_one_choice_keep_their_own_values():
+def test_compose_jobs_keeps_grid_values_per_job():
     first, second = compose_jobs(["task=femnist", "training.lr=0.1,0.2", "paths.out=x"], None)
     assert (first.config["training"]["lr"], second.config["training"]["lr"]) == (0.1, 0.2)
 
@@ -77,7 +77,7 @@ def test_compose_refuses_unknown_keys(override):
         compose_jobs(["task=femnist", override], None)
 
 
-def test_label_has_what_differs_but_task_method_and_seed():
+def test_job_label_omits_task_method_and_seed():
     jobs = compose_jobs(["task=erc,nli", "method=sinkhorn_e", "method.loss.epsilon=0.1,1", "seed=0,1"], None)
     assert {job.label for job in jobs} == {"method.loss.epsilon=0.1", "method.loss.epsilon=1"}
 
@@ -99,7 +99,7 @@ def test_run_id_has_what_changes_numbers(override):
     assert (run_id(override) == run_id()) == (override in SAME)
 
 
-def test_config_yamls_open_with_a_command_and_describe_themselves():
+def test_config_yamls_start_with_command_and_description():
     for path in sorted(Path(config_folder()).glob("*/*.yaml")):
         if path.parent.name in GROUPS:
             assert len(describe_yaml(path)) > 15, path

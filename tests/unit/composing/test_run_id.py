@@ -78,7 +78,7 @@ IN_ROUNDS = ("fedavg", "fedavg_chill", "clustered_fedrep", "clustered_fedavg", "
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_run_id_has_every_setting_that_is_read(name: str) -> None:
+def test_run_id_covers_exactly_the_used_settings(name: str) -> None:
     overrides, unused = RUNS[name]
     (job,) = compose_jobs(overrides, None)
     reads = "parties" if name == "distilled images" else "rounds" if job.config["method"]["name"] in IN_ROUNDS else ""
@@ -97,7 +97,7 @@ def _ids(*commands: str) -> list[str]:
     return [compose_jobs(command.split(), None)[0].run_id for command in commands]
 
 
-def test_run_id_of_a_whole_number_is_of_the_rate() -> None:
+def test_run_id_equates_whole_and_decimal_rates() -> None:
     known = {"task=femnist method=fedavg": "training.lr", "task=sa method=entropy_a": "training.distil.lr"}
     for words, key in known.items():
         whole, decimal = _ids(f"{words} {key}=1", f"{words} {key}=1.0")
@@ -106,7 +106,7 @@ def test_run_id_of_a_whole_number_is_of_the_rate() -> None:
     assert one_client != all_clients  # a number of clients, and a share of them
 
 
-def test_run_id_of_a_default_share_is_of_the_share() -> None:
+def test_run_id_equates_default_and_written_share() -> None:
     words = "task=mnist method=entropy_a"
     same = f"{words} partition.server=0.2 partition.transfer=0.2 partition.valid=0.1"
     default, written, other_share = _ids(words, same, f"{words} partition.server=0.3")
@@ -118,7 +118,7 @@ def test_run_id_of_a_default_share_is_of_the_share() -> None:
     assert none != held_out
 
 
-def test_run_id_has_the_revision_of_the_hub_and_no_engine_like_lean() -> None:
+def test_run_id_includes_revision_but_not_equivalent_engines() -> None:
     hub = "task=sa method=entropy_a task.source=hub"
     assert len(set(_ids(hub, f"{hub} task.datasets.Food.hub.revision=x"))) == 2
     lean, ray, loop = _ids(*(f"task=femnist hardware.engine={name}" for name in ("lean", "ray", "loop")))

@@ -28,7 +28,7 @@ def same(first, second):
     return job(*first).run_id == job(*second).run_id
 
 
-def test_run_id_ignores_settings_of_a_solver_that_is_not_used():
+def test_run_id_ignores_settings_of_unused_solver():
     clustered = ["task=mnist_fedwad"]
     none = [*clustered, "method.clustering.graph=none"]
     support, scale = "method.clustering.otdd.fedwad.support=50", "method.clustering.scale=9000"

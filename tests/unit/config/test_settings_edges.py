@@ -56,7 +56,7 @@ EDGES = [
 
 
 @pytest.mark.parametrize(("name", "key", "right", "wrong"), EDGES, ids=[f"{name}.{key}" for name, key, *_ in EDGES])
-def test_setting_takes_its_last_right_value_and_no_more(parts, name: str, key: str, right: list, wrong: list) -> None:
+def test_build_accepts_only_valid_edge_values(parts, name: str, key: str, right: list, wrong: list) -> None:
     plain = dataclasses.asdict(parts[name])
     for value in right:
         build(type(parts[name]), plain | {key: value}, name)

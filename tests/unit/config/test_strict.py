@@ -29,7 +29,7 @@ class Outer:
 GOOD = {"count": 3, "kind": "a", "inner": {"rate": 0.5}}
 
 
-def test_build_reads_nested_settings_and_numbers_written_as_words():
+def test_build_reads_nested_settings_and_numeric_strings():
     made = build(Outer, {**GOOD, "inner": {"rate": "1e-3"}, "names": ["x"], "limit": 4}, "outer")
     assert (made.inner.rate, made.names, made.limit) == (0.001, ["x"], 4)
 
@@ -49,7 +49,7 @@ def test_build_names_a_missing_key():
         build(Outer, {"count": 1, "inner": {"rate": 1}}, "outer")
 
 
-def test_digest_knows_order_of_lists_but_not_of_keys():
+def test_digest_ignores_key_order_but_not_list_order():
     assert digest({"a": 1, "b": [1, 2]}) == digest({"b": [1, 2], "a": 1}) != digest({"a": 1, "b": [2, 1]})
 
 

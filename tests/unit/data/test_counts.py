@@ -54,7 +54,7 @@ def test_counts_of_texts_by_hand(folder: Path, task_dict, make) -> None:
     ({"a": [1, 1, 1, 0]}, True, None), ({"a": [0, 0, 0, 9]}, True, None), ({"a": [1, 1, 0, 0]}, False, None),
     ({"a": [2, 0, 0, 0]}, False, "warning: a: all 2 training examples are of class ape"),
 ])  # fmt: skip
-def test_counts_warn_of_parties_that_can_hardly_learn(trained, same_classes: bool, wanted: str | None) -> None:
+def test_counts_warn_of_small_or_one_class_parties(trained, same_classes: bool, wanted: str | None) -> None:
     assert counts(same_classes=same_classes, **trained).warnings() == ([wanted] if wanted else [])
 
 
@@ -67,7 +67,7 @@ def test_counts_of_many_parties_are_one_line(monkeypatch) -> None:
     assert len(made.record()["parties"]) == 13
 
 
-def test_load_task_records_the_rows_of_each_file(folder: Path, task_dict, make) -> None:
+def test_load_task_records_rows_of_each_file(folder: Path, task_dict, make) -> None:
     task_dict["datasets"]["A"]["local"]["files"]["pool"][0]["where"] = {"label": "good"}
     task_dict["datasets"]["A"]["drop"], task_dict["datasets"]["A"]["labels"] = ["bad"], {"good": "good"}
     assert load_task(make(task_dict), folder).rows == {"a.csv": 20, "g.csv": 20, "t.csv": 20}

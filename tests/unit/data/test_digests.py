@@ -24,14 +24,14 @@ PAIRS = Examples(["ab", "c"], ["", "def"], np.array([0, 1]))
 PIXELS = np.arange(8, dtype=np.uint8).reshape(2, 1, 2, 2)
 
 
-def test_texts_by_their_bytes_with_their_length_then_labels() -> None:
+def test_examples_digest_hashes_lengths_texts_and_labels() -> None:
     texts = (long(2), b"ab", long(2), "ü".encode())
     assert TEXTS.digest == sha(b"single", *texts, long(2, -1))
     texts = (long(2), b"ab", long(1), b"c", long(0), long(3), b"def")
     assert PAIRS.digest == sha(b"pairs", *texts, long(0, 1))
 
 
-def test_texts_at_other_bounds_or_of_no_pairs_are_other_texts() -> None:
+def test_examples_digest_depends_on_text_boundaries_and_pairs() -> None:
     kinds = [(["ab", "c"], None), (["a", "bc"], None), (["ab", "c"], ["", ""])]
     assert len({Examples(texts, pairs, np.array([0, 1])).digest for texts, pairs in kinds}) == len(kinds)
 

@@ -40,7 +40,7 @@ def task(tasks, preset):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_generated_texts_have_their_sizes_shares_and_roles(task, preset, name: str) -> None:
+def test_generated_texts_have_configured_sizes_and_shares(task, preset, name: str) -> None:
     settings = preset(name)
     made = task(name)
     assert any("generated" in note for note in made.notes)
@@ -60,13 +60,13 @@ def test_generated_texts_have_their_sizes_shares_and_roles(task, preset, name: s
     ("erc", "614244ce8f71772f70b40eecab969ba79d79a57f3c84369f47b7e30dce60ef79"),
     ("nli", "99d9423217bbcb9061e1da0d4827d5d2e75acf20077e8554617bf5bdd31509ca"),
 ])  # fmt: skip
-def test_generated_texts_are_as_recorded_and_no_two_parts_equal(task, name: str, digest: str) -> None:
+def test_generated_texts_match_recorded_digests_and_differ(task, name: str, digest: str) -> None:
     """Runs on generated text are compared with those of earlier versions."""
     digests = [part.digest for data in task(name).datasets.values() for part in data.splits.values()]
     assert task(name).digest == digest and len(set(digests)) == len(digests)
 
 
-def test_generate_seed_of_a_party_changes_that_party_only(task, preset) -> None:
+def test_embedded_seed_changes_only_its_party(task, preset) -> None:
     settings = preset("sa")
     settings.datasets["Cell"].embedded.seed = 5
     changed, before = load_task(settings, None), task("sa")
@@ -86,7 +86,7 @@ def own_f1(train: Examples, test: Examples) -> float:
 
 
 @pytest.mark.parametrize(("name", "local", "world"), [("sa", "Cell", "Food"), ("nli", "Fic", "SNLI")])
-def test_generated_texts_are_learnable_and_local_models_know_more(task, name: str, local: str, world: str) -> None:
+def test_generated_texts_are_learnable_and_favour_local_models(task, name: str, local: str, world: str) -> None:
     data = task(name).datasets
     test = data[local].splits["test"]
     mine, theirs = own_f1(data[local].splits["train"], test), own_f1(data[world].splits["train"], test)

@@ -43,7 +43,7 @@ def test_fetch_file_downloads_once(tmp_path, server):
     assert server.asked == [("/a.bin", None)]
 
 
-def test_fetch_file_names_a_file_after_it_is_on_disk(tmp_path, server, monkeypatch):
+def test_fetch_file_syncs_before_renaming(tmp_path, server, monkeypatch):
     synced = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append((os.fstat(handle).st_size, names(tmp_path))))
     get(tmp_path, server)
@@ -57,7 +57,7 @@ def part(root: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_fetch_file_resumes_a_part_or_takes_all(tmp_path, server, ranges):
+def test_fetch_file_resumes_or_restarts_partial_download(tmp_path, server, ranges):
     part(tmp_path, CONTENT[:HALF])
     server.ranges = ranges
     told = []
@@ -76,7 +76,7 @@ def test_fetch_file_resumes_after_a_cut(tmp_path, server):
     assert [wanted for _, wanted in server.asked] == [None, f"bytes={HALF}-"]
 
 
-def test_fetch_file_refuses_another_part_than_it_asked_for(tmp_path, server):
+def test_fetch_file_refuses_unrequested_range(tmp_path, server):
     part(tmp_path, CONTENT[:HALF])
     server.says = "bytes 7-9/10"
     with pytest.raises(FetchError, match="another part of the file"):
@@ -93,7 +93,7 @@ def test_fetch_file_discards_a_wrong_part(tmp_path, server, wrong):
     assert (tmp_path / "set/a.bin").read_bytes() == CONTENT
 
 
-def test_fetch_file_asks_again_for_a_whole_part_of_unknown_size(tmp_path, server):
+def test_fetch_file_restarts_after_unsatisfiable_range(tmp_path, server):
     """Its range is not satisfiable: the whole is asked for again."""
     part(tmp_path, CONTENT)
     file = DataFile("set/a.bin", sha256=FILE.sha256)
@@ -132,7 +132,7 @@ def test_fetch_file_gives_up_a_silent_server(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("size", [1000, len(CONTENT), len(CONTENT) + 5])
-def test_fetch_file_leaves_another_file_as_it_is(tmp_path, server, size):
+def test_fetch_file_leaves_different_files_untouched(tmp_path, server, size):
     """A user's own data under the name, shorter, as long, or longer: neither lost nor mixed."""
     (tmp_path / "set").mkdir()
     (tmp_path / "set/a.bin").write_bytes(b"x" * size)
@@ -142,7 +142,7 @@ def test_fetch_file_leaves_another_file_as_it_is(tmp_path, server, size):
     assert server.asked == []
 
 
-def test_fetch_file_takes_any_file_where_nothing_is_published(tmp_path, server):
+def test_fetch_file_accepts_any_file_if_unpublished(tmp_path, server):
     (tmp_path / "set").mkdir()
     (tmp_path / "set/a.bin").write_bytes(b"x")
     assert not get(tmp_path, server, DataFile("set/a.bin"))

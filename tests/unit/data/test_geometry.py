@@ -15,7 +15,7 @@ def distances(points):
     return np.linalg.norm(points[:, None] - points, axis=-1)
 
 
-def test_superclass_points_are_one_apart_within_and_two_across():
+def test_superclass_points_lie_one_or_two_apart():
     found = distances(superclass_points(["a", "b", "c", "d"], {"late": ["b", "d", "c"], "first": ["a"]}))
     np.testing.assert_allclose(found, [[0, 2, 2, 2], [2, 0, 1, 1], [2, 1, 0, 1], [2, 1, 1, 0]], atol=1e-12)
 
@@ -31,7 +31,7 @@ def test_class_points_follow_the_geometry(geometry, wanted):
     assert (points and len(points[0])) == wanted
 
 
-def test_geometry_adds_a_distance_to_a_federated_run(tmp_path, fedavg_run):
+def test_geometry_adds_semantic_distance_to_federated_run(tmp_path, fedavg_run):
     apart = run(tmp_path, *TINY_IMAGES, "method=fedavg", "training.lr=0.1", "task.geometry=superclasses").result
     plain = fedavg_run.result
     assert "sd" not in plain["metrics"] and 0 < apart["metrics"]["sd"]["ALL"] < 1.01  # digits are all one superclass

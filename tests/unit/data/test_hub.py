@@ -68,7 +68,7 @@ def test_hub_texts_have_class_numbers(hub_task, make, monkeypatch) -> None:
         load_task(make(hub_task), None)
 
 
-def test_hub_texts_need_a_source_and_its_columns(hub_task, make, calls) -> None:
+def test_hub_texts_require_source_and_columns(hub_task, make, calls) -> None:
     hub_task["datasets"]["A"]["hub"]["columns"]["label"] = "unred"
     with refuses():
         load_task(make(hub_task), None)

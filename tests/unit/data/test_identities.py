@@ -57,7 +57,7 @@ def test_speaker_is_the_whole_value(task_dict, make, write_jsonl, folder, case: 
 
 
 @pytest.mark.parametrize("case", IDENTITIES)
-def test_dialogue_is_the_same_for_contexts_and_clients(task_dict, make, write_jsonl, folder, case: str) -> None:
+def test_dialogue_ids_agree_between_contexts_and_clients(task_dict, make, write_jsonl, folder, case: str) -> None:
     rows, column = IDENTITIES[case]
     rows = [row for _, row in sorted(zip(groups(rows, column), rows, strict=True), key=lambda pair: pair[0])]
     task = load(task_dict, make, write_jsonl, folder, rows, {"dialogue": column})

@@ -48,7 +48,7 @@ def test_load_task_digest_is_of_the_content(folder: Path, task_dict, make, tmp_p
     assert load_task(make(task_dict), moved).digest != before
 
 
-def test_load_task_takes_official_splits_chunks_and_limits(folder: Path, task_dict, make) -> None:
+def test_load_task_applies_official_splits_chunks_and_limits(folder: Path, task_dict, make) -> None:
     with_files(task_dict, "A", "A", train=[{"path": "a.csv"}, {"path": "g.csv"}], test=[{"path": "t.csv"}])
     task_dict["datasets"]["A"]["chunk"] = [1, 2]
     task_dict["split"] = {"valid": 0.2, "test": 0.0, "seed": 1}
@@ -77,7 +77,7 @@ def test_load_task_reads_pairs(folder: Path, task_dict, make, write_jsonl) -> No
         load_task(make(task_dict), folder)
 
 
-def test_load_task_needs_no_labels_of_a_transfer_set(folder: Path, task_dict, make) -> None:
+def test_load_task_needs_no_transfer_labels(folder: Path, task_dict, make) -> None:
     (folder / "t.csv").write_text("text\n" + "".join(f"only text {i}\n" for i in range(20)))
     task_dict["datasets"]["T"]["local"]["columns"] = {"text": "text"}
     assert len(load_task(make(task_dict), folder).datasets["T"].splits["train"]) == 12
@@ -120,7 +120,7 @@ def test_missing_takes_names_of_local_data_sets(task_dict, make, missing) -> Non
         make(task_dict | {"missing": missing})
 
 
-def test_load_task_leaves_out_a_missing_local_set(folder: Path, task_dict, make) -> None:
+def test_load_task_omits_missing_local_set(folder: Path, task_dict, make) -> None:
     (folder / "a.csv").unlink()
     for missing in ("error", ["A"]):
         with refuses():
@@ -131,7 +131,7 @@ def test_load_task_leaves_out_a_missing_local_set(folder: Path, task_dict, make)
     assert task.notes == ["A: left out, a.csv not there"]
 
 
-def test_load_task_skips_optional_sets_and_no_other(folder: Path, task_dict, make) -> None:
+def test_load_task_skips_only_optional_sets(folder: Path, task_dict, make) -> None:
     """A misspelt path of one's own data set is an error, whatever else may be missing."""
     task_dict |= {"missing": "skip", "optional": ["B"]}
     with_files(task_dict, "B", "A", **pool("b.csv"))
@@ -142,7 +142,7 @@ def test_load_task_skips_optional_sets_and_no_other(folder: Path, task_dict, mak
         load_task(make(task_dict), folder)
 
 
-def test_load_task_records_a_file_that_may_be_missing(folder: Path, task_dict, make) -> None:
+def test_load_task_records_permitted_missing_files(folder: Path, task_dict, make) -> None:
     whole = load_task(make(task_dict), folder)
     with_files(task_dict, "A", "A", **pool("a.csv", "more.csv"))
     with_files(task_dict, "T", "T", **pool("rounds/1.csv", "t.csv"))
@@ -160,7 +160,7 @@ def test_load_task_records_a_file_that_may_be_missing(folder: Path, task_dict, m
     assert len(grown.datasets["A"].splits["train"]) == 2 * len(whole.datasets["A"].splits["train"])
 
 
-def test_load_task_leaves_out_a_set_without_any_of_its_files(folder: Path, task_dict, make) -> None:
+def test_load_task_omits_set_missing_all_files(folder: Path, task_dict, make) -> None:
     with_files(task_dict, "B", "A", train=[{"path": "b.csv"}], heldout=[{"path": "c.csv"}])
     task = load_task(make(task_dict | {"missing": ["B", "c.csv"]}), folder)
     assert "B" not in task.datasets and task.notes == ["B: left out, b.csv, c.csv not there"]
@@ -227,14 +227,14 @@ def test_load_task_records_what_it_opened(folder: Path, all_formats) -> None:
         assert one.mtime_ns == stat.st_mtime_ns
 
 
-def test_load_task_reads_a_relative_folder_as_an_absolute_one(folder: Path, all_formats, monkeypatch) -> None:
+def test_load_task_reads_relative_and_absolute_folders_alike(folder: Path, all_formats, monkeypatch) -> None:
     monkeypatch.chdir(folder.parent)
     time.sleep(2 * fingerprints.TICK / 1e9)  # files younger than that have no stamps on record
     relative, absolute = (load_task(all_formats, root) for root in (Path(folder.name), folder))
     assert (relative.files, relative.digest, relative.notes) == (absolute.files, absolute.digest, absolute.notes)
 
 
-def test_load_task_hashes_a_file_of_two_data_sets_once(folder: Path, task_dict, make, monkeypatch) -> None:
+def test_load_task_hashes_shared_file_once(folder: Path, task_dict, make, monkeypatch) -> None:
     task_dict["datasets"]["G"]["local"]["files"] = {"pool": [{"path": "a.csv"}, {"path": "g.csv"}]}
     hashed: list[str] = []
     monkeypatch.setattr(fingerprints, "sha256", lambda path: hashed.append(path.name) or path.name)

@@ -54,7 +54,7 @@ def test_image_parties_share_all_images():
     assert sorted(sum((parts[f"client {k}"]["test"] for k in range(4)), [])) == list(range(1000, 1060))
 
 
-def test_image_parties_keep_labels_but_of_the_transfer_set():
+def test_image_parties_hide_only_transfer_labels():
     for data in parties().datasets.values():
         for part in data.splits.values():
             known = [-1] * len(part) if data.role == "transfer" else [number % 1000 % 4 for number in numbers(part)]
@@ -91,7 +91,7 @@ def test_image_parties_partition_what_is_left():
         assert sorted(numbers(splits["train"]) + numbers(splits["valid"])) == sorted(numbers(left.train.take(rows)))
 
 
-def test_image_parties_have_one_hot_labels_without_coordinates():
+def test_image_parties_default_to_one_hot_coordinates():
     made = parties()
     assert made.labels.coordinates == np.eye(4).tolist()
     said = "demo has no coordinates of classes: every two are sqrt(2) apart (task.geometry=onehot)"

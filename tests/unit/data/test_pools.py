@@ -72,7 +72,7 @@ def test_pool_takes_texts_with_and_without_clients():
         assert len(some) == 1 and (some.users is not None) == has
 
 
-def test_pool_of_speakers_leaves_out_texts_without_one():
+def test_pool_of_speakers_omits_texts_without_speaker():
     pool = pool_texts(named(), "speaker")
     assert pool.user_names == ["a Ann", "a Bo"] and pool.train.users.tolist() == [0, 1, 0, -1]
     assert pool.test.users.tolist() == [0, -1, -1]
@@ -92,7 +92,7 @@ def test_pool_of_dialogues_tells_data_sets_apart():
     assert "the test examples name no dialogues; each class is dealt as the training examples are" in dealt.notes[0]
 
 
-def test_pool_digest_knows_clients_where_they_are_asked_for():
+def test_pool_digest_includes_clients_only_on_request():
     plain, other = named(), named()
     other.datasets["a"].splits["train"].clients["speaker"][0] = "Bo"
     assert pool_texts(plain).digest == pool_texts(other).digest == task().digest

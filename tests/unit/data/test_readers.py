@@ -20,7 +20,7 @@ def put(path: Path, content: bytes) -> Path:
     return path
 
 
-def test_read_csv_takes_quotes_line_ends_and_a_byte_order_mark(tmp_path: Path) -> None:
+def test_read_csv_handles_quotes_line_ends_and_bom(tmp_path: Path) -> None:
     content = '\ufefftext,label\r\n"one, ""two""\r\nthree",good\r\nplain,bad\r\n'.encode()
     rows = list(read_csv(put(tmp_path / "x.csv", content)))
     assert rows == [(3, {"text": 'one, "two"\r\nthree', "label": "good"}), (4, {"text": "plain", "label": "bad"})]
@@ -46,7 +46,7 @@ def test_read_csv_refuses_an_endless_field(tmp_path: Path) -> None:
         list(read_csv(path))
 
 
-def test_read_jsonl_knows_gzip_by_its_first_bytes(tmp_path: Path) -> None:
+def test_read_jsonl_detects_gzip_by_first_bytes(tmp_path: Path) -> None:
     content = b'{"text": "a"}\r\n\n{"text": "b"}'
     expected = [(1, {"text": "a"}), (3, {"text": "b"})]
     assert list(read_jsonl(put(tmp_path / "plain.json.gz", content))) == expected
@@ -113,6 +113,6 @@ def test_read_dailydialog_joins_its_two_files(tmp_path: Path) -> None:
     ("a __eou__ b __eou__\n", "0\n"), ("a __eou__\n", "0 1\n"), ("a __eou__ b\n", "0 0\n"),
     ("a __eou__\nb __eou__\n", "0\n"), ("a __eou__\n", "0\n0\n"),
 ])  # fmt: skip
-def test_read_dailydialog_refuses_files_that_do_not_match(tmp_path: Path, texts: str, emotions: str) -> None:
+def test_read_dailydialog_refuses_mismatched_files(tmp_path: Path, texts: str, emotions: str) -> None:
     with refuses():
         list(read_dailydialog(dialogues(tmp_path, texts, emotions)))

@@ -55,7 +55,7 @@ def test_shared_tasks_are_what_the_loaders_read(texts, images, tmp_path):
     assert tasks.images(images, tmp_path).digest == load_images(images, tmp_path).digest
 
 
-def test_shared_tasks_are_read_once_by_many_threads(texts, monkeypatch):
+def test_shared_tasks_load_once_across_threads(texts, monkeypatch):
     monkeypatch.setattr(shared, "load_task", counted := Counted(load_task))
     tasks = SharedTasks()
     with ThreadPoolExecutor(8) as threads:

@@ -51,7 +51,7 @@ def test_complete_splits_gives_the_papers_sizes() -> None:
 
 
 @given(st.lists(st.integers(0, 2), min_size=30, max_size=90), st.sampled_from(["local", "transfer"]))
-def test_complete_splits_cuts_a_pool_into_disjoint_parts(labels: list[int], role) -> None:
+def test_complete_splits_cuts_pool_into_disjoint_parts(labels: list[int], role) -> None:
     made = splits.complete_splits("A", {"pool": numbered(labels)}, role, PAPER, [])
     rows = [row for part in made.values() for row in rows_of(part)]
     assert len(set(rows)) == len(rows)
@@ -76,7 +76,7 @@ def test_complete_splits_halves_heldout_rows() -> None:
     (["train"], "local", [700, 102, 198]), (["train"], "transfer", [872, 128]),
     (["train", "valid"], "transfer", [1000, 1000]),
 ])  # fmt: skip
-def test_complete_splits_cuts_an_absent_split_from_train(given_parts, role, sizes: list[int]) -> None:
+def test_complete_splits_cuts_absent_splits_from_train(given_parts, role, sizes: list[int]) -> None:
     made = splits.complete_splits("A", {key: numbered([0, 1] * 500) for key in given_parts}, role, PAPER, [])
     assert [len(part) for part in made.values()] == sizes
 
@@ -91,7 +91,7 @@ def test_complete_splits_keeps_rare_labels_in_train() -> None:
         splits.complete_splits("A", {"pool": numbered([0])}, "local", PAPER, [])
 
 
-def test_complete_splits_needs_a_test_share_but_of_a_transfer_set() -> None:
+def test_complete_splits_requires_test_share_except_for_transfer() -> None:
     split = SplitFile(valid=0.1, test=0.0, seed=1)
     assert len(splits.complete_splits("T", {"pool": numbered([0] * 50)}, "transfer", split, [])["train"]) == 45
     with refuses():
@@ -166,7 +166,7 @@ def numbers(images: Images) -> list[int]:
 
 
 @given(users=st.lists(st.integers(0, 5), min_size=2, max_size=60), share=st.floats(0.01, 0.99), seed=st.integers(0, 99))
-def test_hold_out_leaves_every_writer_on_both_sides(users: list[int], share: float, seed: int) -> None:
+def test_hold_out_keeps_writers_on_both_sides(users: list[int], share: float, seed: int) -> None:
     counts = np.bincount(users)
     images = numbered_images([0] * len(users), users)
     if counts.max() < 2:

@@ -55,7 +55,7 @@ def test_load_unlabelled_needs_no_test_images(tmp_path):
     assert own.local.test == ["usps/none.gz"] and len(load_unlabelled(own, tmp_path).images) == 30
 
 
-def test_load_unlabelled_draws_a_limit_by_its_seed(tmp_path):
+def test_load_unlabelled_draws_limit_by_seed(tmp_path):
     write_usps(tmp_path, np.arange(30) % 10)
     few = ["transfer.source=local", "transfer.limit=12"]
     digests = [load_unlabelled(settings(*few, f"transfer.cut_seed={seed}"), tmp_path).images.digest for seed in (1, 2)]
@@ -132,7 +132,7 @@ def test_load_unlabelled_refuses_folders(tmp_path):
             load_unlabelled(pictures, tmp_path)
 
 
-def test_with_transfer_sets_the_transfer_set_of_image_parties():
+def test_with_transfer_sets_transfer_set_of_image_parties():
     def numbered(count, first):
         pixels = np.arange(first, first + count, dtype=np.float32).reshape(-1, 1, 1, 1)
         return Images(pixels, np.arange(count) % 4)

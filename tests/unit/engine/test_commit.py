@@ -26,7 +26,7 @@ def test_checkpoint_loads_the_last_commit(tmp_path):
 
 
 @pytest.mark.parametrize("nth", range(20))
-def test_killed_at_any_call_the_last_commit_stands(tmp_path, nth):
+def test_checkpoint_survives_kill_at_any_call(tmp_path, nth):
     """Die before the n-th call of the second commit; a fresh process must see step 0 or 1, log in step."""
     checkpoint, died = Checkpoint(tmp_path), False
     save(checkpoint, 0)
@@ -90,7 +90,7 @@ def test_checkpoint_refuses_the_commit_of_other_work(tmp_path, other):
     assert commit.step == -1 and "commit.json: is of other work (teachers/a)" in commit.problem
 
 
-def test_work_begins_again_after_damage_and_is_damaged_again(tmp_path):
+def test_checkpoint_restarts_after_repeated_damage(tmp_path):
     whole = committed(tmp_path)
     for number in (1, 2):
         (tmp_path / ROUNDS_FILE).write_bytes(whole[ROUNDS_FILE][:-1])

@@ -65,7 +65,7 @@ def test_checkpoint_restores_every_commit_and_writes_only_changes(tmp_path):
     assert held < 2.5 * 12 * 4 * SIZE + 400 * len(parts_of(tmp_path))  # parts are given up as tensors change
 
 
-def test_work_goes_on_from_parts_without_writing_them_again(tmp_path):
+def test_checkpoint_resumes_without_rewriting_parts(tmp_path):
     rounds(Checkpoint(tmp_path, share=True), {}, 0, 10)
     before = {name: (tmp_path / name).stat().st_mtime_ns for name in parts_of(tmp_path)}
     checkpoint = Checkpoint(tmp_path, share=True)
@@ -86,14 +86,14 @@ def test_checkpoint_rewrites_tensors_changed_in_place(tmp_path):
     assert Checkpoint(tmp_path).load().tensors["c/2"].tolist() == [1] * SIZE
 
 
-def test_tensors_of_inference_mode_are_written_every_time(tmp_path):
+def test_checkpoint_never_shares_inference_mode_tensors(tmp_path):
     with torch.inference_mode():
         own = {f"c/{n}": torch.zeros(SIZE) for n in range(4)}
     checkpoint = Checkpoint(tmp_path, share=True)
     assert [checkpoint.save(step, own, {}, [{}]) for step in range(3)] == [{}, {}, {}] and not parts_of(tmp_path)
 
 
-def test_names_that_are_gone_do_not_come_back(tmp_path):
+def test_checkpoint_forgets_removed_tensors(tmp_path):
     checkpoint, own = Checkpoint(tmp_path, share=True), {f"c/{n}": torch.full((SIZE,), float(n)) for n in range(4)}
     for step in range(3):
         own |= checkpoint.save(step, own, {}, [{}])
@@ -102,7 +102,7 @@ def test_names_that_are_gone_do_not_come_back(tmp_path):
     assert same(Checkpoint(tmp_path).load().tensors, own)
 
 
-def test_small_states_and_those_that_do_not_share_have_no_parts(tmp_path, monkeypatch):
+def test_checkpoint_writes_no_parts_when_small_or_unshared(tmp_path, monkeypatch):
     rounds(Checkpoint(tmp_path / "alone"), {}, 0, 6)
     monkeypatch.setattr(tensor_file, "PART_BYTES", 1 << 23)
     rounds(Checkpoint(tmp_path / "small", share=True), {}, 0, 6)
@@ -112,7 +112,7 @@ def test_small_states_and_those_that_do_not_share_have_no_parts(tmp_path, monkey
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
-def test_checkpoint_sets_all_files_aside_if_a_part_is_damaged(tmp_path, damage):
+def test_checkpoint_sets_all_files_aside_on_damaged_part(tmp_path, damage):
     folder = tmp_path / "method" / "run"
     rounds(Checkpoint(folder, share=True), {}, 0, 8)
     files = {path.name for path in folder.iterdir()}
@@ -143,7 +143,7 @@ def test_parts_that_no_commit_names_are_deleted(tmp_path):
     assert not parts_of(tmp_path)
 
 
-def test_write_result_seals_no_parts_and_clear_states_removes_them(tmp_path):
+def test_write_result_omits_parts_that_clear_states_removes(tmp_path):
     run = tmp_path / "task" / "method" / "run"
     rounds(Checkpoint(run, share=True), {}, 0, 8)
     assert parts_of(run)
@@ -158,7 +158,7 @@ def test_write_result_seals_no_parts_and_clear_states_removes_them(tmp_path):
 SCAFFOLD = ("method=scaffold", "training.momentum=0", "training.rounds=2", "training.epochs=1")
 
 
-def test_scaffold_with_parts_comes_out_the_same_whatever_call_fails(tmp_path, monkeypatch):
+def test_scaffold_with_parts_survives_any_failing_call(tmp_path, monkeypatch):
     """A control variate of each client, which rounds settle: 4.6 kB each."""
     monkeypatch.setattr(tensor_file, "PART_BYTES", 1 << 62)
     failing.once(tmp_path / "whole", SCAFFOLD)

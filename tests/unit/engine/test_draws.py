@@ -97,13 +97,13 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_another_seed_is_another_draw_and_the_same_seed_the_same(name: str) -> None:
+def test_draws_repeat_for_same_seed_only(name: str) -> None:
     draw = DRAWS[name]
     assert plain(draw(3)) == plain(draw(3))
     assert plain(draw(3)) != plain(draw(4))
 
 
-def test_times_are_drawn_for_each_pair_and_points_once_for_all() -> None:
+def test_draw_times_differs_for_each_pair() -> None:
     assert plain(draw_times(0, 1, otdd().fedwad, 3)) != plain(draw_times(1, 0, otdd().fedwad, 3))
 
 

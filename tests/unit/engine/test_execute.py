@@ -70,7 +70,7 @@ def marked(party, **settings):
     return training(party, Objective(marks_plugin.marked, settings))
 
 
-def test_executor_makes_busy_requests_last_and_matches_one_worker(tmp_path):
+def test_executor_defers_busy_requests_and_matches_one_worker(tmp_path):
     """The second of three trainings is held by somebody else until the other two are made."""
     requests = [training(party) for party in "ABC"]
     stores = [fill(tmp_path / name) for name in ("workers", "alone")]

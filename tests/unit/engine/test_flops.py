@@ -17,7 +17,7 @@ def network(*words: str, inputs=None, classes: int = 10) -> Network:
     return Network(settings.model, inputs or tuple(settings.task.shape), classes)
 
 
-def test_example_flops_counts_matrix_products_of_a_perceptron():
+def test_example_flops_counts_perceptron_matrix_products():
     found = example_flops(Network(MlpSettings("mlp", "t", [7, 5], "logits"), (2, 3, 4), 6))
     assert (found.forward, found.head) == (2 * (24 * 7 + 7 * 5 + 5 * 6), 2 * 5 * 6)
 

@@ -99,7 +99,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("epoch", [1, 2, 3])
-def test_killed_in_any_epoch_it_ends_as_if_left_alone(request_, place, tmp_path, monkeypatch, epoch):
+def test_train_network_resumes_after_kill_in_any_epoch(request_, place, tmp_path, monkeypatch, epoch):
     undisturbed, facts = loop.train_network(request_, place, tmp_path / "a", nothing)
 
     def kill(done, total, text):
@@ -131,9 +131,7 @@ def test_selecting_by_loss_may_keep_the_start(request_, place, tmp_path):
 
 
 @pytest.mark.parametrize("criterion", ["f1", "loss"])
-def test_select_last_keeps_the_last_epoch_whatever_its_score(
-    request_, place, tmp_path, monkeypatch, criterion, float64
-):
+def test_select_last_keeps_last_epoch_despite_score(request_, place, tmp_path, monkeypatch, criterion, float64):
     scores = iter([0.9] * (criterion == "loss") + [0.5, 0.7, 0.6])
     monkeypatch.setattr(loop, "_score", lambda *_: next(scores))
     training = dataclasses.replace(request_.training, select="last")
@@ -145,7 +143,7 @@ def test_select_last_keeps_the_last_epoch_whatever_its_score(
 
 
 @pytest.mark.parametrize(("scores", "kept"), [([0.5, 0.7, 0.6], 2), ([0.7, 0.7, 0.7], 1)])
-def test_select_best_keeps_the_first_of_the_best(request_, place, tmp_path, monkeypatch, scores, kept):
+def test_select_best_keeps_first_best_epoch(request_, place, tmp_path, monkeypatch, scores, kept):
     left = iter(scores)
     monkeypatch.setattr(loop, "_score", lambda *_: next(left))
     _, facts = loop.train_network(request_, place, tmp_path / "work", nothing)
@@ -165,7 +163,7 @@ def test_predictions_keep_the_order_of_texts(request_, place):
         torch.testing.assert_close(logits[row], alone, rtol=1e-4, atol=1e-5)
 
 
-def test_request_key_covers_all_that_decides_a_result(request_):
+def test_request_key_covers_everything_that_decides_results(request_):
     keys = {request_key(request_)}
     changes = [
         {"seed": 8}, {"party": "B"}, {"start": ("local", "x")}, {"select": "loss"}, {"train": request_.valid},

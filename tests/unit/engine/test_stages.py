@@ -40,13 +40,13 @@ def test_missing_of_and_run_one_skip_finished_requests(place, parties):
     assert run_one(parties[0], place, never) == made
 
 
-def test_key_of_ignores_the_role_of_a_prediction(parties):
+def test_key_of_ignores_prediction_role(parties):
     ask = Predict("soft_labels", "A", parties[0].network, ("local", "w"), ("tokens", "t"))
     assert key_of(ask) == key_of(dataclasses.replace(ask, stage="predictions", party="B"))
     assert key_of(ask)[0] == "predictions" and key_of(parties[0])[0] == "local"
 
 
-def test_run_each_waits_when_all_remaining_requests_are_busy(place, parties, monkeypatch):
+def test_run_each_waits_when_remaining_requests_are_busy(place, parties, monkeypatch):
     """A and C are busy for three tries each. The first wait comes after both were tried once B was done."""
     tries, waits = Counter(), []
 

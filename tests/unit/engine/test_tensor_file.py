@@ -37,7 +37,7 @@ def test_tensor_parts_saves_non_contiguous_and_gradient_tensors():
     assert all(torch.equal(read[name], tensor) for name, tensor in tensors.items())
 
 
-def test_large_tensors_are_not_copied_and_small_ones_are_one_part():
+def test_tensor_parts_copies_only_small_tensors():
     """A copy of each would double what a run of many clients takes."""
     large = {name: torch.zeros(1 << 18) for name in "ab"}  # float32: just large enough
     small = {f"small {i}": torch.zeros(1000) for i in range(50)}

@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.machine, needs_compiler]
     channels=st.tuples(st.integers(1, 17), st.integers(1, 30), st.integers(1, 15)),
     count=st.integers(1, 9),
 )
-def test_pooled_convolutions_of_any_shape_have_the_gradients_of_autograd(side, kernels, paddings, channels, count):
+def test_pooled_convs_matches_autograd_at_any_shape(side, kernels, paddings, channels, count):
     assert_gradients_of_autograd(PooledConvs, side, kernels, paddings, channels, count)
 
 
@@ -42,7 +42,7 @@ def test_large_images_are_done_band_by_band():
     assert_gradients_of_autograd(PooledConvs, (64, 65), (5, 3), (2, 1), (16, 5, 3), 2)
 
 
-def test_small_images_are_done_several_at_a_time():
+def test_pooled_convs_matches_autograd_on_small_images():
     assert_gradients_of_autograd(PooledConvs, (8, 8), (3, 3), (1, 1), (2, 4, 3), 33)
 
 
@@ -59,7 +59,7 @@ def _pooled(four):
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_pooling_passes_on_what_is_not_a_number(place):
+def test_pooled_convs_propagates_nan(place):
     four = [3.0, 1.0, 2.0, -1.0]
     four[place] = float("nan")
     assert _pooled(four).isnan().all()
@@ -96,7 +96,7 @@ def test_pooled_convs_breaks_ties_of_outputs_like_torch():
     control=st.booleans(),
     temperature=st.sampled_from([1.0, 0.3]),
 )
-def test_perceptrons_of_any_shape_train_as_in_the_loop(
+def test_native_perceptron_matches_loop_at_any_shape(
     side, hidden, classes, count, batch, epochs, momentum, decay, proximal, control, temperature
 ):
     recipe = Recipe((Phase(epochs),), batch, False, 0.01, momentum, decay, decay_biases=False, proximal=proximal)
@@ -128,7 +128,7 @@ def trained_by_both(
 
 @pytest.mark.parametrize("momentum", [0.0, 0.7])
 @pytest.mark.parametrize("proximal", [0.0, 0.2])
-def test_inner_products_in_place_of_pixels_with_momentum_and_the_proximal_term(momentum, proximal):
+def test_native_gram_matches_loop_with_momentum_and_proximal(momentum, proximal):
     """Each kind of phase has a velocity of its own, as separate optimisers have."""
     phases = Phase(3, "body"), Phase(2, "head"), Phase(4), Phase(2, "body")
     recipe = Recipe(phases, 8, False, 0.05, momentum, proximal=proximal)

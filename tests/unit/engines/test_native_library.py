@@ -66,7 +66,7 @@ def test_changed_sources_are_compiled_anew(name: str, tmp_path: Path, monkeypatc
     assert len(digests) == 2
 
 
-def test_native_library_suggests_another_engine_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_native_library_suggests_another_engine_without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
     with refuses():
@@ -76,7 +76,7 @@ def test_native_library_suggests_another_engine_without_a_compiler(monkeypatch: 
         load(torch.float32)
 
 
-def test_native_library_quotes_a_failing_compiler_and_leaves_nothing(
+def test_native_library_quotes_failing_compiler_and_leaves_nothing(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = 'echo "warning: x\nvectors.h:3: error: no vectors" >&2\n[ "$1" = --version ]'
@@ -86,7 +86,7 @@ def test_native_library_quotes_a_failing_compiler_and_leaves_nothing(
     assert list(cache.iterdir()) == []
 
 
-def test_native_library_names_a_cache_folder_that_cannot_be_written(
+def test_native_library_names_unwritable_cache_folder(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache.parent.write_text("a file")

@@ -51,7 +51,7 @@ def assert_alike(plain, fast, count, side, dtype=torch.float64, tolerance=1e-12)
     count=st.integers(1, 5),
     bias=st.booleans(),
 )
-def test_convolutions_of_any_shape_have_the_gradients_of_autograd(vectors, side, count, bias):
+def test_winograd_conv_matches_torch_at_any_shape(vectors, side, count, bias):
     lanes = native_library(torch.float64).lanes()
     assert_alike(*both(lanes * vectors[0], lanes * vectors[1], bias), count, side)
 

@@ -39,7 +39,7 @@ SHEET = {
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_label_diameter_and_third_terms_of_the_sheet(task):
+def test_label_diameter_and_third_terms_match_sheet(task):
     diameter, classes, cases = SHEET[task]
     assert bound.label_diameter(points_of(task)) == pytest.approx(diameter, rel=1e-4)
     assert len(points_of(task)) == classes
@@ -68,12 +68,12 @@ def test_held_out_terms_by_hand():
     assert found.third == pytest.approx(7 * 4 * log / 9)
 
 
-def test_bound_is_vacuous_where_a_constant_or_any_loss_is_below_it():
+def test_vacuous_lists_losses_not_above_bound():
     assert bound.vacuous(4.0, 4.0, 0.5) == ["C_M", "constant"] and bound.vacuous(0.6, 4.0, 0.5) == ["constant"]
     assert bound.vacuous(0.4, 4.0, 0.5) == [] and bound.vacuous(0.5, 4.0, 0.5) == ["constant"]
 
 
-def test_weights_of_a_text_are_over_their_sum():
+def test_normalised_weights_sum_to_one_per_text():
     weights = torch.tensor([[0.5, 0.5], [1.0, 3.0]])
     assert bound.normalised_weights(weights).tolist() == [[0.5, 0.5], [0.25, 0.75]]
     with refuses():
@@ -85,7 +85,7 @@ PLACES |= {f"{n} anywhere": torch.from_numpy(np.random.default_rng(4).normal(siz
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_exact_transport_is_that_of_pot_and_scales_rows_to_one(place):
+def test_exact_transport_matches_pot_and_normalises_rows(place):
     points, draws = PLACES[place], np.random.default_rng(3)
     p, q = (rows(draws, 200, len(points)) for _ in range(2))
     cost = ground_cost(points).numpy()
@@ -163,7 +163,7 @@ def planted(functions, population=300, seed=10):
     return SimpleNamespace(losses=np.array(losses), logits=logits.numpy(), draws=draws, diameter=diameter)
 
 
-def test_sharp_bound_fails_no_more_often_than_it_says():
+def test_sharp_bound_holds_at_stated_confidence():
     """For all eight functions of the class at once, over 1,000 samples of 60 texts."""
     world, texts = planted(8), 60
     samples = world.draws.integers(300, size=(RESAMPLINGS, texts))
@@ -187,7 +187,7 @@ def test_third_term_is_nearly_needed():
 
 
 @pytest.mark.parametrize("function", [bound.hoeffding, bound.bernstein])
-def test_held_out_bounds_fail_no_more_often_than_they_say(function):
+def test_held_out_bounds_hold_at_stated_confidence(function):
     """The best of eight checkpoints on the held-out texts themselves."""
     world, texts = planted(8, seed=11), 40
     expected, failed, tight = world.losses.mean(1), 0, []

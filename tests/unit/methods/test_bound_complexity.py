@@ -13,7 +13,7 @@ from knot_runner.methods import complexity
 from knot_runner.models.network import Network
 
 
-def test_last_layer_complexity_is_the_supremum_over_its_class():
+def test_last_layer_complexity_estimates_supremum_over_class():
     """Brute force over all signs of six texts and 2,000 directions of w in the plane."""
     draws = np.random.default_rng(8)
     features, head = torch.from_numpy(draws.normal(size=(6, 2))), torch.tensor([[3.0, 4.0], [0.0, 1.0]])
@@ -38,7 +38,7 @@ def test_norm_complexity_by_hand():
     assert complexity.norm_complexity(inputs, [hidden, head]) == pytest.approx(wanted)
 
 
-def test_norm_complexity_is_above_what_some_networks_reach():
+def test_norm_complexity_exceeds_value_of_sampled_networks():
     """The supremum over 3,000 networks with layers no larger is below it."""
     draws = np.random.default_rng(9)
     inputs = torch.from_numpy(draws.normal(size=(20, 3)))
@@ -54,7 +54,7 @@ def test_norm_complexity_is_above_what_some_networks_reach():
     assert float(most.mean()) < complexity.norm_complexity(inputs, layers)
 
 
-def test_layers_are_read_by_name_and_in_order():
+def test_dense_layers_reads_layers_in_order():
     weights = {f"layers.{i}.{part}": torch.full((1,), float(i)) for i in range(11) for part in ("weight", "bias")}
     weights |= {"head.weight": torch.full((1,), -1.0), "head.bias": torch.full((1,), -2.0)}
     found = complexity.dense_layers(weights, "head.")
@@ -62,7 +62,7 @@ def test_layers_are_read_by_name_and_in_order():
     assert complexity.affine_matrix(torch.eye(2), torch.tensor([5.0, 6.0])).tolist() == [[1, 0, 5], [0, 1, 6]]
 
 
-def test_models_without_a_declared_class_are_one_line():
+def test_undeclared_explains_models_without_declared_class():
     own = CustomSettings(**{"kind": "custom", "name": "mine", "target": "x:y", "head": "out"})
     found = complexity.undeclared(Network(own, (1, 8, 8), 3))
     assert set(found) == {"last_layer", "norms"} and "declares no class" in found["norms"]

@@ -15,7 +15,7 @@ from knot_runner.pipelines.personalisation.client_matrix import count, matrix_me
 TEST = [torch.tensor([3, 7]), torch.tensor([7, 9, 11]), torch.tensor([20]), torch.tensor([], dtype=torch.int64)]
 
 
-def test_rows_that_two_clients_have_count_as_their_own_alone():
+def test_test_rows_counts_shared_rows_as_own_only():
     tests = Rows.of(TEST)
     assert tests.rows.tolist() == [3, 7, 9, 11, 20]
     assert [tests.own(client).tolist() for client in range(4)] == [[0, 1], [1, 2, 3], [4], []]
@@ -48,7 +48,7 @@ def test_measures_by_hand():
     assert "unseen_accuracy" not in found
 
 
-def test_measures_of_unseen_clients_and_without_test_examples():
+def test_matrix_measures_handle_unseen_and_untested_clients():
     examples = torch.tensor([[4, 4, 0, 8]] * 4)
     correct = torch.tensor([[4, 2, 0, 8], [1, 3, 0, 0], [2, 1, 0, 8], [0, 0, 0, 6]])
     found = matrix_measures(examples, correct, torch.zeros(4, 4), [0, 1, 2])
@@ -62,7 +62,7 @@ def test_measures_of_unseen_clients_and_without_test_examples():
 
 
 @given(st.integers(2, 25), st.integers(0, 2**31))
-def test_worst_decile_is_the_mean_of_the_worst_tenth_of_clients(clients, seed):
+def test_matrix_measures_worst_decile_averages_worst_tenth(clients, seed):
     draw = np.random.default_rng(seed)
     examples = torch.full((clients, clients), 10)
     correct = torch.from_numpy(draw.integers(0, 11, (clients, clients)))

@@ -88,7 +88,7 @@ def test_sgd_with_milestones_equals_a_plain_loop(place):
     compare(place, request, lambda _, model, x, y, epoch: F.cross_entropy(model(x), y), small.started("student"))
 
 
-def test_teachers_outputs_are_the_same_cached_or_not(place, monkeypatch):
+def test_cached_teacher_outputs_match_recomputed_ones(place, monkeypatch):
     teachers = [small.put_teacher(place, WIDE, 1), small.put_teacher(place, WIDE, 2)]
     request = small.students(place, {"ce": CE, "kd": KD, "hint": {"weight": 1.0}, "at": {"weight": 5.0}}, teachers, CNN)
     kept, _ = small.trained(request, place, "a")
@@ -98,7 +98,7 @@ def test_teachers_outputs_are_the_same_cached_or_not(place, monkeypatch):
         torch.testing.assert_close(anew[name], tensor, rtol=1e-4, atol=1e-5)
 
 
-def test_teacher_sees_the_crop_that_the_student_sees(place, monkeypatch):
+def test_teacher_sees_same_crop_as_student(place, monkeypatch):
     seen, real = [], learner.OutputReader.__call__
 
     def noted(self, inputs):
@@ -121,7 +121,7 @@ def test_teacher_sees_the_crop_that_the_student_sees(place, monkeypatch):
     ("distil", {"kind": "average", "decay": 0.8, "ramp": 0}, {"ce": CE, "kd": KD}),
 ], ids=["phase", "offline", "mutual", "snapshot", "average"])  # fmt: skip
 @pytest.mark.parametrize("epoch", [1, 3])
-def test_student_killed_in_any_epoch_ends_as_if_left_alone(place, stage, schedule, terms, epoch):
+def test_student_resumes_bit_identically_after_kill(place, stage, schedule, terms, epoch):
     teachers = [small.put_teacher(place, WIDE, 1)] if schedule["kind"] == "offline" else []
     request = small.students(place, terms, teachers, CNN, schedule=schedule, stage=stage)
     undisturbed, facts = small.trained(request, place, "a")
@@ -131,7 +131,7 @@ def test_student_killed_in_any_epoch_ends_as_if_left_alone(place, stage, schedul
     assert [row["loss"] for row in again["epochs"]] == [row["loss"] for row in facts["epochs"]]
 
 
-def test_picked_student_is_the_one_of_its_number(place):
+def test_pick_student_returns_numbered_student(place):
     request = small.students(place, {"ce": CE, "kd": KD}, schedule={"kind": "mutual", "students": 3})
     tensors, facts = small.trained(request, place, "a")
     place.store.put("distil", "together", tensors, facts)
@@ -172,7 +172,7 @@ def test_phases_equal_plain_loops(place):
 
 
 @pytest.mark.thorough
-def test_run_with_a_phase_records_it_and_shares_it(tmp_path):
+def test_run_records_and_shares_its_phase(tmp_path):
     result = run(tmp_path, *TWO_STAGE).result
     (phase,) = result["phases"]
     assert phase["epochs"] == 3 and set(phase["terms"]) == {"hint"} and set(result["terms"]) == {"ce", "kd"}
@@ -268,7 +268,7 @@ def test_terms_that_do_not_fit_are_refused(place, terms, schedule):
         small.trained(small.students(place, terms, schedule=schedule), place, "a")
 
 
-def test_draws_of_terms_are_keyed_by_seed_and_epoch(place, monkeypatch):
+def test_term_draws_depend_on_seed_and_epoch(place, monkeypatch):
     seen = []
 
     def make(options, inputs):

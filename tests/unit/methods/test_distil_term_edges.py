@@ -20,7 +20,7 @@ SIDES = st.integers(1, 9)
 
 
 @pytest.mark.parametrize(("name", "examples"), [("sp", 1), ("rkd", 1), ("pkt", 1), ("triplet", 1), ("triplet", 2)])
-def test_relations_of_too_few_examples_are_exactly_zero(name, examples):
+def test_relation_terms_return_zero_for_too_few_examples(name, examples):
     for seed in range(10):  # rounding would leave it to chance
         student = random_outputs(seed, trained=True, batch=examples, a=(3, 2, 2), b=(2, 4, 4))
         teacher = random_outputs(99, batch=examples, a=(3, 2, 2), b=(2, 4, 4))
@@ -68,7 +68,7 @@ def test_pooling_is_torchs_adaptive_pooling(height, width, less):
     torch.testing.assert_close(pooled_to(maps, *smaller), F.adaptive_avg_pool2d(maps, smaller), rtol=0, atol=1e-12)
 
 
-def test_memories_move_at_the_batchs_positions_while_training_and_are_stored():
+def test_crd_updates_and_stores_memories_in_training():
     student, teacher = random_outputs(1, a=(3,)), random_outputs(2, a=(4,))
     term, loaded = made("crd", student, [teacher]), made("crd", student, [teacher])
     before = {name: value.clone() for name, value in term.state_dict().items()}
@@ -126,7 +126,7 @@ def test_relations_refuse_smaller_batches(name, least):
     ("hint", {"pairs": [[("flat", "a")]]}), ("triplet", {"pairs": [[("a", "a")], [("v", "a")]]}),
     ("crd", {"pairs": [[("a", "a")]], "examples": 1}),
 ], ids=str)  # fmt: skip
-def test_taps_that_a_term_cannot_compare_are_refused(name, change):
+def test_terms_reject_incomparable_taps(name, change):
     student, teacher = (random_outputs(seed, a=(3, 2, 2), v=(3,), flat=(1, 1, 9)) for seed in (1, 2))
     made(name, student, [teacher], [[("a", "a")]], examples=2)
     with refuses():

@@ -24,7 +24,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_entropy_is_its_formula_and_finite_for_one_hot_teachers(form):
+def test_entropy_matches_formula_and_stays_finite(form):
     function, options = LOSSES["entropy"].function, EntropySettings("entropy", form)
     expected = [FORMS[form](P[0, 0].tolist(), q) for q in Q[0].tolist()]
     assert function(options, P.log(), Q, LINE)[0].tolist() == pytest.approx(expected, rel=1e-6)
@@ -66,7 +66,7 @@ LOGITS = {name: Q[:, k].log() for k, name in enumerate("ab")}
     *({"name": "entropy", "form": form} for form in FORMS),
     *({**SINKHORN, "solver": solver} for solver in ("newton", "geomloss", "exact", "line")),
 ], ids=lambda loss: loss.get("form") or loss["solver"])  # fmt: skip
-def test_gradient_descent_on_the_loss_reaches_a_lone_teacher(loss):
+def test_gradient_descent_on_loss_reaches_single_teacher(loss):
     rows, value = objective(LOGITS, loss=loss, weighting="A", teachers=["a"], shares=[1.0], biases=None)
     logits = torch.zeros(1, 3, requires_grad=True)
     optimiser = torch.optim.Adam([logits], lr=0.05)
@@ -105,7 +105,7 @@ def test_objective_is_equation_3_in_float64(weighting, normalise):
 
 
 @pytest.mark.parametrize("weighting", ["U", "E"])
-def test_normalized_weights_of_teachers_at_their_reference_are_equal(weighting):
+def test_normalized_weighting_equals_mean_for_uniform_teachers(weighting):
     """Both teachers are uniform, which is also their bias: all weights are 0, and the loss is the mean of theirs."""
     uniform, biases = {name: torch.zeros(2, 3) for name in "ab"}, [[1 / 3] * 3] * 2
     rows, loss = objective(uniform, weighting=weighting, normalise=True, biases=biases)

@@ -69,7 +69,7 @@ def answer(store, round, number, request):
     return store.put(request.stage, f"{round}.{number}", tensors, info)
 
 
-def test_teachers_train_by_themselves_on_their_own_texts(run):
+def test_teachers_train_alone_on_their_own_texts(run):
     (teachers, *_), said, state = run(method())
     assert [request.party for request in teachers] == list(PARTIES)
     assert [request.stage for request in teachers] == ["local", "local", "pretrain"]
@@ -85,7 +85,7 @@ def test_teachers_train_by_themselves_on_their_own_texts(run):
     assert state["before"] == "pretrain/0.2"
 
 
-def test_teachers_label_both_parts_of_the_transfer_set(run):
+def test_teachers_label_both_transfer_splits(run):
     (_, labels, _), _, state = run(method("A"))
     assert all(isinstance(request, Predict) and request.output == "logits" for request in labels)
     asked = [(request.stage, request.party, request.weights, request.examples) for request in labels]
@@ -96,7 +96,7 @@ def test_teachers_label_both_parts_of_the_transfer_set(run):
     assert [state[f"soft/{party}/valid"] for party in PARTIES] == [f"soft_labels/1.{i}" for i in (1, 3, 5)]
 
 
-def test_biases_have_a_pseudo_count_and_are_of_weighting_e(run):
+def test_knot_estimates_smoothed_biases_for_weighting_e(run):
     for weighting in "ADU":
         assert not [request for request in run(method(weighting))[0][1] if request.stage == "bias"]
     (_, labels, last), said, state = run(method("E"))
@@ -109,7 +109,7 @@ def test_biases_have_a_pseudo_count_and_are_of_weighting_e(run):
     assert last[0].objective.settings["biases"] == [state[f"bias/{party}"] for party in PARTIES]
 
 
-def test_student_starts_from_the_global_model_and_learns_from_all(run):
+def test_student_starts_from_global_model_with_all_teachers(run):
     (_, _, (request,)), said, state = run(method("D"))
     assert request.stage == "distil" and request.party == "student" and request.seed == 7
     assert request.start == ("pretrain", "0.2") and request.network == federation().server.network
@@ -143,13 +143,13 @@ ON_LINE = KnotSettings("mine", "knot", LINE, "A", False, 1.0, 1.0, BIAS)
     (method("EE"), "semantic"), (method(name="entrpy"), "semantic"), (method(form="kll"), "semantic"),
     (method(name="sinkhorn", form="kl"), "semantic"), (ON_LINE, "onehot"),
 ])  # fmt: skip
-def test_loss_or_weighting_that_does_not_fit_is_refused_before_training(hp, support):
+def test_init_rejects_unsuitable_loss_or_weighting(hp, support):
     assert knot.init(ON_LINE, federation()) == {}
     with refuses():
         knot.init(hp, federation(support))
 
 
-def test_fold_tells_equal_splits_of_the_transfer_set_apart(tmp_path):
+def test_fold_distinguishes_equal_transfer_splits(tmp_path):
     same = dataclasses.replace(federation().transfer, examples=dict.fromkeys(("train", "valid"), ("tokens", "pool")))
     whole, store, hp = dataclasses.replace(federation(), transfer=same), Store(tmp_path), method("A")
     state = {f"weights/{name}": f"local/{name}" for name in PARTIES} | {"before": "pretrain/hub"}

@@ -39,7 +39,7 @@ def together(place, **changes):
     return TrainParties(**{**made, **changes})
 
 
-def test_peer_loss_is_the_mean_of_the_divergences_from_the_others():
+def test_peer_losses_average_divergences_from_others():
     def kl(p, q):
         return sum(a * (math.log(a) - math.log(b)) for a, b in zip(p, q, strict=True))
 
@@ -103,7 +103,7 @@ def test_parties_equal_plain_loops(place):
 
 
 @pytest.mark.parametrize("epoch", [1, 3])
-def test_parties_killed_in_any_epoch_end_as_if_left_alone(place, epoch):
+def test_parties_resume_bit_identically_after_kill(place, epoch):
     request = together(place)
     undisturbed, facts = small.trained(request, place, "a")
     resumed, again = small.killed_and_resumed(request, place, epoch)
@@ -111,7 +111,7 @@ def test_parties_killed_in_any_epoch_end_as_if_left_alone(place, epoch):
     assert [row["loss"] for row in again["epochs"]] == [row["loss"] for row in facts["epochs"]]
 
 
-def test_parties_keep_the_epoch_with_the_best_mean_score(place):
+def test_parties_keep_epoch_with_best_mean_score(place):
     """By macro-F1, each party on its own valid part."""
     settings = StageSettings(epochs=4, batch=8, lr=0.05, weight_decay=0.0)
     found, facts = small.trained(together(place, training=settings), place, "a")

@@ -71,7 +71,7 @@ def test_generator_loss_by_hand():
     assert torch.isfinite(one_hot.grad).all()  # a class that never comes
 
 
-def test_activations_are_compared_in_units_of_their_variance():
+def test_activation_difference_scales_by_variance():
     taps, wanted = {"a": normal(2, 3, 2), "b": normal(2, 4, seed=1)}, {"a": normal(2, 6, seed=2), "b": normal(2, 4)}
     parts = [((taps[n].reshape(2, -1) - wanted[n]) ** 2).sum() / wanted[n].numel() / s for n, s in (("a", 4), ("b", 9))]
     torch.testing.assert_close(images.activation_difference(taps, wanted, {"a": 4.0, "b": 9.0}), parts[0] + parts[1])
@@ -141,14 +141,14 @@ def test_samples_have_the_moments_that_were_released(kind):
     assert [scales["logits"], scales["pixels"]] == pytest.approx([both[0] * 2 / 3, both[1] * 2 / 3], rel=1e-4)
 
 
-def test_samples_are_of_the_classes_asked_for_and_need_no_variance():
+def test_sampled_activations_match_classes_without_variance():
     found = {"logits.mean": torch.eye(3) * 7, "logits.covariance": torch.zeros(3, 3, 3)}
     sampled = records.sampled_activations(found, torch.tensor([2, 0, 2]), torch.Generator())
     assert sampled["logits"].argmax(1).tolist() == [2, 0, 2] and sampled["logits"].max() == 7
     assert records.scales_of(found) == {"logits": 1.0}
 
 
-def test_records_are_of_the_first_images_of_each_class(monkeypatch):
+def test_released_records_use_first_images_per_class(monkeypatch):
     examples = mixed_images()
     monkeypatch.setattr(records, "MOST_IMAGES", 30)
     found = records.released_records(Same(), examples, 3, "all", 0)

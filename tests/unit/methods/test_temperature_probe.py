@@ -75,7 +75,7 @@ def run(hp=HP, spec=CNN, data=None, seed=0, said=None, watched=None):
     st.sampled_from([4.0, 1.0, 0.3]),
 )
 @hypothesis_settings(max_examples=40, deadline=None)
-def test_logit_gradients_are_those_of_the_tempered_loss(z, y, temperature):
+def test_logit_gradients_match_tempered_loss(z, y, temperature):
     logits, labels = torch.tensor(z, requires_grad=True), torch.tensor(y)
     F.cross_entropy(logits / temperature, labels, reduction="sum").backward()
     found = probe.logit_gradients(logits.detach(), labels, temperature)
@@ -84,14 +84,14 @@ def test_logit_gradients_are_those_of_the_tempered_loss(z, y, temperature):
     torch.testing.assert_close(found, closed, rtol=1e-9, atol=1e-12)
 
 
-def test_logit_gradients_keep_their_digits_where_the_truth_is_all_but_certain():
+def test_logit_gradients_stay_precise_near_certainty():
     logits = torch.tensor([[30.0, 0.0, 0.0]])  # 1 - p = 1.9e-13 is lost in float32
     (found,) = probe.logit_gradients(logits, torch.tensor([0]), 1.0)
     assert float(found[0]) == pytest.approx(-2 * math.exp(-30), rel=1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_gradient_norms_equal_those_of_one_image_at_a_time(name):
+def test_gradient_norms_match_per_image_gradients(name):
     model, (x, y), temperatures = model_of(MODELS[name]), images(6), [4.0, 1.0, 0.25]
     norms, right = probe.gradient_norms(model, x, y, temperatures)
     layer = next(m for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d))
@@ -106,7 +106,7 @@ def test_gradient_norms_equal_those_of_one_image_at_a_time(name):
 
 
 @pytest.mark.parametrize(("count", "done"), [(5, [0, 5]), (600, [0, 256, 512, 600])])
-def test_batches_of_256_images_are_joined_and_counted(count, done):
+def test_gradient_arrays_join_and_count_batches(count, done):
     model, watched = model_of(MODELS["mlp"], torch.float32), []
     probed, rows = probe.Probed(model, data_of(count + 3), torch.device("cpu")), torch.arange(count).flip(0)
     found = probe.gradient_arrays(HP, probed, rows, lambda *event: watched.append(event))
@@ -123,7 +123,7 @@ def linear(weight):
 
 
 @pytest.mark.parametrize("halvings", [1, 4, 8, 30])
-def test_distance_of_a_linear_model_is_approached_from_above(halvings):
+def test_boundary_distances_approach_linear_distance_from_above(halvings):
     """Two classes: the margin w x, w = w_0 - w_1, falls by epsilon |w|_1 along -sign(w), so epsilon = w x / |w|_1."""
     weight, (x, _) = torch.randn(2, 128, generator=torch.Generator().manual_seed(0), dtype=torch.float64), images(30)
     exact = (x.flatten(1) @ (weight[0] - weight[1])).abs() / (weight[0] - weight[1]).abs().sum()
@@ -132,7 +132,7 @@ def test_distance_of_a_linear_model_is_approached_from_above(halvings):
     assert (found - exact <= torch.clamp(exact, min=HP.attack_limit / 2**12) * 2.0**-halvings + 1e-12).all()
 
 
-def test_distances_of_a_network_agree_with_a_fine_grid():
+def test_boundary_distances_agree_with_fine_grid():
     """Wherever the decision changes once on the grid, or never; elsewhere only that it does change there."""
     model, (x, _) = model_of(CNN), images(12)
     found = probe.boundary_distances(model, x, replace(HP, attack_steps=20))
@@ -158,7 +158,7 @@ def test_distances_of_a_network_agree_with_a_fine_grid():
     assert compared >= 3
 
 
-def test_distance_of_a_constant_and_of_a_saturated_model():
+def test_boundary_distances_handle_constant_and_saturated_models():
     """At logits 1000 apart the cross-entropy's own gradient is exactly 0 in float32; its sign is still known."""
     constant = probe.boundary_distances(lambda x: x.flatten(1)[:, :2] * 0 + torch.eye(2)[0], torch.ones(3, *SHAPE), HP)
     assert constant.isinf().all()
@@ -168,7 +168,7 @@ def test_distance_of_a_constant_and_of_a_saturated_model():
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_step_is_one_of_sgd_on_each_image_alone(name):
+def test_stepped_matches_sgd_on_each_image(name):
     model, (x, y) = model_of(MODELS[name]), images(3)
     found = probe.stepped(model, x, y, 0.25, 0.1)
     start = {key: value.clone() for key, value in model.state_dict().items()}
@@ -208,7 +208,7 @@ def test_arrays_of_a_whole_probe(name):
     assert stages == {"gradient norms", "boundary distances"}
 
 
-def test_distances_after_are_those_of_the_stepped_model():
+def test_boundary_after_matches_stepped_model():
     """Of a whole probe: image by image, with a module that holds the stepped weights."""
     found = run(replace(HP, boundary_images=40))
     assert int(found["boundary.tried"]) == 40
@@ -234,7 +234,7 @@ def test_distances_after_are_those_of_the_stepped_model():
             assert float(found["boundary.after"][k, at]) == pytest.approx(expected, rel=2e-2)
 
 
-def test_image_shown_is_the_first_wrong_one_of_its_class():
+def test_softmax_row_selects_wrong_image_of_shown_class():
     found, data = run(), data_of(40)
     row = int(found["softmax.row"])
     assert int(data.labels[row]) == HP.shown_class == int(found["softmax.label"])
@@ -252,7 +252,7 @@ def test_central_training_makes_the_model_better():
     assert warm["gradients.right"].sum() >= fresh["gradients.right"].sum() + 10
 
 
-def test_probe_says_what_it_takes_instead_of_too_few_images():
+def test_probe_reports_fallbacks_for_too_few_images():
     data, said = data_of(40), []
     shown = run(replace(HP, shown_class=0), data=replace(data, labels=torch.full((40,), 0)))
     decided = int(shown["softmax.probabilities"][0].argmax())
@@ -268,7 +268,7 @@ def test_probe_says_what_it_takes_instead_of_too_few_images():
 
 
 @pytest.mark.parametrize(("changes", "classes"), [({"shown_class": 5}, 5), ({"warm_epochs": 3}, 5), ({}, 2)])
-def test_probe_of_a_missing_class_or_a_diverged_model_is_refused(monkeypatch, changes, classes):
+def test_probe_rejects_missing_class_or_diverged_model(monkeypatch, changes, classes):
     monkeypatch.setattr(TRAINING, "lr", 1e20)
     with refuses():
         run(replace(HP, **changes), data=replace(data_of(40), labels=torch.arange(40) % classes))

@@ -162,7 +162,7 @@ def test_points_begin_where_lambda_does(start):
     assert points[1].epochs == (0 if start == "zero" else 2)
 
 
-def test_early_stopping_keeps_the_lambda_that_is_best_on_the_other_half():
+def test_early_stopping_keeps_best_lambda_on_other_half():
     federation, engine = after_rounds(hidden=())
     hp = spec(early_stop=True, matrix_lr=3.0, steps=6, saves=3)
     for client in federation.everyone:
@@ -182,7 +182,7 @@ def test_early_stopping_keeps_the_lambda_that_is_best_on_the_other_half():
     assert mean == pytest.approx(losses[best], rel=1e-9)
 
 
-def test_clients_without_held_out_examples_stay_at_the_start():
+def test_clients_without_held_out_keep_starting_lambda():
     federation, engine = after_rounds()
     valid = [rows if client else rows[:0] for client, rows in enumerate(federation.rows("valid"))]
     federation = with_rows(federation, valid=valid)
@@ -256,7 +256,7 @@ def test_lambda_learns_the_weights_of_distributions(seed, start, signed):
 
 @examples(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.integers(3, 7), st.booleans())
-def test_matrix_facts_and_auc_are_those_of_scikit_learn(seed, clients, ties):
+def test_matrix_facts_and_auc_match_references(seed, clients, ties):
     draws = np.random.default_rng(seed)
     matrix = draws.integers(0, 3, (clients, clients)) if ties else draws.normal(size=(clients, clients))
     groups = np.array([0, 1, *draws.integers(0, 2, clients - 2)])

@@ -28,7 +28,7 @@ def batch():
     return {"ids": ids, "mask": mask, "types": torch.zeros_like(ids)}
 
 
-def test_published_head_equals_the_whole_layer_read_at_cls(batch):
+def test_published_head_equals_full_layer_at_cls(batch):
     """Computing the [CLS] query alone must change nothing but the cost: value and gradient."""
     model = TextClassifier(SPEC, 500, 5).double().eval()
     output = model.bert(input_ids=batch["ids"], attention_mask=batch["mask"], output_hidden_states=True)
@@ -84,6 +84,6 @@ def test_text_classifier_has_its_dropout_and_heads(dropout):
     assert plain.head.dropout.p == dropout
 
 
-def test_party_model_has_the_sizes_of_its_party():
+def test_party_model_applies_per_party_sizes():
     spec = dataclasses.replace(SPEC, per_party={"A": {"hidden": 64}})
     assert party_model(spec, "A") == dataclasses.replace(SPEC, hidden=64) and party_model(spec, "B") == SPEC

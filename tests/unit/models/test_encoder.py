@@ -30,7 +30,7 @@ def test_conv_encoder_halves_each_side(shape, code):
     assert model(x).shape == x.shape
 
 
-def test_conv_encoder_equals_its_layers_in_a_row():
+def test_conv_encoder_equals_sequential_layers():
     model = build_encoder(spec("conv", [4, 6]), (2, 9, 7)).double()
     x = torch.randn(3, 2, 9, 7, dtype=torch.float64)
     (first, second), (third, last) = layers(model.encoder), layers(model.decoder)

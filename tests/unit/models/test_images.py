@@ -147,7 +147,7 @@ def test_cnn_refuses_small_images(shape: tuple[int, int, int]) -> None:
         build_image_model(FEDREP, shape, 10)
 
 
-def test_resnet_trains_on_one_image_of_one_pixel() -> None:
+def test_resnet_trains_on_single_image_with_1x1_maps() -> None:
     """A client's last batch may be one image, of which the last stage has 1x1: PyTorch's BatchNorm stops there."""
     model = build_image_model(resnet("imagenet", blocks=(1, 1), width=4), (1, 8, 8), 3)
     loss = F.cross_entropy(model(torch.randn(1, 1, 8, 8)), torch.tensor([1]))

@@ -52,7 +52,7 @@ def test_batch_norm_equals_pytorchs(seed: int, batch: int, channels: int, size: 
 
 
 @given(st.integers(0, 999), st.integers(2, 6), st.data())
-def test_batch_norm_of_a_masked_batch_is_of_its_real_rows(seed: int, batch: int, data: st.DataObject) -> None:
+def test_batch_norm_with_mask_uses_only_real_rows(seed: int, batch: int, data: st.DataObject) -> None:
     real = torch.tensor(data.draw(st.lists(st.booleans(), min_size=batch, max_size=batch).filter(any)))
     ours, theirs = pair(3, seed)
     x, weights = torch.randn(2, batch, 3, 2, 2, dtype=torch.float64) + 1
@@ -66,7 +66,7 @@ def test_batch_norm_of_a_masked_batch_is_of_its_real_rows(seed: int, batch: int,
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_batch_norm_of_a_single_value_uses_running_statistics(masked: bool) -> None:
+def test_batch_norm_single_value_uses_running_statistics(masked: bool) -> None:
     ours, theirs = pair(3, 0)
     x, weights = torch.randn(2, 1, 3, 1, 1, dtype=torch.float64)
     expected = step(theirs.eval(), x, weights)
@@ -94,7 +94,7 @@ def test_batch_norm_keeps_frozen_statistics() -> None:
     same(step(ours, x, weights), step(theirs.eval(), x, weights))
 
 
-def test_batch_norm_mask_is_no_part_of_the_state() -> None:
+def test_batch_norm_state_dict_omits_mask() -> None:
     layer, _ = pair(2, 3)
     layer.mask = torch.ones(5)
     assert set(layer.state_dict()) == {"weight", "bias", "running_mean", "running_var"}

@@ -59,7 +59,7 @@ def model_with(seed: int) -> TextClassifier:
     return TextClassifier(LOCAL, 500, 5).eval()
 
 
-def test_load_pretrained_takes_the_encoder_of_the_file(saved):
+def test_load_pretrained_loads_encoder_from_file(saved):
     root, tensors = saved
     model, untouched = model_with(0), model_with(0)
     load_pretrained(model, LOCAL, root)

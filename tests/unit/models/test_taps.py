@@ -73,7 +73,7 @@ def test_read_taps_equals_passes_by_hand(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_tap_gradients_reach_what_lies_before_the_tap_alone(name: str) -> None:
+def test_tap_gradients_reach_only_layers_before_tap(name: str) -> None:
     network, model = NETWORKS[name], made(name)
     for tap in tap_names(network):
         model.zero_grad()
@@ -137,7 +137,7 @@ def test_read_taps_takes_module_paths() -> None:
     assert torch.equal(taps["bert.encoder.layer.1"][:, 0], taps["layer2"])
 
 
-def test_read_taps_takes_module_paths_of_a_custom_model() -> None:
+def test_read_taps_reads_custom_module_paths() -> None:
     model, batch = made("own"), batch_of("own")
     _, taps = read_taps(model, NETWORKS["own"], ["body.0", "rows", "twice", "features"])(**batch)
     assert torch.equal(taps["body.0"], model.body[0](batch["x"]))
@@ -174,7 +174,7 @@ def test_check_taps_draws_no_random_number(name: str) -> None:
 
 
 @pytest.mark.parametrize("tap", ["never", "shapes"])  # is not called; gives a dict
-def test_read_taps_refuses_a_module_without_an_output(tap: str) -> None:
+def test_read_taps_refuses_module_without_output(tap: str) -> None:
     model = made("own")
     before = hooks_of(model)
     with refuses():
@@ -210,7 +210,7 @@ def test_default_taps_are_pairs_of_like_stages(kind, student, teacher, pairs) ->
     assert default_taps(kind, NETWORKS[student], NETWORKS[teacher]) == pairs
 
 
-def test_default_taps_take_the_second_of_four_stages() -> None:
+def test_default_taps_take_second_of_four_stages() -> None:
     """As RepDistiller's hint layer 2, counted from the stem."""
     four = Network(ResnetSettings("resnet", "r", [2, 2, 2, 2], 8, "cifar", "batch", 2), SHAPE, CLASSES)
     assert default_taps("middle", four, NETWORKS["vgg"]) == [("block2", "block3")]

@@ -88,7 +88,7 @@ def test_read_tokenizer_ends_lines_at_newlines_alone(end, tmp_path):
     assert read_tokenizer(tmp_path / "words.txt").get_vocab() == {word: number for number, word in enumerate(words)}
 
 
-def test_encode_pairs_has_segments_and_cuts_the_longer_text(vocabulary):
+def test_encode_marks_segments_and_cuts_longer_text(vocabulary):
     ours = encode(cut_to(make_tokenizer(vocabulary), 30), ["the food"], ["is good"])
     batch = ours.batch(torch.tensor([0]))
     types = batch["types"][0].tolist()
@@ -103,13 +103,13 @@ def test_encode_pairs_has_segments_and_cuts_the_longer_text(vocabulary):
     assert alone.lengths.tolist() == [5] and alone.second.tolist() == [5]
 
 
-def test_encode_refuses_a_vocabulary_that_does_not_fit(vocabulary):
+def test_encode_refuses_unsuitable_vocabulary(vocabulary):
     with refuses():
         encode(cut_to(make_tokenizer(vocabulary), 30), ["漢字 仮名 交じり 文 漢字"] * 3)
 
 
 @pytest.mark.thorough
-def test_learn_vocabulary_is_the_same_in_another_process(vocabulary):
+def test_learn_vocabulary_matches_across_processes(vocabulary):
     code = f"from knot_runner.models.tokens import *; print(learn_vocabulary({TEXTS!r}, 320))"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == str(vocabulary)

@@ -60,7 +60,7 @@ def test_commit_that_does_not_match_begins_afresh(tmp_path):
     assert saved(tmp_path, "data", 5) == [{"step": s} for s in range(5)]
 
 
-def test_commit_is_due_after_its_share_of_the_time(tmp_path, monkeypatch):
+def test_commits_due_waits_for_share_of_time(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("knot_runner.pipelines.runs.commits.time.monotonic", lambda: now[0])
     commits = Commits(tmp_path, "data", lambda _: None)
@@ -101,7 +101,7 @@ def test_commits_keep_plain_values(tmp_path):
     (["torch 2.0 -> 2.1"], None, True, ["goes on from a commit made otherwise: torch 2.0 -> 2.1"]),
     (["torch 2.0 -> 2.1"], "abc", False, ["does not go on from a commit made otherwise: torch 2.0 -> 2.1"]),
 ])  # fmt: skip
-def test_commit_of_other_code_stands_unless_stale_runs_are_rerun(monkeypatch, changes, code, goes_on, said):
+def test_stands_rejects_changed_commits_only_when_rerunning_stale(monkeypatch, changes, code, goes_on, said):
     monkeypatch.setattr("knot_runner.pipelines.runs.commits.code_changes", lambda values: changes)
     heard = []
     assert stands(Commit(2, values={"data": "x"}), code, heard.append) is goes_on

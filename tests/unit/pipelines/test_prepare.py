@@ -71,7 +71,7 @@ def test_text_federation_has_sizes_of_training_parts(tmp_path):
     assert kept == task.datasets["Toys"].splits["valid"].labels.tolist()
 
 
-def test_used_examples_of_smaller_limits_are_parts_of_larger_ones():
+def test_used_examples_nests_smaller_limits_in_larger():
     (job,) = compose_jobs(["training.distil.limit=20"], None)
     (larger,) = compose_jobs(["training.distil.limit=30"], None)
     (other,) = compose_jobs(["training.distil.limit=20", "seed=1"], None)

@@ -57,7 +57,7 @@ def test_reasons_see_another_length_without_reading(data, tmp_path: Path, monkey
     assert provenance.reasons(Path(), result(was), settings(tmp_path)) == ["data: meld/train.csv changed"]
 
 
-def test_reasons_name_a_file_that_is_there_now(data, tmp_path: Path) -> None:
+def test_reasons_name_newly_present_file(data, tmp_path: Path) -> None:
     was = result(data[1], fingerprints.absent("iemocap/all.csv"))
     assert provenance.reasons(Path(), was, settings(tmp_path)) == []
     (tmp_path / "iemocap").mkdir()
@@ -66,7 +66,7 @@ def test_reasons_name_a_file_that_is_there_now(data, tmp_path: Path) -> None:
     assert provenance.reasons(Path(), was, settings(None)) == []  # without a root nothing can be compared
 
 
-def test_reasons_name_a_file_that_cannot_be_read(data, tmp_path: Path, monkeypatch) -> None:
+def test_reasons_name_unreadable_file(data, tmp_path: Path, monkeypatch) -> None:
     path, was = data
     touch(path)
 
@@ -98,7 +98,7 @@ def tree(tmp_path: Path) -> tuple[Path, fingerprints.Opened]:
     (lambda folder: (folder / "ape/b").rename(folder / "ape/bb"), True),
     (lambda folder: (folder / "ape/b").write_text("ape/B") and touch(folder / "ape/b"), True),
 ])  # fmt: skip
-def test_reasons_are_of_the_files_of_a_folder(change, is_stale: bool, tree, tmp_path: Path) -> None:
+def test_reasons_detect_changed_files_in_folder(change, is_stale: bool, tree, tmp_path: Path) -> None:
     folder, was = tree
     change(folder)
     assert provenance.reasons(Path(), result(was), settings(tmp_path)) == (["data: train changed"] if is_stale else [])
@@ -129,7 +129,7 @@ def test_change_is_of_the_content(tmp_path_factory, before: bytes, after: bytes 
     assert (fingerprints.Now().change(path.parent, was) is not None) == (after != before)
 
 
-def test_reasons_of_many_runs_read_a_file_once(data, tree, tmp_path: Path, monkeypatch) -> None:
+def test_reasons_read_each_file_once_across_runs(data, tree, tmp_path: Path, monkeypatch) -> None:
     path, was = data
     touch(path)
     touch(tree[0] / "ape/a")
@@ -156,7 +156,7 @@ def test_set_aside_keeps_every_run(tmp_path: Path) -> None:
     assert [(place / "result.json").read_text() for place in places] == ["1", "2", "3"]
 
 
-def test_set_aside_refuses_a_file_in_its_way(tmp_path: Path) -> None:
+def test_set_aside_refuses_blocking_file(tmp_path: Path) -> None:
     run = tmp_path / "erc" / "sinkhorn_e" / "0123456789ab"
     run.mkdir(parents=True)
     (tmp_path / ".stale").write_text("in the way")
@@ -194,7 +194,7 @@ def version() -> str:
     return staleness.code_version()
 
 
-def test_code_version_is_of_what_can_change_numbers(package: Path) -> None:
+def test_code_version_tracks_code_that_changes_numbers(package: Path) -> None:
     before = version()
     assert re.fullmatch(r"0\.1\.0\+[0-9a-f]{12}", before)
     for name in ("report/statistics/intervals.py", "cli/main.py", "composing/job.py", "engine/tracker.py",
@@ -215,7 +215,7 @@ def test_code_version_is_of_what_can_change_numbers(package: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_code_that_counts_imports_none_that_does_not() -> None:
+def test_counted_code_imports_no_uncounted_code() -> None:
     """So no number can depend on a file that the version leaves out (trackers and this comparison give none), and
     whatever stands above a run is left out."""
     run = next(level for level, names in enumerate(FLOORS) if "pipelines" in names)

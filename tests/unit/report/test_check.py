@@ -28,7 +28,7 @@ def test_misspelled_report_is_refused(spec):
 
 
 @pytest.mark.parametrize("verb", [[], ["check", "--quick"]])
-def test_main_runs_nothing_if_the_report_kind_is_unknown(verb, tmp_path, capsys):
+def test_main_runs_nothing_for_unknown_report_kind(verb, tmp_path, capsys):
     (tmp_path / "experiment").mkdir()
     own = "# @package _global_\nsweep:\n  seed: 0,1\nreport:\n  kind: gridd\n"
     (tmp_path / "experiment" / "mine.yaml").write_text(own)

@@ -22,7 +22,7 @@ def runs(tmp_path):
     return read_runs(tmp_path)
 
 
-def test_frame_has_a_row_per_run_and_metric(runs):
+def test_frame_has_one_row_per_run_and_metric(runs):
     frame = runs.frame()
     assert list(frame) == [*IDENTITY, "method.temperature", "metric", "value"]
     assert frame["seed"].dtype == "int64" and frame["method.temperature"].dtype == "float64"
@@ -34,7 +34,7 @@ def test_frame_has_a_row_per_run_and_metric(runs):
     assert found.to_dict() == wanted
 
 
-def test_values_of_a_frame_are_those_of_the_result(tmp_path):
+def test_frame_values_equal_result_values(tmp_path):
     folder = made(tmp_path, 1 / 3, {"target": None, "notes": ["x"]})
     result, frame = read_result(folder), read_runs(tmp_path).frame().set_index("metric")
     assert frame.loc["seconds.total", "value"] == result["seconds"]["total"]
@@ -43,7 +43,7 @@ def test_values_of_a_frame_are_those_of_the_result(tmp_path):
     assert set(frame["folder"]) == {str(folder)} and set(frame["run_id"]) == {folder.name}
 
 
-def test_run_that_is_not_done_has_a_state_a_reason_and_no_value(runs):
+def test_frame_explains_runs_that_are_not_done(runs):
     frame = runs.frame()
     rest = frame[frame["state"] != "done"]
     assert sorted(rest["state"]) == ["damaged", "diverged", "failed", "unfinished"] and rest["folder"].is_unique

@@ -37,7 +37,7 @@ def test_damaged_result_is_not_read(factory):
         assert load_runs([job])[0].status in ("corrupt", "other version"), text[:20]
 
 
-def test_arrays_of_a_run_are_read_by_name(factory):
+def test_array_readers_return_arrays_by_name(factory):
     (run,) = load_runs([factory.probes(factory.vectors(factory.predictions(factory.made(), rows=30), rows=50))])
     found, (points, labels) = predictions(run), cls_vectors(run)
     assert set(found) == {*run.result["bias"], *(f"before/{name}" for name in run.result["bias"])}
@@ -97,7 +97,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_reader_refuses_a_file_that_does_not_match_its_checksum(factory, name):
+def test_reader_refuses_file_with_wrong_checksum(factory, name):
     job = factory.probes(factory.vectors(factory.predictions(factory.made(), rows=30), rows=50))
     path = job.folder / name
     if not path.exists():
@@ -116,7 +116,7 @@ def swap(one, other):
     other.write_bytes(first)
 
 
-def test_swapped_logs_are_left_out_of_tables_and_figures_and_named(trio, tmp_path):
+def test_tables_and_figures_name_and_omit_swapped_logs(trio, tmp_path):
     jobs = trio
     swap(jobs[2].folder / "rounds.jsonl", jobs[4].folder / "rounds.jsonl")
     runs, courses = with_learning_curves(load_runs(jobs), "knot-runner x")
@@ -135,7 +135,7 @@ def test_swapped_logs_are_left_out_of_tables_and_figures_and_named(trio, tmp_pat
     assert len([run for run in readable(jobs) if run.status == "done"]) == len(jobs)  # a figure that reads no logs
 
 
-def test_compare_leaves_out_changed_configs_and_swapped_results(tmp_path):
+def test_compare_omits_changed_configs_and_swapped_results(tmp_path):
     """Two runs of one task, method and seed, told apart by a setting alone."""
     folders = [made(tmp_path, 0.5 + heat / 10, method__temperature=heat) for heat in (1, 2, 3)]
     swap(*(folder / "result.json" for folder in folders[:2]))

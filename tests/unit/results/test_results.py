@@ -113,12 +113,12 @@ def test_invalid_part_of_a_result_is_named(kind, changes, named):
 
 
 @pytest.mark.parametrize("kind", RESULTS)
-def test_result_without_the_keys_of_its_kind_is_refused(kind):
+def test_kind_problem_reports_missing_keys(kind):
     bare = {"status": "done", "kind": kind, "task": "t", "method": "m", "seed": 0}
     assert "is not set" in kind_problem(bare)
 
 
-def test_total_costs_are_sums_of_rows_and_to_the_target_of_its_rounds():
+def test_total_costs_sums_rows_overall_and_to_target():
     rows = [COSTS | {"server_flops": 7, "bytes_up": own} for own in (12, 100, 1000)]
     found = total_costs(rows, 2, "models", example_flops=9)
     assert (found["bytes_up"], found["bytes_down"], found["bytes"]) == (1112, 90, 1202)

@@ -5,7 +5,7 @@ import pytest
 from knot_runner.util.errors import MAX_NAMES, closest, nearest
 
 
-def test_upper_and_lower_case_do_not_hide_what_was_meant():
+def test_nearest_ignores_case():
     assert nearest("FEMNIST", ["femnist", "mnist"]) == " (did you mean 'femnist'?)"
     assert nearest("iemocap", ["IEMOCAP", "MELD"]) == " (did you mean 'IEMOCAP'?)"
 
@@ -20,7 +20,7 @@ SPELLINGS = [
 
 
 @pytest.mark.parametrize(("typed", "known", "meant"), SPELLINGS)
-def test_near_spellings_are_at_most_two_edits_away_or_begin_one_name(typed, known, meant):
+def test_closest_returns_near_or_prefix_spellings(typed, known, meant):
     assert closest(typed, known) == meant
 
 

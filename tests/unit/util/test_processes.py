@@ -9,7 +9,7 @@ import pytest
 from knot_runner.util.processes import interrupt_held
 
 
-def test_interrupt_held_raises_at_the_end_of_the_block():
+def test_interrupt_held_raises_at_end_of_block():
     reached = []
     with pytest.raises(KeyboardInterrupt), interrupt_held():
         try:

@@ -48,7 +48,7 @@ def asked(worker, case, value=None):
     return worker.receive()
 
 
-def test_replies_come_in_order_with_messages_before_them(worker):
+def test_receive_keeps_order_of_messages_and_replies(worker):
     worker.send(("progress", None))
     worker.send(("plain", None))
     assert worker.receive() == "half"
@@ -56,7 +56,7 @@ def test_replies_come_in_order_with_messages_before_them(worker):
     assert first == second == (None, (worker.process.pid, 16.0))
 
 
-def test_worker_process_returns_user_errors_whole_and_others_as_text(worker):
+def test_worker_process_keeps_user_errors_and_describes_others(worker):
     error, result = asked(worker, "full", "out: disk is full")
     assert type(error) is DiskFullError and str(error) == "out: disk is full" and result is None
     error, result = asked(worker, "bug", "far out")
@@ -65,7 +65,7 @@ def test_worker_process_returns_user_errors_whole_and_others_as_text(worker):
     assert asked(worker, "plain")[0] is None
 
 
-def test_worker_process_answers_every_request_with_its_setup_error():
+def test_worker_process_repeats_setup_error_for_every_request():
     worker = WorkerProcess([], prepare, None)
     for _ in range(2):
         error, _ = asked(worker, "plain", ReadByNobody())
@@ -80,7 +80,7 @@ class ReadByNobody:
         return os._exit, (1,)
 
 
-def test_worker_process_exits_silently_when_its_parent_is_gone(worker):
+def test_worker_process_exits_silently_without_parent(worker):
     """The system then resets the connection rather than ending it."""
     worker.send(("progress", None))
     assert worker.pipe.poll(30)
@@ -90,7 +90,7 @@ def test_worker_process_exits_silently_when_its_parent_is_gone(worker):
     assert process.exitcode == 0
 
 
-def test_worker_process_leaves_nothing_behind_when_it_dies(worker):
+def test_worker_process_leaves_nothing_behind_after_death(worker):
     _, (first, _) = asked(worker, "plain")
     others = set(active_children())
     with pytest.raises(WorkerDied, match=r"^hardware\.workers: a worker process died"):
@@ -119,7 +119,7 @@ def in_forked_process(preloaded, report, log):
 
 
 @pytest.mark.parametrize(("preloaded", "same"), [(["knot_runner.util.workers"], True), (["wave"], False)])
-def test_worker_process_of_a_fork_reuses_a_fitting_server(tmp_path, preloaded, same):
+def test_worker_process_in_fork_reuses_fitting_server(tmp_path, preloaded, same):
     """A server of its own would import torch again."""
     arguments = (preloaded, str(tmp_path / "report"), str(tmp_path / "log"))
     process = prepared(PRELOADED).Process(target=in_forked_process, args=arguments)

@@ -29,9 +29,7 @@ def test_value_is_never_below_the_distance(n: int, m: int, support: int, seed: i
 
 @settings(deadline=None, max_examples=40, derandomize=True)
 @given(SIZES, SIZES, SIZES, SEEDS, PLACES)
-def test_theorem_2_the_sum_of_the_four_distances_never_rises(
-    n: int, m: int, support: int, seed: int, t: float | str
-) -> None:
+def test_theorem_2_sum_of_distances_never_rises(n: int, m: int, support: int, seed: int, t: float | str) -> None:
     mu, nu = pair(n, m, seed)
     result = distance_between(mu, nu, fedwad(support=support, t=t, iterations=6), draws(seed), trace=True)
     falling = [*result.sums, result.value]
@@ -62,7 +60,7 @@ def test_fedwad_approaches_equal_samples_geometrically(n: int, support: int, see
     assert result.value == pytest.approx(way * (1 - t) ** 20, rel=1e-4, abs=1e-9 * way)
 
 
-def test_toy_is_within_1e_4_of_the_network_simplex_at_full_support() -> None:
+def test_distance_between_nears_network_simplex_at_full_support() -> None:
     """Facts sheet: 9.5e-5 at S = n = 200, K = 20; ten of our seeds: 4e-5 to 1.0e-4, mean 7e-5."""
     gaps = []
     for seed in range(2):
@@ -92,7 +90,7 @@ def test_gap_falls_with_the_support() -> None:
 
 
 @pytest.mark.thorough
-def test_exact_mode_at_500_points_keeps_its_support_and_is_within_1e_4() -> None:
+def test_exact_mode_converges_with_constant_support() -> None:
     """The pruning of masses made the published value rise to 2e-3, with 19 636 points (facts sheet)."""
     mu, nu = toy(500, 500, 0)
     with warnings.catch_warnings():
@@ -104,7 +102,7 @@ def test_exact_mode_at_500_points_keeps_its_support_and_is_within_1e_4() -> None
     assert max(np.diff(result.sums)) <= 1e-9
 
 
-def test_support_of_different_sizes_grows_within_its_bound() -> None:
+def test_support_growth_is_bounded_for_unequal_sizes() -> None:
     mu, nu = toy(60, 20, 0)
     result = distance_between(mu, nu, fedwad(support=60, iterations=6), draws())
     sizes = [60, *result.supports]
@@ -113,7 +111,7 @@ def test_support_of_different_sizes_grows_within_its_bound() -> None:
     assert result.xi.counts.sum() <= 60, "parts of the least common multiple of 60, 20 and 60"
 
 
-def test_traced_runs_give_the_same_value_and_its_course() -> None:
+def test_trace_records_course_without_changing_value() -> None:
     mu, nu = toy(30, 20, 0)
     for mode in ("exact", "approximate"):
         bare, traced = (distance_between(mu, nu, fedwad(mode=mode, t="random"), draws(), flag) for flag in (0, 1))
@@ -124,7 +122,7 @@ def test_traced_runs_give_the_same_value_and_its_course() -> None:
             assert value == pytest.approx(emd(mu, xi) + emd(xi, nu))
 
 
-def test_draws_of_t_are_fresh_for_every_call() -> None:
+def test_distance_between_draws_t_for_every_call() -> None:
     asked: list[tuple[object, ...]] = []
 
     def noted(*names: object) -> np.random.Generator:

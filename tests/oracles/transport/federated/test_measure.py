@@ -20,14 +20,14 @@ def of(counts: list[int]) -> Measure:
 
 
 @given(COUNTS, COUNTS)
-def test_common_masses_are_whole_and_of_one_sum(first: list[int], second: list[int]) -> None:
+def test_common_masses_returns_whole_numbers_of_equal_sum(first: list[int], second: list[int]) -> None:
     a, b, unit = common_masses(of(first), of(second))
     assert unit == a.sum() == b.sum() == math.lcm(sum(first), sum(second))
     assert (a == a.round()).all() and (b == b.round()).all()
     assert np.allclose(a / unit, of(first).masses(), atol=1e-15, rtol=1e-15)
 
 
-def test_measure_has_counts_for_equal_masses_and_may_lack_them_for_others() -> None:
+def test_measure_counts_may_be_none_for_unequal_masses() -> None:
     assert Measure(np.zeros((4, 1))).counts.tolist() == [1, 1, 1, 1]
     uneven = Measure(np.zeros((2, 1)), np.array([0.3, 0.6]))
     assert uneven.counts is None and np.allclose(uneven.masses(), [1 / 3, 2 / 3])
@@ -45,7 +45,7 @@ def test_bad_samples_are_named(points: np.ndarray, weights: list[float] | None) 
         Measure(points, weights)
 
 
-def test_units_beyond_exact_doubles_and_samples_of_different_features_are_refused() -> None:
+def test_measures_refuse_inexact_units_and_unequal_features() -> None:
     with refuses():
         common_masses(of([2**27 - 1]), of([2**27 + 1]))
     with refuses():
@@ -70,7 +70,7 @@ def test_exact_measures_divide_the_distance(n: int, m: int, seed: int, t: float,
 
 @settings(deadline=None, max_examples=40, derandomize=True)
 @given(SIZES, SEEDS, PLACES)
-def test_theorem_1_equal_sizes_and_masses_make_approximate_exact(n: int, seed: int, t: float) -> None:
+def test_theorem_1_modes_agree_for_equally_sized_samples(n: int, seed: int, t: float) -> None:
     first, second = gaussian(n, 3, seed, "a"), gaussian(n, 3, seed, "b")
     exact, approximate = (interpolate(first, second, t, mode)[0] for mode in ("exact", "approximate"))
     assert np.allclose(exact.points, approximate.points, atol=1e-14)
@@ -93,7 +93,7 @@ NEAR, FAR = Measure(np.array([[0.0, 0.0], [0.0, 10.0]])), Measure(np.array([[5.0
 
 
 @pytest.mark.parametrize("mode", ["exact", "approximate"])
-def test_interpolation_at_a_fifth_is_near_the_first_measure(mode: str) -> None:
+def test_interpolate_at_a_fifth_nears_first_measure(mode: str) -> None:
     """Of the server, which moves from the second client's measure; of a client, from the server's to its samples."""
     between, distance = interpolate(NEAR, FAR, 0.2, mode)
     xi, apart = server.next_measure(Message(FAR), Message(NEAR), 0.2, mode)

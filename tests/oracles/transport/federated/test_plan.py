@@ -32,7 +32,7 @@ def test_plan_is_optimal_and_keeps_its_masses(n: int, m: int, seed: int) -> None
 
 
 @pytest.mark.parametrize("shape", [(40, 40), (60, 7), (7, 60)])
-def test_whole_masses_give_whole_plans_with_few_entries(shape: tuple[int, int]) -> None:
+def test_optimal_plan_keeps_whole_masses_whole_and_sparse(shape: tuple[int, int]) -> None:
     n, m = shape
     a, b = np.full(n, float(m)), np.full(m, float(n))
     cost = np.random.default_rng(n).random(shape)
@@ -43,7 +43,7 @@ def test_whole_masses_give_whole_plans_with_few_entries(shape: tuple[int, int]) 
     assert np.allclose(shared, plan / (n * m)) and mean == pytest.approx(value / (n * m))
 
 
-def test_optimal_plan_of_equal_sizes_is_an_assignment() -> None:
+def test_optimal_plan_of_equal_sizes_is_assignment() -> None:
     cost = squared_distances(gaussian(50, 3, "x").points, gaussian(50, 3, "y").points)
     plan, value = optimal_plan(cost, np.ones(50), np.ones(50))
     rows, columns = linear_sum_assignment(cost)
@@ -51,7 +51,7 @@ def test_optimal_plan_of_equal_sizes_is_an_assignment() -> None:
 
 
 @pytest.mark.parametrize("shape", [(30, 20), (20, 30)])
-def test_plan_warns_of_a_cap_that_is_hit(shape: tuple[int, int], monkeypatch) -> None:
+def test_optimal_plan_warns_at_the_pivot_cap(shape: tuple[int, int], monkeypatch) -> None:
     """So early, the plan does not carry all mass yet, and its cost may even be too low."""
     cost = np.random.default_rng(0).random(shape)
     with warnings.catch_warnings():

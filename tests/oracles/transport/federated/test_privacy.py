@@ -50,7 +50,7 @@ def test_sensitivities_hold(seed: int, t: float, support: int) -> None:
     assert abs(change) <= 2 * PRIVACY.clip / 3 + 1e-9
 
 
-def test_sensitivity_of_points_is_reached_by_one_sample() -> None:
+def test_point_sensitivity_is_reached_by_one_sample() -> None:
     """Two plans are nearly optimal, and a sample moved by a hair decides: no sensitivity of order 1/n holds."""
     xi, hair = Measure(np.array([[1.0, 0.0], [-1.0, 0.0]])), 1e-6
     neighbours = [Measure(np.array([[sign * hair, 1.0], [0.0, -1.0]])) for sign in (1, -1)]
@@ -84,7 +84,7 @@ def noise_of(options: FedwadSettings, iteration: int, name: str = "mu", support:
     return sent - interpolate(xi, samples, options.t, "approximate")[0].points
 
 
-def test_noise_is_drawn_anew_in_each_iteration_and_for_each_client() -> None:
+def test_noise_differs_between_iterations_and_clients() -> None:
     drawn = [noise_of(private(), k, name) for k in (1, 2, 3) for name in ("mu", "nu")]
     for i, one in enumerate(drawn):
         assert (np.abs(one) > 0).all()
@@ -92,7 +92,7 @@ def test_noise_is_drawn_anew_in_each_iteration_and_for_each_client() -> None:
         assert len({round(float(value), 12) for value in one.ravel()}) == one.size, "and for each coordinate"
 
 
-def test_noise_of_points_is_in_proportion_to_clip_t_and_the_root_of_the_support() -> None:
+def test_point_noise_scales_with_clip_t_and_support() -> None:
     """The same draw at other settings: its size is sigma(epsilon, delta) 2 clip t sqrt(S), to the last digits."""
     drawn = noise_of(private(), 1)
     standard = drawn / (noise_multiplier(2.0, 1e-4) * 2 * 3.0 * 0.2 * math.sqrt(4))
@@ -120,7 +120,7 @@ def test_distances_carry_noise_for_the_heaviest_sample(weights: np.ndarray | Non
     assert min(sent) == 0 < max(sent), "a distance is never released below 0"
 
 
-def test_distance_says_what_privacy_it_spends_and_releases_no_exact_measure() -> None:
+def test_private_distance_reports_spending_and_refuses_exact_mode() -> None:
     mu, nu = toy(20, 20, 0)
     plain, private, traced = (
         distance_between(mu, nu, fedwad(mode="approximate", privacy=privacy), draws(), trace)

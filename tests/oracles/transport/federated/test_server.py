@@ -17,7 +17,7 @@ def translates(seed: int) -> tuple[Measure, Measure, Measure, np.ndarray]:
 
 @settings(deadline=None, max_examples=30, derandomize=True)
 @given(SEEDS, st.floats(0.1, 0.9), st.sampled_from(["exact", "approximate"]))
-def test_theorem_3_one_iteration_is_enough_for_translates(seed: int, t: float, mode: str) -> None:
+def test_theorem_3_one_iteration_suffices_for_translates(seed: int, t: float, mode: str) -> None:
     mu, nu, xi, v = translates(seed)
     options = fedwad(t=t, mode=mode)
     answers = [Client(side, options, name, draws()).interpolated(xi, 1, False) for side, name in ((mu, "a"), (nu, "b"))]
@@ -25,7 +25,7 @@ def test_theorem_3_one_iteration_is_enough_for_translates(seed: int, t: float, m
     assert server.server_only(between, t) == pytest.approx(np.linalg.norm(v))
 
 
-def test_theorem_3_the_way_to_the_midpoint_is_halved() -> None:
+def test_theorem_3_halves_distance_to_the_midpoint() -> None:
     mu, nu, xi, v = translates(3)
     clients = [Client(side, fedwad(), name, draws()) for side, name in ((mu, "mu"), (nu, "nu"))]
     midpoint, ways = Measure(mu.points + v / 2), []

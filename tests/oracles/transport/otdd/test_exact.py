@@ -32,7 +32,7 @@ def test_covariances_of_eq_14(sets, options):
 
 
 @pytest.mark.parametrize("part", ["full", "diagonal", "root_diagonal"])
-def test_exact_otdd_is_the_distance_of_augmented_points(sets, options, part):
+def test_exact_otdd_equals_distance_of_augmented_points(sets, options, part):
     a, b = sets(2)
     options = replace(options, solver="exact", part=part)
     x, y = (augmented_points(data, class_table(data, "sqrt_frobenius", part)) for data in (a, b))

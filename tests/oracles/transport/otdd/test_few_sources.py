@@ -69,7 +69,7 @@ def test_600_sinks_whatever_the_first_heights_are(sources, off):
     check(scores.astype(np.float32), off * np.random.default_rng(2).normal(size=sources))
 
 
-def test_sinks_that_were_settled_wrongly_are_found_and_put_right():
+def test_settle_corrects_wrongly_settled_sinks():
     """Settled by their second best source, forty sinks would cost more than POT's plan of the whole problem."""
     scores = scores_of(5)
     heights = best_plan(scores, None, np.empty_like(scores))

@@ -59,7 +59,7 @@ def moved(data, offsets):
 @pytest.mark.parametrize("offsets", [(0,) * 4, (30,) * 4, (300,) * 4, (3000,) * 4, (0, 0, 3000, 3000)])
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("t", [0.5, "random"])
-def test_single_precision_is_near_wherever_the_features_lie(sets, with_fedwad, seed, t, offsets):
+def test_distance_matrix_keeps_float32_accuracy_at_any_offset(sets, with_fedwad, seed, t, offsets):
     """To 1e-5, as conf/base/otdd.yaml says, of the plain float64 loop; 12 iterations bring the points to the data."""
     data, options = moved(sets(4, seed=seed), offsets), with_fedwad(iterations=12, t=t)
     found = distance_matrix(data, replace(options, precision="float32"), SEED, 1)
@@ -75,7 +75,7 @@ def test_exact_solver_has_float64_alone(sets, options, precision):
 
 
 @pytest.mark.thorough
-def test_workers_and_what_is_known_change_no_digit(sets, with_fedwad, monkeypatch):
+def test_distance_matrix_is_identical_with_workers_or_known(sets, with_fedwad, monkeypatch):
     """In all digits: two processes, and a second call that is given some of the pairs."""
     monkeypatch.setattr(matrix_module, "PARALLEL_FROM", 0)
     data, options, heard = sets(7), with_fedwad(t="random"), {}
@@ -127,7 +127,7 @@ def test_matrix_of_one_class_and_equal_features(options):
 
 @pytest.mark.parametrize(("scale", "covariance"), [(1e200, "sqrt_frobenius"), (1e90, "sigma_frobenius")])
 @pytest.mark.parametrize("solver", ["federated", "exact"])
-def test_matrix_of_values_too_large_or_of_different_features_is_refused(sets, options, scale, covariance, solver):
+def test_distance_matrix_refuses_huge_values_and_unequal_features(sets, options, scale, covariance, solver):
     data = [LabelledSamples(one.points * scale, one.labels) for one in sets(2)]
     with refuses():
         distance_matrix([*sets(1, features=4), *sets(1)], options, SEED, 1)

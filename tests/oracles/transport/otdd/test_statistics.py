@@ -42,7 +42,7 @@ def test_class_vectors(sizes, covariance, part):
         np.testing.assert_allclose(vector[7:], spread(data, label, covariance, part), rtol=1e-6, atol=1e-7)
 
 
-def test_augmented_points_have_features_then_mean_then_spread():
+def test_augmented_points_append_class_mean_and_spread():
     """One sample of a class has no spread."""
     data = LabelledSamples(np.array([[1.0, 2.0], [5.0, 6.0], [7.0, 8.0]]), np.array([0, 1, 1]))
     vectors = class_table(data, "sigma_frobenius", "full").vectors
@@ -53,14 +53,14 @@ def test_augmented_points_have_features_then_mean_then_spread():
 
 
 @pytest.mark.parametrize("part", ["diagonal", "root_diagonal"])
-def test_ridge_is_added_to_the_variance_before_the_root(part):
+def test_class_table_adds_ridge_before_the_root(part):
     """Of a feature without spread what is left is the ridge's root, .001; of one with variance 2e-6, that of 3e-6."""
     points = np.array([[1.0, 0.0], [1.0, 2e-3]])  # variances 0 and 2e-6
     table = class_table(LabelledSamples(points, np.zeros(2, int)), "sqrt_frobenius", part)
     np.testing.assert_allclose(table.vectors[0][2:], [1e-3, 3e-6**0.5], rtol=1e-9)
 
 
-def test_masses_of_classes_are_shares_of_finite_samples():
+def test_class_table_masses_are_finite_sample_shares():
     table = class_table(LabelledSamples(np.eye(4), np.array([5, 5, 2, 5])), "sigma_frobenius", "diagonal")
     assert table.labels.tolist() == [2, 5] and table.mass.tolist() == [0.25, 0.75] and table.of.tolist() == [1, 1, 0, 1]
     with pytest.raises(UserError, match="1 of 2 samples"):

@@ -13,7 +13,7 @@ from tests.golden.messages import refuses
 
 
 @pytest.mark.parametrize(("share", "counts"), [(0.25, [0, 1, 1, 2]), (0.01, [0, 1, 1, 1]), (0.99, [0, 1, 2, 9])])
-def test_hold_out_valid_takes_one_of_two_and_never_all(share: float, counts: list[int]) -> None:
+def test_hold_out_valid_takes_share_but_never_all(share: float, counts: list[int]) -> None:
     rows = [np.arange(100 * size, 101 * size) for size in (1, 2, 3, 10)]
     partition = hold_out_valid(Partition(list("abcd"), rows, rows), share, seed=0)
     assert [len(valid) for valid in partition.valid] == counts
@@ -23,7 +23,7 @@ def test_hold_out_valid_takes_one_of_two_and_never_all(share: float, counts: lis
 
 
 @pytest.mark.parametrize(("clients", "share", "count"), [(10, 0.01, 1), (10, 0.26, 3), (2, 0.5, 1), (10, 0.9, 9)])
-def test_unseen_clients_are_a_share_and_at_least_one(clients: int, share: float, count: int) -> None:
+def test_unseen_clients_returns_share_of_at_least_one(clients: int, share: float, count: int) -> None:
     unseen = unseen_clients(clients, share, seed=3)
     assert len(set(unseen)) == count and list(unseen) == sorted(unseen) and set(unseen) <= set(range(clients))
 

@@ -58,7 +58,7 @@ def test_hub_images_have_labels_and_writers(load, calls) -> None:
     assert task.train.files is None and task.source == "hub"
 
 
-def test_hub_writers_are_the_same_however_numbers_are_stored(load, monkeypatch) -> None:
+def test_hub_writers_match_across_number_types(load, monkeypatch) -> None:
     """A split with a missing writer stores whole numbers as floats."""
     writers = {"train": [7.0, 8.0, None] * 5, "test": [7, 8, 9, 7, 8]}
 
@@ -82,7 +82,7 @@ def test_hub_split_is_cut_by_writer(load, calls) -> None:
     ({"image": ["x"] * 15}, {}), ({"image": [{"bytes": b"x"}] * 15}, {}), ({}, {"label": "charakter"}),
     ({}, {"user": "writer"}), ({}, {"splits": {"test": "test"}}), ({}, {"splits": {"train": "a", "valid": "b"}}),
 ])  # fmt: skip
-def test_hub_images_that_do_not_fit_are_refused(load, monkeypatch, columns: dict, changes: dict) -> None:
+def test_hub_images_refuse_unfit_columns_and_settings(load, monkeypatch, columns: dict, changes: dict) -> None:
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: rows(slice(0, 15), **columns))
     with refuses():
         load(**changes)

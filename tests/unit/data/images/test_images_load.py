@@ -75,7 +75,7 @@ def test_load_images_refuses_folders_and_keys(tmp_path: Path, root: str | None, 
         load_images(settings, None if root is None else tmp_path / root)
 
 
-def test_load_images_records_a_folder_as_one_entry_wherever_it_is_seen_from(tmp_path: Path, monkeypatch) -> None:
+def test_load_images_records_folders_independent_of_root(tmp_path: Path, monkeypatch) -> None:
     image_files.tree(tmp_path / "data", TREE)
     monkeypatch.chdir(tmp_path)
     relative, absolute = (load_images(tree_task(), root) for root in (Path("data"), tmp_path / "data"))
@@ -87,7 +87,7 @@ def test_load_images_records_a_folder_as_one_entry_wherever_it_is_seen_from(tmp_
 
 
 @pytest.mark.parametrize(("copied", "note"), [(10, "100%"), (6, "60%"), (5, None), (0, None)])
-def test_load_images_reports_test_images_that_are_in_train(tmp_path: Path, copied: int, note: str | None) -> None:
+def test_load_images_reports_test_images_in_train(tmp_path: Path, copied: int, note: str | None) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (20, 4, 4), dtype=np.uint8)
     parts = {"x": pixels[:10], "z": np.concatenate([pixels[:copied], pixels[10 : 20 - copied]])}
     image_files.idx(tmp_path / "y", np.arange(10, dtype=np.uint8) % 2)

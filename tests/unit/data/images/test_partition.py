@@ -91,14 +91,14 @@ def check_test_follows_train(partition: Partition, made: ImageTask) -> None:
 
 
 @pytest.mark.parametrize("kind", PARTITION_SETTINGS)
-def test_make_partition_builds_every_kind_from_its_preset(kind: str) -> None:
+def test_make_partition_builds_every_kind_from_preset(kind: str) -> None:
     config = own_keys(kind)
     made = replace(balanced(1000, 100), source="embedded")
     partition = make_partition(build(PARTITION_SETTINGS[kind], config, "partition"), made, 0)
     assert len(partition.train) == config.get("clients") or config.get("count", 1)
 
 
-def test_dirichlet_gives_the_sizes_of_the_public_code() -> None:
+def test_dirichlet_matches_sizes_of_public_code() -> None:
     """chill.md 2.2: largest class share .32 at alpha .5, floor 10, 50 clients, sizes of hundreds to about 2,000."""
     shares, sizes = [], []
     made = balanced(5000, 1000)
@@ -127,7 +127,7 @@ def test_make_partition_refuses(spec: Any, made: ImageTask) -> None:
 
 
 @given(st.integers(1, 30), st.integers(1, 20), st.integers(5, 300))
-def test_dirichlet_takes_the_floor_that_its_refusal_names(clients: int, floor: int, size: int) -> None:
+def test_dirichlet_accepts_floor_named_in_refusal(clients: int, floor: int, size: int) -> None:
     spec = Dirichlet("dirichlet", clients, 5.0, floor)
     try:
         make_partition(spec, balanced(size, 1), 0)
@@ -176,7 +176,7 @@ def test_pairs_by_hand() -> None:
 
 
 @given(st.integers(10, 40), st.integers(0, 99))
-def test_pairs_have_two_clients_a_group_and_equal_shares(clients: int, seed: int) -> None:
+def test_pairs_deal_group_classes_in_equal_shares(clients: int, seed: int) -> None:
     groups = [[2 * k, 2 * k + 1] for k in range(5)]
     made = balanced(60, 13)
     partition = make_partition(Pairs("pairs", clients, groups), made, seed)
@@ -189,7 +189,7 @@ def test_pairs_have_two_clients_a_group_and_equal_shares(clients: int, seed: int
             assert not table[np.ix_(~mine, group)].any()
 
 
-def test_dirichlet_tends_to_iid_and_honours_its_floor() -> None:
+def test_dirichlet_approaches_iid_and_respects_floor() -> None:
     made = balanced(500, 50)
     wide = counts(make_partition(Dirichlet("dirichlet", 10, 1e6, 0), made, 0).train, made.train.labels)
     assert np.abs(wide - 50).max() <= 1
@@ -206,13 +206,13 @@ def test_client_wise_dirichlet_gives_equal_sizes(alpha: float, clients: int, see
     assert np.ptp(table.sum(1)) <= 1 and table.sum(0).tolist() == [50, 20, 7, 0]
 
 
-def test_client_wise_dirichlet_tends_to_the_classes_frequencies() -> None:
+def test_client_wise_dirichlet_approaches_class_frequencies() -> None:
     made = task(images(np.repeat([0, 1, 2], [6000, 3000, 1000])), images([0, 1, 2]), 3)
     wide = counts(make_partition(DirichletClients("dirichlet_clients", 5, 1e6), made, 0).train, made.train.labels, 3)
     assert np.abs(wide / 2000 - [0.6, 0.3, 0.1]).max() < 0.05  # five standard errors of a multinomial draw
 
 
-def test_client_wise_dirichlet_is_more_skewed_for_smaller_alpha() -> None:
+def test_client_wise_dirichlet_skews_with_smaller_alpha() -> None:
     made, shares = balanced(500, 1), []
     for alpha in (0.01, 0.5, 5, 500):
         spec = DirichletClients("dirichlet_clients", 20, alpha)
@@ -317,7 +317,7 @@ def test_natural_without_writers_in_test_follows_train() -> None:
     ]
 
 
-def test_natural_partition_of_stand_in_digits_is_dirichlet() -> None:
+def test_natural_deals_stand_in_digits_by_dirichlet() -> None:
     partition = make_partition(natural(), dataclasses.replace(balanced(60, 6), source="embedded"), 0)
     assert len(partition.train) == 4
     assert partition.notes == [
@@ -325,7 +325,7 @@ def test_natural_partition_of_stand_in_digits_is_dirichlet() -> None:
     ]
 
 
-def test_iid_gives_a_class_of_the_test_set_alone_by_size() -> None:
+def test_iid_deals_test_only_classes_by_client_size() -> None:
     made = task(images([0] * 30), images([0] * 3 + [1] * 12), 2)
     partition = make_partition(Iid("iid", 3), made, 0)
     assert counts(partition.test, made.test.labels, 2).tolist() == [[1, 4]] * 3

@@ -52,7 +52,7 @@ def test_read_cifar_reads_cifar10(write, load_cifar, tmp_path: Path, kind: str, 
 
 
 @pytest.mark.parametrize("kind", ["binary", "python"])
-def test_read_cifar_reads_the_fine_labels_of_cifar100(write, load_cifar, tmp_path: Path, kind: str) -> None:
+def test_read_cifar_reads_fine_labels_of_cifar100(write, load_cifar, tmp_path: Path, kind: str) -> None:
     fine, coarse = np.arange(90, 100), np.arange(10)
     if kind == "binary":
         data, names = write.binary(PIXELS, coarse, fine), ("train.bin", "test.bin")
@@ -181,9 +181,7 @@ def test_read_cifar_refuses_tar_bombs(write, load_cifar, tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
-def test_read_cifar_reads_extended_headers_up_to_a_size(
-    write, load_cifar, tmp_path: Path, monkeypatch, kind: bytes
-) -> None:
+def test_read_cifar_limits_extended_header_size(write, load_cifar, tmp_path: Path, monkeypatch, kind: bytes) -> None:
     """One is read; more than ``MAX_HEADER`` bytes are refused by its size, and need not even be there."""
     whole = binary_files(write)
     content = b"13 comment=x\n" if kind in (tarfile.XHDTYPE, tarfile.XGLTYPE) else f"{next(iter(whole))}\0".encode()

@@ -57,7 +57,7 @@ def test_read_folders_reads_trees_and_zips(write, load, tmp_path: Path, files: d
     assert labels.tolist() == [i // 2 for i in order]
 
 
-def test_read_folders_sorts_the_members_of_a_zip(write, load, tmp_path: Path, files) -> None:
+def test_read_folders_sorts_zip_members(write, load, tmp_path: Path, files) -> None:
     write.zipped(tmp_path / "a.zip", files)
     write.zipped(tmp_path / "b.zip", dict(reversed(files.items())))
     assert load("a.zip/train").digest == load("b.zip/train").digest
@@ -123,7 +123,7 @@ def test_read_folders_refuses_zip_attacks(load, tmp_path: Path, files, name: str
     assert sorted(tmp_path.parent.rglob("*")) == before
 
 
-def test_read_folders_refuses_zips_of_many_or_equal_names(write, load, tmp_path: Path, files, monkeypatch) -> None:
+def test_read_folders_refuses_many_or_duplicate_zip_names(write, load, tmp_path: Path, files, monkeypatch) -> None:
     with zipfile.ZipFile(tmp_path / "twice.zip", "w") as archive, pytest.warns(UserWarning, match="Duplicate name"):
         for _ in range(2):
             archive.writestr("train/ape/a.png", files["train/ape/a.png"])
@@ -136,9 +136,7 @@ def test_read_folders_refuses_zips_of_many_or_equal_names(write, load, tmp_path:
             load("many.zip/train")
 
 
-def test_read_folders_refuses_a_member_larger_than_it_claims(
-    write, load, tmp_path: Path, files: dict[str, bytes]
-) -> None:
+def test_read_folders_refuses_understated_member_sizes(write, load, tmp_path: Path, files: dict[str, bytes]) -> None:
     path = write.zipped(tmp_path / "x.zip", files | {"train/cow/z.png": write.png(COLOUR[0])})
     content = bytearray(path.read_bytes())
     at = content.rindex(b"train/cow/z.png") - 46 + 24  # its size in the central directory

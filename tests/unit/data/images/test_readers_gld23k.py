@@ -31,7 +31,7 @@ def places(images) -> list[int]:
     return np.rint(images.pixels.astype(float).mean((1, 2, 3)) / 15).astype(int).tolist()
 
 
-def test_read_gld23k_holds_out_a_fifth_of_each_users_images(load, tmp_path: Path) -> None:
+def test_read_gld23k_holds_out_fifth_of_user_images(load, tmp_path: Path) -> None:
     write_gld23k(tmp_path)
     task = load()
     assert task.user_names == ["77", "5", "1234"] and task.train.pixels.dtype == np.uint8
@@ -47,7 +47,7 @@ def test_read_gld23k_holds_out_a_fifth_of_each_users_images(load, tmp_path: Path
     assert [file.path for file in task.files] == [TRAIN, "gld23k/images"]
 
 
-def test_read_gld23k_reads_the_official_test_set_without_users(load, tmp_path: Path) -> None:
+def test_read_gld23k_reads_official_test_set_without_users(load, tmp_path: Path) -> None:
     write_gld23k(tmp_path)
     task = load([TEST])
     assert task.test.users is None and places(task.test) == [12, 13, 14] and task.test.labels.tolist() == [3, 1, 0]

@@ -67,7 +67,7 @@ def test_read_usps_scales_grey_levels(load, tmp_path: Path, name: str) -> None:
     assert task.train.pixels.min() == 0 and task.train.pixels.max() == 1 and task.shape == (1, 16, 16)
 
 
-def test_read_usps_takes_labels_with_decimals_as_the_official_files_have_them(load, tmp_path: Path) -> None:
+def test_read_usps_accepts_decimal_labels(load, tmp_path: Path) -> None:
     (tmp_path / "zip.train").write_text(("6.0000 " + "-1.0000 " * 256 + "\n") * 5)
     assert set(load(["zip.train"], name="usps").train.labels.tolist()) == {6}
 

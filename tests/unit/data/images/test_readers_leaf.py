@@ -50,7 +50,7 @@ def test_read_leaf_numbers_writers_and_files(load, shards: Path) -> None:
     assert task.notes == ["mnist: the training images are of 9 of the 10 classes"]
 
 
-def test_read_leaf_holds_out_images_of_every_writer(load, shards: Path) -> None:
+def test_read_leaf_holds_out_images_per_writer(load, shards: Path) -> None:
     task = load(test=[])
     assert task.test.users.tolist() == [0, 1, 2] and len(task.train) == 6
     assert task.notes[:1] == ["mnist: no test set of its own; 20% of each writer's images, 3, are held out"]
@@ -116,7 +116,7 @@ def test_read_leaf_skips_a_byte_order_mark(write, load, tmp_path: Path) -> None:
     assert len(load(train=["a.json"], test=[]).train) == 2
 
 
-def test_read_leaf_refuses_files_that_do_not_fit_together(write, load, shards: Path) -> None:
+def test_read_leaf_refuses_mismatched_files(write, load, shards: Path) -> None:
     write.leaf(shards / "test" / "b.json", {"w9": rows(1)})
     with refuses():
         load()

@@ -40,7 +40,7 @@ def two(write, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_image_sets_have_rows_and_classes_of_their_own(two: Path) -> None:
+def test_image_sets_keep_rows_and_classes_apart(two: Path) -> None:
     task, partition = load_image_sets(settings(("mnist", "usps")), two)
     assert partition.names == ["mnist", "usps"] and partition.groups is None
     assert [rows.tolist() for rows in partition.train] == [list(range(20)), list(range(20, 36))]  # 20% of USPS held out
@@ -53,7 +53,7 @@ def test_image_sets_have_rows_and_classes_of_their_own(two: Path) -> None:
     assert "usps: no test set of its own; 20% of the images, 4, are held out" in partition.notes
 
 
-def test_image_sets_stop_at_missing_files_or_leave_them_out(two: Path) -> None:
+def test_image_sets_refuse_or_omit_missing_files(two: Path) -> None:
     refused = [settings(), settings(missing=["kmnist"]), settings(missing="skip"),  # none is optional
                settings(("mnist", "kmnist"), missing=["kmnist"])]  # fmt: skip
     for wrong in refused:
@@ -67,7 +67,7 @@ def test_image_sets_stop_at_missing_files_or_leave_them_out(two: Path) -> None:
     assert "kmnist: left out, kmnist/train-images-idx3-ubyte.gz not there, nor 3 more" in partition.notes
 
 
-def test_image_sets_record_all_files_and_those_that_are_absent(two: Path) -> None:
+def test_image_sets_record_read_and_absent_files(two: Path) -> None:
     made = settings(("mnist", "kmnist", "usps"), missing=["kmnist"])
     with opened_files() as opened:
         task, _ = load_image_sets(made, two)
@@ -83,7 +83,7 @@ def test_image_sets_refuse_half_a_set(two: Path) -> None:
             load_image_sets(settings(("mnist", "usps"), missing=missing), two)
 
 
-def test_image_sets_find_a_folder_in_a_zip(two: Path, write) -> None:
+def test_image_sets_find_folders_in_zips(two: Path, write) -> None:
     images = {f"train/{kind}/{i}.png": write.png(np.full((28, 28), i, np.uint8)) for kind in "ab" for i in range(10)}
     write.zipped(two / "own.zip", images)
     own = task_config("mnist") | {"name": "own", "classes": ["a", "b"]}
@@ -93,7 +93,7 @@ def test_image_sets_find_a_folder_in_a_zip(two: Path, write) -> None:
     assert partition.names == ["mnist", "own"]
 
 
-def test_image_sets_of_embedded_digits_share_no_image() -> None:
+def test_embedded_image_sets_share_no_image() -> None:
     task, partition = load_image_sets(settings(source="embedded", shape=[1, 8, 8]), None)
     assert partition.names == list(STAND_INS) and task.source == "embedded"
     assert "scikit-learn" in partition.notes[0] and "kmnist" in partition.notes[0]

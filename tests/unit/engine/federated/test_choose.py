@@ -21,7 +21,7 @@ OWN = NETWORKS["own"]
     ([LINEAR], "stacked"), ([LINEAR, MODELS["mlp"]], "stacked"), ([OWN], "loop"), ([LINEAR, OWN], "loop"),
     ([OWN, LINEAR], "loop"),
 ])  # fmt: skip
-def test_auto_is_stacked_on_a_gpu_where_all_networks_are_of_the_package(networks, wanted, monkeypatch) -> None:
+def test_make_engine_auto_picks_stacked_for_package_networks(networks, wanted, monkeypatch) -> None:
     made = []
     monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("meta"))
     monkeypatch.setattr(choose, "load", lambda name: lambda inputs: made.append((name, inputs.networks)))
@@ -34,7 +34,7 @@ def test_auto_is_stacked_on_a_gpu_where_all_networks_are_of_the_package(networks
 @pytest.mark.parametrize(
     ("engine", "precision"), [("lean", "float32"), ("ray", "float32"), ("loop", "tf32"), ("stacked", "bf16")]
 )
-def test_make_engine_refuses_engines_unfit_for_the_device(engine, precision, monkeypatch) -> None:
+def test_make_engine_refuses_engines_unfit_for_device(engine, precision, monkeypatch) -> None:
     """On an accelerator that is not CUDA."""
     monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("meta"))
     hardware = HardwareSettings("gpu", "cuda", threads=1, workers=1, engine=engine, precision=precision)
@@ -42,7 +42,7 @@ def test_make_engine_refuses_engines_unfit_for_the_device(engine, precision, mon
         choose.make_engine(hardware, LINEAR, images(GREY), images(GREY, 40, 1))
 
 
-def test_native_engine_is_an_unknown_name_without_its_folder(monkeypatch):
+def test_compose_all_refuses_native_engine_without_its_folder(monkeypatch):
     monkeypatch.setattr(groups, "OPTIONAL_ENGINES", "knot_runner.bundles")  # a package without engines
     monkeypatch.delitem(groups.ENGINES.data, "native", raising=False)
     with refuses():

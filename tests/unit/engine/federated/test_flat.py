@@ -37,7 +37,7 @@ def test_views_keep_leading_dimensions_and_share_memory():
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_head_and_body_are_a_split_and_the_head_is_the_last_layer(model):
+def test_layout_mask_takes_last_layer_as_head(model):
     layout, module = flat.layout_of(MODELS[model]), built(MODELS[model])
     head, body = layout.mask("head"), layout.mask("body")
     assert layout.mask("all").all() and torch.equal(head, ~body)

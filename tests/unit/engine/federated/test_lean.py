@@ -29,7 +29,7 @@ def both(request):
     pool.close()
 
 
-def test_lean_pool_reports_whose_weights_are_not_finite(both):
+def test_lean_pool_reports_clients_with_non_finite_weights(both):
     model, _, pool = both
     requests = cohort(MODELS[model], RECIPES["plain"], torch.float32, shared=False)
     requests[1].start.weights[0] = float("inf")
@@ -44,7 +44,7 @@ def test_lean_pool_resends_tensors_changed_between_calls(both):
     assert all(map(equal, pool.train(requests), alone.train(requests)))
 
 
-def test_results_are_ordinary_tensors_of_the_callers_own(both):
+def test_lean_train_returns_tensors_owned_by_caller(both):
     model, alone, pool = both
     requests = cohort(MODELS[model], RECIPES["plain"], torch.float32)
     for engine in (alone, pool):
@@ -76,7 +76,7 @@ def endless(requests):
 
 
 @pytest.mark.parametrize("at_work", [False, True])
-def test_lean_pool_reports_a_killed_worker_without_hanging(pool, at_work):
+def test_lean_pool_reports_killed_worker_without_hanging(pool, at_work):
     engine, pids = pool
     requests = cohort(MODELS["mlp"], RECIPES["plain"], torch.float32)
     engine.train(requests)  # so that the workers are up
@@ -91,7 +91,7 @@ def test_lean_pool_reports_a_killed_worker_without_hanging(pool, at_work):
     assert gone(pids)
 
 
-def test_close_leaves_no_process_and_no_file_descriptor():
+def test_lean_pool_close_frees_processes_and_file_descriptors():
     before = len(list(Path("/proc/self/fd").iterdir()))
     others = set(active_children())
     engine = made("lean", MODELS["mlp"], torch.float32, 2)

@@ -25,7 +25,7 @@ phases = st.lists(
 
 @settings(max_examples=25, deadline=None)
 @given(size=st.integers(1, 40), batch=st.integers(1, 17), phases=phases, outputs=st.integers(1, 20))
-def test_gram_form_trains_like_the_loop_at_any_size(size, batch, phases, outputs):
+def test_gram_trains_like_loop_at_any_size(size, batch, phases, outputs):
     network = Network(MlpSettings("mlp", "mlp", [outputs, 6], "logits"), GREY, CLASSES)
     request = _request(network, size, Recipe(phases, batch, False, 0.01), torch.float64)
     request = replace(request, objective=Objective(cross_entropy, {"temperature": 0.5}))

@@ -53,7 +53,7 @@ def asked_of_many(network, body=""):
 
 
 @pytest.mark.parametrize("model", ["mlp", "resnet_batch"])
-def test_lean_logits_keeps_its_bits_with_shared_bodies_and_workers(model):
+def test_lean_logits_ignores_body_sharing_and_worker_count(model):
     """Neither a body that is computed once nor who computes it."""
     alone, pool = lean(MODELS[model]), lean(MODELS[model], workers=2)
     expected = alone.logits(asked_of_many(MODELS[model]))
@@ -83,7 +83,7 @@ def test_lean_logits_computes_features_once_per_shared_body(model, monkeypatch):
     assert len(computed) == 6 + 2 + 1
 
 
-def test_lean_logits_uses_foreground_for_images_with_a_background():
+def test_lean_logits_uses_foreground_for_images_with_background():
     """The layer in its other form, in pieces: as the plain one but for rounding, the same bits whoever computes it."""
     network = MODELS["mlp"]
     pictures = images(network.inputs, 40, 1)

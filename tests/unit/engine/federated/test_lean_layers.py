@@ -44,13 +44,13 @@ def assert_gradients_of_autograd(kind, side, kernels, paddings, channels, count)
     paddings=st.tuples(st.integers(0, 2), st.integers(0, 1)),
     count=st.integers(1, 4),
 )
-def test_convolutions_of_any_shape_have_the_gradients_of_autograd(side, kernels, paddings, count):
+def test_convs_matches_autograd_gradients_at_any_shape(side, kernels, paddings, count):
     assert_gradients_of_autograd(Convs, side, kernels, paddings, (2, 3, 4), count)
 
 
 @pytest.mark.parametrize("outputs", [16, LARGE // 400])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_dense_products_of_any_size_are_those_of_torch(outputs, dtype):
+def test_affine_matches_torch_linear_at_any_size(outputs, dtype):
     torch.manual_seed(1)
     weight, bias = torch.randn(outputs, 400, dtype=dtype), torch.randn(outputs, dtype=dtype)
     x = torch.randn(5, 400, dtype=dtype)

@@ -25,7 +25,7 @@ def orders(request, augment="none"):
 
 
 @given(st.integers(0, 60), st.integers(1, 25), st.booleans(), st.lists(st.integers(0, 3), min_size=1, max_size=3))
-def test_epochs_are_permutations_and_steps_counts_their_batches(size, batch, drop_last, phases):
+def test_epochs_permute_rows_and_steps_counts_batches(size, batch, drop_last, phases):
     names = ("head", "body", "all")
     request = request_with(
         size, batch=batch, drop_last=drop_last, phases=tuple(Phase(n, names[k]) for k, n in enumerate(phases))
@@ -39,7 +39,7 @@ def test_epochs_are_permutations_and_steps_counts_their_batches(size, batch, dro
     assert local.steps(request.recipe, size) == sum(len(range(0, kept, batch)) for _ in found)
 
 
-def test_draws_are_keyed_by_seed_round_and_client_alone():
+def test_local_draws_depend_on_seed_round_client_alone():
     request = request_with()
     other = ClientModel(torch.ones(1), torch.ones(0))
     assert orders(request) == orders(replace(request, recipe=replace(request.recipe, lr=9.0), start=other))
@@ -97,7 +97,7 @@ def test_temperatures_by_formula(easy, hard, seed):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_finite_is_what_is_finite_value_by_value(dtype):
+def test_finite_matches_isfinite_row_by_row(dtype):
     """Sums that overflow are no false alarm, and what is not finite does not cancel out."""
     largest, inf, nan = torch.finfo(dtype).max, float("inf"), float("nan")
     rows = [[1.0, -2, 3, 0], [largest] * 4, [-largest] * 4, [0, nan, 0, 0], [0, 0, 0, inf], [-inf, 0, 0, 0]]

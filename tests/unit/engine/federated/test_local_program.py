@@ -82,7 +82,7 @@ def heavy(settings, work):
     return LocalResult(0.0, 1, {"kept": work.tensors["sent"] + 1})
 
 
-def test_tensors_beyond_what_a_pipe_holds_go_both_ways_without_waiting_for_each_other():
+def test_lean_pool_exchanges_large_tensors_without_deadlock():
     sent = torch.arange(500_000, dtype=torch.float64)
     program = LocalProgram(heavy, {}, {"sent": sent})
     many = [replace(requests()[0][0], client=number, program=program) for number in range(9)]

@@ -58,7 +58,7 @@ def test_objectives_beside_each_other_stay_apart():
 
 
 @pytest.mark.parametrize("engine", ["loop", "lean", "stacked"])
-def test_own_objective_takes_the_step_computed_by_hand(engine):
+def test_own_objective_matches_step_by_hand(engine):
     """A linear model, one batch: the gradient at the logits is 2 (z - t) / C + w (p - p_start), and p = p_start."""
     (request, *_), lr = list(asked(LINEAR, "plain", OWN)), 0.1
     recipe = replace(request.recipe, phases=(replace(request.recipe.phases[0], epochs=1),), batch=64, lr=lr)

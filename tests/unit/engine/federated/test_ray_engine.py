@@ -36,7 +36,7 @@ def requests():
     return cohort(NETWORK, RECIPES["everything"], torch.float32, (23, 5, 40, 16, 9, 12), seed=4)
 
 
-def test_actors_have_the_bits_of_lean_and_end_with_the_engine(monkeypatch):
+def test_ray_engine_matches_lean_and_close_kills_actors(monkeypatch):
     ray, said = faked(monkeypatch), []
     engine = made(said=said)
     found = engine.train(requests())
@@ -49,7 +49,7 @@ def test_actors_have_the_bits_of_lean_and_end_with_the_engine(monkeypatch):
     assert len(ray.killed) == 2
 
 
-def test_ray_engine_sends_one_request_per_actor_and_shared_vectors_once(monkeypatch):
+def test_ray_engine_queues_requests_and_shares_vectors_once(monkeypatch):
     ray = faked(monkeypatch, resources={"CPU": 3.0})
     engine, most, placed = made(workers=0), [], []
     wait, put = ray.wait, ray.put
@@ -70,7 +70,7 @@ def test_ray_engine_sends_views_without_their_base_tensors(monkeypatch):
     assert sizes[-1] < 20_000
 
 
-def test_ray_engine_reports_a_lost_actor_in_one_line(monkeypatch):
+def test_ray_engine_reports_lost_actor(monkeypatch):
     ray = faked(monkeypatch, lost=[3])
     engine = made()
     with refuses(WorkerDied):
@@ -91,7 +91,7 @@ def test_ray_engine_reraises_errors_of_actor_code(monkeypatch):
 
 
 @pytest.mark.parametrize(("workers", "cores"), [(3, 2.0), (0, 0.0)])
-def test_ray_engine_refuses_more_actors_than_the_cluster_fits(workers, cores, monkeypatch):
+def test_ray_engine_refuses_more_actors_than_cluster_fits(workers, cores, monkeypatch):
     faked(monkeypatch, resources={"CPU": cores})
     with refuses():
         made(workers=workers)
@@ -111,7 +111,7 @@ def test_ray_is_an_extra_and_for_cpus(monkeypatch):
         made()
 
 
-def test_ray_engine_resumes_from_the_commit_after_losing_an_actor(tmp_path, monkeypatch, capsys):
+def test_ray_engine_resumes_from_commit_after_lost_actor(tmp_path, monkeypatch, capsys):
     """Under the name of the run with ``lean``, whose bits it has."""
     small = replaced(TINY_IMAGES, "method=scaffold", "training.rounds=2")
     assert main([*small, f"paths.out={tmp_path / 'lean'}"]) == 0
@@ -130,7 +130,7 @@ def test_ray_engine_resumes_from_the_commit_after_losing_an_actor(tmp_path, monk
 
 @needs_ray
 @pytest.mark.thorough
-def test_ray_engine_trains_with_two_actors_of_real_ray():
+def test_ray_engine_matches_lean_on_real_ray():
     import ray
 
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")

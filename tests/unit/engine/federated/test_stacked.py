@@ -37,7 +37,7 @@ def test_stack_changes_no_bit_in_float64(model):
 
 
 @pytest.mark.parametrize("model", ["mlp", "cnn", "resnet_group"])
-def test_neighbours_change_no_bit_in_float32_at_a_fixed_stack(model):
+def test_stacked_float32_ignores_neighbours_at_fixed_stack(model):
     requests = cohort(MODELS[model], RECIPES["everything"], torch.float32, sizes=SIZES)
     engine = stacked(MODELS[model], torch.float32, stack=4)
     together = engine.train(requests)
@@ -46,7 +46,7 @@ def test_neighbours_change_no_bit_in_float32_at_a_fixed_stack(model):
             assert same_bits(found, together[k])
 
 
-def test_stacked_engine_repeats_a_round_after_other_requests():
+def test_stacked_engine_repeats_round_after_other_requests():
     network = MODELS["resnet_batch"]
     engine, requests = stacked(network), cohort(network, RECIPES["everything"], sizes=SIZES)
     first = engine.train(requests)
@@ -55,7 +55,7 @@ def test_stacked_engine_repeats_a_round_after_other_requests():
         assert same_bits(a, b)
 
 
-def test_recipes_that_differ_in_numbers_are_one_program():
+def test_chunks_group_recipes_differing_only_in_numbers():
     network, requests = MODELS["mlp"], cohort(MODELS["mlp"], RECIPES["proximal"])
     recipes = [replace(one.recipe, lr=0.05 * (k + 1), proximal=0.1 + k) for k, one in enumerate(requests)]
     losses = [Objective(cross_entropy, {"temperature": 2.0**-k}) for k in range(len(requests))]
@@ -109,7 +109,7 @@ def test_stacked_engine_isolates_a_diverging_client():
     assert all(same_bits(a, b) for a, b in zip(found[1:], expected[1:], strict=True))
 
 
-def test_bf16_is_near_float32_and_is_not_float32():
+def test_stacked_bf16_differs_slightly_from_float32():
     requests = cohort(MODELS["cnn"], RECIPES["plain"], torch.float32)
     exact = stacked(MODELS["cnn"], torch.float32).train(requests)
     for a, b in zip(stacked(MODELS["cnn"], torch.float32, autocast="bf16").train(requests), exact, strict=True):
@@ -124,7 +124,7 @@ def test_tf32_on_a_cpu_is_refused():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU here")
 @pytest.mark.parametrize("model", MODELS)
-def test_graphs_on_a_gpu_train_as_the_loop_on_a_cpu(model):
+def test_stacked_graphs_on_gpu_match_cpu_loop(model):
     requests = cohort(MODELS[model], RECIPES["everything"], sizes=SIZES)
     expected, engine = made("loop", MODELS[model]).train(requests), stacked(MODELS[model], device=torch.device("cuda"))
     for _ in range(2):  # captured, then replayed

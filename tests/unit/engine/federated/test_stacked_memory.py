@@ -23,7 +23,7 @@ def one_thread():
 engine = functools.partial(made, "stacked", MODELS["mlp"])
 
 
-def test_memory_that_runs_out_is_known_under_another_error():
+def test_out_of_memory_detects_error_beneath_another():
     try:
         try:
             raise torch.OutOfMemoryError("CUDA out of memory")
@@ -75,7 +75,7 @@ def small(monkeypatch):
     ("stack", "steps"),
     [(0, [(7, 3), (3, 1)]), (4, [(4, 2), (2, 1)]), (1, [])],
 )
-def test_memory_that_runs_out_halves_the_stack_and_changes_no_result(small, stack, steps):
+def test_stacked_engine_halves_stack_when_memory_runs_out(small, stack, steps):
     requests, said = cohort(MODELS["mlp"], RECIPES["momentum"], sizes=SIZES), []
     expected = engine(stack=stack).train(requests)
     small(1)
@@ -89,7 +89,7 @@ def test_memory_that_runs_out_halves_the_stack_and_changes_no_result(small, stac
     ]
 
 
-def test_stacked_engine_refuses_a_client_that_does_not_fit_memory(small):
+def test_stacked_engine_refuses_client_larger_than_memory(small):
     small(0)
     with refuses():
         engine().train(cohort(MODELS["mlp"], RECIPES["plain"]))

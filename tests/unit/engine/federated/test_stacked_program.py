@@ -108,7 +108,7 @@ def tapes(monkeypatch):
 
 
 @pytest.mark.parametrize("model", ["mlp", "resnet_batch"])
-def test_capturing_changes_nothing_and_a_graph_serves_all_rounds(model, tapes):
+def test_program_capture_preserves_results_and_reuses_graphs(model, tapes):
     network, recipe = MODELS[model], RECIPES["everything"]
     requests = cohort(network, recipe)
     structure = structure_of(requests[0])

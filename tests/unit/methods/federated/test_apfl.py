@@ -17,7 +17,7 @@ def apfl(alpha=0.4, adaptive=False, **changes):
 
 
 @pytest.mark.parametrize(("adaptive", "lr"), [(False, 0.1), (True, 0.1), (True, 4.0)])
-def test_apfl_updates_both_models_and_alpha_as_by_hand(linear, adaptive, lr):
+def test_apfl_models_and_alpha_match_steps_by_hand(linear, adaptive, lr):
     world = linear.with_training(epochs=3, batch=24, participants=5, small_clients="allow", lr=lr)
     hp = apfl(adaptive=adaptive, aggregation="uniform")
     state, seen = play(world, hp, APFL, 3)
@@ -54,7 +54,7 @@ def test_apfl_updates_both_models_and_alpha_as_by_hand(linear, adaptive, lr):
         assert {0.0, 1.0} & set(alphas.values())  # clipped
 
 
-def test_alpha_0_is_the_global_model_and_alpha_1_the_clients_alone(world):
+def test_apfl_extreme_alpha_equals_global_or_local_model(world):
     hp = apfl(alpha=0.0)
     state, _ = play(world, hp, APFL, 2)
     for client in range(5):

@@ -31,7 +31,7 @@ def test_fedavg_is_the_mean_of_the_participants(world, aggregation):
 
 
 @pytest.mark.parametrize("size", [0, 5, AVERAGED_AT_ONCE, AVERAGED_AT_ONCE + 1, 2 * AVERAGED_AT_ONCE + 7])
-def test_average_of_large_models_in_parts_is_the_mean(size):
+def test_average_in_parts_equals_whole_mean(size):
     """Of models larger than what is averaged at a time, too; summed in float64 and rounded once."""
     draws = torch.Generator().manual_seed(size)
     models = [torch.randn(size, generator=draws) for _ in range(7)]
@@ -58,7 +58,7 @@ def test_participants_as_a_share(world):
     assert len(world.with_training(participants=0.01).federation.drawn(0)) == 1
 
 
-def test_cluster_limits_participants_to_its_members_and_keeps_their_numbers(world):
+def test_federation_cluster_limits_participants_and_keeps_numbers(world):
     pair = world.federation.cluster([4, 1])
     assert pair.drawn(0) == [1, 4] and check_sizes(pair) == [] and len(pair) == 2
     assert world.with_training(participants=0.5).federation.cluster([4, 1]).participants == 1

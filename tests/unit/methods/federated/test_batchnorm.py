@@ -36,7 +36,7 @@ def test_batchnorm_setting_decides_where_statistics_are_kept(world, how):
 
 
 @pytest.mark.parametrize("how", ["averaged", "local"])
-def test_statistics_of_a_last_round_of_heads_stay_where_they_are_kept(world, how):
+def test_batchnorm_last_head_round_keeps_statistics_in_place(world, how):
     """The server's stay as they are; a client's own are those that its head was trained with."""
     normed = normed_world(world)
     hp, method = settings("fedper", batchnorm=how, final_head_epochs=1), METHODS["fedper"]

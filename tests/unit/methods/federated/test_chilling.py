@@ -29,14 +29,14 @@ def test_schedules_by_hand():
     rounds=st.integers(1, 50),
     now=st.integers(0, 100),
 )
-def test_scheduled_stays_between_its_ends_and_reaches_the_end(shape, start, end, rounds, now):
+def test_scheduled_stays_in_range_and_reaches_end(shape, start, end, rounds, now):
     value = scheduled(start, Schedule(shape, end, rounds), now)
     slack = 1e-9 * max(start, end)
     assert min(start, end) - slack <= value <= max(start, end) + slack
     assert now < rounds or math.isclose(value, end, rel_tol=1e-9)
 
 
-def test_rate_control_moves_the_temperature_into_the_rate(world):
+def test_lr_control_moves_temperature_into_rate(world):
     def made(**chilling):
         hp = settings(**chilling)
         return recipe(hp, world.federation, 0, 0).lr, tempered(objective(hp, world.federation, 0, 0))
@@ -57,7 +57,7 @@ def test_recipe_holds_the_values_of_the_settings(world):
     assert (plain.decay_biases, plain.drop_last, plain.frozen_statistics, plain.proximal) == (True, False, False, 0.0)
 
 
-def test_stragglers_are_a_fixed_share_and_train_colder_and_shorter(world):
+def test_stragglers_form_fixed_share_training_colder_and_shorter(world):
     hp = settings(stragglers=Stragglers(0.4, 0.05, 1))
     slow = stragglers(hp, world.federation)
     assert len(slow) == 2 and slow == stragglers(hp, world.federation)
@@ -69,7 +69,7 @@ def test_stragglers_are_a_fixed_share_and_train_colder_and_shorter(world):
         assert as_long.phases[0].epochs == 2
 
 
-def test_chilling_is_exactly_the_gradient_of_the_tempered_loss(linear):
+def test_chilling_steps_along_tempered_loss_gradient(linear):
     """One full-batch step of a client: w - lr * grad CE(z / T), with the gradient (p_T - y) / T by hand (eq. 2)."""
     small = linear.with_training(epochs=1, batch=24, small_clients="allow")
     federation = small.federation

@@ -67,14 +67,14 @@ def test_cluster_agrees_with_scikit_learns_own_graphs(graph):
 
 @hypothesis_settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.permutations(range(15)))
-def test_clusters_do_not_depend_on_the_order_of_the_clients(seed, order):
+def test_cluster_ignores_client_order(seed, order):
     matrix, _ = blocks([3] * 5, seed)
     found = clustering.cluster(matrix, spec(), 0).labels
     shuffled = clustering.cluster(matrix[np.ix_(order, order)], spec(), 0).labels
     assert clustering.canonical(np.array(found)[list(order)]) == shuffled
 
 
-def test_eigenvalues_of_a_complete_graph_and_of_two_apart():
+def test_eigenvalues_match_complete_graphs_by_hand():
     """All weights 1, n clients: 0 once and n / (n - 1); two such graphs apart: each eigenvalue twice."""
     whole = clustering.eigenvalues(np.ones((4, 4)))
     np.testing.assert_allclose(whole, [0, 4 / 3, 4 / 3, 4 / 3], atol=1e-14)
@@ -92,7 +92,7 @@ def test_eigengap_finds_how_many_groups_there_are(graph, groups):
     assert any(f"is after {groups}" in note for note in found.notes)
 
 
-def test_eigengap_of_distances_without_structure_is_one_cluster():
+def test_eigengap_finds_one_cluster_without_structure():
     rng = np.random.default_rng(0)
     matrix = 1000 + rng.uniform(0, 10, (12, 12))
     matrix = (matrix + matrix.T) / 2
@@ -100,14 +100,14 @@ def test_eigengap_of_distances_without_structure_is_one_cluster():
     assert clustering.cluster(matrix, spec(clusters="eigengap", scale=5000), 0).labels == [0] * 12
 
 
-def test_affinity_divides_by_the_scale_or_the_largest_distance():
+def test_affinity_divides_by_scale_or_largest_distance():
     matrix = np.array([[0.0, 2.0], [2.0, 0.0]])
     np.testing.assert_array_equal(clustering.affinity(matrix, spec(scale=8)), [[1, 0.75], [0.75, 1]])
     np.testing.assert_array_equal(clustering.affinity(matrix, spec()), [[1, 0], [0, 1]])
     np.testing.assert_array_equal(clustering.affinity(0 * matrix, spec()), np.ones((2, 2)))
 
 
-def test_cluster_notes_a_sparse_graph_that_falls_apart(recwarn):
+def test_cluster_notes_disconnected_sparse_graph(recwarn):
     matrix, groups = blocks([4] * 5, seed=1)
     found = clustering.cluster(matrix, spec(graph="sparse3"), 0)
     assert any("falls into" in note for note in found.notes) and not len(recwarn)
@@ -197,7 +197,7 @@ def _renamed(key: str, members: list[int]) -> str:
 
 
 @pytest.mark.parametrize("hp", CASES, ids=lambda hp: f"{hp.algorithm}-{hp.temperature}")
-def test_per_cluster_with_one_cluster_of_all_equals_the_method(deep, hp):
+def test_per_cluster_of_all_clients_equals_method(deep, hp):
     method, everyone = METHODS[hp.algorithm], deep.federation
     both = per_cluster(method, [everyone.cluster(range(len(SIZES)))])
     found = cluster_state(all_rounds(both, hp, everyone, deep.engine), 0)

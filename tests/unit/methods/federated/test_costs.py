@@ -48,14 +48,14 @@ class Played:
         ("fedrep", BODY),
     ],
 )  # fmt: skip
-def test_three_clients_receive_and_send_what_the_method_needs(algorithm, numbers):
+def test_round_costs_count_bytes_each_method_needs(algorithm, numbers):
     played = Played(settings(algorithm), participants=3)
     (costs,) = played.costs
     assert costs["bytes_up"] == costs["bytes_down"] == 3 * numbers * SIZE
     assert costs["server_flops"] == 0
 
 
-def test_training_takes_three_forward_passes_for_each_example_and_epoch():
+def test_client_flops_take_three_forward_passes_per_example():
     played = Played(settings(), epochs=2, batch=5)
     examples = sum(SIZES[client] for client in played.drawn())
     assert played.costs[0]["client_flops"] == 3 * F * examples * 2
@@ -65,7 +65,7 @@ def test_training_takes_three_forward_passes_for_each_example_and_epoch():
     assert Played(settings("apfl"), epochs=2, batch=5).costs[0]["client_flops"] == 2 * 3 * F * examples * 2
 
 
-def test_client_flops_omit_gradients_that_heads_and_bodies_do_not_need():
+def test_client_flops_omit_gradients_of_frozen_parts():
     """FedRep with one epoch of the head in three: F + H there; F + 2 F - H in each of the body."""
     played = Played(settings("fedrep", head_epochs=1), epochs=3)
     examples = sum(SIZES[client] for client in played.drawn())
@@ -73,7 +73,7 @@ def test_client_flops_omit_gradients_that_heads_and_bodies_do_not_need():
     assert Played(settings("fedper"), epochs=3).costs[0]["client_flops"] == examples * 3 * 3 * F
 
 
-def test_round_costs_of_a_last_round_of_heads_send_the_body_down_only():
+def test_round_costs_of_last_head_round_omit_uploads():
     hp = settings("fedper", final_head_epochs=2)
     played = Played(hp, participants=2)
     request = played.works[0].requests[0]
@@ -85,7 +85,7 @@ def test_round_costs_of_a_last_round_of_heads_send_the_body_down_only():
 
 
 @pytest.mark.parametrize(("batchnorm", "sent"), [("averaged", 6), ("local", 0), ("frozen", 0)])
-def test_running_statistics_are_sent_where_they_are_averaged(batchnorm, sent):
+def test_round_costs_count_running_statistics_only_when_averaged(batchnorm, sent):
     played = Played(settings(), participants=2)
     (plain,) = played.federation.architectures
     statistics = (Field("bn.running_mean", (6,), 0),)
@@ -98,7 +98,7 @@ def test_running_statistics_are_sent_where_they_are_averaged(batchnorm, sent):
         assert costs["client_flops"] is None is costs["server_flops"]
 
 
-def test_feddf_sends_what_fedavg_does_and_its_server_works():
+def test_feddf_costs_add_server_flops_to_fedavg():
     played = Played(settings(distil=distil(epochs=3, after=1)), rounds=2)
     first, second = played.costs
     assert first["bytes_up"] == second["bytes_up"] == second["bytes_down"] == 3 * (BODY + HEAD) * SIZE
@@ -108,21 +108,21 @@ def test_feddf_sends_what_fedavg_does_and_its_server_works():
 
 
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
-def test_round_costs_count_heads_sent_to_a_server_that_distills(algorithm):
+def test_round_costs_count_heads_sent_for_distillation(algorithm):
     spec = {"head_epochs": 1} if algorithm == "fedrep" else {}
     costs = Played(settings(algorithm, distil=distil(ensemble="logits"), **spec), participants=2).costs[0]
     assert (costs["bytes_down"], costs["bytes_up"]) == (2 * BODY * SIZE, 2 * (BODY + HEAD) * SIZE)
     assert costs["server_flops"] > 0
 
 
-def test_biases_are_asked_of_the_random_examples_too():
+def test_server_flops_include_biases_on_random_examples():
     played = Played(settings(distil=distil(weighting="E", epochs=1)))
     assert played.costs[0]["server_flops"] == F * (3 * (len(TRANSFER) + len(RANDOM)) + 3 * len(TRANSFER))
 
 
 @pytest.mark.parametrize(("ensemble", "told"), [("logits", 1), ("each", 2)])
 @pytest.mark.parametrize(("weighting", "biases"), [("A", 0), ("E", 1)])
-def test_fedmd_sends_logits_and_receives_the_consensus_or_those_of_the_others(ensemble, told, weighting, biases):
+def test_fedmd_costs_count_logits_up_and_down(ensemble, told, weighting, biases):
     spec = distil(ensemble=ensemble, weighting=weighting, steps=3, batch=4)
     played = Played(settings("fedmd", distil=spec))
     (costs,), work = played.costs, played.works[0]
@@ -136,12 +136,12 @@ def test_fedmd_sends_logits_and_receives_the_consensus_or_those_of_the_others(en
     assert costs["server_flops"] == 0
 
 
-def test_fedmd_sends_nothing_in_a_round_without_distillation():
+def test_fedmd_sends_nothing_without_distillation():
     costs = Played(settings("fedmd", distil=distil(after=1))).costs[0]
     assert (costs["bytes_up"], costs["bytes_down"]) == (0, 0)
 
 
-def test_label_means_are_of_labels_that_a_client_has_and_others_have_sent():
+def test_feddistill_costs_count_own_and_known_labels():
     played = Played(settings("feddistill"), rounds=2)
     labels, sent = played.federation.train_labels, []
     for round, costs in enumerate(played.costs):
@@ -158,7 +158,7 @@ def test_label_means_are_of_labels_that_a_client_has_and_others_have_sent():
     assert played.costs[0]["bytes_down"] == 0 < played.costs[1]["bytes_down"]
 
 
-def test_feddistill_costs_receive_nothing_of_labels_that_no_other_sent():
+def test_feddistill_costs_exclude_labels_nobody_else_sent():
     played = Played(settings("feddistill"), rounds=2)
     request, labels = played.works[1].requests[0], played.federation.train_labels
     own = labels[request.rows]
@@ -183,7 +183,7 @@ def test_clusters_cost_what_each_costs_by_itself(algorithm):
     assert alone[0]["bytes_up"] > 0 and (alone[0]["server_flops"] > 0) == (algorithm == "feddf")
 
 
-def test_round_costs_ask_a_custom_method_what_it_sends():
+def test_round_costs_ask_custom_method_for_traffic():
     signs = Traffic(
         "signs of the update", lambda hp, federation, work: (0, len(work.requests) * federation.layout.size)
     )

@@ -21,7 +21,7 @@ def whole(linear):
     return linear.with_training(epochs=2, batch=24, participants=5, small_clients="allow")
 
 
-def test_ditto_holds_own_models_near_the_model_that_was_sent(whole):
+def test_ditto_pulls_own_models_towards_sent_model(whole):
     hp = ditto(lam=0.7, epochs=3, lr=0.2, aggregation="uniform")
     state, seen = play(whole, hp, DITTO, 3)
     start = whole.federation.model.weights
@@ -43,7 +43,7 @@ def test_ditto_holds_own_models_near_the_model_that_was_sent(whole):
         assert (found - w).norm() > 1e-3
 
 
-def test_ditto_trains_both_models_on_the_same_batches(world):
+def test_ditto_trains_both_models_on_same_batches(world):
     """Without a pull, a client's first own model is its part of the global one."""
     _, ((_, trained, _),) = play(world, ditto(lam=0.0), DITTO, 1)
     for sent, own in zip(trained[:3], trained[3:], strict=True):

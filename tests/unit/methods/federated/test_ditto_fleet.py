@@ -20,7 +20,7 @@ def played(fleet, **changes):
     return Played(fleet, "ditto", **{"changes": ditto(), **changes})
 
 
-def test_rounds_that_wait_for_all_are_ditto_and_take_twice_as_long(paced):
+def test_ditto_fleet_rounds_equal_ditto_at_double_time(paced):
     """8, 12 and 16 examples, 2 epochs of two models: 32, 96 and 32 s."""
     paced(1.0, 2.0, 0.5)
     plain, waited = played(None), played(fleet_of())
@@ -44,7 +44,7 @@ def test_partial_work_is_of_both_models(paced):
     assert [sum(phase.epochs for phase in one.recipe.phases) for one in cut] == [1, 1]
 
 
-def test_ditto_fleet_counts_transfer_time_only_for_what_is_sent(paced):
+def test_ditto_fleet_counts_transfer_of_global_model_only(paced):
     """15 numbers of 32 bits both ways at a bit a second (down) and two (up): 480 + 240 s, once."""
     paced(1.0)
     network = {"down": 1e-6, "up": 2e-6, "sigma": 0.0}
@@ -53,7 +53,7 @@ def test_ditto_fleet_counts_transfer_time_only_for_what_is_sent(paced):
 
 
 @pytest.mark.parametrize("buffer", [1, 2])
-def test_ditto_fleet_has_the_global_model_of_fedbuff(buffer, paced):
+def test_ditto_fleet_global_model_equals_fedbuff(buffer, paced):
     """With clients that are twice as fast, since they train two models."""
     speeds = (1 / 16, 2.5 / 24, 10 / 32)
     paced(*speeds)
@@ -65,7 +65,7 @@ def test_ditto_fleet_has_the_global_model_of_fedbuff(buffer, paced):
     assert torch.equal(own.state["weights"], plain.state["weights"])
 
 
-def test_ditto_fleet_holds_own_models_near_the_version_clients_began_with(paced):
+def test_ditto_fleet_pulls_own_models_towards_starting_version(paced):
     """Clients of 1, 2.5 and 10 s, a step with every update: clients 0, 0, 1 and 0 began with versions 0, 1, 0 and 2."""
     paced(1 / 32, 2.5 / 48, 10 / 64)
     own = played(fleet_of(mode="async", buffer=1), changes=ditto(lam=0.7, epochs=2, lr=0.2), rounds=6, **WHOLE)

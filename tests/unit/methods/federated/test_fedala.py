@@ -36,7 +36,7 @@ def learnt(mix, v, w, x, y, hp, passes):
 
 
 @pytest.mark.parametrize("max_epochs", [3, 100])
-def test_clients_train_from_a_mix_that_they_learn(linear, max_epochs):
+def test_fedala_clients_train_from_learnt_mix(linear, max_epochs):
     world = linear.with_training(epochs=3, batch=24, participants=5, small_clients="allow", lr=1.0)
     hp = fedala(max_epochs=max_epochs, aggregation="uniform")
     state, seen = play(world, hp, FEDALA, 4)
@@ -75,7 +75,7 @@ def test_clients_train_from_a_mix_that_they_learn(linear, max_epochs):
         assert ((mixes[client] > 0) & (mixes[client] < 1)).any() and (mixes[client] == 0).any()
 
 
-def test_fedala_takes_the_first_layers_from_the_global_model(deep):
+def test_fedala_takes_first_layers_from_global_model(deep):
     everybody = deep.with_training(participants=5)
     layout, hp = everybody.federation.layout, fedala(deployed="mixed")
     assert layer_starts(layout) == [0, 25] and layout.size == 43
@@ -94,7 +94,7 @@ def test_fedala_takes_the_first_layers_from_the_global_model(deep):
         torch.testing.assert_close(result.weights[25:], expected, rtol=1e-13, atol=1e-15)
 
 
-def test_fedala_layers_allows_all_layers_and_refuses_more(deep):
+def test_fedala_layers_accepts_up_to_all_layers(deep):
     with refuses():
         FEDALA.init(fedala(layers=3), deep.federation)
     everybody = deep.with_training(participants=5)
@@ -102,7 +102,7 @@ def test_fedala_layers_allows_all_layers_and_refuses_more(deep):
     assert all(len(state[f"mix/{client}"]) == 43 for client in range(5))
 
 
-def test_fedala_share_draws_examples_anew_in_every_round(linear):
+def test_fedala_share_redraws_examples_every_round(linear):
     """One step on all of a share at once: the mix is that of the examples that the draw names."""
     world = linear.with_training(epochs=1, batch=24, participants=5, small_clients="allow")
     hp = fedala(share=0.3, max_epochs=1, rate=5.0)
@@ -132,7 +132,7 @@ def test_training_goes_on_as_without_a_program():
     torch.testing.assert_close(state["weights"], plain["weights"], rtol=1e-12, atol=1e-14)
 
 
-def test_fedala_first_mix_takes_at_least_one_pass_more_than_the_window(linear):
+def test_fedala_first_mix_passes_exceed_window(linear):
     world = linear.with_training(participants=5)
     _, seen = play(world, fedala(threshold=10.0, window=4), FEDALA, 3)
     assert [row.get("mix_passes") for _, _, row in seen] == [None, 5, 1]

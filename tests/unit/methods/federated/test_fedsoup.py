@@ -63,7 +63,7 @@ def test_clients_choose_between_two_soups(linear, start):
             torch.testing.assert_close(state[f"pool/{client}"], mean, rtol=1e-9, atol=1e-11)
 
 
-def test_costs_count_two_predictions_of_what_is_held_out(linear):
+def test_fedsoup_costs_count_two_held_out_predictions(linear):
     world = holding_out(linear).with_training(rounds=1, participants=5, small_clients="allow")
     for request in FEDSOUP.plan(fedsoup(), FEDSOUP.init(fedsoup(), world.federation), world.federation, 0):
         held, own = len(world.federation.clients[request.client].valid), len(request.rows)
@@ -78,7 +78,7 @@ def test_running_statistics_are_those_of_training(linear):
         assert torch.equal(result.buffers, plain.buffers)
 
 
-def test_fedsoup_init_refuses_a_client_that_holds_out_nothing(linear):
+def test_fedsoup_init_refuses_client_without_held_out_examples(linear):
     with refuses():
         FEDSOUP.init(fedsoup(), linear.federation)
     world = holding_out(linear)

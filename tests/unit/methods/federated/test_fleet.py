@@ -37,7 +37,7 @@ ROUNDS = [
 
 
 @pytest.mark.parametrize(("fleet", "shares", "seconds", "participants", "counts"), ROUNDS)
-def test_fleet_rounds_take_as_long_as_their_clients(fleet, shares, seconds, participants, counts, paced, failing):
+def test_fleet_rounds_match_clock_and_counts_by_hand(fleet, shares, seconds, participants, counts, paced, failing):
     paced(1.0, 2.0, 0.5)
     failing(shares)
     played = Played(fleet_of(**fleet))
@@ -57,7 +57,7 @@ def test_fleet_rounds_take_as_long_as_their_clients(fleet, shares, seconds, part
         assert torch.equal(played.state["weights"], Played(None).state["weights"])
 
 
-def test_fleet_draws_the_clients_that_are_drawn_without_one():
+def test_fleet_draws_same_clients_as_without_fleet():
     plain, played = (Played(fleet, members=range(5), participants=2) for fleet in (None, fleet_of()))
     assert played.column("participants") == plain.column("participants")
     assert torch.equal(played.state["weights"], plain.state["weights"])
@@ -81,7 +81,7 @@ def test_whole_epochs_until_a_deadline(deadline, epochs):
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])
-def test_sending_takes_time_by_the_size_of_the_model(algorithm, paced):
+def test_fleet_clock_counts_sending_by_model_size(algorithm, paced):
     """15 numbers of 32 bits down at 3e-6 Mbit/s and up at 1e-6; SCAFFOLD's controls are as many again."""
     paced(1.0, 2.0, 0.5)
     network = {"down": 3e-6, "up": 1e-6, "sigma": 0.0}
@@ -90,7 +90,7 @@ def test_sending_takes_time_by_the_size_of_the_model(algorithm, paced):
     assert played.rows[0]["clock"] == pytest.approx(48 + sending * (2 if algorithm == "scaffold" else 1), rel=1e-12)
 
 
-def test_methods_that_send_no_models_send_nothing_that_counts():
+def test_work_times_omit_sending_without_models():
     (request,) = Played(None, members=[1], participants=1).seen[0][0]
     fleet = fleet_of(network={"down": 1.0, "up": 1.0, "sigma": 0.0})
     federation = make_world([]).federation
@@ -101,7 +101,7 @@ def test_methods_that_send_no_models_send_nothing_that_counts():
     assert sends_models(hp) and not sends_models(SimpleNamespace(algorithm="fedmd"))
 
 
-def test_work_times_include_the_second_model_of_a_program(paced):
+def test_work_times_include_second_model_of_program(paced):
     """APFL's clients train two models of two epochs each."""
     paced(2.0)
     hp, federation, method = settings("apfl"), make_world([5]).federation, METHODS["apfl"]
@@ -111,7 +111,7 @@ def test_work_times_include_the_second_model_of_a_program(paced):
     assert (time.epochs, time.total) == (2, 2 * 2 * len(requests[0].rows) * 2.0)
 
 
-def test_work_times_omit_a_smaller_last_batch_that_is_dropped():
+def test_work_times_omit_dropped_last_batch():
     (request,) = Played(None, members=[1], participants=1, batch=5, drop_last=True).seen[0][0]
     (time,) = devices.work_times(fleet_of(), make_world([]).federation, [request], True)
     assert time.epoch == 10.0
@@ -142,7 +142,7 @@ def test_stragglers_by_speed_chills_the_slowest_clients(paced):
     assert stragglers(seeded, federation) == set(order[:2].tolist())
 
 
-def test_fleet_last_round_of_heads_takes_in_all_clients(paced, failing):
+def test_fleet_last_head_round_includes_all_clients(paced, failing):
     paced(1.0, 2.0, 0.5)
     changes = {"final_head_epochs": 3}
     played = Played(fleet_of(), "fedper", members=range(5), hidden=(5,), changes=changes, participants=2)

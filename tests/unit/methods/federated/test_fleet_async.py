@@ -41,7 +41,7 @@ def test_steps_by_hand(paced):
     assert [request.round for (request,), _ in played.seen] == [0, 1, 0, 2]
 
 
-def test_async_buffer_of_two_steps_as_by_hand(paced):
+def test_async_buffer_of_two_matches_steps_by_hand(paced):
     """At 1 s client 0 is through; it waits, since it has sent what it makes of this model; at 2.5 s client 1 is."""
     paced(1 / 16, 2.5 / 24, 4 / 32)
     played = Played(buffered(2, staleness_exponent=1.0))
@@ -54,14 +54,14 @@ def test_async_buffer_of_two_steps_as_by_hand(paced):
     assert torch.allclose(played.states[1]["weights"], wanted, atol=1e-14)
 
 
-def test_async_fleet_trains_no_more_clients_at_once_than_participants(paced):
+def test_async_fleet_limits_concurrent_clients_to_participants(paced):
     """Two of five, of whom one is through with every step."""
     paced(1 / 8, 1.1 / 12, 1.23 / 16, 1.37 / 20, 1.59 / 24)
     played = Played(buffered(), members=range(5), participants=2)
     assert [len(state["fleet/in_flight"]) for state in played.states] == [1] * 4
 
 
-def test_async_state_holds_only_the_versions_in_flight(paced):
+def test_async_state_holds_only_versions_in_flight(paced):
     paced(1 / 16, 2.5 / 24, 10 / 32)
     played = Played(buffered())
     for state, versions in zip(played.states, ([0], [0], [0, 2], [0, 3]), strict=True):
@@ -76,7 +76,7 @@ def test_async_state_holds_only_the_versions_in_flight(paced):
     assert played.states[2]["fleet/arrivals"].tolist() == pytest.approx([10.0, 3.0])
 
 
-def test_async_server_takes_joint_arrivals_before_anybody_begins(paced):
+def test_async_server_takes_joint_arrivals_before_new_starts(paced):
     """Three at a time, of five: all are through at 2 s; a step takes two of them, the next one the third."""
     paced(*(1 / size for size in SIZES))
     played = Played(buffered(2), members=range(5))
@@ -84,7 +84,7 @@ def test_async_server_takes_joint_arrivals_before_anybody_begins(paced):
     assert len(played.seen[1][0]) == 2 and played.column("staleness")[1] == 0.5
 
 
-def test_async_fleet_replaces_a_client_at_the_time_it_fails(paced, failing):
+def test_async_fleet_replaces_client_when_it_fails(paced, failing):
     """Client 1 fails at 1.25 s and client 3 begins then: through at 5.25 s."""
     paced(1 / 16, 2.5 / 24, 10 / 32, 4 / 40, 100.0)
     failing({1: 0.5})
@@ -114,7 +114,7 @@ def test_heads_stay_as_their_clients_trained_them(paced):
 
 
 @pytest.mark.parametrize("algorithm", ["apfl", "fedala"])
-def test_async_step_leaves_own_models_as_their_clients_trained_them(algorithm, paced):
+def test_async_step_keeps_own_models_as_trained(algorithm, paced):
     """Client 1 began with w_0 and is two steps late: the server moves by a share of its update."""
     paced(1 / 16, 2.5 / 24, 10 / 32)
     played = Played(buffered(), algorithm, hidden=(5,))
@@ -126,7 +126,7 @@ def test_async_step_leaves_own_models_as_their_clients_trained_them(algorithm, p
     assert not torch.allclose(moved, stale.weights)
 
 
-def test_async_fedsoup_mixes_the_model_that_its_client_began_with(paced):
+def test_async_fedsoup_mixes_clients_starting_model(paced):
     """Client 1 began with w_0 and is two steps late; then comes client 0, one step late, with a pool of its own."""
     paced(1 / 10, 2.5 / 16, 10 / 20)
     played = Played(buffered(), "fedsoup", changes={"fedsoup": FedsoupSettings(0.0)}, held=True, lr=5.0)
@@ -182,14 +182,14 @@ def test_soups_begin_with_a_version(paced):
     assert "pool/0" in played.states[3]
 
 
-def test_async_server_waits_until_a_client_is_available(paced, monkeypatch):
+def test_async_server_waits_for_available_client(paced, monkeypatch):
     paced(1 / 16, 2.5 / 24, 10 / 32)
     monkeypatch.setattr(devices, "available_clients", lambda fleet, federation, at: [at >= 7] * 5)
     monkeypatch.setattr(devices, "await_clients", lambda fleet, federation, clients, at: max(at, 7.0))
     assert Played(buffered()).column("clock") == pytest.approx([8.0, 9.0, 9.5, 10.0])
 
 
-def test_async_fleet_refuses_a_buffer_that_does_not_fill():
+def test_async_fleet_refuses_unfillable_buffer():
     with refuses():
         Played(buffered(4), members=range(5))
     Played(buffered(3), members=range(5), rounds=1)

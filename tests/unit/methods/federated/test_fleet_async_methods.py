@@ -61,7 +61,7 @@ def stepwise(algorithm, **changes):
 @pytest.mark.parametrize(
     ("case", "participants"), [(case, n) for case in CASES for n in (5, 3) if (case, n) != ("fedala", 3)]
 )
-def test_async_buffer_of_all_equally_fast_clients_is_the_synchronous_method(case, participants, paced):
+def test_async_full_buffer_equals_rounds_at_equal_speeds(case, participants, paced):
     paced(*(1 / size for size in SIZES))
     algorithm, changes, hidden = CASES[case]
     own = {"members": range(5), "hidden": hidden, "changes": changes, "participants": participants}
@@ -74,7 +74,7 @@ def test_async_buffer_of_all_equally_fast_clients_is_the_synchronous_method(case
 
 
 @pytest.mark.parametrize("exponent", [0.5, 0.0])
-def test_scaffold_corrects_by_the_control_that_a_client_began_with(exponent, spread):
+def test_async_scaffold_corrects_by_starting_control(exponent, spread):
     """A stale update moves the model by a share, the controls by all of it."""
     played = Played(buffered(staleness_exponent=exponent), "scaffold", rounds=len(BEGUN), **WHOLE)
     versions, control = [played.federation.model.weights], [torch.zeros(15, dtype=torch.float64)]
@@ -95,7 +95,7 @@ def test_scaffold_corrects_by_the_control_that_a_client_began_with(exponent, spr
         torch.testing.assert_close(state[f"control/{client}"], own[client], rtol=0, atol=1e-12)
 
 
-def test_async_scaffold_keeps_the_server_control_the_mean_of_the_clients(spread):
+def test_async_scaffold_server_control_equals_client_mean(spread):
     played = Played(buffered(2), "scaffold", members=range(5), participants=4, rounds=12)
     assert max(played.column("staleness")) > 1
     for state in played.states:
@@ -111,7 +111,7 @@ def mean_logits_by_hand(played, weights, client):
     return {label: own.mean(0) for label, own in found.items() if len(own)}
 
 
-def test_fd_is_held_to_what_others_had_sent_when_a_client_began(spread):
+def test_async_feddistill_uses_means_sent_before_start(spread):
     played = stepwise("feddistill", **WHOLE)
     sent, models = [{}], dict.fromkeys(range(3), played.federation.model.weights)
     for place, (client, version) in enumerate(BEGUN):
@@ -139,7 +139,7 @@ def test_fd_is_held_to_what_others_had_sent_when_a_client_began(spread):
     assert ["known" in request.inputs for (request,), _ in played.seen] == [False] * 4 + [True] * 4
 
 
-def test_fedgens_clients_train_on_the_generator_that_they_were_sent(spread):
+def test_async_fedgen_trains_clients_on_sent_generator(spread):
     """It learns from the heads as they are averaged, moved to the server's model, with the counts of their clients."""
     played = stepwise("fedgen", hidden=(5,))
     labels, start = played.federation.train_labels, played.method.init(played.hp, played.federation)
@@ -168,7 +168,7 @@ def test_fedgens_clients_train_on_the_generator_that_they_were_sent(spread):
             torch.testing.assert_close(played.states[place][name], tensor, rtol=0, atol=1e-9)
 
 
-def test_feddfs_server_distils_from_the_clients_of_its_buffer(spread):
+def test_async_feddf_distils_from_buffered_clients(spread):
     """Its teachers are their models as they arrived, its student is the averaged one, and that is what clients get."""
     played = Played(buffered(2), members=range(5), participants=4, changes=CONSENSUS, rounds=8)
     assert max(played.column("staleness")) > 1
@@ -192,7 +192,7 @@ def test_feddfs_server_distils_from_the_clients_of_its_buffer(spread):
             assert torch.equal(played.states[place][f"fleet/sent/{version}/weights"], versions[version])
 
 
-def test_fedmds_consensus_is_of_the_clients_of_a_buffer(spread):
+def test_async_fedmd_averages_logits_of_buffered_clients(spread):
     """They keep their models: each goes on with what it was after its last consensus, however many steps ago."""
     played = Played(buffered(2), "fedmd", members=range(5), participants=4, changes=CONSENSUS, rounds=8)
     assert max(played.column("staleness")) > 1
@@ -213,7 +213,7 @@ def test_fedmds_consensus_is_of_the_clients_of_a_buffer(spread):
 
 
 @pytest.mark.parametrize("algorithm", ["local", "fedmd", "feddistill"])
-def test_async_fleet_does_not_send_own_models_or_change_them_by_steps(algorithm, spread):
+def test_async_fleet_neither_sends_nor_moves_own_models(algorithm, spread):
     """However slow the network is, clients take as long as they train."""
     changes = CONSENSUS if algorithm == "fedmd" else {}
     network = {"down": 1e-6, "up": 1e-6, "sigma": 0.0}
@@ -227,7 +227,7 @@ def test_async_fleet_does_not_send_own_models_or_change_them_by_steps(algorithm,
     assert plain.rows[0]["clock"] == pytest.approx(1.0 + 2 * 15 * 32, rel=1e-12)
 
 
-def test_version_entries_select_what_is_sent_by_name_or_prefix(monkeypatch):
+def test_version_entries_select_by_name_or_prefix(monkeypatch):
     monkeypatch.setitem(FEDERATED_ALGORITHMS, "own", FederatedAlgorithm(sends=("weights", "shared/")))
     hp, old, new = settings("own"), torch.zeros(1), torch.ones(1)
     kept = version_entries(hp, {"weights": old, "weights/1": old, "shared/a": old, "other": old}, 2, 2)

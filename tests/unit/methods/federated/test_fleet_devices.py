@@ -35,7 +35,7 @@ def test_speeds_are_lognormal_and_of_the_seed():
     assert not torch.equal(found, other)
 
 
-def test_failures_are_of_the_seed_and_the_round():
+def test_failures_repeat_per_round_at_dropout_rate():
     federation = many_clients()
     found = [devices.failures(fleet_of(dropout=0.25), federation, round) for round in (0, 0, 1)]
     assert found[0] == found[1] != found[2]
@@ -46,7 +46,7 @@ def test_failures_are_of_the_seed_and_the_round():
     assert devices.failures(fleet_of(), federation, 0) == [None] * 4000
 
 
-def test_available_clients_are_the_stated_share_at_any_time():
+def test_available_clients_match_stated_share_at_any_time():
     federation = many_clients()
     fleet = fleet_of(availability={"share": 0.3, "period": 10.0})
     there = [torch.tensor(devices.available_clients(fleet, federation, at)) for at in (0.0, 1.0, 4.0, 10.0, 14.0)]
@@ -57,7 +57,7 @@ def test_available_clients_are_the_stated_share_at_any_time():
 
 
 @pytest.mark.parametrize("period", [0.1, 7.0, 3600.0])
-def test_await_clients_waits_for_the_first_client_to_come(period):
+def test_await_clients_returns_first_arrival_time(period):
     """Against steps of a fiftieth of the period."""
     federation = make_world([]).federation
     fleet = fleet_of(availability={"share": 0.1, "period": period})

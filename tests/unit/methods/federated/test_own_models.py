@@ -18,7 +18,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("algorithm", "changes", "rounds"), CASES)
-def test_global_model_is_fedavgs_and_serves_clients_that_have_not_trained(world, algorithm, changes, rounds):
+def test_global_model_equals_fedavg_and_serves_untrained_clients(world, algorithm, changes, rounds):
     world, method, hp = holding_out(world), METHODS[algorithm], settings(algorithm, **changes)
     state, _ = play(world, hp, method, rounds)
     plain, _ = play(world, settings(), METHODS["fedavg"], rounds)

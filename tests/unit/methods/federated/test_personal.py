@@ -22,7 +22,7 @@ def play(world, hp, rounds):
 
 @pytest.mark.parametrize("first_head", ["own", "averaged"])
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
-def test_clients_keep_their_heads_and_share_the_body(deep, algorithm, first_head):
+def test_personal_clients_keep_heads_and_share_body(deep, algorithm, first_head):
     hp, federation = settings(algorithm, aggregation="uniform", first_head=first_head), deep.federation
     state, seen = play(deep, hp, 3)
     head = federation.layout.mask("head")
@@ -40,7 +40,7 @@ def test_clients_keep_their_heads_and_share_the_body(deep, algorithm, first_head
 
 
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
-def test_personal_heads_continue_from_a_clients_own_head_and_shared_body(deep, algorithm):
+def test_personal_plan_combines_own_head_with_shared_body(deep, algorithm):
     hp, federation = settings(algorithm), deep.federation
     head = federation.layout.mask("head")
     _, seen = play(deep, hp, 4)
@@ -61,7 +61,7 @@ def test_fedrep_needs_an_epoch_for_the_body(deep):
 
 
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
-def test_personal_heads_refuse_a_model_that_is_a_head_alone(linear, algorithm):
+def test_personal_heads_refuse_model_without_body(linear, algorithm):
     with refuses():
         METHODS[algorithm].init(settings(algorithm), linear.federation)
 
@@ -81,7 +81,7 @@ def test_fedper_last_round_trains_all_heads_alone(deep):
 
 
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
-def test_personal_heads_are_used_and_kept_by_server_distillation(deep, algorithm):
+def test_personal_heads_teach_and_survive_server_distillation(deep, algorithm):
     """The averaged model learns the mean of what they say; the next round begins with its body, and heads stay."""
     federation = with_server(deep.federation, torch.arange(4), TRANSFER, TRANSFER[:0])
     hp, head = settings(algorithm, distil=distil(ensemble="logits")), federation.layout.mask("head")
@@ -98,7 +98,7 @@ def test_personal_heads_are_used_and_kept_by_server_distillation(deep, algorithm
             assert torch.equal(model[~head], one.after["weights"][~head])
 
 
-def test_fedper_last_round_of_heads_is_not_distilled(deep):
+def test_fedper_last_head_round_skips_distillation(deep):
     federation = with_server(deep.federation, torch.arange(4), TRANSFER, TRANSFER[:0])
     hp = settings("fedper", distil=distil(ensemble="logits"), final_head_epochs=1)
     (one,) = rounds_of(World(federation, deep.engine), hp, first=4)
@@ -106,7 +106,7 @@ def test_fedper_last_round_of_heads_is_not_distilled(deep):
 
 
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
-def test_personal_heads_equal_a_loop_that_exchanges_bodies(deep, algorithm):
+def test_personal_heads_match_loop_exchanging_bodies(deep, algorithm):
     """As PFLlib: each client has a whole model from the start, of which the server only ever reads and writes the body.
     Batches are whole, so that their order does not matter."""
     world = deep.with_training(batch=24, drop_last=False, epochs=3)

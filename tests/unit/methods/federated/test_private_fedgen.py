@@ -24,7 +24,7 @@ def private(deep, chosen=(0, 1, 2, 3, 4), **changes):
     return dataclasses.replace(deep, federation=dataclasses.replace(deep.federation, privacy=spec, chosen=chosen))
 
 
-def test_messages_are_clipped_whole_and_labels_are_their_sum(deep):
+def test_private_fedgen_clips_model_and_labels_together(deep):
     """Over three rounds, in which the server goes half of the way."""
     whole = private(deep)
     state, seen = play(whole, HP, FEDGEN, 3)
@@ -47,7 +47,7 @@ def test_messages_are_clipped_whole_and_labels_are_their_sum(deep):
     torch.testing.assert_close(state["generator/labels"].double(), wanted, rtol=0, atol=0.51)
 
 
-def test_private_fedgen_generator_learns_from_the_global_head_alone(deep):
+def test_private_fedgen_generator_learns_from_global_head_alone(deep):
     """Clients' heads may be whatever they are, if their sum is the same."""
     whole = private(deep, clip_norm=None)
     state = FEDGEN.init(HP, whole.federation)
@@ -66,7 +66,7 @@ def test_private_fedgen_generator_learns_from_the_global_head_alone(deep):
     assert row["generator_loss"] > 0.8 * math.log(CLASSES)
 
 
-def test_private_fedgen_generator_gets_the_head_of_the_stepped_model(deep, monkeypatch):
+def test_private_fedgen_generator_gets_head_after_server_step(deep, monkeypatch):
     whole, given = private(deep), []
 
     def train(spec, model, kept, heads, seed, round):
@@ -80,7 +80,7 @@ def test_private_fedgen_generator_gets_the_head_of_the_stepped_model(deep, monke
     assert torch.equal(head.counts, after["generator/labels"])
 
 
-def test_private_fold_labels_bounds_the_change_by_one_client(deep):
+def test_private_fold_labels_bounds_influence_of_one_client(deep):
     whole = private(deep, clip_norm=0.15)
     state = FEDGEN.init(HP, whole.federation)
     trained = whole.engine.train(FEDGEN.plan(HP, state, whole.federation, 0))

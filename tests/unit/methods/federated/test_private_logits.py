@@ -49,7 +49,7 @@ def clipped_mean(engine, trained, rows, bound=BOUND):
     return total / EXPECTED, norms
 
 
-def test_private_feddf_server_learns_from_the_clipped_mean_alone():
+def test_private_feddf_server_learns_clipped_mean_alone():
     federation, engine = private()
     spec = distil(ensemble="logits")
     _, after, row, trained, (request,) = one_round("fedavg", federation, engine, distil=spec)
@@ -74,7 +74,7 @@ def test_private_feddf_without_clipping_and_noise_equals_feddf():
     torch.testing.assert_close(*found, rtol=0, atol=1e-12)
 
 
-def test_private_mean_logits_bounds_the_change_by_one_client():
+def test_private_mean_logits_bounds_influence_of_one_client():
     federation, _ = private()
     draws = torch.Generator().manual_seed(2)
     logits = [torch.randn(7, CLASSES, generator=draws, dtype=torch.float64) for _ in range(5)]
@@ -87,7 +87,7 @@ def test_private_mean_logits_bounds_the_change_by_one_client():
         assert factor == 1e-3 or float(moved.norm()) == pytest.approx(BOUND * math.sqrt(7))
 
 
-def test_noise_of_logits_is_its_own_and_of_the_bound():
+def test_private_mean_logits_noise_matches_bound():
     """Over 200 rounds: standard deviation z B sqrt(n) / (qK) within 4 of its standard errors."""
     federation, _ = private(noise_multiplier=2.0)
     seen = torch.stack([private_mean_logits(federation, round, 9, []) for round in range(200)])
@@ -96,7 +96,7 @@ def test_noise_of_logits_is_its_own_and_of_the_bound():
     assert torch.equal(private_mean_logits(federation, 7, 9, []), seen[7])
 
 
-def test_noise_of_label_means_is_not_that_of_logits():
+def test_private_label_means_noise_differs_from_logits_noise():
     """As many numbers of one round: from one draw their signs would be the same."""
     federation, _ = private(noise_multiplier=2.0)
     for round in range(3):
@@ -114,7 +114,7 @@ def test_private_feddf_distills_a_round_without_participants():
     assert torch.equal(request.inputs[ENSEMBLE], private_mean_logits(federation, 0, len(TRANSFER), []))
 
 
-def test_rounds_that_do_not_distil_send_no_logits():
+def test_private_feddf_skips_logits_without_distillation():
     federation, engine = private(noise_multiplier=1.0)
     folded, after, row, _, seen = one_round("fedavg", federation, engine, distil=distil(ensemble="logits", after=1))
     assert row == {} and seen == [] and torch.equal(after["weights"], folded["weights"])
@@ -155,7 +155,7 @@ def label_messages(federation, engine, trained):
 
 
 @pytest.mark.parametrize("bound", [0.05, BOUND])
-def test_fd_clients_learn_the_clipped_means_of_labels(bound):
+def test_fd_clients_learn_clipped_label_means(bound):
     federation, engine = private(clip_logits=bound)
     _, after, row, trained, _ = one_round("feddistill", federation, engine)
     total, norms, limit = torch.zeros(CLASSES, CLASSES + 1, dtype=torch.float64), [], bound * math.sqrt(2 * CLASSES)
@@ -176,7 +176,7 @@ def test_fd_clients_learn_the_clipped_means_of_labels(bound):
         assert bool(request.inputs["known"].all())
 
 
-def test_fd_labels_that_fewer_than_half_a_client_have_are_unknown():
+def test_private_label_means_marks_absent_labels_unknown():
     federation, engine = private(chosen=(0,))
     labels = torch.zeros_like(engine.data.labels)
     labels[federation.clients[0].train[:3]] = 1
@@ -193,7 +193,7 @@ def test_fd_labels_that_fewer_than_half_a_client_have_are_unknown():
     assert shared["label_logits/all"][2].abs().max() == 0
 
 
-def test_fd_one_client_changes_the_sums_by_at_most_the_bound():
+def test_private_label_means_bounds_influence_of_one_client():
     """Counts are times B again; without noise the means times the counts are the sums, where these are at least 1."""
     bound = 0.3
     sums = []
@@ -228,7 +228,7 @@ def test_fd_noise_is_of_the_bound():
     assert float(counts[counts > 0].min()) >= 1
 
 
-def test_fd_clients_are_not_told_what_is_unknown():
+def test_fd_plan_withholds_unknown_labels():
     federation, engine = private()
     counts = torch.tensor([2.0, 0.0, 1.0], dtype=torch.float64)
     state = {"label_logits/all": torch.ones(CLASSES, CLASSES), "label_counts/all": counts}

@@ -60,7 +60,7 @@ def test_messages_are_clipped_whole_and_summed(world):
     assert min(shares) < 0.9 and max(shares) == 1.0  # some were clipped, some were not
 
 
-def test_private_scaffold_without_noise_keeps_the_mean_of_client_controls(world):
+def test_private_scaffold_control_equals_client_mean_without_noise(world):
     """Also where some do not take part, and all are clipped."""
     whole = private(world, clip_norm=0.05, sampling="poisson", participants=3)
     state, seen = play(whole, uniform(), SCAFFOLD, 4)
@@ -71,7 +71,7 @@ def test_private_scaffold_without_noise_keeps_the_mean_of_client_controls(world)
     assert float(mean.norm()) > 1e-3
 
 
-def test_private_scaffold_bounds_the_change_of_both_sums_by_one_client(world):
+def test_private_scaffold_bounds_joint_influence_of_one_client(world):
     """Whatever it sends: what its absence changes of (U, V) is of norm C at most."""
     whole = private(world, clip_norm=0.15)
     _, ((requests, trained, _),) = play(whole, uniform(), SCAFFOLD, 1)
@@ -88,7 +88,7 @@ def test_private_scaffold_bounds_the_change_of_both_sums_by_one_client(world):
         assert float(model.norm()) > 0 and float(control.norm()) > 0
 
 
-def test_private_scaffold_round_without_participants_gives_both_noise(deep):
+def test_private_scaffold_empty_round_noises_model_and_control(deep):
     """Over 200 rounds: standard deviations zC / (qK) and zC / (sK) within 4 of their standard errors, independent."""
     spec = {"clip_norm": 0.5, "noise_multiplier": 2.0, "sampling": "poisson", "participants": 2}
     federation = private(deep, **spec).federation

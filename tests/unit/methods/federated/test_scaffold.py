@@ -24,7 +24,7 @@ def test_three_rounds_follow_algorithm_1_option_2(world):
         torch.testing.assert_close(one.after["weights"], mean, rtol=1e-13, atol=1e-15)
 
 
-def test_scaffold_client_control_becomes_its_plain_gradient_after_one_step(world):
+def test_scaffold_control_equals_plain_gradient_after_one_step(world):
     """With one step a client, (w - w_k) / lr is the corrected gradient itself, so c_k becomes its plain gradient."""
     small = world.with_training(epochs=1, batch=24, small_clients="allow", participants=5)
     for round, one in enumerate(rounds_of(small, settings("scaffold"), 2)):

@@ -37,7 +37,7 @@ START = torch.tensor([1.0, -2.0], dtype=torch.float64)
 MOVES = [[3.0, 4.0], [0.3, -0.4], [0.0, 1.0]]
 
 
-def test_updates_are_clipped_summed_and_divided_by_the_expected_number():
+def test_private_mean_divides_clipped_sum_by_expected_number():
     """Norms 5, .5 and 1 with C = 1: the first is a fifth of itself; of 4 clients expected 3 came."""
     trained = [came(client, START + torch.tensor(move, dtype=torch.float64)) for client, move in enumerate(MOVES)]
     spec = privacy(clip_norm=1.0, participants=4, clients=8, sampling="poisson")
@@ -47,14 +47,14 @@ def test_updates_are_clipped_summed_and_divided_by_the_expected_number():
     assert row["update_norms"] == pytest.approx([5, 0.5, 1]) and row["clipped"] == pytest.approx(1 / 3)
 
 
-def test_small_updates_are_not_lost_beside_a_large_one():
+def test_private_mean_keeps_small_updates_beside_large():
     """1 + 2^-24 + 2^-24: each addition in float32 would round to 1."""
     trained = [came(client, torch.tensor([move])) for client, move in enumerate((1.0, 2.0**-24, 2.0**-24))]
     mean, _ = private_mean(privacy(participants=1), 0, 0, torch.zeros(1), trained)
     assert mean.dtype == torch.float32 and mean.tolist() == [1 + 2.0**-23]
 
 
-def test_noise_has_standard_deviation_z_c_on_the_sum():
+def test_private_mean_noise_std_equals_z_times_clip():
     """100,000 draws: the sample standard deviation is within 1% (4.5 of its standard errors), the mean within 4 of
     its own."""
     size, z, clip, expected = 100_000, 0.7, 3.0, 20
@@ -66,7 +66,7 @@ def test_noise_has_standard_deviation_z_c_on_the_sum():
     assert float((noise.abs() < z * clip).double().mean()) == pytest.approx(0.6827, abs=0.006)
 
 
-def test_noise_is_of_seed_and_round_and_an_empty_round_has_only_it():
+def test_private_mean_noise_depends_on_seed_and_round():
     spec = privacy(clip_norm=1.0, noise_multiplier=1.0)
     first, row = private_mean(spec, 1, 3, START, [])
     assert row == {"update_norms": []} and not torch.equal(first, START)
@@ -76,7 +76,7 @@ def test_noise_is_of_seed_and_round_and_an_empty_round_has_only_it():
     assert torch.equal(private_mean(privacy(), 1, 3, START, [])[0], START)
 
 
-def test_poisson_draw_takes_each_client_independently_with_probability_q():
+def test_poisson_draw_samples_clients_independently_at_rate():
     """4,000 rounds of 12 clients at q = 1/4: frequencies within 4 standard errors of q, counts as binomial ones."""
     spec, rounds, rate = privacy(sampling="poisson", participants=3, clients=12), 4000, 0.25
     clients = range(100, 112)
@@ -91,7 +91,7 @@ def test_poisson_draw_takes_each_client_independently_with_probability_q():
     assert all(draw == sorted(draw) for draw in draws)
 
 
-def test_federation_draws_by_the_sampling_of_its_privacy(linear):
+def test_federation_drawn_follows_privacy_sampling(linear):
     poisson = privacy(sampling="poisson", participants=3)
     world = private(linear, poisson)
     drawn = [world.federation.drawn(round) for round in range(20)]
@@ -103,7 +103,7 @@ def test_federation_draws_by_the_sampling_of_its_privacy(linear):
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "fedper", "fedrep", "scaffold"])
 @pytest.mark.parametrize("server", ["none", "momentum", "adam"])
-def test_private_methods_without_clipping_and_noise_take_the_uniform_mean(deep, algorithm, server):
+def test_unclipped_noiseless_private_round_equals_uniform_mean(deep, algorithm, server):
     changes = {"server": dataclasses.replace(SERVER, optimiser=server, lr=0.5)}
     plain, _, _ = played(deep.with_training(participants=5), algorithm, **changes)
     state, rows, _ = played(private(deep, privacy()), algorithm, **changes)
@@ -124,7 +124,7 @@ OWN_MODELS = {
 
 @pytest.mark.parametrize("changes", [*({"algorithm": name} for name in ("fedavg", "fedper", *OWN_MODELS)),
                                      {"algorithm": "fedavg", "temperature": 0.25}], ids=str)  # fmt: skip
-def test_private_round_moves_the_global_model_by_clipped_updates(deep, changes):
+def test_private_round_moves_global_model_by_clipped_updates(deep, changes):
     """By one model of each client, also where clients keep heads or models of their own, and says so."""
     world = private(holding_out(deep), privacy(clip_norm=0.05)).with_training(small_clients="allow")
     hp = settings(**{"aggregation": "uniform", **changes})
@@ -141,7 +141,7 @@ def test_private_round_moves_the_global_model_by_clipped_updates(deep, changes):
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedper", *OWN_MODELS])
-def test_private_round_without_participants_noises_the_global_model_alone(deep, algorithm):
+def test_private_empty_round_noises_global_model_alone(deep, algorithm):
     spec = privacy(clip_norm=1.0, noise_multiplier=1.0, sampling="poisson", participants=3)
     federation = private(holding_out(deep), spec).federation
     hp, method = settings(algorithm, aggregation="uniform"), METHODS[algorithm]
@@ -163,7 +163,7 @@ def test_noise_goes_through_the_server_optimiser(linear):
     assert torch.allclose(state["weights"], requests[0].start.weights + step, rtol=0, atol=1e-12)
 
 
-def test_private_fedper_last_round_of_heads_sends_nothing(deep):
+def test_private_fedper_last_head_round_sends_nothing(deep):
     federation = private(deep, privacy(clip_norm=1.0, noise_multiplier=1.0)).federation
     hp, method = settings("fedper", aggregation="uniform", final_head_epochs=1), METHODS["fedper"]
     state, rounds = method.init(hp, federation), federation.training.rounds

@@ -67,7 +67,7 @@ def plain(world, federation, hp, client, temperature):
 
 
 @pytest.mark.parametrize(("wd", "temperature", "batch"), [(0.0, 1.0, None), (0.7, 1.0, None), (0.0, 0.5, 5)])
-def test_finetune_saves_equal_those_of_a_plain_loop(world, wd, temperature, batch):
+def test_finetune_saves_match_plain_loop(world, wd, temperature, batch):
     federation = federation_of(world, temperature=temperature)
     hp = FinetuneSettings(kind="finetune", lr=0.2, epochs=6, saves=3, wd=wd, batch=batch)
     found = run(world, hp, federation)
@@ -79,14 +79,14 @@ def test_finetune_saves_equal_those_of_a_plain_loop(world, wd, temperature, batc
             torch.testing.assert_close(found[step + 1, client], theta, rtol=0, atol=1e-12)
 
 
-def test_finetune_request_scales_the_rate_for_lr_control(world):
+def test_finetune_request_scales_rate_for_lr_control(world):
     federation = federation_of(world, temperature=0.5, lr_control=True)
     hp = FinetuneSettings(kind="finetune", lr=0.1, epochs=1, saves=1)
     request = finetune.finetune_request(hp, federation, {}, 1, 0)
     assert request.recipe.lr == pytest.approx(0.2) and request.objective.settings["temperature"] == 1.0
 
 
-def test_finetune_wd_holds_models_near_the_start_and_vanishes_at_0(world):
+def test_finetune_wd_pulls_to_start_unless_zero(world):
     federation = federation_of(world)
     plainly, near = (
         run(world, FinetuneSettings(kind="finetune", lr=0.2, epochs=4, saves=2, wd=wd), federation) for wd in (0.0, 2.4)
@@ -106,7 +106,7 @@ def test_finetune_wd_holds_models_near_the_start_and_vanishes_at_0(world):
     assert all(torch.equal(least[key], theta) for key, theta in plainly.items())  # wd -> 0, bit for bit
 
 
-def test_momentum_and_weight_decay_of_the_rounds_are_not_those_of_fine_tuning(world):
+def test_finetune_request_ignores_optimiser_settings_of_rounds(world):
     other = dataclasses.replace(world.federation.training, momentum=0.9, weight_decay=0.1)
     federation = dataclasses.replace(federation_of(world, algorithm="fedprox", mu=3.0), training=other)
     recipe = finetune.finetune_request(FinetuneSettings(kind="finetune"), federation, {}, 0, 0).recipe
@@ -114,7 +114,7 @@ def test_momentum_and_weight_decay_of_the_rounds_are_not_those_of_fine_tuning(wo
     assert personal_recipe(FinetuneSettings(kind="finetune"), federation, 0, 1).proximal == 0.0
 
 
-def test_slower_is_a_smaller_rate_for_more_epochs(world):
+def test_finetune_slower_divides_rate_and_multiplies_epochs(world):
     federation = federation_of(world)
     slow = FinetuneSettings(kind="finetune", lr=0.2, epochs=2, saves=2, slower=4)
     found = run(world, slow, federation)
@@ -123,7 +123,7 @@ def test_slower_is_a_smaller_rate_for_more_epochs(world):
     assert [point.epochs for point in finetune.finetune_points(slow)] == [0, 4, 8]
 
 
-def test_finetune_in_parts_of_a_few_clients_gives_the_same_models(world, monkeypatch):
+def test_finetune_in_parts_gives_same_models(world, monkeypatch):
     hp = FinetuneSettings(kind="finetune", lr=0.2, epochs=2, saves=2)
     whole = run(world, hp, federation_of(world))
     monkeypatch.setattr(finetune, "FEWEST", 2)

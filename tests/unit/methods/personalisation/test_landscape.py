@@ -19,7 +19,7 @@ def test_plane_runs_through_three_models():
     assert plane.at(0.5, -1.0, torch.float64).tolist() == [2, -1, 1]
 
 
-def test_models_on_one_line_have_no_second_direction():
+def test_plane_of_collinear_models_lacks_second_direction():
     plane = Plane.of(torch.zeros(2), torch.tensor([1.0, 1.0]), torch.tensor([0.25, 0.25]))
     assert plane.second.norm() < 1e-12
     assert plane.place(torch.tensor([0.5, 0.5])) == pytest.approx((0.5, 0.0, 0.0))
@@ -31,7 +31,7 @@ def test_barriers_by_hand():
     assert barrier(torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=torch.float64)) == pytest.approx(0.0)
 
 
-def test_losses_over_the_plane_are_those_of_its_models(monkeypatch):
+def test_landscape_finish_matches_losses_of_plane_models(monkeypatch):
     monkeypatch.setattr(landscape, "drawn", lambda *_: [3, 1])
     world = make_world([5])
     begun = world.federation
@@ -78,7 +78,7 @@ def test_losses_over_the_plane_are_those_of_its_models(monkeypatch):
             )
 
 
-def test_landscape_drawn_picks_the_clients_that_gain_the_most():
+def test_landscape_drawn_picks_clients_with_largest_gains():
     world = make_world([])
     begun = world.federation
     valid = [torch.arange(4), torch.arange(8), torch.arange(2), torch.arange(5), torch.arange(4)]

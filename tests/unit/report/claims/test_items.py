@@ -45,7 +45,7 @@ def drawn(labels):
     return np.random.default_rng(seed).integers(0, len(labels), (RESAMPLES, len(labels)))
 
 
-def test_runs_share_their_items_also_beside_other_metrics_and_in_blocks_of_columns(factory, monkeypatch):
+def test_replicates_share_items_across_runs_metrics_and_blocks(factory, monkeypatch):
     jobs = [knot(factory, method, seed, 1.0) for method in ("sinkhorn_e", "entropy_e") for seed in (0, 1)]
     runs, wanted = made(jobs), [Want(job.run_id, "after", "accuracy") for job in jobs]
     alone, _ = replicates(wanted, runs, "")
@@ -57,7 +57,7 @@ def test_runs_share_their_items_also_beside_other_metrics_and_in_blocks_of_colum
         assert np.array_equal(alone[want], beside[want]) and np.array_equal(alone[want], blocks[want])
 
 
-def test_damaged_predictions_are_named_and_the_others_stay(factory):
+def test_replicates_name_damaged_predictions_and_keep_others(factory):
     good, bad = (knot(factory, "sinkhorn_e", seed, 1.0) for seed in (0, 1))
     (bad.folder / "predictions.safetensors").write_bytes(b"x" * 100)
     found, problems = replicates([Want(job.run_id, "after", "sd") for job in (good, bad)], made([good, bad]), "make it")
@@ -115,7 +115,7 @@ def own(monkeypatch):
         ("unsure", unsure, "pooled", lambda p, y: 1 - p.astype(np.float64).max(1).mean()),
     ],
 )  # fmt: skip
-def test_replicates_of_an_own_metric_are_its_functions(factory, own, name, function, over, oracle, side, on):
+def test_replicates_match_custom_metric_function(factory, own, name, function, over, oracle, side, on):
     own(name, function, over=over)
     job = knot(factory, "sinkhorn_e", 0, 1.0, rows=30)
     (run,) = load_runs([job])
@@ -143,7 +143,7 @@ def is_whole(test):
     (lambda test: 0.5 if is_whole(test) else np.nan, "own is undefined on some resample"),
     (lambda test: 0.5 if is_whole(test) else 1 / 0, "own fails on resampled test examples (ZeroDivisionError"),
 ])  # fmt: skip
-def test_metric_without_a_value_on_every_resample_has_no_replicates(factory, monkeypatch, function, problem):
+def test_replicates_omit_unusable_metric_with_its_problem(factory, monkeypatch, function, problem):
     ((run_id, run),) = made([knot(factory, "sinkhorn_e", 0, 1.0, rows=30)]).items()
     run.result["metrics"]["own"] = {"MELD": 0.5}
     monkeypatch.setitem(METRICS.data, "own", Metric("own", "higher", function))
@@ -152,7 +152,7 @@ def test_metric_without_a_value_on_every_resample_has_no_replicates(factory, mon
     assert not found and problem in problems[want]
 
 
-def test_claim_on_a_metric_that_cannot_be_resampled_is_over_seeds_alone(factory, monkeypatch):
+def test_claim_on_unresamplable_metric_uses_seeds_alone(factory, monkeypatch):
     own = Metric("own", "higher", lambda test: metrics.accuracy(test.confusion) if is_whole(test) else None)
     monkeypatch.setitem(METRICS.data, "own", own)
     found = judged(grid(factory), claim(measure="own"))[0]
@@ -169,7 +169,7 @@ def test_metric_returns_any_kind_of_number(own, value):
 
 
 @pytest.mark.parametrize("name", ["time", "rounds", "ari", "plain_loss"])
-def test_metric_with_the_name_of_another_measure_of_claims_is_refused(factory, own, name):
+def test_judge_refuses_metric_named_like_claim_measure(factory, own, name):
     own(name, balanced)
     with refuses():
         judged([knot(factory, "sinkhorn_e", 0, 1.0)], claim())

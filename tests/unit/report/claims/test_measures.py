@@ -54,7 +54,7 @@ def test_effect_is_the_geometric_mean_of_ratios(federated, measure, cold, plain,
     assert found.basis == "seeds, not the test items that they share"
 
 
-def test_bound_of_a_run_that_never_reaches_the_target_decides_nothing_beyond_itself(federated):
+def test_unreached_target_decides_only_within_its_bound(federated):
     """T=1 never gets there in 40 rounds: at least 4 times as fast, so not fewer than 6 for sure."""
     jobs = courses(federated, [10, 11, 9], NEVER)
     twice, six = judged(jobs, rounds_claim(expect={"ratio": 2}), rounds_claim(expect={"ratio": 6}))
@@ -62,13 +62,13 @@ def test_bound_of_a_run_that_never_reaches_the_target_decides_nothing_beyond_its
     assert "may lie beyond the bound" in six.note and six.more_seeds is None
 
 
-def test_target_needs_the_run_that_sets_it_or_a_number(federated):
+def test_target_requires_reference_run_or_number(federated):
     jobs = [job for job in courses(federated, [10, 11], [20, 23]) if job.config["method"]["temperature"] != 4]
     assert "its T=4 run is not there" in judged(jobs, rounds_claim())[0].note
     assert judged(jobs, rounds_claim(), target=0.55)[0].effect == pytest.approx(math.sqrt(21 / 11 * 24 / 12))
 
 
-def test_diverged_run_reaches_no_target_and_has_no_bytes(federated):
+def test_diverged_run_misses_target_and_yields_no_bytes(federated):
     jobs = courses(federated, [10, 10], [20, 23], spent=SPENT)
     for job in jobs:
         job.config["training"] = {"rounds": 40}
@@ -78,7 +78,7 @@ def test_diverged_run_reaches_no_target_and_has_no_bytes(federated):
     assert sent.seeds == 1 and "1 of 2 effects left out: diverged" in sent.note
 
 
-def test_diverged_run_of_a_fleet_has_no_time(federated):
+def test_diverged_fleet_run_has_no_time(federated):
     jobs = courses(federated, (2, 2), (1, 1), length=5, seconds=SECONDS)
     for job in jobs:
         job.config["training"] = {"rounds": 5}
@@ -110,7 +110,7 @@ def test_trend_is_the_slope_per_doubling(federated):
     assert found.verdict == "holds" and found.runs == 12
 
 
-def test_any_number_of_a_result_can_be_claimed(factory, federated):
+def test_claims_measure_any_number_in_result(factory, federated):
     jobs = grid(factory, seeds=3)
     for i, job in enumerate(jobs):
         rewrite(job.folder, took={"seconds": 10.0 + i if job.method == "sinkhorn_e" else 100.0 + i}, nothing=0.0)
@@ -136,11 +136,11 @@ def test_any_number_of_a_result_can_be_claimed(factory, federated):
     ("gap", {"kind": "distance", "value": 3.0, "exact": 0.0}, "the exact distance is 0"),
     ("gap", {"kind": "matrix"}, None),
 ])  # fmt: skip
-def test_measures_of_clusters_and_distances_are_read_from_the_result(measure, result, value):
+def test_claim_measures_read_clusters_and_distances(measure, result, value):
     assert CLAIM_MEASURES[measure].read(SimpleNamespace(result=result)) == value
 
 
-def test_read_measure_marks_a_damaged_run_as_lost(monkeypatch):
+def test_read_measure_marks_damaged_run_as_lost(monkeypatch):
     def read(run):
         raise UserError("a file is damaged")
 
@@ -151,7 +151,7 @@ def test_read_measure_marks_a_damaged_run_as_lost(monkeypatch):
 
 
 @pytest.mark.parametrize(("clusters", "value"), [({}, 0.25), ({"clusters": 0.5}, 0.5)])
-def test_accuracy_over_clusters_is_by_examples_where_there_are_no_clusters(clusters, value):
+def test_accuracy_over_clusters_falls_back_to_weighted(clusters, value):
     over = Claim("x", "here", "accuracy", {"above": 0.1}, over="clusters")
     metrics = {"client_accuracy": {"weighted": 0.25, "unweighted": 0.75} | clusters}
     run = SimpleNamespace(
@@ -161,5 +161,5 @@ def test_accuracy_over_clusters_is_by_examples_where_there_are_no_clusters(clust
 
 
 @pytest.mark.parametrize(("target", "moment"), [(0.5, 2.5), (0.6, 2.5), (0.61, None), (0.1, 1.5), (None, None)])
-def test_time_to_target_is_the_first_moment_at_it(target, moment):
+def test_time_to_target_returns_first_reaching_moment(target, moment):
     assert time_to_target([(1.5, 0.1), (2.5, 0.6), (9.0, 0.6)], target) == moment

@@ -25,7 +25,7 @@ def test_pairs_agree_on_all_other_settings(factory):
     assert weighting.effect == pytest.approx(np.mean(gains))
 
 
-def test_judge_refuses_two_runs_of_one_side_of_a_pair(factory):
+def test_judge_refuses_two_runs_of_one_side(factory):
     jobs = grid(factory, seeds=1)
     other = knot(factory, "entropy_e", 0, 1.0, label="again")
     other.config["method"]["form"] = "b"
@@ -65,9 +65,7 @@ def with_clients(jobs):
     ([-1], [10, 11, 11], 2),  # 40 clients have two seeds, 20 clients three
     ([-3, 5], [21], 2),  # both have two seeds, and share the middle one
 ], ids=["none", "one", "two"])  # fmt: skip
-def test_effect_of_a_seed_is_the_mean_over_its_pairs_of_settings_with_the_most_seeds(
-    tmp_path, absent, effects, left_out
-):
+def test_effect_averages_pairs_of_settings_with_most_seeds(tmp_path, absent, effects, left_out):
     jobs = with_clients(gained(tmp_path))
     for at in absent:
         (jobs[at].folder / "result.json").unlink()
@@ -76,7 +74,7 @@ def test_effect_of_a_seed_is_the_mean_over_its_pairs_of_settings_with_the_most_s
     assert bool(left_out) == (f"{left_out} of 6 effects left out: their settings have fewer seeds" in found.note)
 
 
-def test_run_that_is_asked_for_twice_is_paired_with_each_other_side(tmp_path):
+def test_judge_pairs_repeated_run_with_each_side(tmp_path):
     jobs = []
     for support in (10, 100):
         for seed in (0, 1):
@@ -100,14 +98,14 @@ def test_level_is_compared_with_a_bound(tmp_path, expect, indices, verdict):
     assert found.effect == pytest.approx(np.mean(indices))
 
 
-def test_interval_of_an_accuracy_is_between_0_and_100(tmp_path):
+def test_accuracy_interval_stays_within_0_and_100(tmp_path):
     jobs = [write(clustered(tmp_path, "affinity", seed), value) for seed, value in enumerate((0.9, 0.98, 0.99))]
     found = judged(with_clients(jobs), claim(**LIFT, against=None, expect={"above": 50}))[0]
     assert found.effect == pytest.approx(100 * (0.9 + 0.98 + 0.99) / 3) and 80 < found.low < 90 and found.high == 100
 
 
 @pytest.mark.parametrize(("over", "gain"), [("clusters", 20.0), ("weighted", 5.0), ("unweighted", 10.0)])
-def test_weightings_of_clients_are_read_under_their_own_name(tmp_path, over, gain):
+def test_client_weightings_read_their_own_accuracy(tmp_path, over, gain):
     jobs = with_clients([write(clustered(tmp_path, g, s), 0.5) for g in ("none", "affinity") for s in (0, 1, 2)])
     for job in jobs[3:]:
         metrics = json.loads((job.folder / "result.json").read_text())["metrics"]
@@ -117,7 +115,7 @@ def test_weightings_of_clients_are_read_under_their_own_name(tmp_path, over, gai
     assert judged(jobs, lift(over=over))[0].effect == pytest.approx(gain)
 
 
-def test_judge_uses_the_sign_test_for_equal_seeds(tmp_path):
+def test_judge_uses_sign_test_for_equal_seeds(tmp_path):
     jobs = [write(clustered(tmp_path, "affinity", seed), 0.5, ari=1.0) for seed in range(6)]
     index = claim(measure="ari", of=LIFT["of"], against=None, expect={"above": 0.9})
     assert judged(jobs, index, seeds=6)[0].verdict == "holds"  # 2^-5 = .031, below .05 * 2/3
@@ -125,7 +123,7 @@ def test_judge_uses_the_sign_test_for_equal_seeds(tmp_path):
     assert few.verdict == "undecided" and few.more_seeds == 5 and few.low is None and "sign test" in few.note
 
 
-def test_list_of_values_is_several_runs_of_one_side(factory):
+def test_judge_treats_value_list_as_one_side(factory):
     skills = {"sinkhorn_a": 2, "sinkhorn_e": 2, "entropy_e": 1}
     jobs = [knot(factory, method, seed, skill) for method, skill in skills.items() for seed in (0, 1)]
     found = judged(jobs, claim(of={"method.name": ["sinkhorn_a", "sinkhorn_e"]}))[0]

@@ -31,7 +31,7 @@ QUICK = {"chill/table1", "federated/fedmd_femnist", "kd/temperature", "knot/tabl
 @pytest.mark.parametrize(
     "name", [one if one in QUICK else pytest.param(one, marks=pytest.mark.thorough) for one in sorted(PRESETS)]
 )
-def test_preset_composes_and_its_claims_are_on_its_runs(name, tmp_path):
+def test_preset_composes_runs_for_all_its_claims(name, tmp_path):
     jobs, _ = compose_all([f"experiment={name}", f"paths.out={tmp_path}", "seed=0", *PARTS.get(name, [])])
     assert jobs
     if name in CLAIMED and name not in TWINS:
@@ -41,7 +41,7 @@ def test_preset_composes_and_its_claims_are_on_its_runs(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["knot/table2", "knot/table3", "knot/table4"])
-def test_paper_effects_of_knot_are_those_of_its_tables(name):
+def test_paper_effects_of_knot_match_tables(name):
     table = paper_tables.read_printed(name)
     for claim in CLAIMED[name]:
         if claim.against != "before":
@@ -58,7 +58,7 @@ def _printed(table, measure, side):
 
 
 @pytest.mark.parametrize("name", ["chill/table1", "chill/table2"])
-def test_paper_effects_of_chilling_are_those_of_its_tables(name):
+def test_paper_effects_of_chilling_match_tables(name):
     table = paper_tables.read_printed(name)
     cases = {
         "femnist": "FEMNIST-DNN", "cifar10": "CIFAR10-CNN", "cifar100": "CIFAR100-ResNet18", "iid": "federated iid",
@@ -79,7 +79,7 @@ def test_paper_effects_of_chilling_are_those_of_its_tables(name):
 
 
 @pytest.mark.parametrize("name", [f"fedwad/table{i}" for i in range(1, 6)])
-def test_paper_effects_of_clustering_are_means_over_its_tables(name):
+def test_paper_effects_of_clustering_match_table_means(name):
     """Mean over numbers of clients (and supports) of what the columns differ by."""
     table = paper_tables.read_printed(name)
     for claim in CLAIMED[name]:
@@ -100,12 +100,12 @@ def test_paper_effects_of_clustering_are_means_over_its_tables(name):
 
 
 @pytest.mark.parametrize("arguments", [[], ["seed=0"], ["--al"], ["knot/bias"], ["knot_tabel3"]])
-def test_claims_verb_refuses_what_is_no_preset_with_claims(arguments):
+def test_claims_verb_requires_preset_with_claims(arguments):
     with refuses():
         run_verb("claims", arguments)
 
 
-def test_planned_seeds_are_set_by_the_preset_alone():
+def test_planned_seeds_come_only_from_preset():
     """What a preset runs reaches its first look, but for the two that say that they give estimates."""
     for name in CLAIMED:
         report, seeds = PRESETS[name]["report"], str(PRESETS[name]["sweep"]["seed"]).split(",")
@@ -115,7 +115,7 @@ def test_planned_seeds_are_set_by_the_preset_alone():
             run_verb("claims", ["chill/mnist_notebook", override])
 
 
-def test_claims_have_texts_of_their_own_and_a_source():
+def test_claims_have_unique_texts_with_source():
     for own in CLAIMED.values():
         assert len({claim.text for claim in own}) == len(own)
         assert all(claim.source and not re.search(r"[{}<>]", claim.text) for claim in own)
@@ -125,7 +125,7 @@ TABLES = [f"fedwad/table{number}" for number in range(1, 6)]
 
 
 @pytest.mark.thorough
-def test_runs_of_fedwad_table_1_are_those_of_the_other_tables():
+def test_fedwad_table_1_reuses_runs_of_other_tables():
     few = ["method=clustered_fedavg", "partition.clients=20", "seed=0"]
     made = {name: compose_all([f"experiment={name}", *few])[0] for name in TABLES}
     ids = {name: {one.run_id for one in jobs} for name, jobs in made.items()}

@@ -16,7 +16,7 @@ from tests.golden.messages import refuses
 from tests.unit.report.claimed import claim, courses, grid, judged, knot, rewrite, rounds_claim
 
 
-def test_verdicts_are_holds_does_not_hold_and_undecided(factory):
+def test_judge_returns_all_three_verdicts(factory):
     claims = claim(), claim(expect="lower"), claim(measure="sd", expect="lower"), claim(expect="higher", by=0.9)
     verdicts = [one.verdict for one in judged(grid(factory), *claims)]
     assert verdicts == ["holds", "does not hold", "holds", "does not hold"]
@@ -24,7 +24,7 @@ def test_verdicts_are_holds_does_not_hold_and_undecided(factory):
     assert alike.verdict == "undecided" and alike.low < 0 < alike.high and alike.more_seeds > 0
 
 
-def test_effect_is_the_paired_mean_of_the_recorded_measures(factory):
+def test_effect_equals_paired_mean_of_recorded_measures(factory):
     jobs = grid(factory)
     found = judged(jobs, claim(measure="accuracy", dataset="MELD"))[0]
     values = [run.metric("accuracy", "MELD") for run in load_runs(jobs)]
@@ -35,13 +35,13 @@ def test_effect_is_the_paired_mean_of_the_recorded_measures(factory):
     assert found.basis == "seeds and test items"
 
 
-def test_claim_against_before_compares_with_the_same_runs(factory):
+def test_claim_against_before_compares_same_runs(factory):
     jobs = [knot(factory, "sinkhorn_e", seed, 2.0) for seed in range(3)]
     found = judged(jobs, claim(against="before"))[0]
     assert found.verdict == "holds" and found.runs == 3 and 0 < found.effect < 1
 
 
-def test_judge_gives_one_seed_an_interval_but_no_verdict(factory):
+def test_judge_gives_one_seed_interval_without_verdict(factory):
     """The items of a seed are those of its mean effect: here of two pairs, each with its own loss."""
     skills = {"sinkhorn_a": 1.0, "sinkhorn_e": 2.0, "entropy_a": 1.0, "entropy_e": 1.5}
     jobs = [knot(factory, method, 0, skill) for method, skill in skills.items()]
@@ -55,7 +55,7 @@ def test_judge_gives_one_seed_an_interval_but_no_verdict(factory):
     assert found.more_seeds is None and found.p is None
 
 
-def test_holms_correction_is_over_the_claims_that_are_tested(factory):
+def test_holm_correction_excludes_claims_without_runs(factory):
     jobs = grid(factory)
     one = judged(jobs, claim())[0]
     many = judged(jobs, *[claim(by=0.2) for _ in range(3)], claim(), claim(against={"method.name": "x"}))
@@ -64,7 +64,7 @@ def test_holms_correction_is_over_the_claims_that_are_tested(factory):
     assert many[4].verdict == "no runs"
 
 
-def test_missing_and_damaged_runs_leave_their_seed_out(factory):
+def test_judge_drops_seeds_of_missing_or_damaged_runs(factory):
     jobs = grid(factory, seeds=4)
     (jobs[0].folder / "result.json").unlink()
     (jobs[6].folder / "predictions.safetensors").write_bytes(b"damaged")
@@ -75,7 +75,7 @@ def test_missing_and_damaged_runs_leave_their_seed_out(factory):
 
 
 @pytest.mark.parametrize(("diverged", "verdict"), [((0,), "undecided"), ((0, 4), "holds")], ids=["one side", "both"])
-def test_runs_that_diverge_on_one_side_alone_allow_no_verdict(factory, diverged, verdict):
+def test_one_sided_divergence_prevents_verdict(factory, diverged, verdict):
     jobs = grid(factory, seeds=4)
     for at in diverged:
         rewrite(jobs[at].folder, status="diverged", metrics={})
@@ -146,13 +146,13 @@ def of_result(factory, values, *changes):
     ({"expect": "lower", "by": 2.0}, "undecided"),  # the interval is around the effect, the bound within it
     ({"expect": "higher", "by": 1.5}, "does not hold"), ({"expect": "lower"}, "holds"),
 ])  # fmt: skip
-def test_lower_by_a_number_is_below_its_negative(factory, changes, verdict):
+def test_lower_by_number_requires_effect_below_its_negative(factory, changes, verdict):
     (found,) = of_result(factory, (-2.01, -1.99, -2.0), changes)
     assert found.verdict == verdict and found.effect == pytest.approx(-2) and found.low < -2 < found.high < 0
 
 
 @pytest.mark.parametrize("claims", [1, 4])
-def test_suggested_seeds_are_for_the_gap_to_the_bound_and_the_open_claims(factory, claims):
+def test_judge_suggests_seeds_for_gap_and_open_claims(factory, claims):
     values = (1.0, 1.4, 0.7)
     found = of_result(factory, values, *[{"by": 0.5}] * claims)
     estimate = EffectEstimate(np.mean(values), 3, np.std(values, ddof=1))
@@ -160,7 +160,7 @@ def test_suggested_seeds_are_for_the_gap_to_the_bound_and_the_open_claims(factor
     assert [(one.more_seeds, one.claimed) for one in found] == [(more, "> 0.5")] * claims
 
 
-def test_verdict_is_by_the_p_value_with_looks_and_claims_counted_in(factory):
+def test_verdict_corrects_p_value_for_looks_and_claims(factory):
     """p = .013: enough for one claim at the first look, which may spend .033, and not for one of four alike."""
     (alone,) = of_result(factory, (1.0, 1.2, 0.8), {})
     four = of_result(factory, (1.0, 1.2, 0.8), *[{}] * 4)
@@ -184,21 +184,21 @@ COLD_SLOW, COLD_FAST = ((None,) * 3, (10, 11, 9)), ((10, 11, 9), (None,) * 3)
     (COLD_FAST, {"expect": {"below": 11}, **LEVEL}, "undecided"),
     (COLD_FAST, {"expect": {"below": 8}, **LEVEL}, "does not hold"),
 ])  # fmt: skip
-def test_rounds_decide_on_their_own_side_of_a_bound(federated, rounds, changes, verdict):
+def test_rounds_decide_only_on_their_bounded_side(federated, rounds, changes, verdict):
     found = judged(courses(federated, *rounds), rounds_claim(**changes))[0]
     assert found.verdict == verdict
     if "against" in changes:
         assert found.effect == pytest.approx((11 * 12 * 10) ** (1 / 3)) and found.unit == "rounds" and not found.ratio
 
 
-def test_loss_is_at_the_temperature_and_plain_loss_at_1(federated):
+def test_loss_uses_temperature_unlike_plain_loss(federated):
     jobs = [federated.made(1.0, [0.5], seed=seed) for seed in range(3)]
     level = {"of": {"method.temperature": 1.0}, "expect": {"below": 9}, **LEVEL}
     found = judged(jobs, claim(measure="loss", **level), claim(measure="plain_loss", **level))
     assert [one.effect for one in found] == [pytest.approx(2.5), pytest.approx(1.5)]
 
 
-def test_verdict_is_on_the_first_seeds_and_others_wait(factory):
+def test_verdict_uses_seeds_up_to_last_look(factory):
     jobs = grid(factory, seeds=6)
     whole = judged(jobs, claim())[0]
     five = judged([job for job in jobs if job.seed < 5], claim())[0]
@@ -221,7 +221,7 @@ def test_seeds_cannot_be_picked(factory):
     assert judged(jobs, claim())[0].look == 0
 
 
-def test_planned_number_of_seeds_is_that_of_the_preset(factory):
+def test_planned_seeds_follow_preset_within_range(factory):
     jobs = grid(factory, seeds=5)
     assert [judged(jobs, claim(), seeds=n)[0].look for n in (2, 5, 6)] == [4, 5, 0]
     with refuses():
@@ -232,7 +232,7 @@ def test_planned_number_of_seeds_is_that_of_the_preset(factory):
             planned_seeds({"seeds": wrong})
 
 
-def test_claims_without_a_number_count_in_the_correction(factory):
+def test_holm_correction_counts_claims_without_number(factory):
     jobs = grid(factory, seeds=3)
     alone = judged(jobs, claim())[0]
     rewrite(jobs[0].folder, took=1.0)
@@ -240,7 +240,7 @@ def test_claims_without_a_number_count_in_the_correction(factory):
     assert both.p == alone.p and both.adjusted == pytest.approx(2 * alone.adjusted)
 
 
-def test_interval_of_an_auc_is_cut_at_1(factory):
+def test_auc_interval_stops_at_1(factory):
     values = (0.9, 0.99)
     jobs = grid(factory, seeds=2)
     for job in jobs:

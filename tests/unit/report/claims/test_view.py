@@ -28,7 +28,7 @@ ALL = [HELD, OPEN, UNASKED, BAD]
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_table_in_a_terminal_has_every_number_in_its_width(width):
+def test_claims_table_fits_width_with_all_numbers(width):
     text = shown(claims_table("Claims of x", ALL), width)
     assert max(map(len, text.splitlines())) <= width and "\x1b" not in text
     for part in ("2.41 times", "[2.10, 2.80]", "paper 6.00", "+0.008 SD", "[-0.008, +0.024]", "> 100 more", "[red]"):
@@ -44,14 +44,14 @@ def test_markdown_is_escaped_and_whole():
     assert "more than 100" in text and "on other runs" not in text
 
 
-def test_csv_has_a_line_per_claim_and_no_formulas():
+def test_claims_csv_writes_claims_without_formulas():
     rows = list(csv.DictReader(io.StringIO(claims_csv(ALL))))
     assert [row["claim"] for row in rows] == ["1", "2", "3", "4"]
     assert (rows[0]["effect"], rows[0]["paper"], rows[1]["more_seeds"], rows[2]["effect"]) == ("2.41", "6", "101", "")
     assert rows[3]["text"].startswith("'=cmd()")
 
 
-def test_files_are_written_and_json_is_read_again(tmp_path):
+def test_write_claims_writes_files_and_readable_json(tmp_path):
     paths = write_claims("Claims of x", ALL, tmp_path / "claims", "x")
     assert [path.name for path in paths] == ["x.md", "x.csv", "x.json"]
     found = json.loads(paths[2].read_text())
@@ -60,7 +60,7 @@ def test_files_are_written_and_json_is_read_again(tmp_path):
         write_claims("x", ALL, tmp_path, "../x")
 
 
-def test_footnotes_count_claims_and_name_those_with_a_note():
+def test_footnotes_count_claims_and_name_noted_ones():
     lines = footnotes([HELD, OPEN, OPEN, OPEN, UNASKED])
     text = "\n".join(lines)
     assert "correction over the 4 claims" in text and "which spend 2/3, 2/9, 2/27" in text and "plans 3" in text

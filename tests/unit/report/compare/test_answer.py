@@ -18,7 +18,7 @@ def grid(tmp_path):
     return three_temperatures(tmp_path)
 
 
-def test_rows_are_by_settings_that_differ_with_the_interval_of_scipy(grid):
+def test_rows_group_differing_settings_with_scipy_intervals(grid):
     sheet = ask(grid)
     assert heads(sheet) == ["temperature", "n", "accuracy", "f1"]
     assert column(sheet, 0) == ["0.05", "1", "4"] and column(sheet, 1) == [3, 3, 3]
@@ -45,12 +45,12 @@ def test_filters_and_measures_choose_runs_and_columns(grid):
     ({"told": {"data": "b"}, "training__rounds": 4}, {}, ["Runs of one task were made from different data"]),
     ({"seed": 7, "method__temperature": 1}, {}, ["Rows do not rest on the same seeds: 0,1,2 (2); 0,1,2,7 (1)."]),
 ])  # fmt: skip
-def test_lines_report_what_makes_rows_hard_to_compare(grid, run, asked, lines):
+def test_lines_warn_about_hard_to_compare_rows(grid, run, asked, lines):
     made(grid, 0.9, **run)
     assert all(line in text(ask(grid, **asked)) for line in lines)
 
 
-def test_lines_report_a_value_that_no_run_has(grid):
+def test_lines_report_filter_value_without_runs(grid):
     assert "seed=0,7: no run has 7; seed is 0, 1, 2." in ask(grid, "seed=0,7").lines
 
 
@@ -117,7 +117,7 @@ def test_best_setting_of_each_row(grid):
     assert column(ask(grid, best="accuracy", over=("method",)), 0) == ["fedprox"]
 
 
-def test_best_setting_is_chosen_on_the_seeds_that_all_have(grid):
+def test_best_setting_uses_seeds_common_to_all(grid):
     diverged(grid, method__temperature=0.01, seed=0)
     for seed in (1, 2):
         made(grid, 0.99, method__temperature=0.01, seed=seed)
@@ -127,7 +127,7 @@ def test_best_setting_is_chosen_on_the_seeds_that_all_have(grid):
     assert sheet.rows[0][3].mean == pytest.approx(0.72)
 
 
-def test_interval_of_an_auc_is_cut_at_1(tmp_path):
+def test_auc_interval_stops_at_1(tmp_path):
     values = (0.9, 0.99)
     for seed, value in enumerate(values):
         made(tmp_path, 0.5, {"took": {"auc": value, "seconds": value}}, seed=seed)

@@ -41,7 +41,7 @@ def read_csv(text):
 @pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(rows)
-def test_csv_holds_the_numbers_of_the_frame_to_the_last_bit(found):
+def test_sheet_csv_keeps_frame_numbers_exactly(found):
     sheet = sheet_of(COLUMNS, found, ("a line",))
     text, frame = read_csv(sheet_csv(sheet)), exact_frame(sheet).astype(object)
     exact = frame.where(frame.notna(), None).to_dict("list")

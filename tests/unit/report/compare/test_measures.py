@@ -30,7 +30,7 @@ def test_unknown_measure_is_refused(name):
         compare_measures.resolve_measure(name, NUMBERS)
 
 
-def test_default_measures_are_those_of_all_runs_or_the_first_of_any(tmp_path):
+def test_measures_of_defaults_to_shared_or_first(tmp_path):
     for seed in range(2):
         made(tmp_path, 0.5, seed=seed)
     runs = read_runs(tmp_path)
@@ -77,7 +77,7 @@ def test_rows_in_the_order_of_bytes(spread):
     assert isinstance(frame, pd.DataFrame) and frame["costs.bytes.mean"].tolist()[:3] == [1e6, 4e6, 6e6]
 
 
-def test_printed_units_suit_the_largest_and_files_have_bytes(spread):
+def test_printed_units_scale_while_csv_keeps_bytes(spread):
     sheet = ask(spread, sort="bytes", measures=("bytes", "bytes_up", "client_flops", "bytes_per_round"))
     assert printed_rows(sheet)[0][2:] == ["1±0", "0.500±0.000", "6±0", "1±0"]
     assert "bytes (MB) | bytes\\_up (MB) | client\\_flops (MFLOP)" in sheet_markdown(sheet)

@@ -43,7 +43,7 @@ def test_text_that_is_no_number():
     assert [as_number(text) for text in ("007", "nan", "inf", "", "a", "1.50", "1_0", None)] == [None] * 8
 
 
-def test_values_are_sorted_by_size_then_words_then_absent():
+def test_sort_key_orders_numbers_words_then_absent():
     assert sorted(["b", "10", None, "9", "a", "-1", "0.5"], key=sort_key) == ["-1", "0.5", "9", "10", "a", "b", None]
 
 
@@ -77,7 +77,7 @@ tables = st.lists(st.dictionaries(KEY, st.sampled_from("01")), min_size=1, max_s
 
 
 @given(tables)
-def test_telling_settings_tell_as_much_and_no_more_than_needed(rows):
+def test_telling_keeps_minimal_distinguishing_settings(rows):
     settings = pd.DataFrame(rows, dtype=object)
     keys = varying(settings)
     assert set(keys) == {k for k in {k for r in rows for k in r} if len({r.get(k) for r in rows}) > 1}
@@ -92,7 +92,7 @@ def test_telling_settings_tell_as_much_and_no_more_than_needed(rows):
 
 
 @given(tables)
-def test_rows_are_numbered_in_the_order_of_their_settings(rows):
+def test_row_numbers_follow_order_of_settings(rows):
     settings = pd.DataFrame(rows, dtype=object)
     keys = list(settings)
     values = [tuple(row.get(key) for key in keys) for row in rows]

@@ -21,7 +21,7 @@ def job(folder, result, **changes):
     return Job(folder.name, folder, "mnist", method, seed, "", config)
 
 
-def test_coreset_images_are_in_the_order_of_their_labels(tmp_path):
+def test_coreset_images_draws_and_describes_each_run(tmp_path):
     jobs = [job(tmp_path / "a", CORESET), job(tmp_path / "b", {**CORESET, "distance": "exact"})]
     arrays = {"points": np.full((4, 6), 0.5, np.float32), "labels": np.array([1, 0, 2, 0])}
     for one in jobs:
@@ -42,7 +42,7 @@ def test_run_that_cannot_be_drawn_is_refused(figure, result, tmp_path):
         figure([job(tmp_path / "a", result)], tmp_path / "f.png")
 
 
-def test_coreset_accuracy_is_the_mean_over_seeds_by_clients(tmp_path):
+def test_coreset_accuracy_averages_seeds_per_client_count(tmp_path):
     jobs = []
     for seed, clients, accuracy in ((0, 5, 0.8), (1, 5, 0.6), (0, 9, 0.5), (1, 9, 0.5)):
         scores = {**SCORES, "accuracy": {"ALL": accuracy}}

@@ -31,7 +31,7 @@ def scaled(factor):
     return (factor * np.array(EXACT)).tolist()
 
 
-def test_matrix_figure_compares_with_the_exact_run_of_the_same_seed_and_samples(tmp_path):
+def test_matrix_figure_compares_with_matching_exact_run(tmp_path):
     turned = [[0.0, 3.0, 2.0], [3.0, 0.0, 8.0], [2.0, 8.0, 0.0]]
     jobs = [
         job(tmp_path, EXACT, "exact"),
@@ -56,7 +56,7 @@ def test_matrix_figure_compares_with_the_exact_run_of_the_same_seed_and_samples(
     }  # fmt: skip
 
 
-def test_matrix_figure_has_settings_that_differ_in_its_titles(tmp_path):
+def test_matrix_figure_titles_show_differing_settings(tmp_path):
     jobs = [
         job(tmp_path, EXACT, label="partition=pairs, method.otdd.fedwad.t=0.5", kind="images"),
         job(tmp_path, scaled(3000), label="partition=shards, method.otdd.fedwad.t=0.5", kind="images"),
@@ -66,7 +66,7 @@ def test_matrix_figure_has_settings_that_differ_in_its_titles(tmp_path):
     assert second.startswith("partition=shards, FedWaD, S=10, K=5, t=0.5: all pairs 3,000.0 to 12,000.0")
 
 
-def test_matrix_figure_sorts_many_clients_by_planted_group(tmp_path):
+def test_matrix_figure_reports_distances_by_planted_group(tmp_path):
     groups = [1, 0, 1, 0, 2, 2, 0, 1, 2]
     far = np.where(np.equal.outer(groups, groups), 10.0, 1000.0) * (1 - np.eye(9))
     one, other = (job(tmp_path / str(s), far.tolist(), seed=s, kind="images", groups=groups) for s in (0, 1))
@@ -93,14 +93,14 @@ def test_distance_course_by_samples_and_supports(tmp_path):
     assert len(rows) == 2 * (3 + 1) * 3
 
 
-def test_distance_course_over_many_pairs_is_their_mean(tmp_path):
+def test_distance_course_averages_many_pairs(tmp_path):
     many = (1.0 - np.eye(5)).tolist()
     jobs = [job(tmp_path, many, iterations=k, seed=s) for k in (1, 3) for s in (0, 1)]
     lines = data_distances.distance_course(jobs, tmp_path / "figure.png")
     assert lines == ["mean of 10 pairs, FedWaD: 1 at K=3", "seconds, FedWaD: 0.15 at K=3"]
 
 
-def test_figures_of_data_distances_refuse_runs_of_another_kind(tmp_path):
+def test_data_distance_figures_refuse_unsuitable_runs(tmp_path):
     alone = job(tmp_path, EXACT)
     with refuses():
         data_distances.distance_course([alone], tmp_path / "figure.png")

@@ -40,7 +40,7 @@ def test_figure_without_runs_names_the_command(factory, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["expected_label", "tsne", "probe", "bias"])
-def test_figure_refuses_runs_without_its_records_and_of_several_tasks(factory, tmp_path, name):
+def test_figures_refuse_missing_records_or_several_tasks(factory, tmp_path, name):
     jobs = [factory.made(), *([factory.made(task="sa")] if name == "bias" else [])]
     with refuses():
         FIGURES[name](jobs, tmp_path / "figure.png", command="knot-runner x")
@@ -82,11 +82,11 @@ def test_expected_label_by_hand(factory, tmp_path):
     ([("sinkhorn_e", "a.lr=1"), ("sinkhorn_e", "b.lr=1")], ["a.lr=1", "b.lr=1"]),
     ([("sinkhorn_e", ""), ("entropy_a", "a.b=1")], ["Sinkhorn-E", "Entropy-A b=1"]),
 ])  # fmt: skip
-def test_runs_are_named_briefly_unless_that_makes_two_alike(factory, runs, names):
+def test_by_name_shortens_labels_unless_ambiguous(factory, runs, names):
     assert list(by_name(load_runs([factory.made(method, label=label) for method, label in runs]))) == names
 
 
-def test_arcs_of_equal_confidence_are_centered_at_the_foot_of_b():
+def test_foot_centers_arcs_of_equal_confidence():
     share = np.array([0.4, 0.1, 0.3, 0.15, 0.05])
     chosen = face(share)
     centre = foot(share, chosen)
@@ -107,7 +107,7 @@ def test_confidence_by_hand(factory, tmp_path):
     assert lines[0].endswith("greatest at contradiction") and len(lines) == 2
 
 
-def test_bias_is_the_mean_over_seeds_and_methods_count_once(factory, tmp_path):
+def test_bias_averages_seeds_and_counts_methods_once(factory, tmp_path):
     rows = {0: [0.8, 0.2, 0, 0, 0], 1: [0.4, 0.6, 0, 0, 0]}
     jobs = [factory.made(m, s, bias={"MELD": rows[s]}) for m in ("entropy_e", "sinkhorn_e") for s in (0, 1)]
     lines = FIGURES["bias"](jobs, tmp_path / "figure.png")
@@ -150,7 +150,7 @@ def test_purity_of_separate_and_of_mixed_labels():
     assert apart == 1.0 and mixed == pytest.approx(0.5, abs=0.06) and chance == pytest.approx(199 / 399)
 
 
-def test_support_has_a_panel_per_setting_with_its_purity(factory, tmp_path):
+def test_support_reports_purity_per_setting(factory, tmp_path):
     labels = [f"task.labels.support={support}" for support in ("semantic", "onehot")]
     jobs = [
         factory.vectors(factory.made(label=label, seed=seed), rows=60, spread=spread)
@@ -162,7 +162,7 @@ def test_support_has_a_panel_per_setting_with_its_purity(factory, tmp_path):
     assert onehot.startswith("support=onehot (seeds 0, 1)")
 
 
-def test_report_reads_records_without_torch_or_matplotlib_until_needed():
+def test_report_imports_neither_torch_nor_matplotlib_eagerly():
     code = (
         "import sys; from knot_runner.report import figures, tables;"
         "from knot_runner.report.render import markup, terminal;"

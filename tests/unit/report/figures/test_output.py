@@ -23,7 +23,7 @@ def jobs(factory):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["expected_label", "confidence", "bias"])
-def test_figure_of_a_single_column_is_not_cut_off(jobs, monkeypatch, tmp_path, name):
+def test_single_column_figure_fits_without_clipping(jobs, monkeypatch, tmp_path, name):
     drawn, real = [], output.write_figure
     monkeypatch.setattr(figure_style, "write_figure", lambda figure, *more: drawn.append(figure) or real(figure, *more))
     with figure_output(SINGLE):
@@ -58,7 +58,7 @@ def test_title_is_beside_the_legend(legend, tmp_path):
 
 
 @pytest.mark.thorough
-def test_vector_files_hold_text_as_text_and_no_date(jobs, tmp_path):
+def test_vector_files_keep_text_without_date(jobs, tmp_path):
     FIGURES["probe"](jobs, tmp_path / "plain.png")
     for name, formats in (("one", ("svg", "pdf", "png")), ("two", ("pdf", "svg"))):
         with figure_output(FigureOutput(formats)):
@@ -76,14 +76,14 @@ def test_vector_files_hold_text_as_text_and_no_date(jobs, tmp_path):
 @pytest.mark.parametrize(("count", "width", "height", "total", "inches"), [
     (3, 4.0, 2.0, 3.35, [3.35, 3 * 1.675]), (3, 3.0, 3.0, 7.0, [7.0, 7 / 3]), (1, 5.0, 3.0, 2.4, [2.4, 1.6]),
 ])  # fmt: skip
-def test_panels_keep_their_shape_and_go_below_each_other(count, width, height, total, inches):
+def test_panels_keep_shape_and_stack_when_narrow(count, width, height, total, inches):
     with figure_output(FigureOutput(width=total)):
         figure, _ = figure_style.panels(count, width, height, across=4)
     assert figure.get_size_inches().tolist() == pytest.approx(inches)
 
 
 @pytest.mark.thorough
-def test_plot_writes_the_formats_and_width_of_its_options(tmp_path, capsys):
+def test_plot_writes_requested_formats_and_width(tmp_path, capsys):
     words = ["partition", "task=femnist", "task.source=embedded", "partition=dirichlet", "partition.clients=3"]
     words += ["task.limit=300", "partition.floor=0", f"paths.out={tmp_path}"]
     assert main(["plot", *words, "--formats=pdf,svg", "--width=85"]) == 0
@@ -105,7 +105,7 @@ def test_invalid_option_of_plot_is_refused(flag, capsys):
 
 
 @pytest.mark.parametrize("width", [None, 3.35])
-def test_star_of_the_last_round_is_inside_its_axes(width, tmp_path):
+def test_last_round_star_stays_inside_axes(width, tmp_path):
     """It lies in a corner of the data, where its points would reach over the axis."""
     start, end = {"id_accuracy": 0.5, "ood_accuracy": 0.6}, {"id_accuracy": 0.9, "ood_accuracy": 0.3}
     points = [{**end, "step": 1, "alpha": 1.0}]

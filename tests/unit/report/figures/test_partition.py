@@ -58,7 +58,7 @@ def test_larger_share_is_darker(tmp_path):
     assert lower[left] == pytest.approx(lower[right], abs=0.01)
 
 
-def test_hostile_names_and_settings_of_matplotlib_have_no_effect(tmp_path):
+def test_draw_partition_ignores_hostile_names_and_settings(tmp_path):
     import matplotlib
 
     with matplotlib.rc_context({"figure.dpi": 10, "savefig.dpi": 10, "text.parse_math": True}):

@@ -28,7 +28,7 @@ def jobs(federated):
 
 
 @pytest.mark.parametrize("name", ["curves", "aggregation"])
-def test_figure_over_rounds_is_drawn_with_its_numbers(jobs, federated, tmp_path, name):
+def test_round_figures_draw_and_list_numbers(jobs, federated, tmp_path, name):
     path = tmp_path / "figure.png"
     lines = FIGURES[name](jobs, path, notes=["a note"])
     assert_drawn(path)
@@ -50,7 +50,7 @@ def test_curves_by_hand(jobs, tmp_path):
     assert [float(one[key]) for key in ("mean", "low", "high", "seeds")] == pytest.approx(expected, rel=1e-5)
 
 
-def test_curves_of_other_settings_and_of_rounds_that_all_seeds_have(federated, tmp_path):
+def test_curves_separate_settings_and_use_common_rounds(federated, tmp_path):
     jobs = [federated.made(1.0, [0.2, 0.3], label=f"training.lr={lr}") for lr in (0.1, 0.2)]
     assert FIGURES["curves"](jobs, tmp_path / "figure.png")[1].startswith("FEMNIST-DNN (training.lr=0.2), T=1")
     jobs = [federated.write(federated.job(seed=0), [0.1] * 6, every=2), federated.made(1.0, [0.3] * 4, seed=1)]
@@ -60,7 +60,7 @@ def test_curves_of_other_settings_and_of_rounds_that_all_seeds_have(federated, t
 
 
 @pytest.mark.parametrize("titles", [["participants"], ["participants", "others"]], ids=len)
-def test_aggregation_has_no_panel_of_clients_that_are_not_measured(federated, tmp_path, monkeypatch, titles):
+def test_aggregation_omits_panel_of_unmeasured_clients(federated, tmp_path, monkeypatch, titles):
     drawn, panels = [], figure_style.panels
     monkeypatch.setattr(figure_style, "panels", lambda *args, **more: drawn.append(panels(*args, **more)) or drawn[-1])
     if len(titles) == 1:
@@ -71,7 +71,7 @@ def test_aggregation_has_no_panel_of_clients_that_are_not_measured(federated, tm
 
 
 @pytest.mark.parametrize("name", ["curves", "aggregation"])
-def test_figure_over_missing_or_damaged_rounds_is_refused(federated, tmp_path, name):
+def test_round_figures_refuse_missing_or_damaged_rounds(federated, tmp_path, name):
     with refuses():
         FIGURES[name]([federated.job()], tmp_path / "figure.png", command="knot-runner x")
     job = federated.made(1.0, [0.2])
@@ -93,7 +93,7 @@ def test_change_at_aggregation_by_hand():
     assert others_change(rows) == pytest.approx({2: 10})
 
 
-def test_band_is_the_t_interval_over_places_that_all_seeds_have():
+def test_band_equals_t_interval_over_common_places():
     both = band([{0: 1.0, 1: 2.0, 2: 6.0}, {1: 4.0, 2: 0.0, 3: 9.0}])
     assert (both.places.tolist(), both.mean.tolist(), both.seeds.tolist()) == ([1, 2], [3.0, 3.0], [2, 2])
     np.testing.assert_allclose([both.low, both.high], [[3 - T1, 3 - 3 * T1], [3 + T1, 3 + 3 * T1]])
@@ -114,7 +114,7 @@ def test_smoothing_is_the_mean_of_the_neighbors(values, window):
         assert value == pytest.approx(float(np.mean(near)), abs=1e-9)
 
 
-def test_band_of_a_share_is_cut_and_its_axis_ends_there():
+def test_share_band_and_axis_stop_at_limits():
     """As the tables' are: no accuracy is below 0 or above 100%."""
     seeds = [{1: 20.0, 2: 99.0}, {1: 60.0, 2: 100.0}]
     cut, whole = band(seeds, top=100.0), band(seeds)

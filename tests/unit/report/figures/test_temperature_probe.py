@@ -79,13 +79,13 @@ def test_boundary_figure_has_the_moves_by_hand(factory, tmp_path):
     assert [row["left out"] for row in csv_rows(tmp_path / "figure.png")] == ["1", "1", "3"]
 
 
-def test_probes_are_pooled_over_seeds_and_the_lowest_shows_its_image(factory):
+def test_pool_probes_keeps_image_of_lowest_seed(factory):
     jobs = [job(factory, seed, change={"softmax.row": np.array([seed])}) for seed in (3, 1)]
     found = probe_view.pool_probes(load_runs(jobs))
     assert (found.norm.shape, found.after.shape, found.tried, found.row) == ((3, 120), (3, 40), 60, 1)
 
 
-def test_boundary_figure_without_a_wrong_image_is_refused(factory, tmp_path):
+def test_boundary_figure_refuses_probes_without_wrong_image(factory, tmp_path):
     none = {"boundary.before": np.zeros(0, np.float32), "boundary.after": np.zeros((3, 0), np.float32)}
     made = job(factory, change=none | {"boundary.right": np.zeros((3, 0), np.uint8)})
     with refuses():
@@ -93,7 +93,7 @@ def test_boundary_figure_without_a_wrong_image_is_refused(factory, tmp_path):
     assert gradient_figure([made], tmp_path / "figure.png") and softmax_figure([made], tmp_path / "figure.png")
 
 
-def test_softmax_figure_has_the_top_and_the_true_class(factory, tmp_path):
+def test_softmax_figure_lists_top_and_true_class(factory, tmp_path):
     lines = softmax_figure([job(factory)], tmp_path / "figure.png")
     assert lines[-1] == "T=0.05: plane 1.000; true deer_x 0.000"
     assert len(csv_rows(tmp_path / "figure.png")) == 9

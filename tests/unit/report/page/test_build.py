@@ -113,7 +113,7 @@ def test_page_needs_nothing_else(finished):
     assert text == render_page(page_of(finished, figures=["bias"]))  # the same records give the same page
 
 
-def test_page_has_means_and_intervals_of_the_records(finished):
+def test_page_shows_means_and_intervals_of_records(finished):
     text = render_page(page_of(finished))
     values = np.array([json.loads((j.folder / "result.json").read_text())["metrics"]["f1"]["ALL"] for j in finished])
     half = 12.7062 * np.std(values[2:], ddof=1) / np.sqrt(2)  # t of one degree of freedom
@@ -135,7 +135,7 @@ def test_jobs_link_to_their_folders(finished, tmp_path):
     assert links == [job.folder.resolve() for job in finished[:3]]
 
 
-def test_build_page_shows_the_state_and_cause_of_every_job(jobs, factory):
+def test_build_page_shows_every_job_state_and_cause(jobs, factory):
     factory.write(jobs[0], **facts(0))
     factory.write(jobs[1], status="diverged", metrics={}, notes=["diverged in round 3 at client 5"])
     (jobs[2].folder).mkdir()
@@ -151,7 +151,7 @@ def test_build_page_shows_the_state_and_cause_of_every_job(jobs, factory):
     assert page_of(jobs).counts == {"done": 1, "diverged": 1, "missing": 1, "damaged": 1}
 
 
-def test_figures_are_in_the_page_or_their_problem_is(finished):
+def test_page_embeds_figures_or_their_problem(finished):
     view = page_of(finished, figures=["tsne", "bias"])
     tsne, bias = view.figures
     assert "keep no vectors.safetensors" in tsne.problem and view.problems == [f"figure tsne: {tsne.problem}"]
@@ -186,7 +186,7 @@ CLAIM = {
 }  # fmt: skip
 
 
-def test_claims_are_in_the_page_with_their_verdicts(finished):
+def test_page_shows_claims_with_verdicts(finished):
     unasked = CLAIM | {"text": "Sinkhorn-D has", "of": {"method.name": "sinkhorn_d"}}
     spec = {"claims": [CLAIM, unasked]}
     (expected, _) = judge(finished, spec, "")
@@ -199,7 +199,7 @@ def test_claims_are_in_the_page_with_their_verdicts(finished):
     assert all(line in read.text for line in footnotes(judge(finished, spec, "")))
 
 
-def test_claims_that_cannot_be_judged_are_a_problem(finished):
+def test_page_reports_claims_that_cannot_be_judged(finished):
     view = page_of(finished, claims=[CLAIM | {"agianst": 1}])
     assert view.claims == [] and "did you mean 'against'" in view.unjudged
     assert view.problems == [f"claims: {view.unjudged}"]
@@ -261,7 +261,7 @@ def test_report_verb_writes_the_page(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("arguments", [[], ["seed=1"], ["../x"], ["knot/table3", *GRID]], ids=" ".join)
-def test_report_verb_refuses_what_is_no_preset_with_runs(arguments, tmp_path):
+def test_report_verb_requires_preset_with_runs(arguments, tmp_path):
     with refuses():
         run_verb("report", [*arguments, f"paths.out={tmp_path}"])
     assert not list(tmp_path.rglob("*.html"))

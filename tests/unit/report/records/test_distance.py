@@ -32,7 +32,7 @@ def test_distance_summary_of_other_runs():
     assert "%" not in summary(distance_result(value=0.0, exact=0.0, closed_form=0.0))
 
 
-def test_matrix_summary_of_few_sets_is_a_grid():
+def test_matrix_summary_shows_few_sets_as_grid():
     text = summary(matrix_result(notes=["set 9: left out"]))
     assert "set 2" in text and "4.0" in text and "set 9: left out" in text
     line = "exact optimal transport, centralised; 3 pairs of 3 data sets, 50 samples each; 1.5 s"
@@ -40,7 +40,7 @@ def test_matrix_summary_of_few_sets_is_a_grid():
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_matrix_summary_of_many_clients_has_their_groups():
+def test_matrix_summary_groups_many_clients():
     groups = [0, 0, 1, 1, 2, 2, 3, 3]
     far = np.where(np.equal.outer(groups, groups), 10.0, 1000.0) * (1 - np.eye(8))
     text = summary(matrix_result(far.tolist(), groups=groups, solver="federated", sizes=[5] * 4 + [9] * 4))

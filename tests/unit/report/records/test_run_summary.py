@@ -57,7 +57,7 @@ FLEET_TARGET = {"fleet": FLEET | {"clock": 3000.0}, "time_to_target": 1234.4}
     ({"costs": total_costs([COSTS | {"bytes_up": 12_400_000, "client_flops": 3_100_000_000_000}], None, "models")},
      "12.4 MB up, 30 B down; 3.1 TFLOP at clients; FLOPs at server not counted"),
 ])  # fmt: skip
-def test_summary_of_a_federated_run_has_target_and_costs(of_rounds, changes, part):
+def test_summary_table_shows_federated_target_and_costs(of_rounds, changes, part):
     assert part in " ".join(of_rounds(**changes).split())
 
 

@@ -49,13 +49,13 @@ def test_quantity_has_three_digits_and_a_prefix(amount, text):
     assert quantity(amount, "B") == text
 
 
-def test_signed_value_has_its_sign_unless_it_rounds_to_0():
+def test_value_text_signs_all_but_rounded_zero():
     signed = ColumnGroup("delta", "delta", ("x",), 2, signed=True)
     texts = [value_text(TableCell(mean=mean), signed) for mean in (0.5, -0.5, 0.0, 0.004, 2.2)]
     assert texts == ["+0.50", "-0.50", "0.00", "0.00", "+2.20"]
 
 
-def test_groups_of_settings_are_shown_by_the_members_that_differ():
+def test_spelled_labels_show_differing_group_members():
     soup, late = "a=1, b.c={kind:soup,lr:0.01,start:0}", "a=2, b.c={kind:soup,lr:0.01,start:1}"
     assert label_settings(soup) == {"a": "1", "b.c.kind": "soup", "b.c.lr": "0.01", "b.c.start": "0"}
     assert spelled_labels([soup, late, soup]) == {soup: "a=1, b.c.start=0", late: "a=2, b.c.start=1"}
@@ -115,7 +115,7 @@ def test_table_of_methods_in_every_form(nli):
     ]
 
 
-def test_diverged_run_is_div_everywhere_and_nan_nowhere(factory):
+def test_diverged_run_shows_div_and_never_nan(factory):
     table = build_table([factory.made("entropy_a"), factory.made(status="diverged")], "knot/table3", ["f1"])
     for text in (shown(TerminalTable(table)), table_markdown(table), table_latex(table)):
         assert "div." in text and "nan" not in text.lower().replace("domin", "")
@@ -123,7 +123,7 @@ def test_diverged_run_is_div_everywhere_and_nan_nowhere(factory):
     assert (row["mean"], row["seeds"], row["diverged"]) == ("", "0", "1")
 
 
-def test_csv_of_locals_has_a_row_per_column(factory):
+def test_locals_csv_has_one_row_per_column(factory):
     rows = rows_of(build_table([factory.made()], "knot/table1", ["f1"], kind="locals"))
     assert [row["column"] for row in rows[:4]] == ["train", "valid", "test", "score"]
     assert (rows[0]["data set"], rows[0]["mean"], rows[0]["paper"]) == ("IEMOCAP", "1000", "3354")
@@ -140,7 +140,7 @@ def test_hostile_names_are_escaped_everywhere(factory):
     assert len({len(row) for row in rows}) == 1
 
 
-def test_files_are_written_whole_and_leave_nothing_else(nli, tmp_path):
+def test_write_table_leaves_only_whole_files(nli, tmp_path):
     paths = write_table(nli, tmp_path / "new", "table4")
     assert [path.name for path in paths] == ["table4.md", "table4.csv", "table4.tex"]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(path.name for path in paths)
@@ -148,7 +148,7 @@ def test_files_are_written_whole_and_leave_nothing_else(nli, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a//b", "a/../b", "", ".hidden", "a b", "x\n"])
-def test_name_that_is_no_file_name_is_refused(factory, tmp_path, name):
+def test_write_table_refuses_invalid_file_name(factory, tmp_path, name):
     with refuses():
         write_table(build_table([factory.made()], None, ["f1"]), tmp_path, name)
 

@@ -16,13 +16,13 @@ def first(planned, count=4):
     return [(look.seeds, look.share) for look in itertools.islice(looks(planned), count)]
 
 
-def test_looks_double_and_their_shares_add_up_to_one():
+def test_looks_double_with_shares_summing_to_one():
     assert first(3) == [(3, pytest.approx(2 / 3)), (6, pytest.approx(2 / 9)), (12, pytest.approx(2 / 27)),
                         (24, pytest.approx(2 / 81))]  # fmt: skip
     assert sum(share for _, share in first(3, 40)) == pytest.approx(1, abs=1e-12)
 
 
-def test_seeds_between_two_looks_wait_for_the_next():
+def test_last_look_waits_for_enough_seeds():
     assert [getattr(last_look(3, n), "seeds", None) for n in (0, 2, 3, 4, 5, 6, 11, 12)] == [
         None, None, 3, 3, 3, 6, 6, 12
     ]  # fmt: skip
@@ -34,7 +34,7 @@ def paths(rng, count, seeds):
 
 
 @pytest.mark.parametrize("planned", [2, 3, 5])
-def test_any_stopping_leaves_false_verdicts_at_5_percent(planned):
+def test_any_stopping_keeps_false_verdicts_at_5_percent(planned):
     """Whoever could look at all of five looks and stop at the one they like."""
     count, effects = 40_000, paths(np.random.default_rng(planned), 40_000, planned * 16)
     false, fixed = np.zeros(count, bool), np.zeros(count, bool)
@@ -48,7 +48,7 @@ def test_any_stopping_leaves_false_verdicts_at_5_percent(planned):
     assert fixed.mean() > 0.10  # what looking without a rule does
 
 
-def test_adding_the_suggested_seeds_up_to_five_times_leaves_false_verdicts_at_5_percent():
+def test_suggested_seeds_keep_false_verdicts_at_5_percent():
     """With the program's own intervals and its own suggestions: look, add what it says, look again."""
     rng, count, false = np.random.default_rng(11), 600, 0
     for effects in paths(rng, count, 103):
@@ -91,7 +91,7 @@ def test_power_where_no_seed_differs_from_another():
     assert power(EffectEstimate(1.0, 3, 0.0, shared=0.01, items=0.01), 0.1, 0.05, 6) == 0
 
 
-def test_seeds_suggested_reaches_the_first_look_with_80_percent_power():
+def test_seeds_suggested_reaches_look_at_80_percent_power():
     found = EffectEstimate(1.0, 3, 0.5)
     more = seeds_suggested(found, 1.0, 3, 3, 2)
     place = [seeds for seeds, _ in first(3, 6)].index(3 + more)
@@ -105,7 +105,7 @@ def test_seeds_suggested_reaches_the_first_look_with_80_percent_power():
     )  # too few test items
 
 
-def test_claims_decided_at_once_need_more_seeds_and_a_suggestion_is_at_least_one():
+def test_seeds_suggested_grows_with_claims_and_reaches_looks():
     estimate = EffectEstimate(effect=1.0, seeds=3, spread=1.0)
     alone, among = (seeds_suggested(estimate, 1.0, 3, 3, claims) for claims in (1, 40))
     assert 0 < alone < among <= MAX_SEEDS

@@ -14,7 +14,7 @@ from knot_runner.report.statistics.error_control import holm
 from knot_runner.report.statistics.intervals import clipped_interval, mean_interval, resampled_sums
 
 
-def test_interval_of_few_values_and_of_a_share():
+def test_mean_and_clipped_intervals_handle_edge_values():
     assert mean_interval([0.4]) == (0.4, None) and mean_interval([0.5, 0.5]) == (0.5, 0.0)
     assert clipped_interval(-0.1, 1.2, 1.0) == (0.0, 1.0) and clipped_interval(-5.0, 40.0, 100.0) == (0.0, 40.0)
     assert clipped_interval(-0.1, 1.2, None) == (-0.1, 1.2)
@@ -40,7 +40,7 @@ def test_effect_over_seeds_alone_is_students_t(values, threshold):
     assert p_value(found, threshold) == pytest.approx(max(expected, 1e-15), rel=1e-6)
 
 
-def test_effect_of_one_seed_has_the_interval_of_its_items_and_no_p():
+def test_effect_of_one_seed_uses_items_without_p():
     draws = np.random.default_rng(0).normal(3.0, 0.5, (4000, 1))
     found = estimate_effect([3.0], draws)
     low, high = interval(found)
@@ -48,13 +48,13 @@ def test_effect_of_one_seed_has_the_interval_of_its_items_and_no_p():
     assert p_value(found, 0.0) is None
 
 
-def test_effect_without_spread_is_judged_by_the_number_of_seeds():
+def test_p_value_of_flat_effect_uses_seed_count():
     found = estimate_effect([1.0, 1.0, 1.0], None)
     assert found.flat and interval(found) is None
     assert p_value(found, 0.9) == 0.25 and p_value(found, 1.0) == 1.0
 
 
-def test_shared_variance_is_the_covariance_of_resampled_effects():
+def test_shared_variance_matches_covariance_of_resampled_effects():
     rng = np.random.default_rng(1)
     common, own = rng.normal(0, 0.3, (200_000, 1)), rng.normal(0, 0.2, (200_000, 4))
     found = estimate_effect([0.1, 0.2, 0.3, 0.4], common + own)

@@ -28,7 +28,7 @@ def whole(tmp_path):
     return clustered_runs.whole(tmp_path)
 
 
-def test_cells_are_means_over_seeds_in_percent_beside_the_paper(two_seeds):
+def test_cells_show_percent_means_beside_paper(two_seeds):
     table = build(two_seeds)
     found, by_images = (cell(table, ROW, "strong_affinity_S10", over) for over in ("clusters", "weighted"))
     # 90 and 98: spread 5.6569, t(1 d.f.) = 12.7062: 12.7062 * 5.6569 / sqrt(2) = 50.825
@@ -42,7 +42,7 @@ def test_cells_are_means_over_seeds_in_percent_beside_the_paper(two_seeds):
     ]
 
 
-def test_data_of_less_than_half_the_size_have_no_gap(tmp_path, two_seeds):
+def test_clustered_table_omits_gap_for_undersized_data(tmp_path, two_seeds):
     few = build(two_seeds)
     full = build([write(job(tmp_path / "full", graph), 0.5, train=60_000) for graph in ("none", "affinity")])
     assert any(x.startswith("MNIST: ours are 20,000 training images and 10 classes, the paper's") for x in few.lines)
@@ -50,7 +50,7 @@ def test_data_of_less_than_half_the_size_have_no_gap(tmp_path, two_seeds):
     assert cell(full, ROW, "strong_affinity_S10").gap == pytest.approx(50 - 99.5)
 
 
-def test_vanilla_run_asked_for_per_support_counts_once(tmp_path):
+def test_vanilla_run_counts_once_across_supports(tmp_path):
     jobs = [job(tmp_path, graph, support=support) for support in (10, 100) for graph in ("none", "affinity")]
     table = build([write(one, 0.5) for one in jobs])
     columns = [group.columns for group in table.groups[:2]]
@@ -58,7 +58,7 @@ def test_vanilla_run_asked_for_per_support_counts_once(tmp_path):
     assert cell(table, ROW, "strong_vanilla").planned == 1
 
 
-def test_columns_and_rows_are_in_the_order_of_the_paper(tmp_path):
+def test_clustered_frame_keeps_paper_order(tmp_path):
     jobs = [
         write(job(tmp_path, graph, 0, clients, support, kind, method), 0.5)
         for method in ("clustered_fedper", "clustered_fedavg")
@@ -90,7 +90,7 @@ def test_clustered_table_omits_paper_numbers_for_other_settings(tmp_path):
     assert cell(table, (*ROW, "method.temperature=0.5"), "strong_affinity_S10").paper is None
 
 
-def test_mean_uplift_is_over_all_rows_as_the_paper_has_it(whole, tmp_path):
+def test_mean_uplift_averages_all_rows_like_paper(whole, tmp_path):
     table = build(whole)
     theirs = paper_tables.read_printed("fedwad/table2")["uplift"]["MNIST"]
     found = cell(table, UPLIFT, "strong_affinity_S10")
@@ -120,7 +120,7 @@ def test_run_that_fits_no_row_is_refused(tmp_path):
             build(jobs, **more)
 
 
-def test_clustered_frame_refuses_two_runs_of_a_cell(tmp_path):
+def test_clustered_frame_refuses_two_runs_per_cell(tmp_path):
     one = write(job(tmp_path, "affinity"), 0.5)
     other = write(Job(**{**vars(one), "run_id": "x"}), 0.5)
     with pytest.raises(ValueError, match="two runs share mnist, mlp_fedrep"):

@@ -14,7 +14,7 @@ def cell(table, row, group, column):
     return found.cells[group][columns.index(column)]
 
 
-def test_rows_and_columns_are_in_the_order_of_the_paper(full_grid):
+def test_methods_table_follows_paper_order(full_grid):
     table = build_table(list(reversed(full_grid("sa", 1))), "knot/table2", ["f1", "sd"])
     assert [row.keys[0] for row in table.rows] == list(METHOD_NAMES)
     assert [row.heads[0] for row in table.rows][::7] == ["Entropy-A", "Sinkhorn-E"]
@@ -46,7 +46,7 @@ def test_missing_runs_are_counted_and_named(factory):
     assert f"Not counted: {jobs[-1].folder / 'result.json'}: cannot be read" in text
 
 
-def test_methods_table_omits_the_gap_of_all_over_other_data_sets(factory):
+def test_methods_table_omits_overall_gap_for_other_datasets(factory):
     names = ["MELD", "DyDa0", "DyDa1", "DyDa2"]
     table = build_table([factory.made(names=names)], "knot/table3", ["f1", "sd"])
     absent, joined = cell(table, "sinkhorn_e", "f1", "IEMOCAP"), cell(table, "sinkhorn_e", "f1", "ALL")
@@ -64,7 +64,7 @@ def test_generated_text_has_no_gap(factory):
     assert any("embedded" in line for line in table.lines)
 
 
-def test_rows_are_by_setting_and_a_grid_has_all_alone(factory):
+def test_rows_split_by_setting_and_grid_shows_all(factory):
     labels = [f"training.distil.batch={size}" for size in (16, 32)]
     jobs = [factory.made(label=label, base=base) for label, base in zip(labels, (0.3, 0.4), strict=True)]
     table, grid = build_table(jobs, "knot/table3", ["f1"]), build_table(jobs, None, ["f1", "sd"], kind="grid")
@@ -75,7 +75,7 @@ def test_rows_are_by_setting_and_a_grid_has_all_alone(factory):
     assert cell(grid, labels[1], "f1", "ALL").mean == pytest.approx(0.45)
 
 
-def test_methods_table_refuses_two_runs_of_one_row_and_seed(factory):
+def test_methods_table_refuses_duplicate_row_and_seed(factory):
     first = factory.made()
     second = type(first)("other", first.folder, first.task, first.method, first.seed)
     with pytest.raises(ValueError, match="share 'sinkhorn_e'"):
@@ -129,14 +129,14 @@ def test_gains_are_paired_by_seed(factory):
     assert group.signed and "less that of entropy_a at the same seed, in points" in group.title
 
 
-def test_gains_are_over_the_reference_of_the_same_label(factory):
+def test_gains_use_reference_with_same_label(factory):
     places = [("entropy_a", "a", 0.3), ("entropy_a", "b", 0.4), ("sinkhorn_e", "a", 0.5), ("sinkhorn_e", "b", 0.5)]
     _, cells = gains_of([factory.made(method, 0, label=label, base=base) for method, label, base in places])
     assert [cells["sinkhorn_e", label]["gain"].mean for label in "ab"] == pytest.approx([20, 10])
 
 
 @pytest.mark.parametrize(("metric", "best"), [("f1", 0.8), ("sd", 0.2)])
-def test_gains_are_beside_the_best_teacher_and_not_the_ensemble(factory, metric, best):
+def test_gains_compare_with_best_teacher_without_ensemble(factory, metric, best):
     values = {"teacher 1": (0.6, 0.4), "teacher 2": (0.8, 0.2), "ensemble": (0.99, 0.01)}
     baselines = {name: {"f1": f1, "sd": sd} for name, (f1, sd) in values.items()}
     _, cells = gains_of([factory.made("entropy_a"), factory.made("sinkhorn_e", baselines=baselines)], metric)

@@ -39,7 +39,7 @@ def test_cells_by_hand(trio):
     assert "rounds: rounds trained until the target is met" in " ".join(table.lines)
 
 
-def test_printed_rounds_stay_and_their_gap_is_of_rounds_trained(federated):
+def test_rounds_gap_compares_with_trained_rounds(federated):
     """The paper prints 299 for T=4, the index of the last of 300 rounds: trained rounds are one more."""
     facts = {"datasets": {"train": 157_132, "test": 200}}  # of the paper's size, so that there is a gap
     jobs = [federated.write(federated.job(4.0, seed=seed), [0.1, 0.2, 0.4], **facts) for seed in (0, 1)]
@@ -47,13 +47,13 @@ def test_printed_rounds_stay_and_their_gap_is_of_rounds_trained(federated):
     assert (found.mean, found.paper, found.gap) == (3, 299, 3 - 300)
 
 
-def test_target_is_a_number_if_the_preset_has_one(trio):
+def test_target_uses_number_given_by_preset(trio):
     table = build(trio, target=0.5)
     assert means(table, "rounds", "0.05") == pytest.approx([(4 + 3) / 2])
     assert "Target: accuracy 50%." in " ".join(table.lines)
 
 
-def test_targets_not_reached_are_shown_and_in_no_mean(federated):
+def test_unreached_targets_appear_but_enter_no_mean(federated):
     rows = {4.0: [[0.2, 0.4]] * 3, 1.0: [[0.3, 0.4], [0.1, 0.1], [0.1, 0.2]], 0.5: [[0.1, 0.1]] * 3}
     jobs = [federated.made(t, accs, seed=seed) for t, three in rows.items() for seed, accs in enumerate(three)]
     table = build(jobs)
@@ -64,13 +64,13 @@ def test_targets_not_reached_are_shown_and_in_no_mean(federated):
     assert "FEMNIST-DNN: target not reached within 2 rounds: T=1, seed 1, 2; T=0.5, seed 0, 1, 2." in table.lines
 
 
-def test_target_met_in_the_first_round_takes_one_round(federated):
+def test_target_met_in_first_round_takes_one_round(federated):
     jobs = [federated.made(t, accs) for t, accs in ((4.0, [0.1, 0.4]), (1.0, [0.1, 0.4]), (0.05, [0.5, 0.5]))]
     table = build(jobs)
     assert means(table, "rounds", "0.05") == [1] and means(table, "speedup", "0.05") == [2]
 
 
-def test_seed_without_its_t4_run_has_no_target(federated, trio):
+def test_seed_without_t4_run_has_no_target(federated, trio):
     table = build([*trio, federated.made(0.05, [0.9, 0.9], seed=2)])
     assert cell(table, ("0.05",), "rounds").seeds == 2 and cell(table, ("0.05",), "accuracy").seeds == 3
     assert "FEMNIST-DNN: no target, its T=4 run is not there: T=0.05, seed 2." in table.lines
@@ -97,7 +97,7 @@ def test_rate_controls_are_rows_below_their_temperature(federated):
     assert cell(table, ("1", "rate=lr/0.05"), "accuracy").paper is None
 
 
-def test_interval_of_an_accuracy_is_between_0_and_100(federated):
+def test_accuracy_interval_stays_within_0_and_100(federated):
     table = build([federated.made(1.0, [accuracy], seed=seed) for seed, accuracy in enumerate((0.9, 0.98))])
     found = cell(table, ("1",), "accuracy")
     low = 94 - 12.7062 * 4  # spread 8 / sqrt(2), over two seeds
@@ -130,7 +130,7 @@ def test_table_2_tells_partitions_apart(federated):
     assert cell(table, ("0.5",), "loss", "federated iid").paper == 1.32
 
 
-def test_temperatures_table_compares_rows_with_their_own_t1_run(federated):
+def test_temperatures_table_compares_rows_with_own_t1(federated):
     jobs = [
         federated.made(t, [0.1, accuracy], label=f"training.lr={lr}, training.batch=16")
         for lr, accuracy in ((0.1, 0.5), (0.2, 0.6))
@@ -141,7 +141,7 @@ def test_temperatures_table_compares_rows_with_their_own_t1_run(federated):
     assert cell(table, ("4", "training.lr=0.2"), "delta").mean == 0
 
 
-def test_temperatures_table_refuses_two_runs_of_one_cell(federated):
+def test_temperatures_table_refuses_two_runs_per_cell(federated):
     first = federated.made(1.0, [0.5])
     second = type(first)("other", first.folder, first.task, first.method, first.seed, "", first.config)
     with pytest.raises(ValueError, match="two runs share FEMNIST-DNN, T=1 and seed 0"):
@@ -156,7 +156,7 @@ def test_request_that_fits_no_table_is_refused(federated, factory):
             build(**({"jobs": jobs, "metrics": ["accuracy"]} | request))
 
 
-def test_target_is_an_accuracy_above_0_and_at_most_1():
+def test_check_target_refuses_accuracies_outside_0_to_1():
     assert check_target(1) == 1.0 and check_target(0.74) == 0.74 and check_target("best_of_T4") == "best_of_T4"
     for wrong in (0, -0.1, 1.01, True, "best"):
         with refuses():
@@ -171,7 +171,7 @@ def test_data_of_another_size_have_no_gap(federated):
     assert cell(like, ("1",), "accuracy").gap == pytest.approx(50 - 78.66)
 
 
-def test_diverged_missing_and_damaged_runs_are_counted_and_named(federated):
+def test_temperatures_table_counts_and_names_unusable_runs(federated):
     jobs = [federated.made(1.0, [0.5], seed=seed) for seed in range(3)]
     (jobs[1].folder / "rounds.jsonl").write_text('{"round": 0')
     federated.write(jobs[2], [0.5], status="diverged", metrics={}, diverged={"round": 0, "client": "a"})
@@ -182,7 +182,7 @@ def test_diverged_missing_and_damaged_runs_are_counted_and_named(federated):
     assert f"Not counted: {jobs[1].folder / 'rounds.jsonl'}: does not match its digest" in text
 
 
-def test_trace_counts_rounds_from_1_as_the_notebook_does(federated):
+def test_trace_counts_rounds_from_1_like_notebook(federated):
     place = {"task": "mnist", "model": ("mlp_notebook", "mlp")}
     jobs = [
         federated.write(federated.job(t, **place), accuracies, classes=10)
