@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
 from knot_runner.config.plugins import Table, checked, expect
 
+Moment = TypeVar("Moment", int, float)
+#: [C, d], of classes; None where they have none
+Coordinates = Sequence[Sequence[float]] | np.ndarray | None
+
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric."""
+    """One metric. Of predictions it is computed by ``of_sums`` from sums over examples, so that it can be pooled over
+    data sets and resampled by claims, or by ``function`` where it is not one of sums; without either it is computed
+    during the run, where its input is (accuracy over clients needs the clients)."""
 
     #: title in tables
     title: str
     better: Literal["higher", "lower"]
-    #: computes it from a :class:`TestSet`; returns None if undefined there (labels without coordinates). A metric
-    #: without a function is computed during the run, where its input is: losses need logits, accuracy over clients
-    #: needs the clients
+    #: computes it from a :class:`TestSet`; None if undefined there. Claims call it on every resample, which is slow
     function: Callable[[TestSet], float | None] | None = None
     #: unit in which differences and claims are printed: ``scale`` times the stored value
     unit: str = ""
@@ -40,102 +44,138 @@ class Metric:
     over: Literal["pooled", "mean"] = "pooled"
     #: title in narrow columns
     short: str = ""
-    #: the values [B] of ``function`` on B resamples of one data set, from their sums; None: claims call ``function``
-    #: on every resample, which is slower
+    #: the values [B] on B test sets or resamples, from their sums
     of_sums: Callable[[ClassSums], np.ndarray] | None = None
+    #: a value for each example [N], whose sums by class ``of_sums`` reads; None if undefined on this test set
+    of_examples: Callable[[TestSet], np.ndarray | None] | None = None
+    #: whether ``of_sums`` needs sums class by class; else claims sum over all classes, which is faster
+    by_class: bool = True
+    #: whether it needs logits: runs keep probabilities only, so it cannot be computed again
+    of_logits: bool = False
+    #: metric that holds its means over clients (by examples, each alike), if there is one
+    over_clients: str = ""
+    #: dotted keys of a result without which a value says nothing: shown beside it, and never mixed in a column
+    beside: tuple[str, ...] = ()
+
+    @property
+    def is_of_predictions(self) -> bool:
+        """Whether it is computed from predictions on a test set."""
+        return self.function is not None or self.of_sums is not None
+
+    def value(self, test: TestSet) -> float | None:
+        """The value on ``test``; None if undefined there."""
+        if self.of_sums is None:
+            value = self.function(test) if self.function else None
+            return None if value is None else float(value)
+        sums = class_sums(self, test)
+        return None if sums is None else float(self.of_sums(sums)[0])
 
 
 @dataclass(frozen=True)
 class ClassSums:
-    """Sums over the examples of each of B resamples, by class: ``hits``, ``predicted``, ``truth`` [B, C], and
-    distances ``far`` [B, C] from the class's coordinates, None without coordinates."""
+    """Sums over the examples of each of B test sets or resamples, by class: ``hits``, ``predicted``, ``truth`` [B, C],
+    and of the metric's ``of_examples`` by true class, ``values`` [B, C]. Sums of parts are added by ``+``."""
 
     hits: np.ndarray
     predicted: np.ndarray
     truth: np.ndarray
-    far: np.ndarray | None = None
+    values: np.ndarray | None = None
+
+    def __add__(self, other: ClassSums) -> ClassSums:
+        values = None if self.values is None or other.values is None else self.values + other.values
+        return ClassSums(self.hits + other.hits, self.predicted + other.predicted, self.truth + other.truth, values)
 
 
 @dataclass(frozen=True)
 class TestSet:
     """Predictions on one test set. ``scores`` [N, C]: the largest of a row is the predicted class; ``probabilities``
-    [N, C], float64; ``labels`` [N]; ``coordinates`` [C, d] of the labels, or None."""
+    [N, C], float64; ``labels`` [N]; ``coordinates`` [C, d] of the labels, or None; ``logits`` [N, C] if known, and the
+    ``temperature`` T that the method evaluates at."""
 
     __test__ = False  # not a class of tests
 
     scores: np.ndarray
     probabilities: np.ndarray
     labels: np.ndarray
-    coordinates: np.ndarray | None
+    coordinates: Coordinates = None
+    logits: np.ndarray | None = None
+    temperature: float | None = None
 
     @functools.cached_property
     def confusion(self) -> np.ndarray:
-        """See :func:`confusion`."""
-        return confusion(self.scores.argmax(1), self.labels, self.scores.shape[1])
+        """Counts [C, C], true class by predicted class."""
+        classes = self.scores.shape[1]
+        pairs = self.labels * classes + self.scores.argmax(1)
+        return np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
 
 
-def confusion(predicted: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
-    """Counts [C, C], true class by predicted class."""
-    return np.bincount(labels * classes + predicted, minlength=classes * classes).reshape(classes, classes)
+def of_logits(
+    logits: np.ndarray, labels: np.ndarray, coordinates: Coordinates = None, temperature: float | None = None
+) -> TestSet:
+    """The test set of ``logits`` [N, C], float64, and ``labels`` [N]."""
+    return TestSet(logits, softmax(logits), labels, coordinates, logits, temperature)
 
 
-def accuracy(table: np.ndarray) -> float:
-    """Share on the diagonal of a confusion table; 0 for an empty one."""
-    return float(np.trace(table) / max(table.sum(), 1))
-
-
-def macro_f1(table: np.ndarray) -> float:
-    """Unweighted mean of F1 over the classes that occur as truth or prediction (as scikit-learn's ``macro``)."""
-    hits = np.diag(table).astype(float)
-    either = table.sum(0) + table.sum(1)
-    present = either > 0
-    return float(np.mean(2 * hits[present] / either[present])) if present.any() else 0.0
-
-
-def semantic_distance(probabilities: np.ndarray, labels: np.ndarray, coordinates: np.ndarray) -> float:
-    """Label-wise mean of || E[p] - coordinate of the truth ||_2, over the classes present (KNOT section 1).
-
-    ``probabilities`` [N, C], ``labels`` [N], ``coordinates`` [C, d]; in units of the coordinates, 0 is best.
-    """
-    distance = np.linalg.norm(probabilities @ coordinates - coordinates[labels], axis=1)
-    return float(np.mean([distance[labels == label].mean() for label in np.unique(labels)]))
-
-
-def _semantic_distance(test: TestSet) -> float | None:
-    if test.coordinates is None:
+def class_sums(metric: Metric, test: TestSet) -> ClassSums | None:
+    """Sums that ``metric`` reads, [1, C]; None if it is undefined on ``test``."""
+    table = test.confusion.astype(np.float64)
+    sums = ClassSums(np.diag(table)[None], table.sum(0)[None], table.sum(1)[None])
+    if metric.of_examples is None:
+        return sums
+    values = metric.of_examples(test)
+    if values is None:
         return None
-    return semantic_distance(test.probabilities, test.labels, test.coordinates)
+    return replace(sums, values=np.bincount(test.labels, values, len(table))[None])
 
 
-def _accuracy_of_sums(sums: ClassSums) -> np.ndarray:
-    return sums.hits.sum(1) / sums.truth.sum(1)
+def _accuracy(sums: ClassSums) -> np.ndarray:
+    """Share of examples that are right; 0 for none."""
+    return sums.hits.sum(1) / np.maximum(sums.truth.sum(1), 1)
 
 
-def _f1_of_sums(sums: ClassSums) -> np.ndarray:
+def _macro_f1(sums: ClassSums) -> np.ndarray:
+    """Unweighted mean of F1 over the classes that occur as truth or prediction (as scikit-learn's ``macro``)."""
     either = sums.predicted + sums.truth
     shares = np.divide(2 * sums.hits, either, out=np.zeros_like(either), where=either > 0)
-    return shares.sum(1) / (either > 0).sum(1)
+    return shares.sum(1) / np.maximum((either > 0).sum(1), 1)
 
 
-def _sd_of_sums(sums: ClassSums) -> np.ndarray:
-    assert sums.far is not None
+def _distances(test: TestSet) -> np.ndarray | None:
+    """|| E[p] - coordinate of the truth ||_2 of each example, in units of the coordinates (KNOT section 1)."""
+    if test.coordinates is None:
+        return None
+    points = np.asarray(test.coordinates, dtype=np.float64)
+    return np.linalg.norm(test.probabilities @ points - points[test.labels], axis=1)
+
+
+def _mean_of_classes(sums: ClassSums) -> np.ndarray:
+    """Mean over the classes present of the mean value of a class's examples."""
+    assert sums.values is not None
     present = sums.truth > 0
-    means = np.divide(sums.far, sums.truth, out=np.zeros_like(sums.far), where=present)
+    means = np.divide(sums.values, sums.truth, out=np.zeros_like(sums.values), where=present)
     return means.sum(1) / present.sum(1)
+
+
+def _mean(sums: ClassSums) -> np.ndarray:
+    """Mean value of an example."""
+    assert sums.values is not None
+    return sums.values.sum(1) / sums.truth.sum(1)
+
+
+def _cross_entropies(test: TestSet, temperature: float | None) -> np.ndarray | None:
+    """-log softmax(z / T)[truth] of each example, in nats (FLex&Chill divides by T when it evaluates, too)."""
+    if test.logits is None or temperature is None:
+        return None
+    cooled = test.logits / temperature
+    top = cooled.max(1)
+    total = np.log(np.exp(cooled - top[:, None]).sum(1)) + top
+    return total - cooled[np.arange(len(test.labels)), test.labels]
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Probabilities [N, C] of ``logits`` [N, C]."""
     raised = np.exp(logits - logits.max(1, keepdims=True))
     return raised / raised.sum(1, keepdims=True)
-
-
-def mean_cross_entropy(logits: np.ndarray, labels: np.ndarray, temperature: float) -> float:
-    """Mean of -log softmax(z / T)[truth], in nats (FLex&Chill divides by T when it evaluates, too)."""
-    cooled = logits / temperature
-    top = cooled.max(1)
-    total = np.log(np.exp(cooled - top[:, None]).sum(1)) + top
-    return float(np.mean(total - cooled[np.arange(len(labels)), labels]))
 
 
 def _of_clients(title: str, better: Literal["higher", "lower"] = "higher") -> Metric:
@@ -145,7 +185,18 @@ def _of_clients(title: str, better: Literal["higher", "lower"] = "higher") -> Me
 
 def _accepted(where: str, metric: Metric) -> Metric:
     expect(where, metric, Metric)
-    return metric if metric.function is None else replace(metric, function=checked(where, metric.function, _problem))
+    by_function, by_example = metric.function, metric.of_examples
+    return replace(
+        metric,
+        function=by_function and checked(where, by_function, _problem),
+        of_examples=by_example and checked(where, by_example, _values_problem),
+    )
+
+
+def _values_problem(values: object, test: TestSet) -> str:
+    if values is None or (isinstance(values, np.ndarray) and values.shape == test.labels.shape):
+        return ""
+    return f"{values!r:.40} instead of a value for each example or None"
 
 
 def _problem(value: object, test: TestSet) -> str:
@@ -156,19 +207,27 @@ def _problem(value: object, test: TestSet) -> str:
 
 #: Key in ``metrics`` of ``result.json`` -> metric, in display order.
 METRICS: Table[Metric] = Table("METRICS", {
-    "f1": Metric("macro F1", "higher", lambda test: macro_f1(test.confusion), "F1", top=1.0, of_sums=_f1_of_sums),
+    "f1": Metric("macro F1", "higher", unit="F1", top=1.0, of_sums=_macro_f1),
     "accuracy": Metric(
-        "accuracy", "higher", lambda test: accuracy(test.confusion), "points", 100.0, unit_digits=2, top=1.0,
-        of_sums=_accuracy_of_sums,
+        "accuracy", "higher", unit="points", scale=100.0, unit_digits=2, top=1.0, of_sums=_accuracy, by_class=False,
+        over_clients="client_accuracy",
     ),
     "sd": Metric(
-        "semantic distance", "lower", _semantic_distance, "SD", over="mean", short="SD", of_sums=_sd_of_sums
+        "semantic distance", "lower", unit="SD", over="mean", short="SD", of_sums=_mean_of_classes,
+        of_examples=_distances,
     ),
-    "loss": Metric("loss", "lower", unit="nats"),
-    "tempered_loss": Metric("loss of logits / T", "lower", unit="nats"),
-    "client_accuracy": Metric("accuracy over clients", "higher", unit="points", scale=100.0, unit_digits=2, top=1.0),
+    "loss": Metric(
+        "loss", "lower", unit="nats", of_sums=_mean, of_examples=lambda test: _cross_entropies(test, 1.0),
+        by_class=False, of_logits=True,
+    ),
+    "tempered_loss": Metric(
+        "loss of logits / T", "lower", unit="nats", of_sums=_mean,
+        of_examples=lambda test: _cross_entropies(test, test.temperature), by_class=False, of_logits=True,
+    ),
+    "client_accuracy": _of_clients("accuracy over clients"),
     "distance": Metric("distance", "lower"),
-    "epsilon": Metric("epsilon", "lower"),  # of private training, at user level
+    # of private training, at user level
+    "epsilon": Metric("epsilon", "lower", beside=("privacy.neighbours", "privacy.delta")),
     # of clients' own models (pipelines/personalisation/client_matrix.py): in distribution (ID) and out of it (OOD)
     "id_accuracy": _of_clients("ID accuracy"),
     "ood_accuracy": _of_clients("OOD accuracy"),
@@ -182,6 +241,10 @@ METRICS: Table[Metric] = Table("METRICS", {
 }, _accepted)  # fmt: skip
 
 
+#: The metric that rounds to target, the best round and ``stop_at_target`` are of.
+ACCURACY = "accuracy"
+#: The metric by which an epoch is kept, on validation examples, unless the method keeps it by its loss.
+SCORE = "f1"
 #: Maximum of other numbers of a result, by the last part of their key; the minimum is 0.
 OTHER_TOPS = {"auc": 1.0}
 
@@ -194,26 +257,36 @@ def top_of(key: str) -> float | None:
     return tops[0] if tops else OTHER_TOPS.get(parts[-1])
 
 
+def beside(key: str) -> tuple[str, ...]:
+    """:attr:`Metric.beside` of the number at a dotted ``key`` of a result (``metrics.epsilon.ALL``,
+    ``privacy.epsilon``)."""
+    return next((METRICS[part].beside for part in key.split(".") if part in METRICS), ())
+
+
 def computed_metrics() -> list[str]:
-    """Names of the metrics that are computed from predictions on a test set."""
-    return [name for name, metric in METRICS.items() if metric.function]
+    """Names of the metrics that can be computed from stored predictions."""
+    return [name for name, metric in METRICS.items() if metric.is_of_predictions and not metric.of_logits]
+
+
+def accuracy_first() -> list[str]:
+    """Names of all metrics in display order, but accuracy first."""
+    return sorted(METRICS, key=lambda name: name != ACCURACY)
 
 
 def measured(test: TestSet) -> dict[str, float]:
     """Name -> value of every metric that is defined on ``test``."""
-    values = {name: metric.function(test) for name, metric in METRICS.items() if metric.function}
-    return {name: float(value) for name, value in values.items() if value is not None}
+    values = {name: metric.value(test) for name, metric in METRICS.items()}
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def rounds_to_target(accuracies: list[tuple[int, float]], target: float | None) -> int | None:
-    """Rounds trained until the first (round, accuracy) with accuracy >= ``target``; None if never."""
-    reached = [round for round, value in accuracies if target is not None and value >= target]
-    return min(reached, default=None)
+def measured_score(logits: np.ndarray, labels: np.ndarray) -> float:
+    """:data:`SCORE` of ``logits`` [N, C] on ``labels`` [N]."""
+    return measured(TestSet(logits, softmax(logits), labels))[SCORE]
 
 
-def time_to_target(accuracies: list[tuple[float, float]], target: float | None) -> float | None:
-    """Time of the first (time, accuracy) with accuracy >= ``target``; None if never."""
-    return next((moment for moment, value in accuracies if target is not None and target <= value), None)
+def reached_at(curve: Sequence[tuple[Moment, float]], target: float | None) -> Moment | None:
+    """The first place of ``curve``, (round or time, accuracy) in order, with accuracy >= ``target``; None if never."""
+    return next((moment for moment, value in curve if target is not None and value >= target), None)
 
 
 def measure_data_set(probabilities: np.ndarray, labels: np.ndarray, coordinates: np.ndarray) -> dict[str, float]:

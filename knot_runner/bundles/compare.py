@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from knot_runner.metrics import ACCURACY
 from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE
 from knot_runner.report.statistics.intervals import wilson
 
@@ -85,8 +86,8 @@ def compare_rounds(
     result. The accuracy of the last round that both have measured is judged."""
     count, judged = _test_examples(was).get("ALL", 0), []
     for number, (old, new) in enumerate(zip(rows, new_rows, strict=False), 1):
-        if count > 0 and _is_share(old.get("accuracy")) and _is_share(new.get("accuracy")):
-            judged = [JudgedAccuracy(f"of round {number}", old["accuracy"], new["accuracy"], count)]
+        if count > 0 and _is_share(old.get(ACCURACY)) and _is_share(new.get(ACCURACY)):
+            judged = [JudgedAccuracy(f"of round {number}", old[ACCURACY], new[ACCURACY], count)]
     return _compared(_pairs(list(rows), list(new_rows), "rounds"), judged, [], len(rows), 0, 0)
 
 
@@ -111,7 +112,7 @@ def accuracies(was: dict[str, Any], now: dict[str, Any]) -> list[JudgedAccuracy]
 
 def _accuracy(result: dict[str, Any]) -> dict[str, float]:
     """Data set -> accuracy, for valid values."""
-    row = table_of(table_of(result, "metrics"), "accuracy")
+    row = table_of(table_of(result, "metrics"), ACCURACY)
     return {name: value for name, value in row.items() if _is_share(value)}
 
 

@@ -28,7 +28,7 @@ from knot_runner.composing.job import ComposedJob
 from knot_runner.composing.override_errors import message_text
 from knot_runner.composing.overrides import MAX_JOBS, last_counts, parse_overrides, values_of
 from knot_runner.config.settings import DistilSettings, FederatedSettings, KnotSettings, MutualSettings
-from knot_runner.metrics import METRICS
+from knot_runner.metrics import ACCURACY, METRICS, SCORE
 from knot_runner.records import ROUNDS_FILE, read_record, read_result
 from knot_runner.sweeps.board import EXIT_FAILED, EXIT_USER_ERROR
 from knot_runner.util.errors import UserError, require_extra, unknown
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 #: Prefix of ``report.objective``.
 VALID = "valid."
 #: Settings of a method -> the metric that its runs record on validation, where there is just one.
-RECORDED = {DistilSettings: "f1", MutualSettings: "f1", KnotSettings: "loss"}
+RECORDED = {DistilSettings: SCORE, MutualSettings: SCORE, KnotSettings: "loss"}
 #: Prefix of the keys that can be searched for KNOT: they leave soft labels and loss unchanged.
 OF_KNOT = "training.distil."
 
@@ -50,7 +50,7 @@ def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
     """The validation metric of a study over the keys ``searched``: ``report.objective``, else the one that runs of this
     kind record, by default accuracy. Raises :class:`UserError` if the run records none that can compare trials."""
     method = job.method
-    own = RECORDED.get(type(method), "accuracy")
+    own = RECORDED.get(type(method), ACCURACY)
     recorded = [own]
     if isinstance(method, FederatedSettings):
         if job.settings.held_out is None or job.settings.held_out.valid is None:

@@ -155,7 +155,7 @@ def _score(request: Train, model: nn.Module, part: _Part, epoch: int) -> float:
     if request.select == "loss":
         return -float(part.loss(logits, part.rows).double().mean())
     labels = part.examples.labels.cpu().numpy()
-    return metrics.macro_f1(metrics.confusion(logits.argmax(1).numpy(), labels, request.network.classes))
+    return metrics.measured_score(logits.numpy(), labels)
 
 
 def key_of(request: StageRequest) -> StageKey:

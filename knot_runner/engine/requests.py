@@ -53,7 +53,7 @@ class Train:
     objective: Objective
     training: StageSettings
     #: selection metric of the best epoch, on the valid part: macro-F1 or loss (``training.select``: whether it is kept)
-    select: Literal["f1", "loss"]
+    select: Literal["score", "loss"]
     seed: int
     #: digest of a pre-trained encoder's settings, when ``start`` is None and model.weights is not scratch
     weights: str = "scratch"

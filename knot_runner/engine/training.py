@@ -116,7 +116,7 @@ def set_rate(settings: StageSettings, optimiser: torch.optim.Optimizer, epoch: i
 
 
 def train_epochs(
-    trainee: Trainee, work: Path, settings: StageSettings, select: Literal["f1", "loss"]
+    trainee: Trainee, work: Path, settings: StageSettings, select: Literal["score", "loss"]
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Train in folder ``work``, resuming after the last finished epoch. Returns the weights kept, and facts.
 

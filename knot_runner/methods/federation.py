@@ -204,7 +204,7 @@ class Federation:
             valid=StoredPart(party.valid),
             objective=Objective(),
             training=getattr(self.training, stage),
-            select="f1",
+            select="score",
             seed=self.seed,
             weights=self.weights,
             augment=self.augment,

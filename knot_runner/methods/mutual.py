@@ -25,7 +25,7 @@ from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Artefact
 from knot_runner.engine.training import Trainee, copy_weights, make_optimiser, train_epochs
 from knot_runner.methods.contract import Method
-from knot_runner.methods.distil.learner import valid_f1
+from knot_runner.methods.distil.learner import valid_score
 from knot_runner.methods.distil.students import PickStudent
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.knot import plan_teachers
@@ -149,7 +149,7 @@ class TrainParties(OwnRequest):
             score=together.score,
             weights=lambda: copy_weights(together.models),
         )
-        return train_epochs(trainee, work, self.training, "f1")
+        return train_epochs(trainee, work, self.training, "score")
 
 
 def peer_losses(loss: dict[str, Any], logits: list[Tensor], points: Tensor) -> list[Tensor]:
@@ -227,6 +227,5 @@ class _Together:
         """Macro-F1 on the valid parts, each party on its own; the mean over parties."""
         found = []
         for party, model, valid in zip(self.request.parties, self.models, self.valids, strict=True):
-            title, classes = f"{self.request.stage} {party}", self.request.network.classes
-            found.append(valid_f1(model, valid, classes, title, epoch))
+            found.append(valid_score(model, valid, f"{self.request.stage} {party}", epoch))
         return sum(found) / len(found)

@@ -152,10 +152,9 @@ def _classify(
     predicted = KNeighborsClassifier(1, algorithm="brute").fit(points, labels).predict(test)
     truth = task.test.labels
     votes = np.eye(len(task.classes))[predicted]
-    coordinates = None if task.coordinates is None else np.asarray(task.coordinates, dtype=np.float64)
-    measured = metrics.measured(metrics.TestSet(votes, votes, truth, coordinates))
+    measured = metrics.measured(metrics.TestSet(votes, votes, truth, task.coordinates))
     shares = [float((predicted == truth)[rows].mean()) for rows in partition.test if len(rows)]
-    clients = {"weighted": measured["accuracy"], "unweighted": float(np.mean(shares))}
+    clients = {"weighted": measured[metrics.ACCURACY], "unweighted": float(np.mean(shares))}
     scores = {name: {"ALL": value} for name, value in measured.items()} | {"client_accuracy": clients}
     arrays = {"test.probabilities": torch.from_numpy(votes).float(), "test.labels": torch.from_numpy(truth)}
     return {"evaluated": "global", "metrics": scores}, arrays

@@ -7,7 +7,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from knot_runner.metrics import METRICS
+from knot_runner import metrics
+from knot_runner.metrics import METRICS, beside
 from knot_runner.report.render.text import label_settings
 from knot_runner.report.run_folders import Job, Run
 from knot_runner.results.base import EVALUATED
@@ -43,7 +44,7 @@ def one_per_seed(rows: pd.DataFrame, place: Sequence[str], named: Callable[[Any]
 #: Settings that a row describes by itself.
 SHOWN_KEYS = ("method.temperature", "method.lr_control")
 #: The metric by which cases are told apart.
-ACCURACY = "metrics.accuracy.ALL"
+OVERALL = f"metrics.{metrics.ACCURACY}.ALL"
 #: Case -> dotted setting -> its value, or a list of them.
 Cases = Mapping[str, Mapping[str, Any]]
 
@@ -86,10 +87,10 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
     rows = run_rows(runs)
     rows["case"] = [case_of(run.job, cases) for run in runs]
     for case, own in rows.groupby("case", sort=False):
-        shown = variants(ACCURACY, own["run"])
+        shown = variants(OVERALL, own["run"])
         for i, run in zip(own.index, own["run"], strict=True):
-            if run.status == "done" and variant(ACCURACY, run.result) != shown[0]:
-                rows.loc[i, "case"] = f"{case}, {variant(ACCURACY, run.result)}"
+            if run.status == "done" and variant(OVERALL, run.result) != shown[0]:
+                rows.loc[i, "case"] = f"{case}, {variant(OVERALL, run.result)}"
     for _, own in rows.groupby("case", sort=False):
         jobs = [run.job for run in own["run"]]
         for i, job, other in zip(own.index, jobs, others(jobs, SHOWN_KEYS), strict=True):
@@ -157,11 +158,11 @@ def variant(key: str, result: Mapping[str, Any]) -> str:
     """What a column of the dotted ``key`` of results must not mix, as text; "" if nothing: the models whose predictions
     a metric, or a target, is of; the neighboring relation and delta of an epsilon."""
     group, *parts = key.split(".")
-    privacy = result.get("privacy")
-    if "epsilon" in parts and isinstance(privacy, Mapping):
-        return f"{privacy['neighbours']}, delta {privacy['delta']:g}"
+    second = [(other.rpartition(".")[2], lookup(result, other)) for other in beside(key)]
+    if second:
+        return ", ".join(value if isinstance(value, str) else f"{name} {value:g}" for name, value in second if value)
     metric = METRICS.get(parts[0]) if parts else None
-    computed = metric is None or metric.function is not None or parts[0] in ("loss", "tempered_loss")
+    computed = metric is None or metric.is_of_predictions
     of_predictions = (group == "metrics" and computed) or group in ("best", "valid")
     if not of_predictions and not key.endswith("_to_target"):
         return ""

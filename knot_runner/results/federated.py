@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from knot_runner.config.strict import AtMost, require
+from knot_runner.metrics import ACCURACY, METRICS
 from knot_runner.results.base import (
     Amount,
     ClassNames,
@@ -231,7 +232,7 @@ class FederatedResult(RunResult):
     parameters: Any = None
 
     def __post_init__(self) -> None:
-        for metric in ("accuracy", "f1", "loss", "tempered_loss"):
+        for metric in (ACCURACY, *(name for name, metric in METRICS.items() if metric.of_logits)):
             require("ALL" in self.metrics.get(metric, {}), f"metrics.{metric}", "is not there")
         check_scores("metrics", self.metrics)
         reached = self.rounds_to_target is None or self.rounds_to_target <= self.rounds

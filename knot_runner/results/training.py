@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from knot_runner.config.strict import require
+from knot_runner.metrics import ACCURACY, METRICS
 from knot_runner.results.base import (
     Amount,
     ClassNames,
@@ -240,5 +241,5 @@ class KnnResult(_Coresets):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for metric, keys in (("accuracy", {"ALL"}), ("f1", {"ALL"}), ("client_accuracy", {"weighted", "unweighted"})):
+        for metric, keys in ((ACCURACY, {"ALL"}), (METRICS[ACCURACY].over_clients, {"weighted", "unweighted"})):
             require(keys <= set(self.metrics.get(metric, {})), f"metrics.{metric}", "is not there")

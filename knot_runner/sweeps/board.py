@@ -19,7 +19,7 @@ from rich.text import Text
 
 from knot_runner.composing.job import ComposedJob
 from knot_runner.config.strict import by_key
-from knot_runner.metrics import METRICS
+from knot_runner.metrics import METRICS, computed_metrics
 from knot_runner.records import read_result
 from knot_runner.report.render.text import duration
 from knot_runner.sweeps.state import JobProgress, read_failure, read_progress, status
@@ -136,7 +136,7 @@ def ended_line(result: dict) -> str:
         return "diverged"
     found = []
     for name, values in result.get("metrics", {}).items():
-        shown = name in METRICS and METRICS[name].function is not None
+        shown = name in computed_metrics()
         if shown and isinstance(values, dict) and isinstance(values.get("ALL"), float):
             found.append(f"{name} {values['ALL']:.{METRICS[name].digits}f}")
     return ", ".join(["done", *found, duration(result.get("seconds", {}).get("total", 0))])

@@ -5,9 +5,12 @@ import numpy as np
 import knot_runner as kr
 
 
-def balanced_accuracy(test):
-    hits, truth = np.diag(test.confusion), test.confusion.sum(1)
-    return float(np.mean(hits[truth > 0] / truth[truth > 0]))
+def balanced_accuracy(sums):
+    present = sums.truth > 0
+    recalls = np.divide(sums.hits, sums.truth, out=np.zeros_like(sums.hits), where=present)
+    return recalls.sum(1) / present.sum(1)
 
 
-kr.METRICS["balanced_accuracy"] = kr.Metric("balanced accuracy", "higher", balanced_accuracy, "points", 100.0, top=1.0)
+kr.METRICS["balanced_accuracy"] = kr.Metric(
+    "balanced accuracy", "higher", unit="points", scale=100.0, top=1.0, of_sums=balanced_accuracy
+)

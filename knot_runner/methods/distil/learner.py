@@ -231,10 +231,10 @@ def _outputs_of_all(reader: OutputReader, examples: ClientExamples) -> NetworkOu
 
 
 @torch.no_grad()
-def valid_f1(model: nn.Module, valid: ClientExamples, classes: int, title: str, epoch: int) -> float:
-    """Macro-F1 on the examples ``valid``. Raises :class:`DivergedError` that begins with ``title`` for predictions that
-    are not finite."""
+def valid_score(model: nn.Module, valid: ClientExamples, title: str, epoch: int) -> float:
+    """:func:`metrics.measured_score` on the examples ``valid``. Raises
+    :class:`DivergedError` that begins with ``title`` for predictions that are not finite."""
     logits = forward_all(model, valid, EVALUATION_BATCH).float().cpu()
     if not torch.isfinite(logits).all():
         raise DivergedError(f"{title}: predictions are not finite in epoch {epoch}")
-    return metrics.macro_f1(metrics.confusion(logits.argmax(1).numpy(), valid.labels.cpu().numpy(), classes))
+    return metrics.measured_score(logits.numpy(), valid.labels.cpu().numpy())

@@ -34,7 +34,7 @@ from knot_runner.methods.distil.learner import (
     frozen_network,
     make_losses,
     read_terms,
-    valid_f1,
+    valid_score,
     wanted_taps,
 )
 from knot_runner.methods.distil.term import NetworkOutputs, TermBatch
@@ -85,7 +85,7 @@ class TrainStudents(OwnRequest):
             score=students.score,
             weights=students.weights,
         )
-        best, facts = train_epochs(trainee, work, settings, "f1")
+        best, facts = train_epochs(trainee, work, settings, "score")
         return best, {**facts, "terms": students.first_values}
 
 
@@ -248,8 +248,8 @@ class Students:
 
     def score(self, epoch: int) -> float:
         """Macro-F1 on the valid part, the mean over students."""
-        title, classes = f"{self.request.stage} {self.request.party}", self.request.network.classes
-        found = [valid_f1(model, self.valid, classes, title, epoch) for model in self.students]
+        title = f"{self.request.stage} {self.request.party}"
+        found = [valid_score(model, self.valid, title, epoch) for model in self.students]
         return sum(found) / len(found)
 
     def weights(self) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining
 from knot_runner.methods.contract import Method, RoundWork
 from knot_runner.methods.federated.server_distillation import SERVER
 from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.metrics import ACCURACY
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds.loop import RoundLoop, scalars
 from knot_runner.pipelines.runs.commits import Commits, LogRow
@@ -66,8 +67,8 @@ def client_rounds(
             check_sums(private, context.hp.algorithm)
         row = measure(round, state, RoundWork(requests, **after), trained, training.measures(round))
         after.clear()  # requests hold models
-        if "accuracy" in row:
-            shown = f"accuracy {row['accuracy']:.3f}"
+        if ACCURACY in row:
+            shown = f"accuracy {row[ACCURACY]:.3f}"
         context.progress("rounds", round + 1, training.rounds, shown)
         return row
 
@@ -100,9 +101,9 @@ def run_exchange(
 
 def reached_target(training: FederatedTraining, rows: list[LogRow]) -> bool:
     """Returns whether the last round reached the target accuracy of a run that stops at it."""
-    if not training.stop_at_target or not rows or "accuracy" not in rows[-1]:
+    if not training.stop_at_target or not rows or ACCURACY not in rows[-1]:
         return False
-    return rows[-1]["accuracy"] >= training.target
+    return rows[-1][ACCURACY] >= training.target
 
 
 def check_outcomes(

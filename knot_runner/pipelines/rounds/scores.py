@@ -99,15 +99,12 @@ def one_model(method: Method, hp: Any) -> bool:
 def score(
     predictions: TestPredictions, federation: Federation, temperature: float, coordinates: list[list[float]] | None
 ) -> dict[str, Any]:
-    """Returns every metric of the table (semantic distance where classes have coordinates), loss at T=1 and at
-    ``temperature`` (recorded as ``test_temperature``), and the clients' accuracies: over all test images (weighted),
-    over clients (unweighted), and of each."""
+    """Returns every metric of the table that is defined (semantic distance where classes have coordinates, the loss of
+    logits / T at ``temperature``, recorded as ``test_temperature``), and the clients' accuracies: over all test images
+    (weighted), over clients (unweighted), and of each."""
     logits, labels = predictions.logits.double().numpy(), predictions.labels.numpy()
-    points = None if coordinates is None else np.asarray(coordinates, dtype=np.float64)
     row: dict[str, Any] = {
-        **metrics.measured(metrics.TestSet(logits, metrics.softmax(logits), labels, points)),
-        "loss": metrics.mean_cross_entropy(logits, labels, 1.0),
-        "tempered_loss": metrics.mean_cross_entropy(logits, labels, temperature),
+        **metrics.measured(metrics.of_logits(logits, labels, coordinates, temperature)),
         "test_temperature": temperature,
     }
     sizes = [len(federation.clients[client].test) for client in federation.numbers]
@@ -141,7 +138,7 @@ def over_clusters(accuracies: list[float | None], federation: Federation, cluste
 def measure_valid(
     method: Method, hp: object, state: FederatedState, setup: Setup, engine: Engine
 ) -> dict[str, float] | None:
-    """Returns every metric, and the loss, of the deployed models on the clients' own validation examples, pooled; None
+    """Returns every metric of the deployed models on the clients' own validation examples, pooled; None
     where nothing is held out. Non-finite values are left out."""
     federation = setup.federation
     with_valid = [client for client in federation.numbers if len(federation.clients[client].valid)]
@@ -155,11 +152,8 @@ def measure_valid(
     labels = setup.data.labels[torch.cat([federation.clients[client].valid for client in with_valid])].cpu().numpy()
     if not np.isfinite(logits).all():
         return {}
-    points = setup.task.coordinates
-    coordinates = None if points is None else np.asarray(points, dtype=np.float64)
-    found = metrics.measured(metrics.TestSet(logits, metrics.softmax(logits), labels, coordinates))
-    found["loss"] = metrics.mean_cross_entropy(logits, labels, 1.0)
-    return {name: float(value) for name, value in found.items() if math.isfinite(value)}
+    found = metrics.measured(metrics.of_logits(logits, labels, setup.task.coordinates))
+    return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def check_logits(predictions: TestPredictions, round: int) -> None:

@@ -11,16 +11,16 @@ from knot_runner.pipelines.runs.commits import LogRow
 def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any]:
     """Returns the result's metrics: those of the last evaluated round, the best accuracy, the first round at
     ``target``."""
-    measured = [row for row in rows if "accuracy" in row]
+    measured = [row for row in rows if metrics.ACCURACY in row]
     last = measured[-1]
-    best = max(row["accuracy"] for row in measured)
-    keys = ["accuracy", *(key for key in metrics.METRICS if key != "accuracy" and isinstance(last.get(key), float))]
-    curve = [(row["round"], row["accuracy"]) for row in measured]
+    curve = [(row["round"], row[metrics.ACCURACY]) for row in measured]
+    best = max(value for _, value in curve)
     return {
-        "metrics": {key: {"ALL": last[key]} for key in keys} | {"client_accuracy": last["client_accuracy"]},
-        "best": {"accuracy": best, "round": metrics.rounds_to_target(curve, best)},
+        "metrics": {key: {"ALL": last[key]} for key in metrics.METRICS if isinstance(last.get(key), float)}
+        | {"client_accuracy": last["client_accuracy"]},
+        "best": {"accuracy": best, "round": metrics.reached_at(curve, best)},
         "target": target,
-        "rounds_to_target": metrics.rounds_to_target(curve, target),
+        "rounds_to_target": metrics.reached_at(curve, target),
         "rounds": len(rows),
         **_distilled(rows),
         **_fleet(rows, target),
@@ -54,5 +54,5 @@ def _fleet(rows: list[LogRow], target: float | None) -> dict[str, Any]:
         "empty": arrived.count(0),
         "staleness": stale / sum(arrived) if sum(arrived) else None,
     }
-    curve = [(row["clock"], row["accuracy"]) for row in rows if "accuracy" in row]
-    return {"fleet": facts, "time_to_target": metrics.time_to_target(curve, target)}
+    curve = [(row["clock"], row[metrics.ACCURACY]) for row in rows if metrics.ACCURACY in row]
+    return {"fleet": facts, "time_to_target": metrics.reached_at(curve, target)}

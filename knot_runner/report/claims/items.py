@@ -9,17 +9,18 @@ independently for each run, so that items shared by a pair do not narrow its int
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
+import operator
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from knot_runner.metrics import METRICS, ClassSums, TestSet
+from knot_runner.metrics import METRICS, ClassSums, Coordinates, Metric, TestSet
 from knot_runner.records import has_record
 from knot_runner.report.claims.pairs import ModelSide
 from knot_runner.report.run_folders import (
@@ -77,7 +78,7 @@ def replicates(
             elif want.run_id in problems:
                 continue
             elif want in summed:
-                found[want] = _of_sums(want, sums[want.run_id, want.side])
+                found[want] = _of_sums(want, sums[want.run_id, want.side, want.measure])
             else:
                 found[want] = _of_examples(want, runs[want.run_id], command)
         except _CannotResample as problem:
@@ -96,9 +97,7 @@ def _of_sums(want: Want, by_data: Mapping[str, ClassSums]) -> np.ndarray:
     assert metric.of_sums is not None
     if metric.over == "mean":
         return np.mean([metric.of_sums(part) for part in parts], axis=0)
-    far = [part.far for part in parts if part.far is not None]
-    pooled = [sum(getattr(part, name) for part in parts) for name in ("hits", "predicted", "truth")]
-    return metric.of_sums(ClassSums(*pooled, sum(far) if len(far) == len(parts) else None))
+    return metric.of_sums(functools.reduce(operator.add, parts))
 
 
 def _of_examples(want: Want, run: Run, command: str) -> np.ndarray:
@@ -107,8 +106,7 @@ def _of_examples(want: Want, run: Run, command: str) -> np.ndarray:
     kept = predictions(run, command)
     stored = {key: pair for key, pair in kept.items() if key.startswith("before/") == bool(prefix)}
     parts = list(stored.values()) if want.on == "ALL" else [stored[prefix + want.on]]
-    points = run.result["labels"].get("coordinates")
-    coordinates = None if points is None else np.asarray(points, dtype=np.float64)
+    coordinates = run.result["labels"].get("coordinates")
     whole = _value(want, parts, coordinates)
     recorded = run.result[block][want.measure][want.on]
     if abs(whole - recorded) > RECOMPUTED_TOLERANCE * max(1.0, abs(recorded)):
@@ -128,16 +126,15 @@ def _places(labels: np.ndarray) -> Iterator[np.ndarray]:
         yield from block
 
 
-def _value(want: Want, parts: Sequence[tuple[np.ndarray, np.ndarray]], coordinates: np.ndarray | None) -> float:
+def _value(want: Want, parts: Sequence[tuple[np.ndarray, np.ndarray]], coordinates: Coordinates) -> float:
     """The metric on data sets with probabilities [N, C] and labels [N], pooled or averaged as its entry says."""
     metric = METRICS[want.measure]
-    assert metric.function is not None
     if metric.over == "pooled":
         parts = [(np.concatenate([shares for shares, _ in parts]), np.concatenate([labels for _, labels in parts]))]
     values = []
     for shares, labels in parts:
         try:
-            value = metric.function(TestSet(shares, shares.astype(np.float64), labels, coordinates))
+            value = metric.value(TestSet(shares, shares.astype(np.float64), labels, coordinates))
         except Exception as problem:  # a plug-in's function may raise anything
             why = str(problem) if isinstance(problem, UserError) else repr(problem)
             raise _CannotResample(f"{metric.title} fails on resampled test examples ({why})") from problem
@@ -151,29 +148,33 @@ def _value(want: Want, parts: Sequence[tuple[np.ndarray, np.ndarray]], coordinat
 PredictionModel = tuple[str, ModelSide]
 
 
+#: A model's sums for one metric: run id, side, metric.
+WantedSums = tuple[str, ModelSide, str]
+
+
 def _sums(
     wanted: Sequence[Want], runs: Mapping[str, Run], command: str, problems: Problems
-) -> dict[PredictionModel, dict[str, ClassSums]]:
-    """Model -> data set -> sums, for every wanted model; adds damaged records to ``problems``."""
-    measures: dict[str, set[str]] = defaultdict(set)
+) -> dict[WantedSums, dict[str, ClassSums]]:
+    """Model and metric -> data set -> sums; adds damaged records to ``problems``."""
+    metrics_of: dict[PredictionModel, set[str]] = defaultdict(set)
     for want in wanted:
-        measures[want.run_id].add(want.measure)
-    models = {(want.run_id, want.side) for want in wanted}
+        metrics_of[want.run_id, want.side].add(want.measure)
     # a test set is told by its name and the digest of its labels
-    tests: dict[tuple[str, bytes], list[tuple[PredictionModel, np.ndarray]]] = defaultdict(list)
-    for run_id, wanted_measures in measures.items():
+    tests: dict[tuple[str, bytes], list[tuple[WantedSums, np.ndarray]]] = defaultdict(list)
+    for run_id in dict.fromkeys(want.run_id for want in wanted):
         try:
             stored = predictions(runs[run_id], command)
         except UserError as problem:
             problems[run_id] = str(problem)
             continue
+        points = runs[run_id].result["labels"].get("coordinates")
         for key, (probabilities, labels) in stored.items():
-            model: PredictionModel = (run_id, "before" if key.startswith("before/") else "after")
-            if model in models:
-                test = (key.removeprefix("before/"), _digest(labels))
-                points = runs[run_id].result["labels"].get("coordinates")
-                tests[test].append((model, _columns(probabilities, labels, points, wanted_measures == {"accuracy"})))
-    found: dict[PredictionModel, dict[str, ClassSums]] = defaultdict(dict)
+            side: ModelSide = "before" if key.startswith("before/") else "after"
+            test = TestSet(probabilities, probabilities.astype(np.float64), labels, points)
+            for name in sorted(metrics_of[run_id, side]):
+                columns = _columns(METRICS[name], test)
+                tests[key.removeprefix("before/"), _digest(labels)].append(((run_id, side, name), columns))
+    found: dict[WantedSums, dict[str, ClassSums]] = defaultdict(dict)
     for (name, digest), columns in tests.items():
         for model, sums in _of_test(columns, int.from_bytes(digest[:8], "big")):
             found[model][name] = sums
@@ -184,25 +185,22 @@ def _digest(labels: np.ndarray) -> bytes:
     return hashlib.sha256(labels.tobytes()).digest()
 
 
-def _columns(probabilities: np.ndarray, labels: np.ndarray, coordinates: Any, pooled: bool) -> np.ndarray:
-    """Per-item columns to sum [N, 3 or 4, C]: hits, predictions, labels and distance by class; ``pooled``: all classes
-    as one, which is enough for accuracy."""
-    classes = np.eye(probabilities.shape[1], dtype=np.float32)
-    predicted, truth = classes[probabilities.argmax(1)], classes[labels]
-    if pooled:
-        hit = (predicted * truth).sum(1, keepdims=True)
-        return np.stack([hit, np.ones_like(hit), np.ones_like(hit)], axis=1)
-    kept = [predicted * truth, predicted, truth]
-    if coordinates is not None:
-        points = np.asarray(coordinates, dtype=np.float64)
-        far = np.linalg.norm(probabilities.astype(np.float64) @ points - points[labels], axis=1)
-        kept.append(truth * far[:, None].astype(np.float32))
-    return np.stack(kept, axis=1)
+def _columns(metric: Metric, test: TestSet) -> np.ndarray:
+    """Columns of each item [N, 3 or 4, C] whose sums are those of :class:`ClassSums`; C = 1 for a metric that does not
+    need its classes apart."""
+    classes = np.eye(test.scores.shape[1], dtype=np.float32)
+    predicted, truth = classes[test.scores.argmax(1)], classes[test.labels]
+    columns = [predicted * truth, predicted, truth]
+    if metric.of_examples is not None:
+        values = metric.of_examples(test)
+        if values is None:
+            raise UserError(f"{metric.title} of the stored predictions is undefined")
+        columns.append(truth * values[:, None].astype(np.float32))
+    stacked = np.stack(columns, axis=1)
+    return stacked if metric.by_class else stacked.sum(2, keepdims=True)
 
 
-def _of_test(
-    models: list[tuple[PredictionModel, np.ndarray]], seed: int
-) -> Iterator[tuple[PredictionModel, ClassSums]]:
+def _of_test(models: list[tuple[WantedSums, np.ndarray]], seed: int) -> Iterator[tuple[WantedSums, ClassSums]]:
     """Yield the sums of all ``models`` on one test set; their columns are concatenated, so that items are drawn few
     times."""
     flat = [(model, columns.shape[1:], columns.reshape(len(columns), -1)) for model, columns in models]

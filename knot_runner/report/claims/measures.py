@@ -38,7 +38,7 @@ class ClaimMeasure:
 def _of_metric(name: str) -> ClaimMeasure:
     metric = METRICS[name]
     top = metric.top * metric.scale if math.isfinite(metric.top) else None
-    items = metric.function is not None
+    items = name in computed_metrics()
     return ClaimMeasure(metric.unit, metric.unit_digits, metric.scale, name, items, tested=True, top=top)
 
 
@@ -103,8 +103,9 @@ def measure_of(claim: Claim) -> ClaimMeasure:
     if claim.measure not in measures:
         known = [*measures, "result.KEY"]
         raise UserError(f"claim {claim.text!r}: there is no measure {claim.measure!r}{nearest(claim.measure, known)}")
-    if claim.over is not None and (claim.measure != "accuracy" or claim.over not in OVER):
-        raise UserError(f"claim {claim.text!r}: over is of accuracy, and one of {', '.join(OVER)}")
+    over_clients = [name for name, metric in METRICS.items() if metric.over_clients]
+    if claim.over is not None and (claim.measure not in over_clients or claim.over not in OVER):
+        raise UserError(f"claim {claim.text!r}: over is of {', '.join(over_clients)}, and one of {', '.join(OVER)}")
     if claim.against == BEFORE and claim.measure not in computed_metrics():
         names = ", ".join(computed_metrics())
         raise UserError(f"claim {claim.text!r}: before distillation there are only {names}")
@@ -131,7 +132,7 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
     if measure.read:
         return _own_reading(claim, run, measure.read)
     if claim.over:
-        means = run.result.get("metrics", {}).get("client_accuracy", {})
+        means = run.result.get("metrics", {}).get(METRICS[claim.measure].over_clients, {})
         return _number(claim, means.get(claim.over, means.get("weighted") if claim.over == "clusters" else None))
     own = run.result.get("before" if side == "before" else "metrics", {}).get(measure.key)
     if not own:

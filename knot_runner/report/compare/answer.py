@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from knot_runner.metrics import beside
 from knot_runner.report.compare.best import (
     Keys,
     choose,
@@ -149,7 +150,7 @@ def _by_variant(runs: RunSet, key: str) -> dict[tuple[str, str], pd.Series]:
     kinds = runs.runs["record"][values.index].map(lambda run: variant(key, run.result))
     found = list(dict.fromkeys(kinds))
     if len(found) < 2:
-        shown = f"{title} ({found[0]})" if found and found[0] and "epsilon" in key else title
+        shown = f"{title} ({found[0]})" if found and found[0] and beside(key) else title
         return {(key, shown): values}
     apart = {kind: f" ({kind})" if kind else "" for kind in found}
     return {(f"{key}{apart[kind]}", f"{title}{apart[kind]}"): values[kinds == kind] for kind in found}

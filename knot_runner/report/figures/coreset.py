@@ -7,6 +7,7 @@ from collections import defaultdict
 
 import numpy as np
 
+from knot_runner.metrics import ACCURACY
 from knot_runner.report import run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.render.text import plain, short_line
@@ -107,7 +108,7 @@ def coreset_accuracy(runs: list[Run], command: str) -> style.Drawing:
     for run, other in zip(
         runs, others([run.job for run in runs], ("partition.clients", "method.algorithm")), strict=True
     ):
-        accuracy = run.metric("accuracy", "ALL")
+        accuracy = run.metric(ACCURACY, "ALL")
         if accuracy is None or "clients" not in run.result:
             raise UserError(f"{run.job.task} {run.job.method}: has no accuracy of clients to show")
         name = " ".join(filter(None, (run.job.method, short_line(other))))

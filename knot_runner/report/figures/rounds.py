@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from knot_runner.config.strict import by_key
+from knot_runner.metrics import ACCURACY, SCORE
 from knot_runner.records import ROUNDS_FILE
 from knot_runner.report import paper_tables, run_folders
 from knot_runner.report.figures import style
@@ -40,9 +41,9 @@ def curves(runs: list[Run], command: str) -> style.Drawing:
     Lines are means over seeds, bands are 95% t intervals; dashed: T=1 at rate lr/T. The numbers
     go into a CSV beside the PNG; the last round's come back as lines.
     """
-    by_f1 = {lookup(run.job.config, "task.score") for run in runs} == {"f1"}
+    by_f1 = {lookup(run.job.config, "task.score") for run in runs} == {SCORE}
     score = "macro F1" if by_f1 else "accuracy"
-    read = {score: _of_row("f1", 1) if by_f1 else _of_row("accuracy", 100), "loss at T": _of_row("tempered_loss", 1)}
+    read = {score: _of_row(SCORE, 1) if by_f1 else _of_row(ACCURACY, 100), "loss at T": _of_row("tempered_loss", 1)}
     top = 1.0 if by_f1 else 100.0
     found = _bands(runs, read, command, {score: top})
     names = list(dict.fromkeys(name for name, _, _ in found))
@@ -73,7 +74,7 @@ def accuracy_by_round(runs: list[Run], command: str) -> style.Drawing:
     come back as lines.
     """
     named = by_key(((run.job.task, " ".join([run.job.method, run.job.label]).strip()), run) for run in runs)
-    accuracy = _of_row("accuracy", 100)
+    accuracy = _of_row(ACCURACY, 100)
     found = {
         names: band([accuracy(run_folders.rounds(run, command)) for run in own], top=100.0)
         for names, own in named.items()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from rich.console import Group
 
-from knot_runner.metrics import METRICS
+from knot_runner.metrics import METRICS, accuracy_first
 from knot_runner.report.records.run_view import SummaryRow, bold, run_view
 from knot_runner.report.render.text import number
 
@@ -95,7 +95,7 @@ def coreset_summary(name: str, result: dict[str, Any]) -> Group:
 def knn_summary(name: str, result: dict[str, Any]) -> Group:
     """Summary of the nearest-neighbour accuracy of the clients' coresets on all test images."""
     metrics = result["metrics"]
-    shown = [metric for metric in ("accuracy", *METRICS) if "ALL" in metrics.get(metric, {})]
+    shown = [metric for metric in accuracy_first() if "ALL" in metrics.get(metric, {})]
     rows = {METRICS[metric].title: number(metrics[metric]["ALL"], 3) for metric in shown}
     rows["accuracy over clients, each alike"] = number(metrics["client_accuracy"]["unweighted"], 3)
     line = f"{result['points']} points a client along {_along(result)}"

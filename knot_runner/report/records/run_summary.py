@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.text import Text
 
 from knot_runner.config.settings.families import family_of_result, load
-from knot_runner.metrics import METRICS
+from knot_runner.metrics import METRICS, accuracy_first
 from knot_runner.report.records.run_view import SummaryRow, bold, cost_lines, dim_lines, run_view
 from knot_runner.report.render.table_model import display
 from knot_runner.report.render.terminal import DIM, text_line
@@ -72,7 +72,7 @@ def _change(result: dict[str, Any], metric: str, dataset: str) -> Text:
 
 def federated_summary(name: str, result: dict[str, Any]) -> Group:
     metrics, shown = result["metrics"], {}
-    for metric in ("accuracy", *(name for name in METRICS if name != "accuracy")):
+    for metric in accuracy_first():
         shown[METRICS[metric].title] = metrics.get(metric, {}).get("ALL")
     for key, title in (("weighted", "by examples"), ("unweighted", "each alike"), ("clusters", "each cluster alike")):
         shown[f"accuracy over clients, {title}"] = metrics.get("client_accuracy", {}).get(key)

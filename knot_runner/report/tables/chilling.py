@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from knot_runner.metrics import rounds_to_target, time_to_target
+from knot_runner.metrics import ACCURACY, reached_at
 from knot_runner.report import run_folders
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import RowSetting
@@ -37,11 +37,11 @@ class LearningCurve:
     @property
     def best(self) -> float:
         """Highest accuracy of any round."""
-        return max(row["accuracy"] for row in self.rows)
+        return max(row[ACCURACY] for row in self.rows)
 
     def reaches(self, target: float) -> int | None:
         """Rounds trained until accuracy is ``target`` or more; None if it never is."""
-        return rounds_to_target([(row["round"], row["accuracy"]) for row in self.rows], target)
+        return reached_at([(row["round"], row[ACCURACY]) for row in self.rows], target)
 
     @property
     def clock(self) -> float:
@@ -50,7 +50,7 @@ class LearningCurve:
 
     def reaches_at(self, target: float) -> float | None:
         """Virtual seconds until accuracy is ``target`` or more; None if it never is."""
-        return time_to_target([(row["clock"], row["accuracy"]) for row in self.rows], target)
+        return reached_at([(row["clock"], row[ACCURACY]) for row in self.rows], target)
 
     def megabytes(self, rounds: int) -> float:
         """10^6 bytes sent in both directions in the first ``rounds`` rounds."""
@@ -63,7 +63,7 @@ def learning_curve(run: Run, command: str = "") -> LearningCurve:
     Raises :class:`UserError` naming ``rounds.jsonl`` when it is absent or damaged.
     """
     rows = run_folders.rounds(run, command)
-    measured = tuple(row for row in rows if "accuracy" in row)
+    measured = tuple(row for row in rows if ACCURACY in row)
     return LearningCurve(measured, len(rows), tuple(bytes_of([row]) for row in rows))
 
 

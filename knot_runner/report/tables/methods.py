@@ -139,7 +139,7 @@ def _groups(metric: str, columns: tuple[str, ...], of_global: set[str], there: S
     groups = []
     for kind in found:
         name, key, csv_name, only = METRICS[metric].title, metric, "", None
-        if kind and (len(found) > 1 or metric == "epsilon"):
+        if kind and (len(found) > 1 or METRICS[metric].beside):
             name = f"{name} ({kind})"
         if len(found) > 1:
             key, csv_name, only = f"{metric}: {kind}", f"{metric} ({kind})", kind

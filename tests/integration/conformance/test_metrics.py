@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.metrics import METRICS, Metric, macro_f1
+from knot_runner.metrics import METRICS, Metric
 from knot_runner.testing import check_metric
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 
@@ -28,6 +28,12 @@ def batch_share(sums):
     return values * (1 if len(values) == 1 else 0.5)
 
 
+def share_of_the_largest(test):
+    """A value of an example that depends on the others."""
+    distances = METRICS["sd"].of_examples(test)
+    return distances / (1 + distances.max())
+
+
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
@@ -36,9 +42,10 @@ def batch_share(sums):
         (Metric("x", "higher", lambda test: None), "is None, not a finite number"),
         (Metric("x", "higher", lambda test: 2.0, top=1.0), "is 2.0, not a finite number from 0 to 1.0"),
         (Metric("x", "higher", lambda test: float(test.labels[0])), "depends on the order"),
-        (Metric("x", "lower", lambda test: macro_f1(test.confusion)), "worse than"),
-        (dataclasses.replace(F1, of_sums=METRICS["accuracy"].of_sums), "but function is"),
-        (dataclasses.replace(F1, of_sums=lambda sums: sums.hits.sum(1)[:1]), "but function is"),
+        (Metric("x", "lower", lambda test: F1.value(test)), "worse than"),
+        (dataclasses.replace(F1, of_sums=lambda sums: sums.hits.sum(1)), "not a finite number from 0 to 1.0"),
+        (dataclasses.replace(F1, of_sums=lambda sums: F1.of_sums(sums)[:1]), "on a batch"),
+        (dataclasses.replace(METRICS["sd"], of_examples=share_of_the_largest), "of two parts"),
         (dataclasses.replace(F1, of_sums=batch_share), "on a batch"),
     ],
 )

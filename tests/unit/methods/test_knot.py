@@ -78,7 +78,7 @@ def test_teachers_train_alone_on_their_own_texts(run):
         assert [part.examples for part in parts] == [("tokens", f"{own}-train"), ("tokens", f"{own}-valid")]
         assert request.network == {party.name: party.network for party in federation().parties}[own]
         assert request.start is None and request.seed == 7 and request.weights == "scratch"
-        assert request.objective.make is cross_entropy and request.select == "f1"
+        assert request.objective.make is cross_entropy and request.select == "score"
         assert request.training == (STAGES.pretrain if own == "hub" else STAGES.local)
     assert said[0] == {"near": 0.5, "far": 1.5, "hub": 2.5}
     assert [state[f"weights/{party}"] for party in PARTIES] == ["local/0.0", "local/0.1", "pretrain/0.2"]

@@ -98,7 +98,7 @@ def test_parties_equal_plain_loops(place):
                 optimiser.step()
     for party, model in enumerate(models):
         small.assert_same(found, model, f"{party}.")
-    assert facts["best_epoch"] == 3 and facts["select"] == "f1"
+    assert facts["best_epoch"] == 3 and facts["select"] == "score"
     assert [row["loss"] for row in facts["epochs"]] == pytest.approx([sum(own) / 3 for own in means], rel=1e-4)
 
 

@@ -83,7 +83,7 @@ class MakeImages(OwnRequest):
             weights=lambda: {},
         )
         training = StageSettings(epochs=made.epochs, batch=hp.batch, lr=hp.lr, weight_decay=0.0, select="last")
-        _, facts = train_epochs(trainee, work, training, "f1")
+        _, facts = train_epochs(trainee, work, training, "score")
         statistics = [norm.running_mean for norm in batch_norms(model)] * 2  # and as many variances
         record = found.info["released"] if found else released("nothing", [])
         if isinstance(hp, StatisticsSynthesis):

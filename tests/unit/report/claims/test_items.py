@@ -153,7 +153,7 @@ def test_replicates_omit_unusable_metric_with_its_problem(factory, monkeypatch, 
 
 
 def test_claim_on_unresamplable_metric_uses_seeds_alone(factory, monkeypatch):
-    own = Metric("own", "higher", lambda test: metrics.accuracy(test.confusion) if is_whole(test) else None)
+    own = Metric("own", "higher", lambda test: METRICS["accuracy"].value(test) if is_whole(test) else None)
     monkeypatch.setitem(METRICS.data, "own", own)
     found = judged(grid(factory), claim(measure="own"))[0]
     assert (found.verdict, found.basis) == ("holds", "seeds, not the test items that they share")

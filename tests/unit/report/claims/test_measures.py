@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from knot_runner.metrics import time_to_target
 from knot_runner.records import read_result
 from knot_runner.report.claims.measures import CLAIM_MEASURES, ClaimMeasure, Reading, read_measure
 from knot_runner.report.claims.spec import Claim
@@ -158,8 +157,3 @@ def test_accuracy_over_clusters_falls_back_to_weighted(clusters, value):
         job=SimpleNamespace(run_id="w", config={}), status="done", result={"metrics": metrics}, problem=""
     )
     assert read_measure(over, run, "after", None).value == value
-
-
-@pytest.mark.parametrize(("target", "moment"), [(0.5, 2.5), (0.6, 2.5), (0.61, None), (0.1, 1.5), (None, None)])
-def test_time_to_target_returns_first_reaching_moment(target, moment):
-    assert time_to_target([(1.5, 0.1), (2.5, 0.6), (9.0, 0.6)], target) == moment
