@@ -72,9 +72,9 @@ def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[li
 
 
 def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[str], Arms]:
-    """Return (``arguments`` plus the grid of their preset (``sweep:`` in its YAML), without keys that they set
-    themselves; the preset's arms)."""
-    if not any(a.startswith("experiment=") for a in arguments):
+    """Return (``arguments`` plus the grid of their preset or own YAML (``sweep:``), without keys that they set
+    themselves; its arms)."""
+    if config_dir is None and not any(a.lstrip("+").startswith(("experiment=", "sweep")) for a in arguments):
         return list(arguments), {}
     overrides = parse_overrides(arguments)
     fixed = [o.input_line for o in overrides if not (o.is_sweep_override() or _sets_a_value(o))]
@@ -91,7 +91,8 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[st
         values = {ARM: ",".join(arms), **values}
     for key, value in values.items():
         if value is None or isinstance(value, list | dict):
-            raise UserError(f"expected values separated by commas, as in {key}: '0,1,2'", f"sweep.{key}")
+            hint = "Only sweep.arms is a mapping" if isinstance(value, dict) else ""
+            raise UserError(f"expected values separated by commas, as in {key}: '0,1,2'", f"sweep.{key}", hint=hint)
     return [*arguments, *(f"{key}={value}" for key, value in values.items() if key not in given)], arms
 
 
@@ -143,10 +144,13 @@ def _sets_a_value(override: Override) -> bool:
 
 
 def _check_grid(overrides: Sequence[Override], values: Sequence[list[str] | None]) -> None:
-    """Check that the grid is not too large and sweeps none of Hydra's own keys."""
+    """Check that the grid is not too large and sweeps none of Hydra's own keys, nor itself."""
     for override, own in zip(overrides, values, strict=True):
-        if own is not None and is_hydras(override.key_or_group):
-            raise UserError("Hydra's own keys take one value", f"{message_text(override.input_line)}")
+        line, key = message_text(override.input_line), override.key_or_group
+        if own is not None and is_hydras(key):
+            raise UserError("Hydra's own keys take one value", line)
+        if own is not None and key.startswith("sweep."):
+            raise UserError("a grid needs no sweep on the command line", line, hint=f"Use {key[6:]}=VALUE,VALUE")
     widths = [len(own) if own else 1 for own in values]
     line = overrides[widths.index(max(widths))].input_line if overrides else ""
     check_count(message_text(line), math.prod(widths))
