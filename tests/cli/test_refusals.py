@@ -47,6 +47,7 @@ VALUES = [
     "seed=range(0,200) training.distil.epochs=range(1,200)", "hydra.run.dir=x", "hydra.job.chdir=true",
     "check +sweep.sed=1", "check ++sweep={method.temprature:1}", "check +sweep.seed=1,2", "check sweep=1",
     "check +sweep={arm:{a:{seed:1}}}", "table chill/table1 report.kind=[a]", "+hydra.callbacks.x.y=1",
+    "check +task.datasets.Cell.labels={0:low,high:high}", "check task.labels.names=[true,b]",
     "hydra/job_logging=default", "hydra/sweeper=basic", "hydra.nope=1", "--cfg=jobs",
 ]  # fmt: skip
 #: Keys that were meant otherwise, of FedAvg.
