@@ -68,7 +68,7 @@ def show_partition(job: ComposedJob) -> None:
     if settings.partition is None:
         name, method = settings.task.name, settings.method["name"]
         raise UserError(f"plot partition: task={name} method={method} deals nothing to clients; task=femnist would fit")
-    root = Path(settings.paths.data).expanduser() if settings.paths.data else None
+    root = Path(settings.paths.data) if settings.paths.data else None
     if settings.on_images:
         task = load_images(settings.task, root)
     else:

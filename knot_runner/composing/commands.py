@@ -22,7 +22,7 @@ from knot_runner.composing.job_grid import JobGrid
 from knot_runner.composing.override_errors import GROUPS, message_text
 from knot_runner.composing.overrides import check_count, last_counts, parse_overrides, values_of
 from knot_runner.config.settings.run import ARM
-from knot_runner.util.config_yaml import config_folder
+from knot_runner.util.config_yaml import config_folder, unquoted
 from knot_runner.util.errors import UserError
 
 
@@ -66,8 +66,9 @@ def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[li
     """The overrides as typed, one list per preset in them."""
     words = [override.input_line for override in overrides]
     for at, override in enumerate(overrides):
-        if override.key_or_group == "experiment" and (values := values_of(override, config_dir)):
-            return [[*words[:at], f"experiment={value}", *words[at + 1 :]] for value in values]
+        if override.input_line.startswith("experiment="):
+            values = values_of(override, config_dir) or [override.input_line.removeprefix("experiment=")]
+            return [[*words[:at], f"experiment={unquoted(value)}", *words[at + 1 :]] for value in values]
     return [words]
 
 
@@ -123,7 +124,7 @@ def _composed(
         if own and len(own) > 1 and key not in ("method", "seed", "task"):
             label_keys.add(key)
         if key == ARM:
-            axes.append(arm_overrides(own or [str(override.value())], arms, overrides))
+            axes.append(arm_overrides(map(unquoted, own or [str(override.value())]), arms, overrides))
         elif own:
             axes.append([[f"{key}={value}"] for value in own])
         else:

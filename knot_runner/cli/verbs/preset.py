@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from knot_runner.util.config_yaml import choices
+from knot_runner.util.config_yaml import choices, unquoted
 from knot_runner.util.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Preset:
 def typed_preset(options: argparse.Namespace, verb: str) -> Preset:
     """The preset of a verb's command line."""
     name, *overrides = options.words or [""]
-    name = name.lstrip("+").removeprefix("experiment=")
+    name = unquoted(name.lstrip("+").removeprefix("experiment="))
     if not name or "=" in name:
         raise UserError("needs a preset", verb, hint="Run 'knot-runner ls experiment' to list them")
     return preset_of(name, [*options.flags, *overrides])
