@@ -115,7 +115,7 @@ def sweep(overrides: Sequence[str]) -> list[FinishedRun]:
 def runs(filters: str | Sequence[str] = "", out: str | Path = "outputs") -> RunSelection:
     """Select finished and unfinished runs below ``out`` by ``filters`` as in ``knot-runner compare``, such as
     ``"task=femnist method=fedavg,fedprox training.lr>=0.01"``."""
-    return RunSelection(tuple(_words(filters)), Path(out))
+    return RunSelection(tuple(_words(filters)), Path(out).expanduser())
 
 
 def table(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:

@@ -21,8 +21,8 @@ from knot_runner.report.figures.registry import figure_names
 from knot_runner.report.render.markup import write_table
 from knot_runner.report.render.terminal import TerminalTable, output
 from knot_runner.report.run_folders import Job
-from knot_runner.report.tables.build import TABLE_KINDS, preset_table
-from knot_runner.util.errors import ReadOnlyError, UserError, nearest
+from knot_runner.report.tables.build import preset_table
+from knot_runner.util.errors import ReadOnlyError, UserError
 from knot_runner.util.files import require_writable
 from knot_runner.util.messages import LOGGER
 
@@ -43,10 +43,7 @@ def show_figure(name: str, jobs: list[ComposedJob], command: str, keep: bool = F
     """Draw preset ``name``'s figure, or the ``figures`` of its table, below ``<out>/figures`` in the formats of
     :func:`current_output`, and print the plotted numbers. ``keep``: as in :func:`references`."""
     spec = jobs[0].settings.report or {}
-    kind = spec.get("kind", "")
     requested = figure_names(spec)
-    if not requested and kind not in TABLE_KINDS:
-        raise UserError(f"there is no figure {kind!r}{nearest(kind, figures.FIGURES)}", "report.kind")
     if not requested:
         raise UserError(f"plot {name}: is a table ('knot-runner table {name}' shows it)")
     for drawn in requested:
@@ -71,7 +68,7 @@ def show_partition(job: ComposedJob) -> None:
     if settings.partition is None:
         name, method = settings.task.name, settings.method["name"]
         raise UserError(f"plot partition: task={name} method={method} deals nothing to clients; task=femnist would fit")
-    root = Path(settings.paths.data).expanduser() if settings.paths.data else None
+    root = Path(settings.paths.data) if settings.paths.data else None
     if settings.on_images:
         task = load_images(settings.task, root)
     else:

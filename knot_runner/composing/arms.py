@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from hydra.core.override_parser.types import Override
@@ -30,7 +30,7 @@ def read_arms(found: Any) -> Arms:
     return arms
 
 
-def arm_overrides(names: Sequence[str], arms: Arms, others: Iterable[Override]) -> list[list[str]]:
+def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) -> list[list[str]]:
     """For each arm of ``names``: ``arm=NAME`` and its overrides.
 
     Raises :class:`UserError` for an unknown arm, and for a key that is set by one of ``others``, too.

@@ -22,7 +22,7 @@ from knot_runner.composing.job_grid import JobGrid
 from knot_runner.composing.override_errors import GROUPS, message_text
 from knot_runner.composing.overrides import check_count, last_counts, parse_overrides, values_of
 from knot_runner.config.settings.run import ARM
-from knot_runner.util.config_yaml import config_folder
+from knot_runner.util.config_yaml import config_folder, unquoted
 from knot_runner.util.errors import UserError
 
 
@@ -66,15 +66,16 @@ def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[li
     """The overrides as typed, one list per preset in them."""
     words = [override.input_line for override in overrides]
     for at, override in enumerate(overrides):
-        if override.key_or_group == "experiment" and (values := values_of(override, config_dir)):
-            return [[*words[:at], f"experiment={value}", *words[at + 1 :]] for value in values]
+        if override.input_line.startswith("experiment="):
+            values = values_of(override, config_dir) or [override.input_line.removeprefix("experiment=")]
+            return [[*words[:at], f"experiment={unquoted(value)}", *words[at + 1 :]] for value in values]
     return [words]
 
 
 def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[str], Arms]:
-    """Return (``arguments`` plus the grid of their preset (``sweep:`` in its YAML), without keys that they set
-    themselves; the preset's arms)."""
-    if not any(a.startswith("experiment=") for a in arguments):
+    """Return (``arguments`` plus the grid of their preset or own YAML (``sweep:``), without keys that they set
+    themselves; its arms)."""
+    if config_dir is None and not any(a.lstrip("+").startswith(("experiment=", "sweep")) for a in arguments):
         return list(arguments), {}
     overrides = parse_overrides(arguments)
     fixed = [o.input_line for o in overrides if not (o.is_sweep_override() or _sets_a_value(o))]
@@ -91,7 +92,8 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[st
         values = {ARM: ",".join(arms), **values}
     for key, value in values.items():
         if value is None or isinstance(value, list | dict):
-            raise UserError(f"expected values separated by commas, as in {key}: '0,1,2'", f"sweep.{key}")
+            hint = "Only sweep.arms is a mapping" if isinstance(value, dict) else ""
+            raise UserError(f"expected values separated by commas, as in {key}: '0,1,2'", f"sweep.{key}", hint=hint)
     return [*arguments, *(f"{key}={value}" for key, value in values.items() if key not in given)], arms
 
 
@@ -122,7 +124,7 @@ def _composed(
         if own and len(own) > 1 and key not in ("method", "seed", "task"):
             label_keys.add(key)
         if key == ARM:
-            axes.append(arm_overrides(own or [str(override.value())], arms, overrides))
+            axes.append(arm_overrides(map(unquoted, own or [str(override.value())]), arms, overrides))
         elif own:
             axes.append([[f"{key}={value}"] for value in own])
         else:
@@ -143,10 +145,13 @@ def _sets_a_value(override: Override) -> bool:
 
 
 def _check_grid(overrides: Sequence[Override], values: Sequence[list[str] | None]) -> None:
-    """Check that the grid is not too large and sweeps none of Hydra's own keys."""
+    """Check that the grid is not too large and sweeps none of Hydra's own keys, nor itself."""
     for override, own in zip(overrides, values, strict=True):
-        if own is not None and is_hydras(override.key_or_group):
-            raise UserError("Hydra's own keys take one value", f"{message_text(override.input_line)}")
+        line, key = message_text(override.input_line), override.key_or_group
+        if own is not None and is_hydras(key):
+            raise UserError("Hydra's own keys take one value", line)
+        if own is not None and key.startswith("sweep."):
+            raise UserError("a grid needs no sweep on the command line", line, hint=f"Use {key[6:]}=VALUE,VALUE")
     widths = [len(own) if own else 1 for own in values]
     line = overrides[widths.index(max(widths))].input_line if overrides else ""
     check_count(message_text(line), math.prod(widths))

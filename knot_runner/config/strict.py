@@ -75,6 +75,20 @@ def build(cls: type, values: Any, where: str) -> Any:
         raise UserError(f"{rule.text}", f"{_join(where, rule.key)}") from None
 
 
+def check_keys(values: Any, where: str = "") -> None:
+    """Raises :class:`UserError` for a mapping anywhere in ``values`` whose keys are neither all words nor all whole
+    numbers."""
+    if isinstance(values, list):
+        values = dict(enumerate(values))
+    if not isinstance(values, dict):
+        return
+    kinds = {type(key) for key in values}
+    for key, value in values.items():
+        if kinds != {int} and not isinstance(key, str):
+            raise UserError(f"the key {shorten(key)} is not a word (in YAML, quote numbers, yes and no)", where)
+        check_keys(value, _join(where, key))
+
+
 def as_built(values: Any, built: Any) -> Any:
     """``values``, from which the dataclass ``built`` was made, with floats where they were written as integers or
     strings: ``1`` becomes ``1.0``, also in a digest."""

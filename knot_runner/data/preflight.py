@@ -21,7 +21,7 @@ def missing_data(settings: Settings) -> str | None:
     Contents of files, the hub and entries for a plug-in's reader are not checked.
     """
     try:
-        root = Path(settings.paths.data).expanduser() if settings.paths.data else None
+        root = Path(settings.paths.data) if settings.paths.data else None
         _check(settings.task, root)
         if settings.transfer is not None:
             _check_transfer(settings.transfer, root)

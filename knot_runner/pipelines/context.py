@@ -97,7 +97,7 @@ class RunContext:
     def data_root(self) -> Path | None:
         """The folder that ``source=local`` reads."""
         data = self.settings.paths.data
-        return Path(data).expanduser() if data else None
+        return Path(data) if data else None
 
     @property
     def store(self) -> Store:

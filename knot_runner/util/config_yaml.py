@@ -98,5 +98,8 @@ def _refuse_bombs(text: str) -> None:
 
 
 def unquoted(value: str) -> str:
-    """A value of the command line without the quotes around it, which Hydra strips, too."""
-    return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value
+    """A value of the command line as Hydra reads it: without the quotes around it, and with those in it unescaped."""
+    quote = value[:1]
+    if len(value) < 2 or quote not in "'\"" or value[-1] != quote:
+        return value
+    return value[1:-1].replace(f"\\{quote}", quote)

@@ -63,7 +63,7 @@ def test_arms_become_jobs_with_their_overrides(preset: list[str]) -> None:
 
 
 def test_arm_run_id_matches_typed_overrides(preset: list[str]) -> None:
-    near, other = composed(*preset, "arm=near", "seed=0"), composed(*preset, "arm=again,plain", "seed=0")
+    near, other = composed(*preset, "arm=near", "seed=0"), composed(*preset, "arm='again','plain'", "seed=0")
     (typed,) = composed("task=femnist", "method=finetune", "method.personalisation.wd=0.1")
     assert [job.run_id for job in near] == [typed.run_id] and "arm" not in near[0].own_config
     assert other[0].run_id == other[1].run_id != typed.run_id  # of two names

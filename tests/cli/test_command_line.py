@@ -1,5 +1,6 @@
 """What a command line asks for: presets, keys given twice, names by pattern, lists of values."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -21,7 +22,7 @@ def refusal(*arguments):
 
 @pytest.mark.parametrize("flags", [[], ["--multirun"]])
 def test_compose_all_composes_one_grid_per_preset(flags):
-    words = ["experiment=fedwad/toy,fedwad/fig14", "seed=0,1"]
+    words = ["experiment='fedwad/toy',fedwad/fig14", "seed=0,1"]
     jobs, commands = compose_all([*flags, *words])
     assert [command.preset for command in commands] == ["fedwad/toy", "fedwad/fig14"]
     for command in commands:
@@ -119,5 +120,5 @@ def test_interpolations_that_do_not_grow_are_resolved(monkeypatch):
 def test_compose_all_reads_non_ascii_paths_without_quotes(path):
     (job,), _ = compose_all([f"paths.out={path}"])
     (quoted,), _ = compose_all([f"paths.out='{path}'"])
-    assert job.settings.paths.out == quoted.settings.paths.out == path
+    assert job.settings.paths.out == quoted.settings.paths.out == str(Path(path).expanduser())
     assert job.run_id == quoted.run_id

@@ -17,7 +17,8 @@ RUNS = [
     "task.source=local paths.data=null", "task.source=local paths.data=/nowhere", "model.vocab=/nowhere/vocab.txt",
     "model.weights=/nowhere", "method.loss.epsilon=1e-9", "task=erc method.loss.solver=line",
     "+model.per_party.Nobody.layers=1", "model.per_party={Cell:{layers:1}}", "plugins=[no_such_module]", "a=[1",
-    "--frobnicate",
+    "--frobnicate", "+report.x=1", "++method.distil.loss.name={a:1}", "+report={metrics:[[1]]}",
+    "method.loss.name=inf", "method.loss.name={a:1}",
 ]  # fmt: skip
 #: Names, forms and flags of a command.
 COMMANDS = [
@@ -44,7 +45,10 @@ VALUES = [
     "task.datasets.Cell.labels.5=${:eed}", "task.limit=${:eed},5", "sweep=${x}", "seed=${oc.env:NO_SUCH_VARIABLE}",
     "--config-path=/", "method=[fedavg,fedprox]", "task=[sa,erc]", "task={a:1}", "experiment=glob(mine/*)",
     "seed=range(0,200) training.distil.epochs=range(1,200)", "hydra.run.dir=x", "hydra.job.chdir=true",
-    "+hydra.callbacks.x.y=1", "hydra/job_logging=default", "hydra/sweeper=basic", "hydra.nope=1", "--cfg=jobs",
+    "check +sweep.sed=1", "check ++sweep={method.temprature:1}", "check +sweep.seed=1,2", "check sweep=1",
+    "check +sweep={arm:{a:{seed:1}}}", "table chill/table1 report.kind=[a]", "+hydra.callbacks.x.y=1",
+    "check +task.datasets.Cell.labels={0:low,high:high}", "check task.labels.names=[true,b]",
+    "hydra/job_logging=default", "hydra/sweeper=basic", "hydra.nope=1", "--cfg=jobs",
 ]  # fmt: skip
 #: Keys that were meant otherwise, of FedAvg.
 KEYS = [

@@ -1,5 +1,6 @@
 """Each verb's own help, what ``ls`` shows, and tables on a pipe; a sample of the fuzz of command lines."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from knot_runner.cli import main as cli
 from knot_runner.cli.parsers import VERBS, parser_of
 from tests import fuzz_commands
+from tests.tiny import TINY_IMAGES
 
 
 @pytest.mark.parametrize("verb", ["", *VERBS])
@@ -43,6 +45,22 @@ def test_ls_of_groups_shows_these_alone(capsys):
     assert titles == ["privacy", "tracker"] and "user_level" in said and "task x method" not in said
     assert cli.main(["ls", "method"]) == 0
     assert "task x method" in capsys.readouterr().out
+
+
+def test_verbs_read_quoted_values_as_hydra(fedavg_run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "it's, here"
+    shutil.copytree(fedavg_run.folder.parents[2], out)
+    quoted = r"'~/it\'s, here'"
+    assert cli.main(["compare", "task='femnist'", f"paths.out={quoted}"]) == 0
+    assert cli.main(["bundle", fedavg_run.folder.name, f"paths.out={quoted}"]) == 0
+    (bundle,) = (out / "bundles").iterdir()
+    assert cli.main(["verify", str(bundle), f"paths.out={quoted}"]) == 2
+    assert f"{out}: not an empty folder" in capsys.readouterr().err
+    assert cli.main([*TINY_IMAGES, "method=fedavg", "training.lr=0.1", f"paths.out={quoted}"]) == 0  # done already
+    assert cli.main(["plot", "experiment='fedwad/toy'", f"paths.out={quoted}"]) == 2
+    assert "none of the 24 runs" in capsys.readouterr().err and not (tmp_path / "~").exists()
 
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.thorough) for part in (1, 2, 3))])

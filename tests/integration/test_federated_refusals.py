@@ -80,6 +80,7 @@ REFUSED = [
         ["partition.transfer=0"], ["partition.transfer=1"], ["partition.transfer=0.999"],
         ["partition.transfer=0.97", "partition=iid", "partition.clients=20"], ["partition.server=0.2"],
         ["method.distil.loss.name=entropi"], ["method.distil.loss.form=kll"], ["~method.distil.loss.name"],
+        ["method.distil.loss.name={a:1}"], ["method.distil.loss.name=inf"],
         ["method.distil.weighting=F"], ["method.distil.ensemble=all"], ["method.distil.momentum=0.5"],
         ["method.distil.lr=0"], ["method.distil.valid=1"], ["method.distil.valid=0.001"],
         ["method.distil.schedule=step"],

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from knot_runner.util.config_yaml import choices
+from knot_runner.util.config_yaml import choices, unquoted
 from knot_runner.util.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Preset:
 def typed_preset(options: argparse.Namespace, verb: str) -> Preset:
     """The preset of a verb's command line."""
     name, *overrides = options.words or [""]
-    name = name.lstrip("+").removeprefix("experiment=")
+    name = unquoted(name.lstrip("+").removeprefix("experiment="))
     if not name or "=" in name:
         raise UserError("needs a preset", verb, hint="Run 'knot-runner ls experiment' to list them")
     return preset_of(name, [*options.flags, *overrides])
@@ -52,9 +52,9 @@ def typed_preset(options: argparse.Namespace, verb: str) -> Preset:
 
 def preset_of(name: str, arguments: list[str]) -> Preset:
     """The preset ``name``, with flags and overrides. Raises :class:`UserError`."""
+    from knot_runner.cli.show import check_shown
     from knot_runner.composing.commands import compose_all
     from knot_runner.composing.flags import read_flags
-    from knot_runner.config.plugins import load_plugins
 
     known = choices("experiment", read_flags(arguments).config_dir)
     if name not in known:
@@ -65,7 +65,7 @@ def preset_of(name: str, arguments: list[str]) -> Preset:
         if word.startswith("experiment="):
             raise UserError("the preset is named already", word)
     jobs, _ = compose_all([f"experiment={name}", *arguments])
-    load_plugins(jobs[0].settings.plugins)  # a plug-in may add the requested figure
+    check_shown(jobs)
     return Preset(name, jobs, shlex.join(["knot-runner", f"experiment={name}", *arguments]))
 
 

@@ -178,9 +178,11 @@ class PathSettings:
     def __post_init__(self) -> None:
         require(self.out != "", "out", "is empty; a folder is right, or . for the current one")
         for key in ("data", "out"):
-            path = Path(getattr(self, key) or "")
+            path = Path(getattr(self, key) or "").expanduser()
             longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
             require(longest <= LONGEST_NAME, key, f"has a name of {longest} bytes; file systems take {LONGEST_NAME}")
+            if getattr(self, key):
+                setattr(self, key, str(path))
 
 
 #: ``tracker.name`` -> the extra of its package, "" where it needs none; plug-ins add others.

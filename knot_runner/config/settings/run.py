@@ -41,7 +41,7 @@ from knot_runner.config.settings.secrets import refuse_secrets
 from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
 from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELLED_FORMAT, ImageTaskSettings, check_not_own
 from knot_runner.config.settings.tasks.task import TEXT_FORMATS, TaskSettings
-from knot_runner.config.strict import build, shorten, without
+from knot_runner.config.strict import build, check_keys, shorten, without
 from knot_runner.util.errors import UserError, nearest
 
 #: The key that chooses arms of a preset; in reports the column with their names.
@@ -97,6 +97,7 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
     A loss that is not in ``LOSS_SETTINGS`` is checked by the run, which has loaded the plug-ins; likewise, where there
     are plug-ins, a federated algorithm that is not in ``METHOD_SETTINGS``. Raises :class:`UserError`.
     """
+    check_keys(config)
     refuse_secrets(config)
     for group in ("task", "method"):
         require_group(config, group)

@@ -56,8 +56,6 @@ def figure_names(spec: Mapping[str, Any]) -> tuple[str, ...]:
     if kind in FIGURES:
         return (kind,)
     names = spec.get("figures", ())
-    if not isinstance(names, list | tuple):
-        raise UserError("is not a list of figures; [curves] would be one", "report.figures")
     for name in names:
         if name not in FIGURES:
             raise UserError(f"there is no figure {name!r}{nearest(str(name), FIGURES)}", "report.figures")

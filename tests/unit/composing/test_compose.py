@@ -24,6 +24,11 @@ def test_command_line_replaces_a_presets_grid():
     assert [(job.settings.method["name"], job.settings.seed) for job in few] == [("entropy_a", 7), ("sinkhorn_e", 7)]
 
 
+def test_main_file_of_ones_own_has_a_grid(tmp_path):
+    (tmp_path / "own.yaml").write_text("defaults: [config, _self_]\nsweep: {seed: '0,1'}\n")
+    assert [job.settings.seed for job in compose_all([f"--config-dir={tmp_path}", "--config-name=own"])[0]] == [0, 1]
+
+
 LR = "training.local.lr"
 ONE_BY_ONE = [
     ["seed=3", f"{LR}=0.5", "training.distil.lr=$\\{training.local.lr\\}"],

@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from knot_runner.config.strict import build, digest, require
+from knot_runner.config.strict import build, check_keys, digest, require
 from tests.golden.messages import refuses
 
 
@@ -47,6 +47,13 @@ def test_build_refuses(change):
 def test_build_names_a_missing_key():
     with refuses():
         build(Outer, {"count": 1, "inner": {"rate": 1}}, "outer")
+
+
+@pytest.mark.parametrize("keys", [{0: "low", "high": "high"}, {True: "a"}, {"a": [{None: 1}]}, {0: 1, True: 2}])
+def test_check_keys_refuses_what_is_no_word(keys):
+    check_keys({"a": {0: "low", 1: "high"}, "b": [{"c": 1}]})
+    with refuses():
+        check_keys({"labels": keys})
 
 
 def test_digest_ignores_key_order_but_not_list_order():
