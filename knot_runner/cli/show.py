@@ -32,7 +32,7 @@ def show_table(name: str, jobs: list[ComposedJob], command: str, keep: bool = Fa
     :func:`references`."""
     spec = jobs[0].settings.report or {}
     if spec.get("kind") in figures.FIGURES:
-        raise UserError(f"table {name}: is a figure ('knot-runner plot {name}' shows it)")
+        raise UserError(f"table {name}: is a figure. Run: {_verb(command, name, 'plot')}")
     table = preset_table(references(jobs, keep), spec, command)
     output().print(TerminalTable(table))
     for path in write_table(table, folder_for(Path(jobs[0].settings.paths.out), "tables"), name):
@@ -45,13 +45,18 @@ def show_figure(name: str, jobs: list[ComposedJob], command: str, keep: bool = F
     spec = jobs[0].settings.report or {}
     requested = figure_names(spec)
     if not requested:
-        raise UserError(f"plot {name}: is a table ('knot-runner table {name}' shows it)")
+        raise UserError(f"plot {name}: is a table. Run: {_verb(command, name, 'table')}")
     for drawn in requested:
         file = f"{name}.png" if len(requested) == 1 else f"{name}_{drawn}.png"
         path = folder_for(Path(jobs[0].settings.paths.out), "figures") / file
         for line in figures.FIGURES[drawn](references(jobs, keep), path, notes=spec.get("notes", []), command=command):
             print(line)
         _print_files(path)
+
+
+def _verb(command: str, name: str, verb: str) -> str:
+    """The command line that shows the preset ``name``, instead of the ``command`` that runs it."""
+    return command.replace(f"experiment={name}", f"{verb} {name}", 1)
 
 
 def show_partition(job: ComposedJob) -> None:

@@ -95,7 +95,17 @@ def nothing_there(runs: list[Run], command: str = "") -> UserError:
     """The error that none of ``runs`` is finished, with the reasons if known."""
     reasons = dict.fromkeys(run.problem for run in runs if run.status in (*UNUSED, "diverged"))
     why = f" ({'; '.join(reasons)})" if reasons else ""
-    return UserError(f"none of the {len(runs)} runs is there{why}{_make_with(command)}")
+    what = "the run is not" if len(runs) == 1 else f"none of the {len(runs)} runs is"
+    command = command_for(runs, command)
+    return UserError(f"{what} finished{why}", hint=f"Run: {command}" if command else "")
+
+
+def command_for(runs: list[Run], command: str) -> str:
+    """``command`` as it must be typed to run those of ``runs`` that have no result that counts; "" if all have."""
+    states = {run.status for run in runs} - {"done", "diverged"}
+    if not command or not states:
+        return ""
+    return f"{command} --stale=rerun" if states & {"corrupt", "other data"} else command
 
 
 def predictions(run: Run, command: str = "") -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -166,8 +176,8 @@ def kept_file(run: Run, name: str, command: str = "") -> bytes:
     try:
         return read_record(run.job.folder, run.result, name)
     except UserError as problem:
-        there = (run.job.folder / name).exists()
-        raise UserError(f"{problem}{_delete(command) if there else _make_with(command)}") from None
+        hint = f"Run: {command} --stale=rerun" if command else "Repeat its command with --stale=rerun"
+        raise UserError(str(problem), hint=hint) from None
 
 
 def arrays(run: Run, name: str, command: str) -> dict[str, np.ndarray]:
@@ -175,11 +185,3 @@ def arrays(run: Run, name: str, command: str) -> dict[str, np.ndarray]:
     from safetensors.numpy import load
 
     return load(kept_file(run, name, command))
-
-
-def _delete(command: str) -> str:
-    return "; delete its folder" + (f" and repeat: {command}" if command else "")
-
-
-def _make_with(command: str) -> str:
-    return f"; make it with: {command}" if command else ""

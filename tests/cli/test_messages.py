@@ -1,8 +1,20 @@
-"""What the logger says reaches a terminal as bare lines, and the logger is as it was afterwards."""
+"""What the logger says reaches a terminal as bare lines, and the logger is as it was afterwards. Commands that
+messages suggest are typed as they are printed."""
 
+import json
 import logging
+import re
+import shlex
+import shutil
 
+import pytest
+
+from knot_runner.cli.main import main
+from knot_runner.report.figures.registry import FIGURES
+from knot_runner.report.tables.build import TABLE_KINDS
 from knot_runner.util.messages import LOGGER, messages_to
+from tests.golden.messages import FILE as MESSAGES
+from tests.tiny import TINY_IMAGES
 
 
 def test_messages_to_prefixes_warnings_and_restores_logger(caplog):
@@ -14,3 +26,59 @@ def test_messages_to_prefixes_warnings_and_restores_logger(caplog):
     assert said == ["1 of 2", "knot-runner: seed: is given twice"] and not caplog.messages
     assert (LOGGER.handlers, LOGGER.level, LOGGER.propagate) == before
     assert logging.getLogger("knot_runner") is LOGGER
+
+
+PRESET = "# @package _global_\ndefaults:\n  - override /task: femnist\nreport: {kind: curves}\n"
+
+
+@pytest.fixture
+def preset(fedavg_run, tmp_path):
+    """The words of a preset whose run is finished, and the run's folder."""
+    path = tmp_path / "conf" / "experiment" / "mine.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(PRESET)
+    out = tmp_path / "my runs"
+    shutil.copytree(fedavg_run.folder.parents[2], out)
+    small = [*TINY_IMAGES[1:], "method=fedavg", "training.lr=0.1", f"paths.out={out}"]
+    return ["mine", f"--config-dir={path.parents[1]}", *small], out.joinpath(*fedavg_run.folder.parts[-3:])
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("file", ["", "result.json", "rounds.jsonl"])
+def test_hint_of_a_report_creates_what_it_shows(file, preset, capsys):
+    words, folder = preset
+    if file:
+        (folder / file).write_text("{")
+    else:
+        shutil.rmtree(folder)
+    assert main(["plot", *words]) == 2
+    assert main(hinted(capsys)) == 0 and main(["plot", *words]) == 0
+    assert main(["table", *words]) == 2
+    assert main(hinted(capsys)) == 0
+    assert main(["plot", *words, "report.kind=grid"]) == 2
+    assert main(hinted(capsys)) == 0
+
+
+def hinted(capsys):
+    """The arguments of the command that the last message ends with."""
+    return shlex.split(capsys.readouterr().err.rpartition("Run: knot-runner ")[2])
+
+
+@pytest.mark.thorough
+def test_reports_of_other_kinds_of_runs_hint_at_no_command(preset, capsys):
+    words, _ = preset
+    for verb, kinds in (("plot", FIGURES), ("table", TABLE_KINDS)):
+        for kind in kinds:
+            assert main([verb, *words, f"report.kind={kind}"]) in (0, 2), kind
+            assert "Run: " not in capsys.readouterr().err, kind
+
+
+@pytest.mark.thorough
+def test_commands_in_recorded_messages_do_not_repeat_them(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    messages = {line for lines in json.loads(MESSAGES.read_text()).values() for line in lines}
+    commands = {command for line in messages for command in re.findall(r"'knot-runner ([^']+)'", line)}
+    assert len(commands) > 8
+    for command in commands:
+        main(shlex.split(command))
+        assert f"'knot-runner {command}'" not in capsys.readouterr().err, command

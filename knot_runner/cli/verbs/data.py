@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -81,7 +82,11 @@ def _print_one(one: DataSet, root: Path | None) -> None:
     ]
     lines += [("file", f"{file.path}: {_file_line(file, root)}") for file in one.files]
     lines += [("instead", f"{', '.join(paths)}: {_all_there(paths, root)}") for paths in one.instead]
-    lines += [("get", f"knot-runner data {one.name} --fetch paths.data={root or 'DIR'}")] if one.sources else []
+    lines += (
+        [("get", shlex.join(["knot-runner", "data", one.name, "--fetch", f"paths.data={root or 'DIR'}"]))]
+        if one.sources
+        else []
+    )
     lines += [("get", one.how)] if one.how else []
     lines += [("read by", one.use)] if one.use else []
     for title, text in lines:

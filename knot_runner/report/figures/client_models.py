@@ -29,7 +29,7 @@ ID_OOD_NOTE = (
 def id_ood_figure(runs: list[Run], command: str) -> style.Drawing:
     """ID against OOD accuracy of every measured point, a line per method, means over seeds. The ends of the lines come
     back as lines of text; every point of every seed goes into a CSV."""
-    having = runs_with(runs, "personalisation", f"personal models; method=soup or finetune has (made by: {command})")
+    having = runs_with(runs, "personalisation", "personal models; method=soup or finetune trains them")
     groups = style.by_name(having)
     made, (axes,) = style.panels(1, 8.2, 5.0)
     lines, numbers = [], []
@@ -77,9 +77,7 @@ LANDSCAPE_NOTE = (
 def landscape_figure(runs: list[Run], command: str) -> style.Drawing:
     """Contours of the loss over the plane of two clients' fine-tuning, a row per client: on its own test examples, and
     on the others', all clients alike. The first run that has landscapes is drawn."""
-    run = runs_with(
-        runs, "personalisation.landscape", f"landscapes; personalisation.kind=landscape has (made by: {command})"
-    )[0]
+    run = runs_with(runs, "personalisation.landscape", "landscapes; personalisation.kind=landscape measures them")[0]
     arrays = run_folders.arrays(run, CLIENTS_FILE, command)
     facts = run.result["personalisation"]["landscape"]
     made, grid = style.panels(2 * len(facts), 5.4, 4.3, across=2)

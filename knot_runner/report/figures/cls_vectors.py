@@ -33,7 +33,7 @@ def purity(vectors: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
     return float((labels[near] == labels[:, None]).mean()), float(chance)
 
 
-@style.figure_of(reads=(run_folders.VECTORS,))
+@style.figure_of(reads=(run_folders.VECTORS,), needs="labels.coordinates")
 def vector_figure(runs: list[Run], command: str) -> style.Drawing:
     """A t-SNE panel per method and setting, coloured by label.
 

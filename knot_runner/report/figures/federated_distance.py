@@ -68,7 +68,7 @@ def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     return looks
 
 
-@style.figure_of(reads=(MEASURE_NAMES,))
+@style.figure_of(reads=(MEASURE_NAMES,), needs="dimension")
 def moving_measure(runs: list[Run], command: str) -> style.Drawing:
     """A panel per method: the measure's points, coloured by iteration, in their first two dimensions. Then a panel
     per quantity over the iterations: excess over the exact distance of FedWaD's value, of what the server knows alone,
@@ -143,7 +143,7 @@ def _flat(points: np.ndarray) -> np.ndarray:
     return np.pad(points, ((0, 0), (0, max(0, 2 - points.shape[1]))))[:, :2]
 
 
-@style.figure_of
+@style.figure_of(needs="dimension")
 def distance_runtime(runs: list[Run], command: str) -> style.Drawing:
     """Seconds, and error relative to the closed form, by the first sample's size: two panels per dimension and ratio
     of the samples (Fig. 2, 8, 9).

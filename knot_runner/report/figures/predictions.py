@@ -27,7 +27,7 @@ FACE_NOTE = "Each triangle: the two labels heaviest in B and the lightest; cross
 GREEN, STEP = "#007A3D", 0.1
 
 
-@style.figure_of(reads=(run_folders.PREDICTIONS,))
+@style.figure_of(reads=(run_folders.PREDICTIONS,), needs="labels.coordinates")
 def expected_label(runs: list[Run], command: str) -> style.Drawing:
     """Box plots of E[p] = sum_l p_l coordinate_l per true class, a box per method (Fig. 2).
 

@@ -17,6 +17,7 @@ from knot_runner.report.figures.output import current_output, write_figure
 from knot_runner.report.render.table_model import display
 from knot_runner.report.render.text import plain, short_line, spelled_labels
 from knot_runner.report.run_folders import Job, Run, readable
+from knot_runner.report.run_rows import runs_with
 from knot_runner.report.series import Band, Numbers
 from knot_runner.report.tables.footnotes import embedded, finished, not_counted, training_sizes
 from knot_runner.util.errors import UserError
@@ -58,18 +59,22 @@ class Drawing:
 
 
 def figure_of(
-    function: Callable[[list[Run], str], Drawing] | None = None, one_task: bool = True, reads: Sequence[str] = ()
+    function: Callable[[list[Run], str], Drawing] | None = None,
+    one_task: bool = True,
+    reads: Sequence[str] = (),
+    needs: str = "",
 ) -> Callable[..., Any]:
     """Make ``function(runs, command)``, which draws finished runs, a figure: ``(jobs, path, notes=(), command="")``
     writes its files and returns its lines.
 
-    A decorator, with or without options. ``reads``: files that are drawn; a run without one of them is left out. Runs
+    A decorator, with or without options. ``reads``: files that are drawn; a run without one of them is left out.
+    ``needs``: dotted key of a result, without which a run is not drawn. Runs
     left out or missing, and generated text, are noted under the figure and in the returned lines. Raises
     :class:`UserError` if no run is done, naming the ``command`` that makes them, and for runs of several tasks unless
     ``one_task`` is False.
     """
     if function is None:
-        return functools.partial(figure_of, one_task=one_task, reads=reads)
+        return functools.partial(figure_of, one_task=one_task, reads=reads, needs=needs)
 
     @functools.wraps(function)
     def figure(jobs: Sequence[Job], path: Path, notes: Sequence[str] = (), command: str = "") -> list[str]:
@@ -78,6 +83,8 @@ def figure_of(
             raise UserError(f"a figure is of one task; these runs are of {', '.join(tasks)}")
         found = readable(jobs, reads, command)
         runs = finished(found)
+        if needs:
+            runs = runs_with(runs, needs, f"{needs} in its result, which this figure draws")
         status = [f"{len(runs)} of {len(jobs)} runs are there."] if len(runs) < len(jobs) else []
         status += not_counted(found)
         status += training_sizes(runs)

@@ -173,7 +173,7 @@ def _on_clock(result: dict[str, Any]) -> list[str]:
 
 def probe_summary(name: str, result: dict[str, Any]) -> Group:
     temperatures = ", ".join(f"{value:g}" for value in result["temperatures"])
-    about = f"{result['model']} probed at T = {temperatures}; the figures are drawn by knot-runner plot"
+    about = f"{result['model']} probed at T = {temperatures}; report.kind=gradients of a preset draws it"
     return Group(text_line(name, "bold"), *dim_lines([about], result))
 
 

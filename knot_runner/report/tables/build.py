@@ -10,7 +10,7 @@ from knot_runner.config.plugins import Table, checked, expect, unlike
 from knot_runner.metrics import METRICS, computed_metrics
 from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import ResultTable
-from knot_runner.report.run_folders import UNUSED, Job, load_runs, nothing_there
+from knot_runner.report.run_folders import Job, command_for, load_runs, nothing_there
 from knot_runner.report.tables.chilling import CHILLING_COLUMNS
 from knot_runner.report.tables.clustered import clustered
 from knot_runner.report.tables.clustered_grid import ACCURACY_WEIGHTINGS
@@ -82,8 +82,8 @@ def build_table(
     if not any(run.status in ("done", "diverged") for run in runs):
         raise nothing_there(runs, command)
     rows, heads, groups, lines = made_by.make(TableRequest(runs, printed, metrics, options or {}, command))
-    if command and any(run.status in ("missing", *UNUSED) for run in runs):
-        lines = [*lines, f"The rest is made by: {command}"]
+    if rest := command_for(runs, command):
+        lines = [*lines, f"The rest is made by: {rest}"]
     title = printed["caption"] if printed else f"{', '.join(dict.fromkeys(run.job.task for run in runs))}: {kind}"
     return ResultTable(kind, title, heads, groups, tuple(rows), (*lines, *notes))
 

@@ -9,7 +9,7 @@ from knot_runner.config.settings.methods.fedwad import GaussiansSettings, ImageS
 from knot_runner.config.settings.networks import NETWORK_SETTINGS
 from knot_runner.config.settings.partition import SHARE_KEYS, has_transfer_set, transfer_group
 from knot_runner.config.settings.run_id import kind_of
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import UserError, unknown
 
 #: Kind of task -> a method that would fit it.
 FITTING_METHODS = {
@@ -61,7 +61,10 @@ def check_fit(config: dict[str, Any], method: type, task_kind: str) -> None:
         require_group(config, group)
     family = family_of(method)
     on_images, rounds = task_kind == "images", family.training == "rounds"
-    if on_images != (str(config["model"].get("kind")) in NETWORK_SETTINGS):
+    kind = str(config["model"].get("kind"))
+    if kind not in (*NETWORK_SETTINGS, "bert"):
+        raise unknown("model.kind", kind, (*NETWORK_SETTINGS, "bert"))
+    if on_images != (kind in NETWORK_SETTINGS):
         fits = "femnist_dnn" if on_images else "bert_tiny"
         raise Misfit(f"model={config['model'].get('name')}: does not read task={name}; model={fits} would fit")
     if not on_images and not family.trains:  # its parties are clients, or the data sets themselves
