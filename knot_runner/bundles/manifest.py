@@ -31,9 +31,8 @@ RUNS = "runs"
 MAX_MANIFEST, MAX_FILE = 4_000_000, 64_000_000
 #: Patterns of a run's folder, ``<task>/<method>/<run id>``, with the names composing allows, and of a file in it;
 #: neither can point outside.
-_RUN_FOLDER = re.compile(r"\w[\w .+-]*/\w[\w .+-]*/\w[\w-]*")
-_FILE_NAME = re.compile(r"\w[\w.-]*")
-_LONGEST_NAME = 200
+_RUN_FOLDER = re.compile(r"(\w[\w .+-]{0,199}/){2}\w[\w-]{0,199}")
+_FILE_NAME = re.compile(r"\w[\w.-]{0,199}")
 
 
 @dataclass(frozen=True)
@@ -45,9 +44,8 @@ class PackedFile:
     sha256: str
 
     def __post_init__(self) -> None:
-        right = bool(_FILE_NAME.fullmatch(self.name)) and len(self.name) <= _LONGEST_NAME
-        require(right, "name", f"{self.name[:_LONGEST_NAME]!r} is no plain file name")
-        require(0 <= self.size <= MAX_FILE, "size", f"{self.size} is not from 0 to {MAX_FILE} bytes")
+        require(bool(_FILE_NAME.fullmatch(self.name)), "name", f"{self.name[:200]!r} is no plain file name")
+        require(self.size >= 0, "size", f"{self.size} is not from 0 to {MAX_FILE} bytes")
         require(bool(re.fullmatch(r"[0-9a-f]{64}", self.sha256)), "sha256", "is not 64 hexadecimal digits")
 
 
@@ -61,8 +59,7 @@ class PackedRun:
     left_out: list[str]
 
     def __post_init__(self) -> None:
-        right = bool(_RUN_FOLDER.fullmatch(self.folder)) and len(self.folder) <= 3 * _LONGEST_NAME
-        require(right, "folder", f"{self.folder[:_LONGEST_NAME]!r} is not TASK/METHOD/RUN-ID")
+        require(bool(_RUN_FOLDER.fullmatch(self.folder)), "folder", f"{self.folder[:200]!r} is not TASK/METHOD/RUN-ID")
         names = [file.name for file in self.files]
         require(len(set(names)) == len(names), "files", "names a file twice")
 
@@ -151,7 +148,7 @@ class Members:
             return None
         info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
         if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.size < 0:
-            raise ValueError(f"its member {info.name!r:.100} is no plain file")
+            raise ValueError(f"its member {info.name!r} is no plain file")
         return info.name, info.size
 
     def content(self, size: int) -> bytes:

@@ -1,42 +1,52 @@
 """Reruns a bundled run here with its settings, except for paths, hardware and settings that are unsafe from strangers.
 
-A foreign config may name code (``plugins``), any files, a download of any size and an account: plug-ins and files
-outside ``paths.data`` are refused, the hub is used only if allowed, and trackers are disabled.
+A foreign config may name code (``plugins``), any files, a download of any size, an account and any amount of work:
+plug-ins and files outside ``paths.data`` are refused, the hub is used only if allowed, trackers are disabled, and the
+place of the rerun sets the engine, the processes and the most steps and memory.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import torch
+
+from knot_runner.bundles.unpack import BundledRun
 from knot_runner.composing.job import ComposedJob, job_of
-from knot_runner.config.settings import FederatedSettings
+from knot_runner.config.settings import FederatedSettings, run_id
 from knot_runner.config.settings.methods.algorithms import federated_algorithm
 from knot_runner.config.strict import dotted_leaves, without
 from knot_runner.data.preflight import no_data
 from knot_runner.pipelines.context import Note, Progress, run_context
 from knot_runner.pipelines.runs.single_run import complete_run
-from knot_runner.records import ROUNDS_FILE
+from knot_runner.provenance import code_version
+from knot_runner.records import CONFIG_FILE, ROUNDS_FILE
 from knot_runner.util.errors import UserError
-from knot_runner.util.processes import cores
+from knot_runner.util.processes import cores, memory_limit
 
 #: Value by which a setting selects the Hugging Face hub.
 HUB = "hub"
 #: Keys whose value may be :data:`HUB`.
 HUB_KEYS = ("source", "weights", "vocab")
+#: Settings that repeat work.
+_STEPS = re.compile(r"(rounds|epochs|steps|iterations|generations)$")
 
 
 @dataclass(frozen=True)
 class RerunPlace:
     """Environment for reruns: ``data`` (``paths.data``, None: none) and the folder ``out``; ``network``: whether the
-    hub may be used; ``cuda``: whether there is a CUDA device."""
+    hub may be used; ``max_steps``: of a setting that repeats work; ``memory``: GB of a process on the CPU."""
 
     data: str | None
     out: Path
     network: bool = False
-    cuda: bool = False
+    max_steps: int = 5000
+    memory: int = 16
 
 
 @dataclass(frozen=True)
@@ -66,7 +76,7 @@ def job_here(config: dict[str, Any], place: RerunPlace, rounds: int | None = Non
         **without(config, "sweep", "report"),
         "paths": {"data": place.data, "out": str(place.out)},
         "tracker": {"name": "none"},
-        "hardware": {**hardware, **_device(hardware, place), "devices": []},
+        "hardware": {**hardware, **_hardware_here(hardware)},
     }
     if rounds is not None:
         own["training"] = {**own["training"], "rounds": rounds}
@@ -91,24 +101,46 @@ def whole_because(job: ComposedJob) -> str:
     return ""
 
 
-def made_again(job: ComposedJob, progress: Progress, note: Note) -> MadeAgain:
-    """Run ``job`` in this process. Raises :class:`UserError`."""
-    result = complete_run(run_context(job, progress, note))
+def settings_problem(run: BundledRun) -> str:
+    """Return that the settings of ``run`` are not those of its result, "" if they are.
+
+    Raises :class:`UserError` if they are not under the same code; other code may have given the run another id.
+    """
+    found = f"run {run_id(run.config)}, seed {run.config.get('seed')}"
+    named = f"run {run.result.get('run_id')}, seed {run.result.get('seed')}"
+    problem = f"{CONFIG_FILE}: has the settings of {found}; the result is of {named}"
+    if found != named and run.result.get("code") == code_version():
+        raise UserError(problem)
+    return problem if found != named else ""
+
+
+def made_again(job: ComposedJob, place: RerunPlace, progress: Progress, note: Note) -> MadeAgain:
+    """Run ``job`` in this process within the limits of ``place``. Raises :class:`UserError`."""
+    for key, value in dotted_leaves(job.own_config):
+        if _STEPS.search(key) and isinstance(value, int) and value > place.max_steps:
+            hint = "Use --max-steps=N to allow it, or --rounds=N for the first rounds of a federated run"
+            raise UserError(f"{value} is above the limit of {place.max_steps}", key, hint=hint)
+    on_cpu = job.settings.hardware.device == "cpu"
+    with memory_limit(place.memory) if on_cpu else contextlib.nullcontext():
+        result = complete_run(run_context(job, progress, note))
     log = job.folder / ROUNDS_FILE
     lines = log.read_bytes().splitlines() if log.exists() else []
     return MadeAgain(result, [json.loads(line) for line in lines])
 
 
-def _device(hardware: dict[str, Any], place: RerunPlace) -> dict[str, Any]:
-    """``hardware`` with the recorded device if available here, else the CPU, and no more processes than cores."""
-    recorded, workers = str(hardware.get("device")), hardware.get("workers")
-    here = recorded if recorded.startswith("cuda") and place.cuda else "cpu"
-    return {"device": here, "workers": min(workers, cores()) if isinstance(workers, int) else 1}
+def _hardware_here(hardware: dict[str, Any]) -> dict[str, Any]:
+    """Return the hardware of a rerun: the GPU of a run on one, if there is any, else the CPU; an engine that computes
+    on this machine alone; no more processes and threads than cores."""
+    on_gpu = str(hardware.get("device")).startswith("cuda") and torch.cuda.is_available()
+    is_local = hardware.get("engine") in ("loop", "lean", "stacked")
+    here = {key: min(value, cores()) for key, value in hardware.items() if key in ("workers", "threads")}
+    return here | {"device": "cuda" if on_gpu else "cpu", "devices": []} | ({} if is_local else {"engine": "auto"})
 
 
 def _leads_out(value: Any) -> bool:
-    """Whether a setting is a path that is absolute, starts with ``~`` or contains ``..``."""
-    if not isinstance(value, str) or "/" not in value:
+    """Return whether a setting is a path that is absolute, starts with ``~`` or contains ``..``."""
+    if not isinstance(value, str):
         return False
     path = PurePosixPath(value)
-    return (path.is_absolute() and len(path.parts) > 1) or ".." in path.parts or value.startswith("~")
+    outside = path.is_absolute() or value.startswith("~")
+    return ".." in path.parts or (outside and len(value) > 1)  # "/" and "~" are also names of classes

@@ -20,7 +20,8 @@ from knot_runner.bundles.manifest import (
 )
 from knot_runner.bundles.pack import too_much
 from knot_runner.config.settings.families import family_of_result
-from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE, recorded_config, require_result
+from knot_runner.records import RESULT_FILE, ROUNDS_FILE, recorded_config, require_result
+from knot_runner.report.render.text import plain
 from knot_runner.results import kind_problem
 from knot_runner.util.errors import UserError
 
@@ -64,9 +65,22 @@ def read_bundle(path: Path, temporary: Path) -> list[BundledRun]:
                 _unpack(path, run, members, temporary / run.folder)
             if members.header() is not None:
                 raise ValueError(f"it holds more files than its {MANIFEST} lists")
+        return [_bundled(path, run, temporary / run.folder) for run in manifest.runs]
     except ValueError as problem:
-        raise UserError(f"is damaged, or no bundle of runs: {problem}", path) from None
-    return [_bundled(path, run, temporary / run.folder) for run in manifest.runs]
+        raise UserError(quoted(f"{path}: is damaged, or no bundle of runs: {problem}")) from None
+    except UserError as problem:
+        raise UserError(quoted(str(problem))) from None
+
+
+#: Maximum characters of a message that quotes a bundle.
+LONGEST_QUOTE = 400
+
+
+def quoted(text: str) -> str:
+    """Return a message that quotes a bundle in one line: no control characters, and a long one without its middle."""
+    if len(text) > LONGEST_QUOTE:
+        text = f"{text[: LONGEST_QUOTE // 2]} ... {text[-LONGEST_QUOTE // 2 :]}"
+    return plain(text)
 
 
 def _table_of_contents(path: Path, members: Members) -> Manifest:
@@ -96,33 +110,28 @@ def _unpack(path: Path, run: PackedRun, members: Members, folder: Path) -> None:
 
 def _bundled(path: Path, run: PackedRun, folder: Path) -> BundledRun:
     """Load one run, checking its files against the seals in its result."""
-    where = f"{path}: run {run.folder}"
     try:
         result = require_result(folder)
+        _check_result(run, result)
+        return BundledRun(run.folder, recorded_config(folder), result, folder / ROUNDS_FILE)
     except UserError as problem:
-        raise UserError(f"{str(problem).removeprefix(f'{folder}/')}", where) from None
-    _check_result(where, run, result)
-    try:
-        config = recorded_config(folder)
-    except UserError:
-        raise UserError(f"{CONFIG_FILE} is no composed config of a run", where) from None
-    return BundledRun(run.folder, config, result, folder / ROUNDS_FILE)
+        raise UserError(str(problem).removeprefix(f"{folder}/"), f"{path}: run {run.folder}") from None
 
 
-def _check_result(where: str, run: PackedRun, result: dict[str, Any]) -> None:
+def _check_result(run: PackedRun, result: dict[str, Any]) -> None:
     """Raises :class:`UserError` unless the result is of this run, is valid, and seals its files."""
     named = "/".join(str(result.get(key)) for key in ("task", "method", "run_id"))
     if named != run.folder:
-        raise UserError(f"{RESULT_FILE} is of another run ({named!r:.100})", where)
+        raise UserError(f"{RESULT_FILE} is of another run ({named!r})")
     if family_of_result(result) is None:
-        raise UserError(f"{RESULT_FILE} is of a kind of run that this version does not know", where)
+        raise UserError(f"{RESULT_FILE} is of a kind of run that this version does not know")
     if result.get("status") not in ("done", "diverged"):
-        raise UserError(f"{RESULT_FILE} has no status done or diverged", where)
+        raise UserError(f"{RESULT_FILE} has no status done or diverged")
     if problem := _impossible(result):
-        raise UserError(f"{RESULT_FILE} cannot be believed ({problem:.200})", where)
+        raise UserError(f"{RESULT_FILE} cannot be believed ({problem})")
     for file in run.files:
         if file.name != RESULT_FILE and result["digest"].get(file.name) != file.sha256:
-            raise UserError(f"{file.name} does not match its digest in {RESULT_FILE}", where)
+            raise UserError(f"{file.name} does not match its digest in {RESULT_FILE}")
 
 
 def _impossible(result: dict[str, Any]) -> str:

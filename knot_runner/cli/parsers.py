@@ -162,6 +162,10 @@ def _verify() -> Parser:
     )
     parser.add_argument("--rounds", type=int, metavar="N", help="rerun only the first N rounds of federated runs")
     parser.add_argument("--network", action="store_true", help="allow downloads from the Hugging Face hub")
+    steps = "refuse settings with more rounds, epochs or steps than N (default: 5000)"
+    parser.add_argument("--max-steps", type=int, default=5000, metavar="N", help=steps)
+    memory = "the memory that a process may allocate on the CPU (default: 16)"
+    parser.add_argument("--memory", type=int, default=16, metavar="GB", help=memory)
     return parser
 
 

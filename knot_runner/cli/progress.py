@@ -38,10 +38,10 @@ class Live:
         self._console = console
         self._bars: dict[str, tuple[TaskID, float]] = {}
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[text]}"),
+            TextColumn("{task.fields[text]}", markup=False),
             _Rate(),
             TimeRemainingColumn(compact=True),
             console=console,
@@ -68,7 +68,7 @@ class Live:
             del self._bars[name]
             seconds = time.monotonic() - began
             if seconds >= WORTH_SAYING:
-                self._console.print(f"  {name:<24} {seconds:6.1f} s", highlight=False)
+                self._console.print(f"  {name:<24} {seconds:6.1f} s", highlight=False, markup=False)
             return
         self._progress.update(task, completed=done, total=total, text=text)
 

@@ -57,7 +57,7 @@ def build(cls: type, values: Any, where: str) -> Any:
     ``where`` is the dotted key that errors name. Raises :class:`UserError`.
     """
     if not isinstance(values, dict):
-        raise UserError(f"expected keys of {cls.__name__}, got {values!r}", where)
+        raise UserError(f"expected keys of {cls.__name__}, got {shorten(values)}", where)
     hints = _hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for key in values:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -18,8 +19,8 @@ from knot_runner.config.plugins import Table, checked, expect, unlike
 from knot_runner.config.settings import EntropySettings, SinkhornSettings, build
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss
 from knot_runner.methods.weighting import WEIGHTINGS, equal_where_zero
-from knot_runner.transport import Solver, ground_cost, transport_loss
-from knot_runner.transport.trees import tree_edges
+from knot_runner.transport import Solver, transport_loss
+from knot_runner.transport.trees import label_tree
 from knot_runner.util.errors import UserError, nearest
 
 
@@ -86,7 +87,7 @@ def check_loss_and_weighting(loss: dict[str, Any], weighting: str, points: list[
     if loss.get("solver") == "line" and len(points[0]) != 1:
         raise UserError("'line' needs labels on a line; newton solves in any dimension", f"{where}.loss.solver")
     if loss.get("solver") == "tree":
-        tree_edges(ground_cost(torch.tensor(points, dtype=torch.float64)))
+        label_tree(torch.tensor(points, dtype=torch.float64))
 
 
 def distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
@@ -103,11 +104,11 @@ def distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[Los
     weights = WEIGHTINGS[settings["weighting"]](q, q.new_tensor(settings["shares"]), biases)
     if settings["normalise"]:
         weights = equal_where_zero(weights)
-    points = torch.tensor(settings["points"], dtype=torch.float64)
+    points_on = cache(torch.tensor(settings["points"], dtype=torch.float64).to)
 
     def loss(logits: Tensor, rows: LossRows) -> Tensor:
         log_p = torch.log_softmax(logits / settings["student_temperature"], dim=-1)[:, None]
-        pairs = entry.function(options, log_p, rows["targets"], points.to(logits.device))
+        pairs = entry.function(options, log_p, rows["targets"], points_on(logits.device))
         total = (rows["weights"] * pairs).sum(1)
         return total / rows["weights"].sum(1) if settings["normalise"] else total
 

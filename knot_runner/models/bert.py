@@ -59,6 +59,7 @@ class TextClassifier(nn.Module):
             intermediate_size=spec.intermediate,
             hidden_dropout_prob=spec.dropout,
             attention_probs_dropout_prob=spec.dropout,
+            attn_implementation="sdpa",
         )
         self.bert = BertModel(config, add_pooling_layer=False)
         head = PublishedHead if spec.head == "published" else PlainHead
@@ -67,8 +68,11 @@ class TextClassifier(nn.Module):
 
     def features(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
         """Maps token ids, mask and segments [B, L] to the classifier's inputs [B, H]."""
-        output = self.bert(input_ids=ids, attention_mask=mask, token_type_ids=types, output_hidden_states=True)
-        return self.head(output.last_hidden_state, output.hidden_states[0], mask.bool())
+        tokens = mask.bool()
+        # four dimensions: transformers would ask of two whether any token is masked, and so wait for the device
+        attended = tokens[:, None, None]
+        output = self.bert(input_ids=ids, attention_mask=attended, token_type_ids=types, output_hidden_states=True)
+        return self.head(output.last_hidden_state, output.hidden_states[0], tokens)
 
     def forward(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
         """Logits [B, C]."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -35,6 +36,12 @@ def ground_cost(coordinates: Tensor) -> Tensor:
     """
     # not torch.cdist: its matrix-product form loses half the digits of small distances
     return torch.linalg.vector_norm(coordinates[:, None] - coordinates, dim=-1)
+
+
+@lru_cache(maxsize=16)
+def host_cost(points: Tensor) -> Tensor:
+    """:func:`ground_cost` of constant ``points`` in float64 on the CPU, computed once for each tensor."""
+    return ground_cost(points.detach().double()).cpu()
 
 
 class TransportError(FloatingPointError):

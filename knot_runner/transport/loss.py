@@ -27,9 +27,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from knot_runner.transport.costs import Solver, TransportError, ground_cost, unit_mass
+from knot_runner.transport.costs import Solver, TransportError, host_cost, unit_mass
 from knot_runner.transport.newton import semi_dual
-from knot_runner.transport.trees import MOST_ENUMERATED, tight_trees, tree, tree_edges
+from knot_runner.transport.trees import MOST_ENUMERATED, label_tree, tight_trees, tree
 from knot_runner.util.errors import UserError
 
 #: a row whose marginal error is beyond this many tolerances is an error, not a result
@@ -61,7 +61,7 @@ def transport_loss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Tens
     clean = student.detach().where(finite, 1 / n)
     _check(clean, "p")
     _check(teacher, "q")
-    value, potential = SOLVERS[solver.name](clean, teacher, points.detach(), solver)
+    value, potential = SOLVERS[solver.name](clean, teacher, points, solver)
     value = value.where(finite[:, 0], torch.nan).to(p.dtype)
     potential = (potential - potential.mean(-1, keepdim=True)).where(finite, torch.nan).to(p.dtype)
     return _Envelope.apply(student, value, potential).reshape(shape[:-1])
@@ -94,7 +94,7 @@ class _Envelope(torch.autograd.Function):
 
 def newton(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
     """T_eps to ``tolerance``, in float64 (newton.py). Raises :class:`TransportError`."""
-    solved = semi_dual(p, q, ground_cost(points.double()), solver.epsilon, solver.tolerance)
+    solved = semi_dual(p, q, host_cost(points), solver.epsilon, solver.tolerance)
     missed = ~(solved.marginal_error <= SLACK * solver.tolerance)  # also true of nan
     if bool(missed.any()):
         raise TransportError(
@@ -128,7 +128,7 @@ def exact(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor,
     import numpy as np
     import ot
 
-    cost = ground_cost(points.double()).cpu().numpy()
+    cost = host_cost(points).numpy()
     a, b = (unit_mass(rows).cpu().numpy() for rows in (p, q))
     values, potentials = np.empty(len(a)), np.empty(a.shape)
     for i in range(len(a)):
@@ -181,7 +181,7 @@ def exact_transport(p: Tensor, q: Tensor, points: Tensor) -> tuple[Tensor, Tenso
     name = _closed_form(points)
     if name != "exact" or len(points) > MOST_ENUMERATED:
         return SOLVERS[name](p, q, points, Solver(name, epsilon=0.0, tolerance=1e-9, scaling=0.5))
-    vertices = torch.from_numpy(tight_trees(ground_cost(points).numpy())[0])
+    vertices = torch.from_numpy(tight_trees(host_cost(points).numpy())[0])
     values, potentials = torch.empty(len(p), dtype=torch.float64), torch.empty(p.shape, dtype=torch.float64)
     for rows in torch.arange(len(p)).split(ROWS_AT_ONCE):
         values[rows], best = ((p[rows] - q[rows]) @ vertices.T).max(1)
@@ -194,7 +194,7 @@ def _closed_form(points: Tensor) -> str:
     if points.shape[1] == 1:
         return "line"
     try:
-        tree_edges(ground_cost(points))
+        label_tree(points)
     except UserError:
         return "exact"
     return "tree"

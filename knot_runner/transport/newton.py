@@ -80,9 +80,9 @@ def semi_dual(p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: flo
     """
     device, n = p.device, len(cost)
     p, q, cost = (t.detach().to(torch.float64) for t in (p, q, cost))
+    ground, cost = cost.cpu().numpy(), cost.to(device)
     if p.numel() * n <= HOST_NUMBERS:
-        p, q, cost = p.cpu(), q.cpu(), cost.cpu()
-    ground = cost.cpu().numpy()
+        p, q = p.cpu(), q.cpu()
     if p.device.type == "cpu":
         p, q, cost = p.numpy(), q.numpy(), ground
     room = NUMBERS_AT_ONCE["cpu" if library(p) is np else "cuda"]

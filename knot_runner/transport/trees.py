@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from knot_runner.transport.costs import Solver, ground_cost, unit_mass
+from knot_runner.transport.costs import Solver, host_cost, unit_mass
 from knot_runner.util.errors import UserError
 
 #: Distances that differ by less, relatively, are one level.
@@ -36,10 +36,16 @@ def tree(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, 
 
     Raises :class:`UserError` for points that are not.
     """
-    weights, below = tree_edges(ground_cost(points.double()))
+    weights, below = label_tree(points)
     p, q = unit_mass(p), unit_mass(q)
     excess = (p - q) @ below.T
     return excess.abs() @ weights, (excess.sign() * weights) @ below
+
+
+@lru_cache(maxsize=16)
+def label_tree(points: Tensor) -> tuple[Tensor, Tensor]:
+    """:func:`tree_edges` of constant ``points`` on their device, computed once for each tensor."""
+    return tree_edges(host_cost(points).to(points.device))
 
 
 def tree_edges(cost: Tensor) -> tuple[Tensor, Tensor]:

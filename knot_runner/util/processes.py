@@ -15,6 +15,7 @@ from multiprocessing import forkserver, reduction, spawn
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from resource import RLIMIT_DATA, getrlimit, setrlimit
 from typing import IO, Any
 
 from knot_runner.util.streams import is_open
@@ -24,6 +25,17 @@ def cores() -> int:
     """Return the number of CPU cores that this process may use: fewer than the machine has in a job of a cluster."""
     allowed = getattr(os, "sched_getaffinity", None)  # Linux
     return len(allowed(0)) if allowed else os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def memory_limit(gigabytes: int) -> Iterator[None]:
+    """Inside the block, this process, and each that it starts, cannot allocate more than so much (Linux)."""
+    before = getrlimit(RLIMIT_DATA)
+    setrlimit(RLIMIT_DATA, (gigabytes * 10**9, before[1]))
+    try:
+        yield
+    finally:
+        setrlimit(RLIMIT_DATA, before)
 
 
 def begin_child(environment: dict[str, str] | None = None, cleanup: Callable[[], object] = lambda: None) -> None:

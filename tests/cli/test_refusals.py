@@ -32,7 +32,7 @@ COMMANDS = [
     "plot chill/fig4 report.kind=curve", "hydra/launcher=joblib hydra.launcher.n_jobs=two", "data mnst",
     "data mnist --fech", "data mnist seed=1",
     "data mnist --fetch", "verify", "verify a b", "verify a --rounds=0", "verify a --rounds=two", "verify a --round=2",
-    "verify a paths.out=", "verify a seed=1", "experiment=chill/table1 task=femnist paper=1",
+    "verify a --memory=0", "verify a paths.out=", "verify a seed=1", "experiment=chill/table1 task=femnist paper=1",
     *(f"task=femnist {name}" for name in UNSUPPORTED if name.startswith("--")),
 ]  # fmt: skip
 #: Values, lists, interpolations, and Hydra's own keys.

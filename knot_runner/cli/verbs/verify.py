@@ -24,8 +24,10 @@ def verify_command(options: argparse.Namespace) -> int:
     names, keys = names_and_keys(options.words, ("paths.data", "paths.out"))
     if len(names) != 1:
         raise UserError("needs one bundle", "verify", hint="Use knot-runner verify FILE.tar.gz")
-    if options.rounds is not None and options.rounds < 1:
-        raise UserError("expected at least 1", f"--rounds={options.rounds}")
+    for name in ("rounds", "memory"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise UserError("expected at least 1", f"--{name}={value}")
     from knot_runner.bundles.unpack import read_bundle
 
     with tempfile.TemporaryDirectory(prefix="knot-runner-") as folder:
@@ -33,7 +35,10 @@ def verify_command(options: argparse.Namespace) -> int:
         out = Path(keys.get("paths.out", f"{folder}/runs")).expanduser()
         _check_new(out)
         _say_how_long(runs)
-        place = _place(runs, out, keys.get("paths.data") or os.environ.get("KNOT_DATA"), options.network)
+        from knot_runner.bundles.rerun import RerunPlace  # imports torch
+
+        data = keys.get("paths.data") or os.environ.get("KNOT_DATA")
+        place = RerunPlace(data, out, options.network, options.max_steps, options.memory)
         answers = [_answered(run, options.rounds, place) for run in runs]
     counts = Counter(answers)
     print(f"{counted(len(runs), 'run')}: {', '.join(f'{n} {name}' for name, n in counts.items())}")
@@ -44,18 +49,6 @@ def verify_command(options: argparse.Namespace) -> int:
 
 #: The verdict on a run that was refused or failed here.
 NOT_MADE = "not made again"
-
-
-def _place(runs: list[BundledRun], out: Path, data: str | None, network: bool) -> RerunPlace:
-    """Where the runs are rerun; asks torch for a GPU only if a run was on one."""
-    from knot_runner.bundles.rerun import RerunPlace
-
-    cuda = False
-    if any(str(run.result.get("device", "")).startswith("cuda") for run in runs):
-        import torch
-
-        cuda = torch.cuda.is_available()
-    return RerunPlace(data, out, network, cuda)
 
 
 def _check_new(out: Path) -> None:
@@ -77,7 +70,7 @@ def _say_how_long(runs: list[BundledRun]) -> None:
 
 def _answered(run: BundledRun, rounds: int | None, place: RerunPlace) -> str:
     """The verdict on one run; prints it with its evidence."""
-    from knot_runner.report.render.text import plain
+    from knot_runner.bundles.unpack import quoted
 
     try:
         answer, lines = _compared(run, rounds, place)
@@ -85,14 +78,10 @@ def _answered(run: BundledRun, rounds: int | None, place: RerunPlace) -> str:
         answer, lines = NOT_MADE, [str(problem)]
     except Exception as problem:  # a config may hold anything; continue with the other runs
         answer, lines = NOT_MADE, [f"{type(problem).__name__}: {problem}"]
-    print(plain(f"{run.folder}, seed {run.result['seed']}: {answer}"))
+    print(quoted(f"{run.folder}, seed {run.result['seed']}: {answer}"))
     for line in lines:
-        print(f"  {plain(line)[:LONGEST_QUOTE]}")
+        print(f"  {quoted(line)}")
     return answer
-
-
-#: Maximum characters of a line that quotes a bundle.
-LONGEST_QUOTE = 400
 
 
 def _compared(run: BundledRun, rounds: int | None, place: RerunPlace) -> tuple[str, list[str]]:
@@ -100,19 +89,22 @@ def _compared(run: BundledRun, rounds: int | None, place: RerunPlace) -> tuple[s
     from rich.console import Console
 
     from knot_runner.bundles.compare import compare_rounds, compare_whole
-    from knot_runner.bundles.rerun import job_here, made_again, whole_because
+    from knot_runner.bundles.rerun import job_here, made_again, settings_problem, whole_because
+    from knot_runner.bundles.unpack import quoted
     from knot_runner.cli.progress import Live
     from knot_runner.util.messages import messages_to
 
     rows, lines = run.rows(), []
     job, cut = job_here(run.config, place), None
+    if problem := settings_problem(run):
+        lines.append(problem)
     if rounds is not None and (why := whole_because(job)):
         lines.append(f"is made again whole: it {why}")
     elif rounds is not None and rounds < len(rows):
         cut = rounds
         job = job_here(run.config, place, cut)
-    with Live(Console(stderr=True)) as live, messages_to(live.note):
-        made = made_again(job, live.watch, lambda _: None)
+    with Live(Console(stderr=True)) as live, messages_to(lambda text: live.note(quoted(text))):
+        made = made_again(job, place, lambda name, *step: live.watch(quoted(name), *step), lambda _: None)
     if cut is None:
         found = compare_whole(run.result, rows, made.result, made.rows)
     else:
@@ -134,20 +126,22 @@ def _differences(run: BundledRun, now: dict) -> list[str]:
     lines = [f"made by other code: {change}" for change in code_changes(run.result)]
     if run.result.get("data") != now.get("data"):
         lines.insert(0, f"made from other data: {_data_text(run.result, now)}")
-    if run.result.get("device") != now.get("device"):
-        lines.append(f"made on {run.result.get('device')}, now on {now.get('device')}")
+    for key in ("device", "engine"):
+        if run.result.get(key) != now.get(key):
+            lines.append(f"made on {run.result.get(key)}, now on {now.get(key)}")
     return lines
 
 
-def _file_digests(result: dict) -> dict[str, str | None]:
+def _file_digests(result: dict) -> set[tuple[str, str]]:
     files = [file for file in result.get("files") or [] if isinstance(file, dict)]
-    return {str(file.get("path")): file.get("sha256") for file in files}
+    return {(str(file.get("path")), str(file.get("sha256"))) for file in files}
 
 
 def _data_text(was: dict, now: dict) -> str:
     """Names of files whose digests differ; else the digests of all data read."""
-    old, new = _file_digests(was), _file_digests(now)
-    unlike = sorted(path for path in {*old, *new} if old.get(path) != new.get(path))
+    from knot_runner.report.render.text import first_few
+
+    unlike = sorted({path for path, _ in _file_digests(was) ^ _file_digests(now)})
     if unlike:
-        return f"{', '.join(unlike[:4])}{' and more' * (len(unlike) > 4)} differ"
+        return f"{first_few(unlike, 4)} differ"
     return f"digest {str(was.get('data'))[:12]} on record, {str(now.get('data'))[:12]} now"

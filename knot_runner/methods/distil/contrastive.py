@@ -77,9 +77,10 @@ class ContrastPair(nn.Module):
         # before the backward pass
         products = (embedded @ memory.clone().T).gather(1, places)
         raised = (products / self.options.tau_nce).exp()
-        if not bool(constant):
-            constant.copy_(raised.detach().mean() * len(memory))
-        return noise_contrast(raised / constant, len(memory))
+        # without a branch, which would wait for the device in every step
+        scale = constant.where(constant != 0, raised.detach().mean() * len(memory))
+        constant.copy_(scale)
+        return noise_contrast(raised / scale, len(memory))
 
     @torch.no_grad()
     def _move(self, memory: Tensor, embedded: Tensor, positions: Tensor) -> None:

@@ -158,10 +158,10 @@ class Students:
         with torch.no_grad():
             shown = [reader(inputs) for reader in self.readers]
             taught = self._teachers(shown, positions, inputs)
-        points = torch.tensor(self.request.points, dtype=torch.float64)
-        count = len(self.train)
+        count, device = len(self.train), self.train.labels.device
+        points = torch.tensor(self.request.points, dtype=torch.float64, device=device)
         losses = [make_losses(specs, own, others, count, points) for own, others in zip(shown, taught, strict=True)]
-        self.module["losses"] = nn.ModuleList(losses).to(self.train.labels.device)
+        self.module["losses"] = nn.ModuleList(losses).to(device)
 
     def _weigh(self) -> dict[str, dict[str, float]]:
         """Settle automatic weights on the first batches; the first student's weights and ratios."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Dirichlet
 
 from knot_runner.config.strict import build
-from knot_runner.transport import SOLVERS, Solver, TransportError, costs, ground_cost, loss, newton, support
+from knot_runner.transport import SOLVERS, Solver, TransportError, costs, ground_cost, loss, newton, support, trees
 from knot_runner.transport import transport_loss as transport
 from tests.golden.messages import refuses
 
@@ -118,6 +118,15 @@ def test_gradient_is_finite_and_centred_on_faces(name: str) -> None:
     _, gradient = value_and_gradient(p, q, places(name), Solver(name, 0.01, 1e-9, 0.5))
     assert gradient.isfinite().all()
     assert gradient.sum(1).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("name", ["newton", "tree"])
+def test_costs_and_tree_are_made_once_for_their_points(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    points, solver = places(name).clone(), Solver(name, 0.001, 1e-9, 0.5)
+    first = transport(*pairs(8), points, solver)
+    monkeypatch.setattr(costs, "ground_cost", None)
+    monkeypatch.setattr(trees, "tree_edges", None)
+    assert torch.equal(transport(*pairs(8), points, solver), first)
 
 
 def test_line_in_any_order_and_no_plane() -> None:

@@ -11,12 +11,13 @@ import tarfile
 import pytest
 
 from knot_runner.bundles.manifest import read_manifest
-from knot_runner.bundles.rerun import RerunPlace, job_here
+from knot_runner.bundles.rerun import RerunPlace, job_here, made_again, settings_problem
+from knot_runner.bundles.unpack import BundledRun
 from knot_runner.cli.main import main
 from knot_runner.records import recorded_config
 from knot_runner.util.processes import cores
 from tests.bundled import archive, bundled, members_of, small_run, tampered
-from tests.golden.messages import refused, refuses
+from tests.golden.messages import check, refused, refuses
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +66,7 @@ TABLES = [
     lambda table: table["runs"].append(table["runs"][0]),
     lambda table: table["runs"][0]["files"].append(table["runs"][0]["files"][0]),
     lambda table: table["runs"][0]["files"].append({"name": "x", "size": 1, "sha256": "0" * 64}),
+    lambda table: table.update({"\x1b[2J\n" + 10**6 * "k": 1}), lambda table: table.update(runs=["r" * 10**6]),
 ]  # fmt: skip
 
 
@@ -194,6 +196,7 @@ def test_job_here_refuses_hostile_or_malformed_configs(made, tmp_path):
         lambda config: config.update(plugins=[str(plugin)]),
         lambda config: config["task"]["local"].update(train=["/etc/x"]),
         lambda config: config["task"]["local"].update(test=["x/../../y"]),
+        lambda config: config["task"]["local"].update(test=[".."]),
         lambda config: config["task"].update(source="hub"),
         lambda config: config["method"].update(more=1),
         lambda config: config.update(hardware=None),
@@ -208,18 +211,48 @@ def test_job_here_replaces_tracker_paths_and_hardware(made, tmp_path):
     def change(config):
         config["tracker"] = {"name": "wandb", "project": "theirs", "mode": "online"}
         config["paths"] = {"data": "/theirs", "out": "/theirs"}
-        config["hardware"] |= {"device": "cuda:3", "workers": 1024, "devices": ["cuda:0"]}
+        config["hardware"] |= {
+            "device": "cuda:3",
+            "workers": 1024,
+            "threads": 1024,
+            "engine": "ray",
+            "devices": ["cuda:0"],
+        }
 
     settings = here(made, tmp_path, change).settings
     assert (
         settings.tracker.name == "none" and settings.paths.out == str(tmp_path / "out") and settings.paths.data is None
     )
-    assert settings.hardware.device == "cpu" and settings.hardware.workers <= cores()
-    assert settings.hardware.devices == [] and settings.hardware.engine == "lean"
+    hardware = settings.hardware
+    assert hardware.device == "cpu" and hardware.workers <= cores() and hardware.threads <= cores()
+    assert hardware.devices == [] and hardware.engine == "auto"
     assert here(made, tmp_path, lambda _: None).run_id == made[0].name
 
 
-def test_verify_reports_but_never_executes_plugins(made, tmp_path, capsys):
+@pytest.mark.parametrize("key", ["rounds", "epochs"])
+def test_made_again_refuses_more_steps_than_allowed(key, made, tmp_path):
+    job = here(made, tmp_path, lambda config: config["training"].update({key: 5001}))
+    with refuses():
+        made_again(job, RerunPlace(None, tmp_path), print, print)
+    assert not list(tmp_path.rglob("rounds.jsonl"))
+
+
+@pytest.mark.parametrize("old, new", [("seed: 0", "seed: 1"), ("count: 6", "count: 5")])
+def test_verify_refuses_the_settings_of_another_run(old, new, made, tmp_path, capsys):
+    capsys.readouterr()
+    assert main(["verify", str(tampered_config(made[0], tmp_path, lambda text: text.replace(old, new)))]) == 2
+    check(capsys.readouterr().out)
+
+
+def test_settings_problem_only_reports_under_other_code(made):
+    result = json.loads((made[0] / "result.json").read_text())
+    run = BundledRun("", recorded_config(made[0]), result, made[0])
+    assert settings_problem(run) == ""
+    seeded = BundledRun("", run.config | {"seed": 1}, result | {"code": "other"}, made[0])
+    assert "seed 1; the result is of" in settings_problem(seeded)
+
+
+def test_verify_reports_a_refused_run_and_executes_no_plugin(made, tmp_path, capsys):
     plugin = tmp_path / "evil_plugin_of_a_bundle.py"
     plugin.write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()")
     own = tampered_config(made[0], tmp_path, lambda text: text.replace("plugins: []", f"plugins: ['{plugin}']"))

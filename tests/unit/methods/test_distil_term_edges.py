@@ -1,5 +1,7 @@
 """Distillation's loss terms at their edges: too few examples, adapters, memories, draws, and what is refused."""
 
+import dataclasses
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,7 +14,7 @@ from knot_runner.methods.distil.attention import pooled_to
 from knot_runner.methods.distil.contrastive import draw_negatives
 from knot_runner.methods.distil.hints import make_adapter
 from knot_runner.methods.distil.relation import draw_triples
-from knot_runner.methods.distil.term import TERMS
+from knot_runner.methods.distil.term import TERMS, NetworkOutputs
 from tests.golden.messages import refuses
 from tests.unit.methods.distil_made import a_batch, gradients, made, random_outputs
 
@@ -83,6 +85,12 @@ def test_crd_updates_and_stores_memories_in_training():
         assert before[f"contrasts.0.{name}_constant"] == 0 < term.state_dict()[f"contrasts.0.{name}_constant"]
     loaded.load_state_dict(term.state_dict())
     assert torch.equal(*(one(student, [teacher], a_batch(seed=1)) for one in (term, loaded)))
+
+
+def test_crd_reads_no_value_that_a_gpu_computes():
+    logits, tap, positions = (torch.ones(5, *shape, device="meta") for shape in ((4,), (3,), ()))
+    outputs, batch = NetworkOutputs(logits, {"a": tap}), dataclasses.replace(a_batch(), positions=positions.long())
+    assert made("crd", outputs, [outputs])(outputs, [outputs], batch).shape == (5,)
 
 
 @given(examples=st.integers(2, 30), seed=st.integers(0, 100))

@@ -62,6 +62,12 @@ def test_text_classifier_ignores_padding(batch):
     torch.testing.assert_close(model(**batch)[1:2], model(**alone), rtol=1e-4, atol=1e-5)
 
 
+def test_text_classifier_reads_no_value_that_a_gpu_computes(batch):
+    with torch.device("meta"):  # whose tensors have none
+        model = TextClassifier(SPEC, 500, 5)
+    model(**{name: tensor.to("meta") for name, tensor in batch.items()}).sum().backward()
+
+
 def test_text_classifier_reads_segments(batch):
     torch.manual_seed(1)
     model = TextClassifier(SPEC, 500, 5).eval()

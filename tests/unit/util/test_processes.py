@@ -1,12 +1,20 @@
-"""Signals while libraries work that catch every exception."""
+"""Signals while libraries work that catch every exception, and limits of memory."""
 
 import os
+import resource
 import signal
 import time
 
 import pytest
 
-from knot_runner.util.processes import interrupt_held
+from knot_runner.util.processes import interrupt_held, memory_limit
+
+
+def test_memory_limit_ends_with_its_block():
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with memory_limit(64), pytest.raises(MemoryError):
+        bytearray(65 * 10**9)
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
 def test_interrupt_held_raises_at_end_of_block():
