@@ -11,10 +11,10 @@ job again and leave nothing half-written. Everything is written below a temporar
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -114,9 +114,14 @@ class Session:
         return self._process.wait()
 
     def kill(self) -> None:
-        """``kill -9`` of all its processes, and wait for it."""
-        os.killpg(self._process.pid, signal.SIGKILL)
+        """``kill -9`` of the command alone. All that it has begun must end within five seconds."""
+        self._process.kill()
         self._process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            for _ in range(100):
+                os.killpg(self._process.pid, 0)
+                time.sleep(0.05)
+            raise AssertionError("a process outlives the command")
 
 
 def killed_sweep(

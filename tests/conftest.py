@@ -106,7 +106,7 @@ def process_server() -> Iterator[None]:
 
     real = forkserver.set_forkserver_preload
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(forkserver, "set_forkserver_preload", lambda names: real(sorted({*names, *PRELOADED})))
+        patch.setattr(forkserver, "set_forkserver_preload", lambda names: real([*names, *PRELOADED]))
         yield
 
 

@@ -97,6 +97,7 @@ class Forked:
 def _run(arguments: tuple[str, ...], said: str, environment: dict[str, str], until: Callable | None) -> None:
     """In the new process."""
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # fork servers ignore it
     os.environ.clear()
     os.environ.update(environment)
     with open(said, "a") as file:  # noqa: PTH123

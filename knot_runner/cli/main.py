@@ -1,4 +1,5 @@
-"""The ``knot-runner`` command: runs and sweeps, or one of the verbs. Imports torch only when a run begins."""
+"""The ``knot-runner`` command: runs and sweeps, or one of the verbs. Imports little before signals are handled, and
+torch only when a run begins."""
 
 from __future__ import annotations
 
@@ -6,10 +7,9 @@ import os
 import sys
 
 from knot_runner import __version__
-from knot_runner.cli.parsers import VERBS, parser_of, run_verb
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.messages import LOGGER, messages_to, print_on_stderr
-from knot_runner.util.processes import ended_by_sigterm, main_left_alone, on_sigterm
+from knot_runner.util.processes import ended_by_signals, main_left_alone, on_signal
 from knot_runner.util.streams import lasting, print_safely
 
 #: Message on an interrupting signal; on a terminal also the code that shows the cursor again, which a live view hides.
@@ -20,15 +20,15 @@ SHOW_CURSOR = b"\x1b[?25h"
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns the exit code. Prints at most one line for a user error.
 
-    Restores signals and standard streams, so that tests and notebooks may call it, and scripts without ``if __name__
-    == "__main__"``.
+    With ``argv`` it restores signals, and always standard streams, so that tests and notebooks may call it, and scripts
+    without ``if __name__ == "__main__"``. Without, it is the whole program: a signal also ends the rest of that.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     with (
+        ended_by_signals(restored=argv is not None),
+        on_signal(_say_interrupted),
         lasting() as out,
         messages_to(print_on_stderr),
-        ended_by_sigterm(),
-        on_sigterm(_say_interrupted),
         main_left_alone(),
     ):
         return print_safely(out, _exit_code(arguments))
@@ -45,10 +45,6 @@ def _exit_code(arguments: list[str]) -> int:
             raise
         LOGGER.error("%s: %s", problem.filename, problem.strerror)
         return 1
-    except KeyboardInterrupt:
-        _say_interrupted()
-        # no return: joining threads of killed workers may hang, and commits are atomic
-        os._exit(130)
 
 
 def _say_interrupted() -> None:
@@ -57,6 +53,8 @@ def _say_interrupted() -> None:
 
 
 def _carry_out(arguments: list[str]) -> int:
+    from knot_runner.cli.parsers import VERBS, parser_of, run_verb  # only now that signals are handled
+
     verb = arguments[0] if arguments else ""
     if "--help" in arguments or "-h" in arguments:
         print(parser_of(verb if verb in VERBS else "").format_help(), end="")

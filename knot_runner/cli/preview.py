@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import shutil
 import statistics
-import tempfile
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -26,7 +25,7 @@ from knot_runner.report.render.text import duration
 from knot_runner.util.config_yaml import read_config
 from knot_runner.util.errors import UserError
 from knot_runner.util.messages import counted
-from knot_runner.util.processes import begin_child, ended_along, redirect_output, start_process
+from knot_runner.util.processes import begin_child, ended_along, redirect_output, start_process, temporary_folder
 
 if TYPE_CHECKING:
     from knot_runner.pipelines.context import Services
@@ -53,7 +52,7 @@ class Preview:
 
 def preview(jobs: list[ComposedJob]) -> Preview:
     """Prepare ``jobs`` in a child process, so that composing needs no torch."""
-    with tempfile.TemporaryDirectory(prefix="knot-runner-check-", ignore_cleanup_errors=True) as folder:
+    with temporary_folder() as folder:
         spawn = multiprocessing.get_context("spawn")
         process, pipe = start_process(spawn, _in_child, folder, [job.config for job in jobs])
         with ended_along(process):
@@ -64,11 +63,11 @@ def preview(jobs: list[ComposedJob]) -> Preview:
                 return Preview(problem=f"its process ended with exit code {process.exitcode}")
 
 
-def _in_child(pipe: Connection, folder: str, configs: list[dict[str, Any]]) -> None:
+def _in_child(pipe: Connection, folder: Path, configs: list[dict[str, Any]]) -> None:
     begin_child(cleanup=functools.partial(shutil.rmtree, folder, ignore_errors=True))
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123 (it is no file of anybody's)
         redirect_output(nowhere)
-    pipe.send(prepare([job_of(config) for config in configs], Path(folder)))
+    pipe.send(prepare([job_of(config) for config in configs], folder))
 
 
 def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:

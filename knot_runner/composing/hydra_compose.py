@@ -17,7 +17,6 @@ from knot_runner.composing.override_errors import bad_override, message_text, mi
 from knot_runner.composing.own_yaml import search_path
 from knot_runner.util.config_yaml import config_folder
 from knot_runner.util.errors import UserError
-from knot_runner.util.processes import interrupt_held
 
 
 def hydra_config(overrides: list[str], config_dir: str | None) -> DictConfig:
@@ -56,8 +55,7 @@ def choice_config(choice: str, config_dir: str | None) -> DictConfig:
 def _composed(file: str, overrides: list[str], config_dir: str | None, hydra: bool) -> DictConfig:
     search = search_path(config_dir)
     try:
-        with interrupt_held():
-            return compose(file, overrides=[*search, *overrides], return_hydra_config=hydra)
+        return compose(file, overrides=[*search, *overrides], return_hydra_config=hydra)
     except MissingConfigException as problem:
         raise missing_config(str(problem), config_dir) from None
     except (HydraException, OmegaConfBaseException, YAMLError) as problem:

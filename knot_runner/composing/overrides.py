@@ -27,7 +27,6 @@ from knot_runner.composing.hydra_keys import check_key, is_hydras
 from knot_runner.composing.override_errors import GROUPS, message_text
 from knot_runner.util.config_yaml import choices
 from knot_runner.util.errors import UserError
-from knot_runner.util.processes import interrupt_held
 
 #: Maximum number of jobs of one command; the largest preset has 720.
 MAX_JOBS = 10_000
@@ -53,8 +52,7 @@ def _parsed(argument: str) -> Override:
     with contextlib.suppress(HydraException, GrammarParseError, ValueError, RecursionError):
         if "${" in value:
             grammar_parser.parse(value)
-        with interrupt_held():
-            (override,) = OverridesParser.create().parse_overrides([readable])
+        (override,) = OverridesParser.create().parse_overrides([readable])
     if override is None or not override.key_or_group:
         raise _unreadable(argument)
     if is_hydras(override.key_or_group):

@@ -17,7 +17,7 @@ from knot_runner.config.plugins import Table
 from knot_runner.config.settings import TRACKER_EXTRAS, TrackerSettings
 from knot_runner.config.settings.families import load
 from knot_runner.util.errors import UserError, first_line, nearest, require_extra
-from knot_runner.util.processes import on_sigterm
+from knot_runner.util.processes import on_signal
 
 #: Seconds to wait for an online service before the run goes on without it.
 FINISH_SECONDS = 10
@@ -143,7 +143,7 @@ class Tracker:
         self._attempt(lambda mirror: mirror.summarise(status | numbers | measures))
 
     def __enter__(self) -> Tracker:
-        self._leaving.enter_context(on_sigterm(lambda: self._close(True)))
+        self._leaving.enter_context(on_signal(lambda: self._close(True)))
         return self
 
     def __exit__(

@@ -32,7 +32,7 @@ from knot_runner.sweeps.plan import PATIENT, STOP, Plan, read_plan
 from knot_runner.sweeps.task import Outcome, lost, outcome, run_in_process, run_task
 from knot_runner.util.errors import UserError, first_line
 from knot_runner.util.messages import LOGGER
-from knot_runner.util.processes import cores
+from knot_runner.util.processes import begin_child, cores
 from knot_runner.util.ray_cluster import connected
 
 _KEY = "hydra/launcher=ray"
@@ -115,6 +115,8 @@ def _failed(job: ComposedJob, plan: Plan, cause: str, began: float) -> Outcome:
     return outcome(job.run_id, state, False, began)
 
 
+#: Class of submitit's launcher on this machine; the processes of its launcher on SLURM outlive the command.
+SUBMITIT_LOCAL = "LocalLauncher"
 #: Hydra accepts plug-ins from the package ``hydra_plugins`` only, which only an installed distribution can extend.
 PLUGINS = "hydra_plugins.knot_runner"
 
@@ -137,8 +139,8 @@ def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[O
     """
     launcher = _launcher(plan, hydra)
     size = hydra.sweeper.max_batch_size
-    if size is None and type(launcher).__module__.endswith("submitit_launcher"):
-        size = cores()  # its local executor starts all jobs at once
+    if size is None and type(launcher).__name__ == SUBMITIT_LOCAL:
+        size = cores()  # it starts all jobs at once
     outcomes = _launch(launcher, jobs, 0, size)
     busy = {outcome["run_id"] for outcome in outcomes if outcome["state"] == "busy"}
     if busy:
@@ -159,7 +161,14 @@ def _launcher(plan: Plan, hydra: DictConfig) -> Launcher:
         master.hydra.job.name = "knot-runner"
     context = HydraContext(config_loader=PlannedConfigs(), callbacks=Callbacks())  # type: ignore[arg-type]
     task = functools.partial(run_task, plan_path=str(plan.path))
-    return Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=master)
+    launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=master)
+    if type(launcher).__name__ == SUBMITIT_LOCAL:
+        launcher.task_function = functools.partial(task, parent=os.getpid())
+    elif type(launcher).__name__ == "JoblibLauncher":
+        launcher.joblib.update(initializer=begin_child, initargs=(os.getpid(),))
+        # joblib deletes what a killed command has left, and warns of each thing
+        os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
+    return launcher
 
 
 def _launch(launcher: Launcher, jobs: Sequence[ComposedJob], first: int, size: int | None) -> list[Outcome]:

@@ -16,17 +16,20 @@ from knot_runner.config.settings.families import family_of
 from knot_runner.sweeps.plan import STOP, Plan, read_plan
 from knot_runner.sweeps.state import Kind, clear_failure, status, write_failure
 from knot_runner.util.errors import UserError
-from knot_runner.util.processes import ended_along, prepared, start_process
+from knot_runner.util.processes import begin_child, ended_along, prepared, start_process
 
 #: What launchers return for a job: run id, final state, whether it was resumed from a checkpoint, seconds.
 Outcome = dict[str, Any]
 
 
-def run_task(config: Any, plan_path: str) -> Outcome:
+def run_task(config: Any, plan_path: str, parent: int | None = None) -> Outcome:
     """Run the job of the plan that ``config`` names in a process of its own and return its outcome.
 
     However that process ends (an exception, ``SystemExit``, a signal, out of memory), other jobs are not affected.
+    ``parent``: if given, the process with which this one, the launcher's, ends.
     """
+    if parent is not None:
+        begin_child(parent)
     plan = read_plan(Path(plan_path))
     return run_in_process(job_of(plan.config(config.run_id)), plan)
 

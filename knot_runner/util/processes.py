@@ -1,4 +1,4 @@
-"""Processes: they die with their parent, and end cleanly on SIGTERM."""
+"""Processes: they die with their parent, and end cleanly on signals."""
 
 from __future__ import annotations
 
@@ -7,50 +7,54 @@ import functools
 import multiprocessing
 import multiprocessing.connection
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from multiprocessing import forkserver, reduction, spawn
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
-from resource import RLIMIT_DATA, getrlimit, setrlimit
+from pathlib import Path
 from typing import IO, Any
 
 from knot_runner.util.streams import is_open
 
+#: Seconds between two looks at a process that is not the direct parent.
+_POLL_SECONDS = 0.5
+
 
 def cores() -> int:
     """Return the number of CPU cores that this process may use: fewer than the machine has in a job of a cluster."""
-    allowed = getattr(os, "sched_getaffinity", None)  # Linux
-    return len(allowed(0)) if allowed else os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
-@contextlib.contextmanager
-def memory_limit(gigabytes: int) -> Iterator[None]:
-    """Inside the block, this process, and each that it starts, cannot allocate more than so much (Linux)."""
-    before = getrlimit(RLIMIT_DATA)
-    setrlimit(RLIMIT_DATA, (gigabytes * 10**9, before[1]))
-    try:
-        yield
-    finally:
-        setrlimit(RLIMIT_DATA, before)
-
-
-def begin_child(environment: dict[str, str] | None = None, cleanup: Callable[[], object] = lambda: None) -> None:
+def begin_child(
+    parent: int | None = None,
+    environment: dict[str, str] | None = None,
+    cleanup: Callable[[], object] = lambda: None,
+) -> None:
     """Call first in a new process: leaves Ctrl-C to the parent, and ends with the parent, however that died, after
     ``cleanup``, so that a killed run leaves no process behind.
 
+    ``parent``: the id of a process of this machine; None: the process that started this one by multiprocessing.
     ``environment``: the parent's, instead of that of the process that started the fork server.
     """
 
     def wait() -> None:
-        parent = multiprocessing.parent_process()
-        if parent is not None:
-            multiprocessing.connection.wait([parent.sentinel])
-            cleanup()
-            os._exit(1)
+        if parent is None:
+            starter = multiprocessing.parent_process()
+            if starter is None:
+                return
+            multiprocessing.connection.wait([starter.sentinel])
+        else:
+            while Path(f"/proc/{parent}/exe").exists():  # a zombie has none
+                time.sleep(_POLL_SECONDS)
+        cleanup()
+        os._exit(1)
 
     if environment is not None:
         os.environ.clear()
@@ -65,31 +69,42 @@ def redirect_output(file: IO[Any]) -> None:
         os.dup2(file.fileno(), stream)
 
 
-#: Exit code of a process that SIGTERM ended.
-TERMINATED = 143
+#: Signals that end a command: Ctrl-C, ``kill``, a closed terminal.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Seconds that the actions may take, and that a process has to end by itself; its last commit is whole in any case.
 _ACTION_SECONDS, GRACE_SECONDS = 10.0, 5.0
-#: Called on SIGTERM, the newest first.
-_sigterm_actions: list[Callable[[], object]] = []
+#: Called on a signal, the newest first.
+_signal_actions: list[Callable[[], object]] = []
 
 
 @contextlib.contextmanager
-def on_sigterm(action: Callable[[], object]) -> Iterator[None]:
-    """Inside the block, ``action`` is called if SIGTERM ends this process (see :func:`ended_by_sigterm`).
+def on_signal(action: Callable[[], object]) -> Iterator[None]:
+    """Inside the block, ``action`` is called if a signal ends this process (see :func:`ended_by_signals`).
 
     For cleaning up an unfinished tracker or child processes.
     """
-    _sigterm_actions.append(action)
+    _signal_actions.append(action)
     try:
         yield
     finally:
-        _sigterm_actions.remove(action)
+        _signal_actions.remove(action)
 
 
 @contextlib.contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """Inside the block, SIGTERM ends this process with :data:`TERMINATED`, after the actions of :func:`on_sigterm`;
-    afterwards the previous handler is restored. In another thread than the main one nothing changes.
+def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
+    """A new folder in ``parent``, or in the system's temporary one, that the end of the block or a signal deletes."""
+    with (
+        tempfile.TemporaryDirectory(prefix="knot-runner-", dir=parent, ignore_cleanup_errors=True) as folder,
+        on_signal(functools.partial(shutil.rmtree, folder, ignore_errors=True)),
+    ):
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def ended_by_signals(restored: bool = True) -> Iterator[None]:
+    """Inside the block, SIGINT, SIGTERM and SIGHUP end this process with 128 plus their number, after the actions of
+    :func:`on_signal`; ignored ones stay ignored. Afterwards the previous handlers are ``restored``. In a thread that
+    is not the main one nothing changes.
 
     Nothing is raised: an exception at an arbitrary instruction could be caught by any library, or leave it in an
     inconsistent state. The main thread stops meanwhile, commits are whole at any moment, and locks and workers end with
@@ -98,43 +113,29 @@ def ended_by_sigterm() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only that may set handlers
         yield
         return
-    before = signal.signal(signal.SIGTERM, _leave)
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    caught = [number for number in _SIGNALS if before[number] is not signal.SIG_IGN]
+    for number in caught:
+        signal.signal(number, _leave)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+        for number in caught if restored else ():
+            signal.signal(number, before[number] or signal.SIG_DFL)
 
 
 def _leave(number: int, frame: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for each in _SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    code = 128 + number
     # an action may wait for what the main thread holds
-    late = threading.Timer(_ACTION_SECONDS, os._exit, (TERMINATED,))
+    late = threading.Timer(_ACTION_SECONDS, os._exit, (code,))
     late.daemon = True
     late.start()
-    for action in reversed(list(_sigterm_actions)):
+    for action in reversed(list(_signal_actions)):
         with contextlib.suppress(Exception):
             action()
-    os._exit(TERMINATED)
-
-
-@contextlib.contextmanager
-def interrupt_held() -> Iterator[None]:
-    """Inside the block, SIGINT waits; at its end it raises ``KeyboardInterrupt``.
-
-    For short calls of libraries that catch every exception and go on, or turn it into another one."""
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler or (
-        threading.current_thread() is not threading.main_thread()
-    ):
-        yield
-        return
-    held: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _: held.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        if held:
-            raise KeyboardInterrupt
+    os._exit(code)
 
 
 def end_process(process: BaseProcess) -> None:
@@ -148,9 +149,9 @@ def end_process(process: BaseProcess) -> None:
 
 @contextlib.contextmanager
 def ended_along(process: BaseProcess) -> Iterator[None]:
-    """Ends ``process`` when the block ends by an exception, Ctrl-C or SIGTERM."""
+    """Ends ``process`` when the block ends by an exception or a signal."""
     try:
-        with on_sigterm(functools.partial(end_process, process)):
+        with on_signal(functools.partial(end_process, process)):
             yield
     except BaseException:
         end_process(process)
@@ -173,26 +174,22 @@ def start_process(
 
 def prepared(preloaded: list[str]) -> BaseContext:
     """A multiprocessing context: the fork server, which imports ``preloaded`` (of the first call alone) and forks
-    each process from its single thread, so that none imports torch for seconds; "spawn" where there is no server."""
-    known = multiprocessing.get_all_start_methods()
-    method = "forkserver" if "forkserver" in known else "spawn"
-    if multiprocessing.get_start_method(allow_none=True) not in (None, *known):
+    each process from its single thread, so that none imports torch for seconds."""
+    if multiprocessing.get_start_method(allow_none=True) not in (None, *multiprocessing.get_all_start_methods()):
         # a process gets its parent's start method, and without joblib would not know "loky", that of joblib's workers
-        multiprocessing.set_start_method(method, force=True)
-    context = multiprocessing.get_context(method)
-    if method == "spawn":
-        return context
-    context.set_forkserver_preload(preloaded)
+        multiprocessing.set_start_method("forkserver", force=True)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["knot_runner.util.fork_server", *preloaded])
     _go_on_with_server(preloaded)
     return context
 
 
 def begin_server(preloaded: list[str]) -> None:
     """Starts the fork server of :func:`prepared` before it is needed, so that it imports while this process does."""
-    if prepared(preloaded).get_start_method() == "forkserver":
-        server: Any = forkserver._forkserver  # its method is what _go_on_with_server() replaces, not the module's
-        with contextlib.suppress(OSError):  # no room for a process: the first that is needed says so
-            server.ensure_running()
+    prepared(preloaded)
+    server: Any = forkserver._forkserver  # its method is what _go_on_with_server() replaces, not the module's
+    with contextlib.suppress(OSError):  # no room for a process: the first that is needed says so
+        server.ensure_running()
 
 
 #: What this process had imported when it was forked.
@@ -204,8 +201,7 @@ def _note_imports() -> None:
     _born_with = frozenset(sys.modules)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_imports)
+os.register_at_fork(after_in_child=_note_imports)
 
 
 def _go_on_with_server(preloaded: list[str]) -> None:

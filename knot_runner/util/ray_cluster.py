@@ -28,5 +28,5 @@ def connected(key: str, address: str | None = None) -> ModuleType:
         raise UserError(f"Ray has no cluster at {address or 'hand'}: {first_line(problem)}", key) from None
     finally:
         if threading.current_thread() is threading.main_thread():  # Ray sets a handler of its own
-            signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
     return ray

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import tempfile
 from collections.abc import Callable
 from multiprocessing import reduction
 from pathlib import Path
@@ -67,11 +66,7 @@ def aligned(size: int) -> int:
 
 
 def _new_file(size: int) -> int:
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("knot-runner")
-    else:
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
+    descriptor = os.memfd_create("knot-runner")
     os.ftruncate(descriptor, size)
     return descriptor
 

@@ -18,6 +18,7 @@ from tests.tiny import TINY_IMAGES, replaced
 FREE = replaced(TINY_DISTIL, "method=data_free", *replaced(TINY_FREE, "method.synthesis.steps=250"))
 #: (words, the rounds or the file after which the run is killed)
 CASES = {
+    "fedavg": (replaced(TINY_IMAGES, "training.rounds=30"), [2]),
     "scaffold": (replaced(TINY_IMAGES, "method=scaffold", "training.rounds=70"), [1, 12, 30]),
     "phases": (replaced(TWO_STAGE, "training.distil.epochs=20"), ["artefacts/phase1/*/info.json"]),
     "data_free": (FREE, ["artefacts/synthetic/*/commit.json"]),
@@ -30,8 +31,9 @@ def left_by(record):
     return record.result, record.rows, {path.name: path.read_bytes() for path in record.folder.glob("*.safetensors")}
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", ["fedavg", *(pytest.param(name, marks=pytest.mark.thorough) for name in CASES if name != "fedavg")]
+)
 def test_killed_run_ends_with_the_same_bits(name, tmp_path):
     words, moments = CASES[name]
     out = tmp_path / "killed"

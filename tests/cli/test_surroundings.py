@@ -130,13 +130,15 @@ def test_lasting_reserves_descriptors_of_closed_streams(tmp_path):
 
 SWALLOWS = """
 import os, signal, sys, time
-from knot_runner.util.processes import ended_by_sigterm, on_sigterm
+from knot_runner.util.processes import ended_by_signals, on_signal, temporary_folder
 say = lambda text: os.write(1, text)
 first, last = lambda: say(b"first "), lambda: say(b"last ")
-with ended_by_sigterm(), on_sigterm(first), on_sigterm(lambda: 1 / 0), on_sigterm(last):
-    with on_sigterm(lambda: say(b"never ")):
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+with ended_by_signals(), on_signal(first), on_signal(lambda: 1 / 0), on_signal(last), temporary_folder():
+    with on_signal(lambda: say(b"never ")):
         pass
     try:
+        os.kill(os.getpid(), signal.SIGINT)  # is ignored
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)
     except BaseException as problem:  # as libraries do
@@ -144,6 +146,8 @@ with ended_by_sigterm(), on_sigterm(first), on_sigterm(lambda: 1 / 0), on_sigter
 """
 
 
-def test_on_sigterm_runs_handlers_newest_first_without_raising():
-    done = subprocess.run([sys.executable, "-c", SWALLOWS], capture_output=True, timeout=30)
+def test_sigterm_raises_nothing_and_ends_what_was_begun_newest_first(tmp_path):
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", SWALLOWS], capture_output=True, timeout=30, env=environment)
     assert (done.returncode, done.stdout) == (143, b"last first ")
+    assert not list(tmp_path.iterdir())

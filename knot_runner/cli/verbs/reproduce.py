@@ -20,7 +20,7 @@ from knot_runner.util.config_yaml import config_folder, read_config
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import require_writable, write_atomic
 from knot_runner.util.messages import LOGGER, counted, messages_to
-from knot_runner.util.processes import on_sigterm
+from knot_runner.util.processes import on_signal
 
 if TYPE_CHECKING:
     from knot_runner.report.claims.verdicts import Verdict
@@ -180,12 +180,12 @@ def _carry_out(one: Candidate, end: float) -> str:
 
 def run_for(command: Sequence[str], printed: Path, seconds: float) -> int | None:
     """Run ``command`` with its output in the file ``printed``; returns the exit code, or None if SIGTERM ended it after
-    ``seconds``. A SIGTERM to this process is passed on."""
+    ``seconds``. A signal that ends this process ends it."""
     printed.parent.mkdir(parents=True, exist_ok=True)
     with (
         printed.open("w", encoding="utf-8") as file,
         subprocess.Popen(command, stdout=file) as process,
-        on_sigterm(process.terminate),
+        on_signal(process.terminate),
     ):
         try:
             return process.wait(seconds)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from knot_runner.cli.parsers import names_and_keys
 from knot_runner.util.errors import UserError
 from knot_runner.util.messages import LOGGER, counted
+from knot_runner.util.processes import temporary_folder
 
 if TYPE_CHECKING:
     from knot_runner.bundles.compare import Comparison
@@ -30,8 +30,8 @@ def verify_command(options: argparse.Namespace) -> int:
             raise UserError("expected at least 1", f"--{name}={value}")
     from knot_runner.bundles.unpack import read_bundle
 
-    with tempfile.TemporaryDirectory(prefix="knot-runner-") as folder:
-        runs = read_bundle(Path(names[0]).expanduser(), Path(folder) / "bundle")
+    with temporary_folder() as folder:
+        runs = read_bundle(Path(names[0]).expanduser(), folder / "bundle")
         out = Path(keys.get("paths.out", f"{folder}/runs")).expanduser()
         _check_new(out)
         _say_how_long(runs)

@@ -10,15 +10,14 @@ import ctypes
 import functools
 import hashlib
 import os
-import platform
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 import torch
 
 from knot_runner.util.errors import UserError
+from knot_runner.util.processes import temporary_folder
 
 COMPILER_FLAGS = ("-std=c++17", "-O3", "-march=native", "-shared", "-fPIC")
 REALS = {torch.float32: "float", torch.float64: "double"}
@@ -72,10 +71,7 @@ def _digest(command: list[str]) -> str:
 
 def _instructions() -> str:
     """What tells CPUs apart that do not run one another's code."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:  # no Linux
-        return f"{platform.machine()} {platform.processor()}"
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     named = ("flags", "Features", "model name", "CPU part")
     return repr(sorted({line for line in lines if line.startswith(named)}))
 
@@ -85,8 +81,8 @@ def _compile(command: list[str], path: Path) -> None:
     sources = [str(source) for source in sorted(_HERE.glob("*.cpp"))]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            made = Path(folder) / path.name
+        with temporary_folder(path.parent) as folder:
+            made = folder / path.name
             done = subprocess.run([*command, *sources, "-o", str(made)], capture_output=True, text=True, check=False)
             if done.returncode:
                 first = next((line for line in done.stderr.splitlines() if "error" in line), "it gave no reason")

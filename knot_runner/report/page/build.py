@@ -6,7 +6,6 @@ import base64
 import functools
 import inspect
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, nothing_
 from knot_runner.report.tables.build import preset_table
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
+from knot_runner.util.processes import temporary_folder
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -144,8 +144,8 @@ def build_page(request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[st
 def _draw(kind: str, jobs: Sequence[Job], notes: Sequence[str], command: str) -> FigureView:
     """Draw figure ``kind`` of ``jobs``; on failure the view has the reason."""
     about = describe_figure(kind)
-    with tempfile.TemporaryDirectory(prefix="knot-figure-") as folder:
-        path = Path(folder) / f"{kind}.png"
+    with temporary_folder() as folder:
+        path = folder / f"{kind}.png"
         try:
             lines = FIGURES[kind](jobs, path, notes=notes, command=command)
         except UserError as problem:

@@ -38,11 +38,13 @@ def undisturbed(tmp_path_factory):
     return results(out)
 
 
-@pytest.mark.parametrize("launcher", ["basic", pytest.param("joblib", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "launcher", ["basic", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("joblib", "submitit_local"))]
+)
 def test_killed_and_relaunched(launcher, undisturbed, tmp_path):
-    """Once here; ``scripts/endure.py`` does it five times each to sweeps of 24 jobs, and under submitit_local, too."""
+    """Once here; ``scripts/endure.py`` does it five times each to sweeps of 24 jobs."""
     endure = _endure()
-    begin = endure.Session if launcher == "joblib" else forked  # joblib has processes of its own
+    begin = forked if launcher == "basic" else endure.Session  # the others have processes of their own
     assert endure.killed_sweep([*GRID, *LAUNCHERS[launcher]], tmp_path, 1, 1, random.Random(launcher), begin) == 1
     assert results(tmp_path) == undisturbed
     assert not endure.leftovers(tmp_path)

@@ -1,15 +1,19 @@
 """What launches the jobs of a sweep, part by part: what is waited for, what is stopped, what is said at the end."""
 
 import multiprocessing
+import os
 from types import SimpleNamespace
 
 import pytest
 
+from knot_runner.composing.commands import compose_all
 from knot_runner.sweeps import job, launchers, task
 from knot_runner.sweeps.board import sweep_summary
 from knot_runner.sweeps.plan import STOP
 from knot_runner.sweeps.state import read_failure, write_failure
+from knot_runner.util.processes import begin_child
 from tests.cli.sweep.planned import composed, planned, pretended
+from tests.tiny import TINY_IMAGES
 
 
 class Launched:
@@ -53,7 +57,27 @@ def test_launch_splits_jobs_by_max_batch_size(tmp_path, monkeypatch, hydra):
     assert [(len(names), first) for names, first in launched.calls] == [(2, 0), (2, 2), (1, 4)]
 
 
-def test_launch_propagates_return_value_error(tmp_path, monkeypatch, hydra):
+@pytest.mark.parametrize(("name", "calls"), [("LocalLauncher", 2), ("SlurmLauncher", 1)])
+def test_submitit_starts_one_job_per_core_only_here(name, calls, tmp_path, monkeypatch, hydra):
+    jobs, launched = composed(tmp_path, "seed=0,1"), type(name, (Launched,), {})()
+    monkeypatch.setattr(launchers, "_launcher", lambda *_: launched)
+    monkeypatch.setattr(launchers, "cores", lambda: 1)
+    launchers.launch(planned(tmp_path, jobs), jobs, hydra)
+    assert len(launched.calls) == calls
+
+
+def test_processes_of_local_launchers_end_with_the_command(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONWARNINGS", "")
+    made = {}
+    for name in ("joblib", "submitit_local", "submitit_slurm"):
+        jobs, (command,) = compose_all([*TINY_IMAGES, f"paths.out={tmp_path}", "seed=0,1", f"hydra/launcher={name}"])
+        made[name] = launchers._launcher(planned(tmp_path, jobs), command.hydra)
+    assert (made["joblib"].joblib["initializer"], made["joblib"].joblib["initargs"]) == (begin_child, (os.getpid(),))
+    assert made["submitit_local"].task_function.keywords["parent"] == os.getpid()
+    assert "parent" not in made["submitit_slurm"].task_function.keywords
+
+
+def test_launch_raises_what_kept_a_job_from_returning(tmp_path, monkeypatch, hydra):
     class Broken:
         @property
         def return_value(self):

@@ -1,40 +1,43 @@
-"""Signals while libraries work that catch every exception, and limits of memory."""
+"""Processes that end with another one and leave nothing."""
 
 import os
-import resource
-import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from knot_runner.util.processes import interrupt_held, memory_limit
+#: A process that another program has begun, as launchers do.
+GRANDCHILD = """
+import os, subprocess, sys
+code = f"import knot_runner.util.processes as all; all.begin_child({os.getpid()}); print(flush=True); input()"
+subprocess.run(["sh", "-c", f'{sys.executable} -c "{code}"; true'])
+"""
+SERVER = "from knot_runner.util.processes import begin_server; begin_server(['endless']); input()"
+ENDLESS = """
+import contextlib, time
+print(flush=True)
+while True:
+    time.sleep(0.05)
+    with contextlib.suppress(ImportError):
+        import no_such_module
+"""
 
 
-def test_memory_limit_ends_with_its_block():
-    before = resource.getrlimit(resource.RLIMIT_DATA)
-    with memory_limit(64), pytest.raises(MemoryError):
-        bytearray(65 * 10**9)
-    assert resource.getrlimit(resource.RLIMIT_DATA) == before
-
-
-def test_interrupt_held_raises_at_end_of_block():
-    reached = []
-    with pytest.raises(KeyboardInterrupt), interrupt_held():
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.01)
-            reached.append("the end")
-        except BaseException:
-            reached.append("caught inside")
-    assert reached == ["the end"]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_interrupt_held_leaves_an_ignored_signal_ignored():
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with interrupt_held():
-            os.kill(os.getpid(), signal.SIGINT)
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
+@pytest.mark.parametrize("code", [GRANDCHILD, SERVER], ids=["grandchild", "importing server"])
+def test_processes_end_with_a_killed_one_and_leave_nothing(code, tmp_path):
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    (own := tmp_path / "own").mkdir()
+    environment = {**os.environ, "TMPDIR": str(own), "PYTHONPATH": f"{Path.cwd()}:{tmp_path}"}
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", code]
+    process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, start_new_session=True)
+    assert process.stdout.readline()  # of the process that is to end
+    process.kill()
+    process.wait()
+    with pytest.raises(ProcessLookupError):
+        for _ in range(1000):
+            os.killpg(process.pid, 0)
+            time.sleep(0.02)
+    assert not list(own.iterdir())

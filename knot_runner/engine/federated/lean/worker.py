@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -173,8 +172,7 @@ def _execute(clients: list[TrainingClient], slots: Slots, order: Order) -> Measu
 
 def _keep_freed_memory() -> None:
     """Make glibc reuse freed memory: returning megabytes to the system at every step costs a tenth of the time."""
-    if sys.platform == "linux":
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
-        if mallopt is not None:
-            for option in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
-                mallopt(option, 1 << 30)
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
+    if mallopt is not None:
+        for option in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
+            mallopt(option, 1 << 30)

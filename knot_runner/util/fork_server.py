@@ -1,0 +1,32 @@
+"""Imported by a fork server before anything else. The server then ignores Ctrl-C, ends with its parent even while it
+imports, and deletes its socket if its parent was killed."""
+
+import atexit
+import contextlib
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+
+def _end_without_parent(*_: object) -> None:
+    if os.getpid() == _SERVER and not _parent.exists():
+        _socket.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it has the socket of the parent of the parent, too
+            _socket.parent.rmdir()
+        os._exit(1)
+
+
+_SERVER = os.getpid()
+_parent = Path(f"/proc/{os.getppid()}/exe")  # not there of a zombie, either
+_frame = sys._getframe()
+while "listener_fd" not in _frame.f_locals:  # of multiprocessing.forkserver.main
+    _frame = _frame.f_back
+with socket.socket(fileno=os.dup(_frame.f_locals["listener_fd"])) as _listener:
+    _socket = Path(_listener.getsockname())
+del _frame
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+atexit.register(_end_without_parent)
+sys.meta_path.insert(0, SimpleNamespace(find_spec=_end_without_parent))  # called before each import
