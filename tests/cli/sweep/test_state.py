@@ -7,6 +7,7 @@ import pytest
 
 from knot_runner.sweeps import state
 from knot_runner.sweeps.plan import PATIENT, STOP, new_plan, read_plan, write_plan
+from tests.disk import Disk
 from tests.golden.messages import refuses
 
 
@@ -46,6 +47,14 @@ def test_progress_is_written_seldom_believed_for_a_minute_and_taken_away(tmp_pat
         monkeypatch.setattr(state.time, "time", lambda: now + 2 + 2 * state.FRESH_SECONDS)
         assert state.read_progress(tmp_path) is None
     assert not list(tmp_path.iterdir())
+
+
+def test_state_files_that_cannot_be_deleted_are_reported(tmp_path, caplog):
+    state.write_failure(tmp_path, "error", "why")
+    with Disk(tmp_path, ("unlink", ".json"), "EIO"), state.ProgressFile(tmp_path):
+        state.clear_failure(tmp_path)
+    for name, said in zip(("failed", "progress"), caplog.messages, strict=True):
+        assert said == f"{tmp_path}/{name}.json: no longer needed, but cannot be deleted: Input/output error"
 
 
 def test_read_plan_returns_what_was_written_and_refuses_damage(tmp_path):
