@@ -14,7 +14,7 @@ from knot_runner import __version__
 from knot_runner.config.strict import digest, without
 from knot_runner.util.config_yaml import read_config
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import read_json, sha256, write_json
+from knot_runner.util.files import read_json, refused, regular, sha256, write_json
 
 RESULT_FILE = "result.json"
 #: The generalisation bound of a distillation: sealed by itself, and by the result if the run computed it.
@@ -91,7 +91,7 @@ def read_result(folder: Path) -> dict[str, Any] | None:
 def require_result(folder: Path) -> dict[str, Any]:
     """:func:`read_result` of a run that has to be finished. Raises :class:`UserError`."""
     path = folder / RESULT_FILE
-    if not path.is_file():  # reading a pipe would not end
+    if not path.exists():
         raise UserError("file not found. The run in this folder is not finished", path)
     result = read_json(path)
     if not isinstance(result, dict):
@@ -147,12 +147,12 @@ def read_record(folder: Path, result: dict[str, Any], name: str) -> bytes:
     Raises :class:`UserError` naming the file if it is missing or changed.
     """
     path = folder / name
-    if not path.is_file():  # reading a pipe would not end
-        raise UserError("is not there", path)
     try:
-        content = path.read_bytes()
+        content = regular(path).read_bytes()
+    except FileNotFoundError:
+        raise UserError("is not there", path) from None
     except OSError as problem:
-        raise UserError(f"cannot be read: {problem.strerror or problem}", path) from None
+        raise refused(path, problem) from None
     if hashlib.sha256(content).hexdigest() != result["digest"].get(name):
         raise UserError(f"does not match its digest in {RESULT_FILE}", path)
     return content
@@ -167,8 +167,10 @@ def changed_files(folder: Path, result: dict[str, Any]) -> dict[str, str]:
         try:
             if sha256(folder / name) != checksum:
                 found[name] = f"does not match its checksum in {RESULT_FILE}"
-        except OSError:
-            found[name] = "file not found" if not (folder / name).exists() else "cannot be read"
+        except FileNotFoundError:
+            found[name] = "file not found"
+        except OSError as problem:
+            found[name] = f"{problem.strerror}"
     return found
 
 

@@ -1,6 +1,6 @@
 """A disk on which any one call fails: counts what changes files below a folder, and lets the n-th such call go wrong.
 
-A call is an open for writing, a write, fsync, rename, unlink, mkdir or truncate. After a ``kill`` nothing below the
+A call is an open, a write, fsync, rename, unlink, mkdir, truncate or flock. After a ``kill`` nothing below the
 folder changes any more, whatever the code still tries on its way out, as for a process that is dead.
 """
 
@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import builtins
 import errno
+import fcntl
 import io
 import os
 from pathlib import Path
 
 #: Ways to fail: the process dies before the call; in the midst of a write; the disk is full; the disk is broken.
 WAYS = ("kill", "torn", "ENOSPC", "EIO")
+#: Calls on open files, whose errors name none.
+BY_NUMBER = ("write", "fsync", "flock")
 CALLS = ("mkdir", "replace", "rename", "unlink", "rmdir", "truncate", "link")
 
 
@@ -22,7 +25,10 @@ class Killed(BaseException):
 
 
 class Disk:
-    """Use as a context manager. ``calls``: (name, path below the folder) of every call so far."""
+    """Use as a context manager. ``at``: number of the call that fails; or (name, end of the path).
+
+    ``calls``: (name, path below the folder) of every call so far.
+    """
 
     def __init__(self, root, at=-1, way="kill"):
         self.root, self.at, self.way = str(Path(root).resolve()), at, way
@@ -31,10 +37,11 @@ class Disk:
 
     def __enter__(self):
         self._real = {(os, name): getattr(os, name) for name in (*CALLS, "fsync", "open")}
-        self._real |= {(io, "open"): io.open, (builtins, "open"): builtins.open}
+        self._real |= {(io, "open"): io.open, (builtins, "open"): builtins.open, (fcntl, "flock"): fcntl.flock}
         for name in CALLS:
             setattr(os, name, self._named(name, self._real[os, name]))
-        os.fsync, os.open = self._fsync, self._os_open
+        os.open = self._os_open
+        os.fsync, fcntl.flock = self._of_file("fsync", os.fsync), self._of_file("flock", fcntl.flock)
         io.open = builtins.open = self._open
         return self
 
@@ -54,7 +61,7 @@ class Disk:
         if self.dead:
             raise Killed
         self.calls.append((name, path))
-        if len(self.calls) - 1 != self.at:
+        if not self._fails(name, path):
             return
         if self.way == "kill":
             self.dead = True
@@ -64,7 +71,13 @@ class Disk:
             self.dead = True
             raise Killed
         number = getattr(errno, self.way)
-        raise OSError(number, os.strerror(number), self.root + path)
+        place = [] if name in BY_NUMBER else [self.root + path]
+        raise OSError(number, os.strerror(number), *place)
+
+    def _fails(self, name, path):
+        if isinstance(self.at, int):
+            return len(self.calls) - 1 == self.at
+        return name == self.at[0] and path.endswith(self.at[1])
 
     def _named(self, name, real):
         def call(path, *more, **named):
@@ -74,23 +87,27 @@ class Disk:
 
         return call
 
-    def _fsync(self, handle):
-        number = handle if isinstance(handle, int) else handle.fileno()
-        if (own := self.ours(number)) is not None:
-            self.call("fsync", own)
-        return self._real[os, "fsync"](handle)
+    def _of_file(self, name, real):
+        def call(handle, *more):
+            number = handle if isinstance(handle, int) else handle.fileno()
+            if (own := self.ours(number)) is not None:
+                self.call(name, own)
+            return real(handle, *more)
+
+        return call
 
     def _os_open(self, path, flags, *more, **named):
-        if flags & (os.O_WRONLY | os.O_RDWR) and (own := self.ours(path)) is not None:
-            self.call("open", own)
+        if (own := self.ours(path)) is not None:
+            self.call("open" if flags & (os.O_WRONLY | os.O_RDWR) else "read", own)
         return self._real[os, "open"](path, flags, *more, **named)
 
     def _open(self, path, mode="r", *more, **named):
-        own = self.ours(path) if set(mode) & set("wax+") and not isinstance(path, int) else None
-        if own is None:
-            return self._real[io, "open"](path, mode, *more, **named)
-        self.call("open", own)
-        return File(self, own, self._real[io, "open"](path, mode, *more, **named))
+        writes = set(mode) & set("wax+")
+        own = None if isinstance(path, int) else self.ours(path)
+        if own is not None:
+            self.call("open" if writes else "read", own)
+        file = self._real[io, "open"](path, mode, *more, **named)
+        return File(self, own, file) if writes and own is not None else file
 
 
 class File:
@@ -127,4 +144,6 @@ class ReadOnly(Disk):
     """Every call that changes a file is refused, also of root."""
 
     def call(self, name, path, half=None):
+        if name in ("read", "flock"):
+            return
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), self.root + path)

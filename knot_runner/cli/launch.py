@@ -120,7 +120,7 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
         from knot_runner.pipelines.runs.single_run import complete_run  # torch: only now, not for a mistyped key
 
         with no_exit(job.settings.plugins), Live(console) as live, messages_to(live.note):
-            complete_run(run_context(job, live.watch, LOGGER.info, code=code, keep=keep))
+            result = complete_run(run_context(job, live.watch, LOGGER.info, code=code, keep=keep))
     except UserError:
         raise
     except Exception as problem:  # a bug or a broken machine: record it
@@ -131,7 +131,6 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
         LOGGER.error("%s: %s (see %s/log.txt)", type(problem).__name__, problem, job.folder)
         return EXIT_FAILED
     clear_failure(job.folder)
-    result = read_result(job.folder)
     if result["status"] != "done":
         LOGGER.error("%s", result["status"])
         return EXIT_FAILED

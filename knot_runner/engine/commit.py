@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,11 @@ from torch import Tensor
 
 from knot_runner.engine.tensor_file import DoesNotMatch, StateParts, tensor_parts
 from knot_runner.records import PART_FILES, ROUNDS_FILE, STATE_FILES, clear_states, sealed_problem, write_sealed
-from knot_runner.util.errors import UserError
 from knot_runner.util.files import (
     append_synced,
     digest_of_parts,
-    read_json,
+    parsed_json,
+    regular,
     remove_temporaries,
     set_aside_files,
     write_atomic,
@@ -61,7 +62,7 @@ class Checkpoint:
 
     def load(self) -> Commit:
         """The last commit, verified; ``step=-1`` when there is none, or a damaged one. The log is truncated to it.
-        Raises :class:`UserError` if damaged files cannot be set aside."""
+        Raises OSError and, if damaged files cannot be set aside, :class:`UserError`."""
         if not (self.folder / RECORD).exists():
             self._cut_log(b"")
             self._parts.tidy()
@@ -129,7 +130,7 @@ class Checkpoint:
     def _verified(self) -> tuple[dict[str, Any], bytes, bytes]:
         """The record, the bytes of its state and of its log. Raises :class:`DoesNotMatch`."""
         path = self.folder / RECORD
-        record: Any = read_json(path)
+        record: Any = parsed_json(self._read(RECORD))
         if problem := sealed_problem(record):
             raise DoesNotMatch(f"{path}: {problem}")
         if record["work"] != self._work:
@@ -144,16 +145,13 @@ class Checkpoint:
 
     def _read(self, name: str) -> bytes:
         try:
-            return (self.folder / name).read_bytes()
+            return regular(self.folder / name).read_bytes()
         except FileNotFoundError:
             raise DoesNotMatch(f"{self.folder / name}: is gone") from None
-        except OSError as problem:
-            raise UserError(f"cannot be read: {problem.strerror or problem}", f"{self.folder / name}") from None
 
     def _cut_log(self, committed: bytes) -> None:
         """Truncate the log to its beginning ``committed``; it is never made longer."""
         path = self.folder / ROUNDS_FILE
         self._logged, self._hash = len(committed), hashlib.sha256(committed)
-        if path.exists() and path.stat().st_size > len(committed):
-            with path.open("rb+") as file:
-                file.truncate(len(committed))
+        if path.exists() and regular(path).stat().st_size > len(committed):
+            os.truncate(path, len(committed))

@@ -23,7 +23,7 @@ from knot_runner.engine.commit import load_bytes
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.records import clear_states, lock_of_stage, read_sealed, sealed_problem, write_sealed
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import digest_of_parts, locked, read_json, set_aside_files, sha256, write_atomic
+from knot_runner.util.files import digest_of_parts, locked, read_json, removal, set_aside_files, sha256, write_atomic
 
 INFO, TENSORS = "info.json", "tensors.safetensors"
 #: (path, digest) -> the file's inode, size and times when it was found to have that digest, in this process.
@@ -102,7 +102,8 @@ class Store:
         files = {name: digest_of_parts(content) for name, content in contents.items()}
         about = {**info, **provenance.made_by(self.plugins), "artefact": [stage, key], "files": files}
         made = Artefact(stage, key, folder, write_sealed(folder / INFO, about))
-        clear_states(folder)
+        with removal():
+            clear_states(folder)
         return made
 
     @contextlib.contextmanager

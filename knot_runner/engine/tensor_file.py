@@ -24,7 +24,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from knot_runner.records import PART_FILES
-from knot_runner.util.errors import UserError
 from knot_runner.util.files import digest_of_parts, sha256, write_atomic
 from knot_runner.util.shared_memory import map_file
 
@@ -203,5 +202,3 @@ class StateParts:
             return load_file(path)
         except FileNotFoundError:
             raise DoesNotMatch(f"{path}: is gone") from None
-        except OSError as problem:
-            raise UserError(f"cannot be read: {problem.strerror or problem}", path) from None

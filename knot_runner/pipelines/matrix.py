@@ -30,6 +30,7 @@ from knot_runner.records import ROUNDS_FILE, WRITTEN_BY
 from knot_runner.transport.otdd.matrix import distance_matrix
 from knot_runner.transport.otdd.statistics import LabelledSamples
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import removal
 from knot_runner.util.processes import cores
 
 DISTANCES_STAGE = "distances"
@@ -175,7 +176,8 @@ def _measured(
     info = {"names": names, "pairs": pairs, "seconds": sum(row["seconds"] for row in rows)}
     info["machines"] = commits.machines
     made = store.put(DISTANCES_STAGE, key, {"matrix": torch.from_numpy(np.ascontiguousarray(matrix))}, info)
-    (folder / ROUNDS_FILE).unlink(missing_ok=True)
+    with removal():
+        (folder / ROUNDS_FILE).unlink(missing_ok=True)
     return made
 
 

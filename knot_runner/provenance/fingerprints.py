@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import sha256
+from knot_runner.util.files import refused, sha256
 
 #: A file changed less than this many ns (two ticks of a slow clock) before it was read may change again with the same
 #: ctime: its ctime is not recorded, and it is read at every comparison.
@@ -55,7 +55,7 @@ def fingerprint(path: Path, short: str) -> Opened:
         stat = path.stat()  # before reading: a change in between then shows in the time
         return _opened(short, stat, sha256(path))
     except OSError as problem:
-        raise _unreadable(path, problem) from None
+        raise refused(path, problem) from None
 
 
 def read_fingerprints(path: Path, short: str) -> tuple[bytes, Opened]:
@@ -64,7 +64,7 @@ def read_fingerprints(path: Path, short: str) -> tuple[bytes, Opened]:
         stat = path.stat()
         content = path.read_bytes()
     except OSError as problem:
-        raise _unreadable(path, problem) from None
+        raise refused(path, problem) from None
     return content, _opened(short, stat, hashlib.sha256(content).hexdigest())
 
 
@@ -72,11 +72,6 @@ def _opened(short: str, stat: os.stat_result, digest: str | None) -> Opened:
     settled = time.time_ns() - stat.st_ctime_ns > TICK
     inode, ctime = (stat.st_ino, stat.st_ctime_ns) if settled else (0, 0)
     return Opened(short, stat.st_size, stat.st_mtime_ns, digest, inode=inode, ctime_ns=ctime)
-
-
-def _unreadable(path: Path, problem: OSError) -> UserError:
-    """The error for an unreadable file, in one line."""
-    return UserError(f"cannot be read: {problem.strerror or problem}", path)
 
 
 def members(folder: Path, pattern: str) -> list[str]:

@@ -24,9 +24,9 @@ from knot_runner.pipelines.runs.single_run import finished_result, run_locked
 from knot_runner.records import lock_of
 from knot_runner.sweeps.plan import STOP, Plan, read_plan
 from knot_runner.sweeps.state import JOB_LOG, Kind, ProgressFile, SweepState, clear_failure, write_failure
-from knot_runner.util.errors import DiskFullError, UserError
-from knot_runner.util.files import FULL, BusyError, locked, write_atomic
-from knot_runner.util.processes import begin_child, ended_by_signals, redirect_output
+from knot_runner.util.errors import DiskError, UserError
+from knot_runner.util.files import BusyError, disk_errors, locked, write_atomic
+from knot_runner.util.processes import begin_child, ended_by_sigterm, redirect_output
 
 
 def in_own_process(pipe: Connection, config: dict[str, Any], plan_path: str, environment: dict[str, str]) -> None:
@@ -35,11 +35,8 @@ def in_own_process(pipe: Connection, config: dict[str, Any], plan_path: str, env
     begin_child(environment=environment)
     with ended_by_signals():
         plan, job = read_plan(Path(plan_path)), job_of(config)
-        with leased(job.settings) as device:
-            hardware = replace(job.settings.hardware, device=device)
-            job = replace(job, settings=replace(job.settings, hardware=hardware))
-            pipe.send((job.folder / "commit.json").exists())
-            pipe.send(attempt(job, plan))
+        pipe.send((job.folder / "commit.json").exists())
+        pipe.send(attempt(job, plan))
     sys.stdout.flush()
     os._exit(0)  # a library thread still running must not block the sweep
 
@@ -53,13 +50,19 @@ def attempt(job: ComposedJob, plan: Plan) -> SweepState:
     if plan.stopped:
         return "skipped"
     try:
-        with locked(lock_of(job.settings.paths.out, job.run_id), wait=plan.patient):
+        with (
+            disk_errors(Path(job.settings.paths.out)),
+            locked(lock_of(job.settings.paths.out, job.run_id), wait=plan.patient),
+            leased(job.settings) as device,
+        ):
+            hardware = replace(job.settings.hardware, device=device)
+            job = replace(job, settings=replace(job.settings, hardware=hardware))
             # another command may have finished it since this sweep began; raises UserError if that is of other data
             done = finished_result(run_context(job, lambda *_: None, lambda _: None))
             state = done["status"] if done else _carried_out(job, plan)
     except BusyError:
         return "busy"
-    except (OSError, UserError) as problem:  # its folder is not writable: record that if possible
+    except UserError as problem:  # its folder is not writable: record that if possible
         state = "failed"
         with contextlib.suppress(UserError):
             write_failure(job.folder, _fault(problem), str(problem))
@@ -68,8 +71,8 @@ def attempt(job: ComposedJob, plan: Plan) -> SweepState:
     return state
 
 
-def _fault(problem: OSError | UserError) -> Kind:
-    return "disk" if isinstance(problem, DiskFullError) or getattr(problem, "errno", None) in FULL else "user"
+def _fault(problem: UserError) -> Kind:
+    return "disk" if isinstance(problem, DiskError) else "user"
 
 
 def _carried_out(job: ComposedJob, plan: Plan) -> SweepState:

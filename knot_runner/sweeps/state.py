@@ -20,15 +20,15 @@ from knot_runner import provenance
 from knot_runner.config.strict import build
 from knot_runner.records import read_result, read_sealed, result_problem
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import read_json, write_atomic, write_json
-from knot_runner.util.processes import on_signal
+from knot_runner.util.files import read_json, removal, write_atomic, write_json
+from knot_runner.util.processes import on_sigterm
 
 if TYPE_CHECKING:
     from knot_runner.composing.job import ComposedJob
 
 
-#: user: invalid input; disk: disk full; error: an exception; memory: out of memory; killed: by a signal; exit: the
-#: job's process exited by itself.
+#: user: invalid input; disk: it is full or fails; error: an exception; memory: out of memory; killed: by a signal;
+#: exit: the job's process exited by itself.
 Kind = Literal["user", "disk", "error", "memory", "killed", "exit"]
 #: Outcome of an attempt; busy: another process is running the same run; skipped: the sweep had ended.
 SweepState = Literal["done", "diverged", "failed", "busy", "skipped"]
@@ -75,6 +75,7 @@ def write_failure(folder: Path, kind: Kind, cause: str) -> Failure:
     return failure
 
 
+@removal()
 def clear_failure(folder: Path) -> None:
     """Delete the recorded failure, after an attempt has succeeded."""
     if (folder / FAILED).exists():  # on a read-only disk even an attempt to delete would raise
@@ -110,6 +111,7 @@ class ProgressFile:
         self._leaving.close()
         self._remove()
 
+    @removal()
     def _remove(self) -> None:
         self._path.unlink(missing_ok=True)
 

@@ -44,8 +44,8 @@ class UserError(Exception):
         return f"{text}. {self.hint}" if self.hint else text
 
 
-class DiskFullError(UserError):
-    """A file does not fit on its disk: not an error of the input; the same command resumes once there is space."""
+class DiskError(UserError):
+    """A disk is full or fails: not an error of the input; the same command resumes once the disk works."""
 
     exit_code = 1
 

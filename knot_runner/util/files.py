@@ -8,26 +8,67 @@ import fcntl
 import hashlib
 import json
 import os
+import stat
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from knot_runner.util.errors import DiskFullError, ReadOnlyError, UserError
+from knot_runner.util.errors import DiskError, ReadOnlyError, UserError
 from knot_runner.util.memory import size_text
+from knot_runner.util.messages import LOGGER
 
-#: What the system says where nothing may be written, and where something does not fit.
+#: Errors of a folder that must not be written to, of a disk that is full, and of one that fails.
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FAILING = (errno.EIO, errno.ESTALE)
 
 
 def refused(path: Path, problem: OSError, needed: int = 0) -> UserError:
-    """The error, in one line, for ``needed`` bytes that could not be written to ``path``."""
+    """Return the error, in one line, of a failed call on ``path``, which was to write ``needed`` bytes (0: none)."""
+    reason = problem.strerror or str(problem)
     if problem.errno in FULL:
-        return DiskFullError(f"disk full: needs {size_text(needed)} ({problem.strerror})", path)
+        hint = "Make room, then repeat the command"
+        return DiskError(f"disk full: {_shortage(path, needed)} ({reason})", path, hint=hint)
+    if needed:
+        reason = f"cannot be written ({needed} bytes): {reason}"
+    if problem.errno in FAILING:
+        return DiskError(reason, path, hint="Check the disk, then repeat the command")
     kind = ReadOnlyError if problem.errno in READ_ONLY else UserError
-    return kind(f"{path}: cannot be written ({needed} bytes): {problem.strerror or problem}")
+    return kind(reason, path)
+
+
+def _shortage(path: Path, needed: int) -> str:
+    """Return what the full disk of ``path`` lacks: inodes, space, or only what a quota allows."""
+    disk = os.statvfs(next(folder for folder in path.absolute().parents if folder.exists()))
+    free = disk.f_bavail * disk.f_frsize
+    if disk.f_files and not disk.f_favail:
+        return "has no inodes left for further files"
+    if free > needed:
+        return f"has {size_text(free)}, so a quota or another limit is reached"
+    return f"needs {size_text(needed)}, has {size_text(free)}"
+
+
+@contextlib.contextmanager
+def disk_errors(folder: Path) -> Iterator[None]:
+    """Raise :func:`refused` where a call inside the block fails on a file below ``folder``."""
+    try:
+        yield
+    except OSError as problem:
+        path = Path(problem.filename or "/")
+        if not path.is_relative_to(folder):
+            raise
+        raise refused(path, problem) from None
+
+
+@contextlib.contextmanager
+def removal() -> Iterator[None]:
+    """Report a file that cannot be deleted, and leave it: for files that finished work no longer needs."""
+    try:
+        yield
+    except OSError as problem:
+        LOGGER.warning("%s: no longer needed, but cannot be deleted: %s", problem.filename, problem.strerror)
 
 
 def require_writable(folder: Path, key: str) -> None:
@@ -50,7 +91,7 @@ def write_atomic(path: Path, content: bytes | str | Sequence[bytes | memoryview]
     """Replace ``path`` by ``content`` (parts are written one after another), wholly or not at all, also across a power
     loss (if ``durable``).
 
-    Raises :class:`DiskFullError`, :class:`ReadOnlyError` or another :class:`UserError`, naming the file.
+    Raises :class:`DiskError`, :class:`ReadOnlyError` or another :class:`UserError`, naming the file.
     """
     data = content.encode() if isinstance(content, str) else content
     parts = [data] if isinstance(data, bytes) else data
@@ -90,17 +131,32 @@ def json_text(value: Any) -> str:
     return json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
+def regular(path: Path) -> Path:
+    """Return ``path`` of a regular file. Raises OSError for others: to read a pipe or a device may never end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return path
+
+
 def read_json(path: Path) -> Any | None:
-    """The JSON in ``path``; None when it is missing or not valid JSON."""
+    """The JSON in ``path``; None when it is missing, no regular file or not valid JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return parsed_json(regular(path).read_bytes())
+    except OSError:
+        return None
+
+
+def parsed_json(content: bytes) -> Any | None:
+    """The JSON in ``content``; None when it is not valid."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
         return None
 
 
 def sha256(path: Path) -> str:
-    """Hex digest of a file's bytes."""
-    with path.open("rb") as file:
+    """Hex digest of a file's bytes. Raises OSError, as :func:`regular`."""
+    with regular(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -125,7 +181,7 @@ def set_aside_files(folder: Path, names: Sequence[str]) -> Path:
 def append_synced(path: Path, line: str) -> None:
     """Append ``line`` and a newline, and fsync.
 
-    Raises :class:`UserError` naming the file when it cannot be, :class:`DiskFullError` on a full disk.
+    Raises :class:`UserError` naming the file when it cannot be, :class:`DiskError` on a full disk.
     """
     data = line.encode() + b"\n"
     try:
@@ -146,7 +202,7 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
     """Hold an exclusive lock on ``path`` (made if need be). The lock dies with the process, so none is ever stale.
 
     Without ``wait`` :class:`BusyError` is raised when another holds it. A second lock in one process counts as another.
-    Raises :class:`UserError` where the lock cannot be made, :class:`ReadOnlyError` on a read-only disk.
+    Raises :class:`UserError` where the file cannot be made or locked, :class:`ReadOnlyError` on a read-only disk.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -158,6 +214,9 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BusyError(str(path)) from None
+        except OSError as problem:
+            hint = "Its file system has no locks; choose a folder on another one"
+            raise UserError(f"cannot be locked: {problem.strerror}", path, hint=hint) from None
         yield
 
 

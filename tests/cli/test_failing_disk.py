@@ -1,43 +1,60 @@
-"""Whatever call to the disk fails, however: the same command afterwards gives the same bytes, and leaves no litter.
+"""Whatever call to the disk fails, however: one line, and the same command afterwards gives the same results.
 
-``scripts/endure.py --faults`` lets every call fail in every way; here every few.
+``scripts/endure.py --faults`` lets every call of a federated run fail.
 """
 
+import errno
 import functools
 import hashlib
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.data.shared import SharedTasks
-from knot_runner.engine.commit import Checkpoint
-from knot_runner.pipelines.context import RunContext, Services
+from knot_runner.pipelines.context import Services, run_context
 from knot_runner.pipelines.runs.single_run import complete_run
-from knot_runner.util.errors import DiskFullError, UserError
-from tests.disk import WAYS, Disk, Killed
-from tests.tiny import TINY_IMAGES
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import refused
+from tests.disk import Disk, Killed
+from tests.distil_runs import TINY_DISTIL
+from tests.integration.test_coreset_runs import CORESET
+from tests.integration.test_datafree import TINY_FREE
+from tests.integration.test_distance_runs import SMALL as DISTANCE
+from tests.integration.test_matrix_runs import SETS
+from tests.personal_runs import PERSONAL
+from tests.tiny import CLUSTERED_IMAGES, TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
 
 IMAGES = SharedTasks().images
-#: Every so many calls one fails, each time in another way.
-STRIDE = 5
+FEDERATED = replaced(TINY_IMAGES, "hardware.engine=loop", "training.rounds=2", "training.epochs=1")
+#: A run of each family, and of what else keeps stages of its own.
+FAMILIES = {
+    "federated": FEDERATED, "personalization": replaced(FEDERATED, "method=finetune", *PERSONAL),
+    "clustered": replaced(CLUSTERED_IMAGES, "training.rounds=2"), "distance": DISTANCE, "matrix": SETS,
+    "coreset": replaced(CORESET, "method.epochs=3"), "distillation": TINY_TAUGHT, "KNOT": TINY_PARTIES,
+    "cross-modal": replaced(TINY_DISTIL, "method=cross_modal", "method.view=half"),
+    "data-free": replaced(TINY_DISTIL, "method=data_free", *TINY_FREE),
+}  # fmt: skip
+#: Way to fail -> the exit code of the command.
+CODES = {"EIO": 1, "EACCES": 2, "kill": None, "ENOSPC": 1, "EROFS": 2, "torn": None}
+WAY_OF = {"flock": "ENOLCK", "read": "EACCES"}
 
 
 @functools.cache
-def composed(overrides):
-    (job,), _ = compose_all([*TINY_IMAGES, "hardware.engine=loop", *overrides])
-    return job, job.config_yaml
+def composed(words):
+    return compose_all(list(words))[0][0]
 
 
-def once(out, overrides=("training.rounds=2", "training.epochs=1"), disk=None):
-    job, text = composed(overrides)
+def once(out, overrides=(), disk=None, words=FEDERATED):
+    job = composed((*replaced(words, *overrides),))
     job = replace(job, settings=replace(job.settings, paths=replace(job.settings.paths, out=str(out))))
-    context = RunContext(
-        job.settings, job.method, job.folder, text, job.run_id, lambda *_: None, lambda _: None, Services(IMAGES)
-    )
+    context = run_context(job, lambda *_: None, lambda _: None, services=Services(IMAGES))
     try:
         with disk or Disk(out):
             complete_run(context)
@@ -48,48 +65,50 @@ def once(out, overrides=("training.rounds=2", "training.epochs=1"), disk=None):
 
 def records(out):
     (folder,) = [path.parent for path in Path(out).glob("*/*/*/result.json")]
-    rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
-    result = json.loads((folder / "result.json").read_text())
-    for row in (*rows, result):
-        row.pop("seconds")
-    result.pop("digest")
-    weights = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
-    predictions = hashlib.sha256((folder / "predictions.safetensors").read_bytes()).hexdigest()
-    return weights, predictions, rows, without_digests(result)
+    log = folder / "rounds.jsonl"
+    rows = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    arrays = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("[!s]*.safetensors")}
+    return arrays, untimed([json.loads((folder / "result.json").read_text()), *rows])
 
 
-def without_digests(value):
+def untimed(value):
     if isinstance(value, dict):
-        return {key: without_digests(one) for key, one in value.items() if key != "rounds.jsonl"}
-    return value
+        return {key: untimed(one) for key, one in value.items() if key not in ("seconds", "digest", "rounds.jsonl")}
+    return [untimed(one) for one in value] if isinstance(value, list) else value
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    out = tmp_path_factory.mktemp("undisturbed")
-    disk = Disk(out)
-    assert once(out, disk=disk) is None
-    return records(out), disk.calls
+def calls(tmp_path_factory):
+    """The calls of an undisturbed run."""
+    disk = Disk(tmp_path_factory.mktemp("undisturbed"))
+    assert once(disk.root, disk=disk) is None
+    return disk.calls
 
 
-@pytest.mark.parametrize("part", range(2))
-def test_run_recovers_from_any_failing_disk_call(part, undisturbed, tmp_path):
-    wanted, calls = undisturbed
-    assert len(calls) > 40
-    for turn, at in enumerate(range(part * STRIDE, len(calls), 2 * STRIDE)):
-        for way in (WAYS[turn % 4], WAYS[(turn + 1) % 4]):
-            out = tmp_path / f"{at}{way}"
-            out.mkdir()
-            problem = once(out, disk=Disk(out, at, way))
-            assert way in ("kill", "torn") or "\n" not in str(problem), problem
-            assert once(out) is None, (at, way, calls[at])
-            assert records(out) == wanted, (at, way, calls[at])
-            assert not list(out.rglob("*.tmp")), (at, way, calls[at])
+WHOLE = [pytest.param(name, 2, marks=pytest.mark.thorough) for name in FAMILIES]
 
 
-def test_file_replacement_syncs_before_and_after_rename(undisturbed):
+@pytest.mark.parametrize(("name", "every"), [("federated", 3), *WHOLE])
+def test_run_resumes_after_any_kind_of_failing_call(name, every, tmp_path):
+    """Each call on each kind of file fails, in every way in turn."""
+    disk, words = Disk(tmp_path / "whole"), FAMILIES[name]
+    assert once(disk.root, disk=disk, words=words) is None
+    kinds = {(call, re.sub(r"[0-9a-f]{12,}|\d+-\d+", "", Path(path).name)): path for call, path in disk.calls if path}
+    for turn, ((call, _), path) in enumerate(list(kinds.items())[::every]):
+        out, way = tmp_path / str(turn), WAY_OF.get(call) or list(CODES)[turn % 6]
+        problem = once(out, disk=Disk(out, (call, path), way), words=words)
+        where = (call, path, way, problem)
+        if problem is None:  # the folder is there, the file is made anew, or is not needed any more
+            assert call in ("mkdir", "rmdir", "unlink", "read"), where
+        elif not isinstance(problem, Killed):
+            assert isinstance(problem, UserError) and problem.exit_code == CODES.get(way, 2), where
+            assert str(problem).startswith(f"{out}/") and "\n" not in str(problem), where
+        assert once(out, words=words) is None and records(out) == records(disk.root), where
+        assert not list(out.rglob("*.tmp")), where
+
+
+def test_file_replacement_syncs_file_before_rename_and_folder_after(calls):
     """What a power loss would show and a kill cannot: the order of the calls themselves."""
-    _, calls = undisturbed
     renames = [at for at, (name, _) in enumerate(calls) if name == "replace"]
     assert len(renames) > 6
     for at in renames:
@@ -98,29 +117,51 @@ def test_file_replacement_syncs_before_and_after_rename(undisturbed):
         assert re.fullmatch(r".*\.\d+-\d+\.tmp", path)
         assert before[-1] == ("fsync", path), calls[at - 4 : at + 2]
         assert ("write", path) in before[-3:]
-        assert after[0] == ("fsync", str(Path(path).parent)), calls[at : at + 3]
+        assert after[:2] == [(name, str(Path(path).parent)) for name in ("read", "fsync")], calls[at : at + 3]
 
 
-def test_commit_writes_log_then_state_then_record(undisturbed):
-    _, calls = undisturbed
+def test_commit_writes_log_then_state_then_record(calls):
     written = [Path(path).name.split(".")[0] for name, path in calls if name == "fsync" and Path(path).suffix]
     first = written.index("rounds")
     assert written[first : first + 3] == ["rounds", "state-0", "commit"], written
     assert written.index("result") > max(at for at, name in enumerate(written) if name in ("model", "predictions"))
 
 
-FULL = {"the log": ("write", "rounds.jsonl"), "the state": ("write", "state-0"), "the record": ("write", "commit.json")}
+@pytest.mark.parametrize(
+    ("number", "files", "blocks", "said"),
+    [
+        (errno.EDQUOT, (9, 1), 2, "disk full: needs 8.0 KB, has 2.0 KB"),
+        (errno.ENOSPC, (9, 0), 99, "disk full: has no inodes left for further files"),
+        (errno.EFBIG, (0, 0), 99, "disk full: has 99.0 KB, so a quota or another limit is reached"),
+    ],
+)
+def test_refused_says_what_a_full_disk_lacks(number, files, blocks, said, tmp_path, monkeypatch):
+    usage = SimpleNamespace(f_files=files[0], f_favail=files[1], f_bavail=blocks, f_frsize=1000)
+    monkeypatch.setattr(os, "statvfs", {tmp_path: usage}.__getitem__)
+    problem = refused(tmp_path / "new" / "file", OSError(number, "why"), 8000)
+    assert str(problem) == f"{tmp_path}/new/file: {said} (why). Make room, then repeat the command"
 
 
-@pytest.mark.parametrize("where", FULL)
-def test_disk_full_error_names_file_and_keeps_commit(where, undisturbed, tmp_path):
-    wanted, calls = undisturbed
-    name, part = FULL[where]
-    at = [i for i, (call, path) in enumerate(calls) if call == name and part in path][-1]  # of the last commit
-    problem = once(tmp_path, disk=Disk(tmp_path, at, "ENOSPC"))
-    assert isinstance(problem, DiskFullError) and problem.exit_code == 1
-    assert re.search(rf"{part}.*: disk full: needs [\d.]+ (bytes|KB) \(No space left on device\)$", str(problem))
-    (folder,) = tmp_path.glob("*/*/*/rounds.jsonl")
-    commit = Checkpoint(folder.parent).load()
-    assert commit.step < 2  # loads, whatever step it was made after
-    assert once(tmp_path) is None and records(tmp_path) == wanted
+#: Call and file that fail, the error, the exit code, what is said of the file.
+COMMANDS = [
+    ("flock", "RUN-ID", "ENOLCK", 2, "cannot be locked: No locks available. Its file system has no locks"),
+    ("unlink", "own_models.safetensors", "EIO", 1, "Input/output error. Check the disk, then repeat the command"),
+    ("read", "model.json", "EACCES", 2, "Permission denied"),
+    ("unlink", "commit.json", "EACCES", 0, "no longer needed, but cannot be deleted: Permission denied"),
+]
+
+
+@pytest.mark.parametrize(("call", "file", "way", "code", "said"), COMMANDS)
+def test_command_names_the_file_that_fails(call, file, way, code, said, tmp_path, capsys):
+    with Disk(tmp_path, (call, file.replace("RUN-ID", composed(tuple(FEDERATED)).run_id)), way):
+        assert main([*FEDERATED, f"paths.out={tmp_path}"]) == code
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("knot-runner: ")]
+    assert line.startswith(f"knot-runner: {tmp_path}/") and f": {said}" in line
+    assert not [log for log in tmp_path.rglob("log.txt") if "Traceback" in log.read_text()]
+    assert main([*FEDERATED, f"paths.out={tmp_path}"]) == 0
+
+
+def test_run_shows_its_result_though_it_cannot_be_read(tmp_path, capsys):
+    with Disk(tmp_path, ("read", "result.json"), "EIO"):
+        assert main([*FEDERATED, f"paths.out={tmp_path}"]) == 0
+    assert "accuracy" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import random
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from knot_runner import records
 from knot_runner.cli.main import main
+from knot_runner.util.files import read_json
 from tests.golden.messages import refuses
 from tests.tiny import TINY_IMAGES
 
@@ -114,6 +116,19 @@ def test_clear_states_deletes_the_commit_record_first(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "unlink", unlink)
     records.clear_states(tmp_path)
     assert sorted(gone) == sorted(records.STATE_FILES) and gone[0] == "commit.json" and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+def test_readers_refuse_what_is_no_regular_file(make, tmp_path):
+    """To read it might never end."""
+    make(tmp_path / "a")
+    result = {"digest": {"a": "0" * 64}}
+    assert records.changed_files(tmp_path, result) == {"a": "not a regular file"} and read_json(tmp_path / "a") is None
+    with refuses():
+        records.read_record(tmp_path, result, "a")
+    make(tmp_path / records.RESULT_FILE)
+    with refuses():
+        records.require_result(tmp_path)
 
 
 DAMAGES = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -12,14 +13,13 @@ import yaml
 from knot_runner import provenance
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.families import family_of, load
-from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.tracker import TrackedRun, Tracker
 from knot_runner.pipelines.context import RunContext
-from knot_runner.records import lock_of, read_result, result_problem, write_result
+from knot_runner.records import clear_states, lock_of, read_result, result_problem, write_result
 from knot_runner.results import kind_problem
 from knot_runner.results.base import SEVERAL_MACHINES
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import locked
+from knot_runner.util.files import disk_errors, locked, removal, remove_temporaries
 
 
 def complete_run(context: RunContext) -> dict[str, Any]:
@@ -42,14 +42,15 @@ def run_locked(context: RunContext) -> dict[str, Any]:
         return finished
     if problem := result_problem(context.folder):
         context.note(f"{problem.partition(';')[0]}; this run is made again")
-    for unfinished in context.folder.glob("*.tmp"):  # of a killed process
-        unfinished.unlink(missing_ok=True)
     load_plugins(context.settings.plugins)
-    content = {"files": [], **provenance.made_by(context.settings.plugins), **_carry_out(context)}
-    if problem := kind_problem(content):
-        raise ValueError(f"a result of kind {content['kind']} is not as its dataclass: {problem}")
-    result = write_result(context.folder, content)
-    Checkpoint(context.folder).clear()
+    with disk_errors(Path(context.settings.paths.out)):
+        remove_temporaries(context.folder)
+        content = {"files": [], **provenance.made_by(context.settings.plugins), **_carry_out(context)}
+        if problem := kind_problem(content):
+            raise ValueError(f"a result of kind {content['kind']} is not as its dataclass: {problem}")
+        result = write_result(context.folder, content)
+    with removal():
+        clear_states(context.folder)
     return result
 
 

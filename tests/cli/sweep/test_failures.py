@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from knot_runner.sweeps.job import attempt
+from knot_runner.sweeps.state import read_failure
 from tests.cli.sweep.grids import begun, faulty, results, small, sweep
+from tests.cli.sweep.planned import composed, planned
+from tests.disk import Disk
 from tests.forked import Forked
 
 #: What happens -> what failed.json calls it, and words of its cause.
@@ -43,6 +47,16 @@ def test_sweep_survives_failing_jobs_and_resumes_them(tmp_path):
     code, said = sweep(out, *grid, NO_FAULTS="1")
     assert code == 0 and f"{len(CASES) + 2} done, 0 failed (2 were there" in said, said
     assert not failures(out) and len(results(out)) == len(CASES) + 2
+
+
+@pytest.mark.parametrize(("call", "file", "way"), [("open", "log.txt", "EIO"), ("flock", "", "ENOLCK")])
+def test_attempt_records_a_failing_disk(call, file, way, tmp_path):
+    (job,) = composed(tmp_path)
+    plan = planned(tmp_path, [job])
+    with Disk(tmp_path, (call, file), way):
+        assert attempt(job, plan) == "failed"
+    failure = read_failure(job.folder)
+    assert failure.kind == ("disk" if way == "EIO" else "user") and failure.cause.startswith(f"{tmp_path}/")
 
 
 def test_fail_fast_begins_no_more_jobs(tmp_path):

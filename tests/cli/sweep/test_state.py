@@ -7,6 +7,7 @@ import pytest
 
 from knot_runner.sweeps import state
 from knot_runner.sweeps.plan import PATIENT, STOP, new_plan, read_plan, write_plan
+from tests.disk import Disk
 from tests.golden.messages import refuses
 
 
@@ -48,7 +49,15 @@ def test_progress_file_throttles_expires_and_cleans_up(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_read_plan_restores_plan_and_rejects_damage(tmp_path):
+def test_state_files_that_cannot_be_deleted_are_reported(tmp_path, caplog):
+    state.write_failure(tmp_path, "error", "why")
+    with Disk(tmp_path, ("unlink", ".json"), "EIO"), state.ProgressFile(tmp_path):
+        state.clear_failure(tmp_path)
+    for name, said in zip(("failed", "progress"), caplog.messages, strict=True):
+        assert said == f"{tmp_path}/{name}.json: no longer needed, but cannot be deleted: Input/output error"
+
+
+def test_read_plan_returns_what_was_written_and_refuses_damage(tmp_path):
     plan = new_plan(tmp_path, True, "code")
     write_plan(plan, {})
     assert read_plan(plan.path) == plan

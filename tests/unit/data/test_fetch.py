@@ -12,6 +12,7 @@ import pytest
 from knot_runner.data import fetch
 from knot_runner.data.fetch import FetchError, fetch_file, file_state
 from knot_runner.data.sources import DataFile
+from knot_runner.util.errors import DiskError
 from tests.file_server import Served, serving
 from tests.golden.messages import refuses
 
@@ -174,7 +175,7 @@ def test_fetch_file_reports_a_full_disk(tmp_path, server, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(fetch.os, "fsync", full)
-    with refuses() as found:
+    with pytest.raises(DiskError, match=r"set/a\.bin\.part: disk full: has") as found:
         get(tmp_path, server)
     assert found.value.exit_code == 1 and names(tmp_path) == ["a.bin.part"]
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 
 import pytest
 import torch
@@ -79,6 +80,20 @@ def test_checkpoint_detects_any_changed_byte(tmp_path, name):
         expected = {**whole, name: changed}
         assert kept == {other: content for other, content in expected.items() if content is not None}
         assert sorted(path.name for path in folder.iterdir()) == ["set-aside-1"]
+
+
+@pytest.mark.parametrize("name", ["commit.json", "state-0.safetensors", ROUNDS_FILE])
+def test_checkpoint_sets_aside_nothing_that_it_cannot_read(name, tmp_path):
+    committed(tmp_path)
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(OSError, match=f"not a regular file.*{name}"):
+        Checkpoint(tmp_path).load()
+    (tmp_path / "commit.json").unlink()
+    if name == ROUNDS_FILE:
+        with pytest.raises(OSError, match="not a regular file"):
+            Checkpoint(tmp_path).load()
+    assert not list(tmp_path.glob("set-aside-*"))
 
 
 @pytest.mark.parametrize("other", ["teachers/b", "students/a"])

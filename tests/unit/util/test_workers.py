@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from knot_runner.util.errors import DiskFullError, UserError
+from knot_runner.util.errors import DiskError, UserError
 from knot_runner.util.processes import prepared
 from knot_runner.util.workers import SharedArrays, WorkerDied, WorkerProcess
 from tests.forked import PRELOADED
@@ -24,7 +24,7 @@ def prepare(send, arrays):
         if case == "progress":
             send("half")
         if case == "full":
-            raise DiskFullError(value)
+            raise DiskError(value)
         if case == "bug":
             raise IndexError(value)
         if case == "exit":
@@ -58,7 +58,7 @@ def test_receive_keeps_order_of_messages_and_replies(worker):
 
 def test_worker_process_keeps_user_errors_and_describes_others(worker):
     error, result = asked(worker, "full", "out: disk is full")
-    assert type(error) is DiskFullError and str(error) == "out: disk is full" and result is None
+    assert type(error) is DiskError and str(error) == "out: disk is full" and result is None
     error, result = asked(worker, "bug", "far out")
     assert type(error) is RuntimeError and result is None
     assert str(error).startswith("in a worker process: Traceback") and "IndexError: far out" in str(error)
