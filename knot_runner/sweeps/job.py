@@ -26,7 +26,7 @@ from knot_runner.sweeps.plan import STOP, Plan, read_plan
 from knot_runner.sweeps.state import JOB_LOG, Kind, ProgressFile, SweepState, clear_failure, write_failure
 from knot_runner.util.errors import DiskError, UserError
 from knot_runner.util.files import BusyError, disk_errors, locked, write_atomic
-from knot_runner.util.processes import begin_child, ended_by_sigterm, redirect_output
+from knot_runner.util.processes import begin_child, ended_by_signals, redirect_output
 
 
 def in_own_process(pipe: Connection, config: dict[str, Any], plan_path: str, environment: dict[str, str]) -> None:

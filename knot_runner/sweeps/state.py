@@ -21,7 +21,7 @@ from knot_runner.config.strict import build
 from knot_runner.records import read_result, read_sealed, result_problem
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json, removal, write_atomic, write_json
-from knot_runner.util.processes import on_sigterm
+from knot_runner.util.processes import on_signal
 
 if TYPE_CHECKING:
     from knot_runner.composing.job import ComposedJob

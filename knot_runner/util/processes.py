@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from resource import RLIMIT_DATA, getrlimit, setrlimit
 from typing import IO, Any
 
 from knot_runner.util.streams import is_open
@@ -29,7 +30,19 @@ _POLL_SECONDS = 0.5
 
 def cores() -> int:
     """Return the number of CPU cores that this process may use: fewer than the machine has in a job of a cluster."""
-    return len(os.sched_getaffinity(0))
+    allowed = getattr(os, "sched_getaffinity", None)  # Linux
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def memory_limit(gigabytes: int) -> Iterator[None]:
+    """Inside the block, this process, and each that it starts, cannot allocate more than so much (Linux)."""
+    before = getrlimit(RLIMIT_DATA)
+    setrlimit(RLIMIT_DATA, (gigabytes * 10**9, before[1]))
+    try:
+        yield
+    finally:
+        setrlimit(RLIMIT_DATA, before)
 
 
 def begin_child(
@@ -51,7 +64,7 @@ def begin_child(
                 return
             multiprocessing.connection.wait([starter.sentinel])
         else:
-            while Path(f"/proc/{parent}/exe").exists():  # a zombie has none
+            while _is_running(parent):
                 time.sleep(_POLL_SECONDS)
         cleanup()
         os._exit(1)
@@ -61,6 +74,16 @@ def begin_child(
         os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=wait, daemon=True).start()
+
+
+def _is_running(process: int) -> bool:
+    if Path("/proc/self").exists():  # Linux
+        return Path(f"/proc/{process}/exe").exists()  # a zombie has none
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def redirect_output(file: IO[Any]) -> None:

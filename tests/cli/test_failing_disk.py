@@ -107,7 +107,7 @@ def test_run_resumes_after_any_kind_of_failing_call(name, every, tmp_path):
         assert not list(out.rglob("*.tmp")), where
 
 
-def test_file_replacement_syncs_file_before_rename_and_folder_after(calls):
+def test_file_replacement_syncs_before_and_after_rename(calls):
     """What a power loss would show and a kill cannot: the order of the calls themselves."""
     renames = [at for at, (name, _) in enumerate(calls) if name == "replace"]
     assert len(renames) > 6

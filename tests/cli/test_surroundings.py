@@ -146,7 +146,7 @@ with ended_by_signals(), on_signal(first), on_signal(lambda: 1 / 0), on_signal(l
 """
 
 
-def test_sigterm_raises_nothing_and_ends_what_was_begun_newest_first(tmp_path):
+def test_on_sigterm_runs_handlers_newest_first_without_raising(tmp_path):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", SWALLOWS], capture_output=True, timeout=30, env=environment)
     assert (done.returncode, done.stdout) == (143, b"last first ")

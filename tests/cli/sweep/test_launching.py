@@ -77,7 +77,7 @@ def test_processes_of_local_launchers_end_with_the_command(tmp_path, monkeypatch
     assert "parent" not in made["submitit_slurm"].task_function.keywords
 
 
-def test_launch_raises_what_kept_a_job_from_returning(tmp_path, monkeypatch, hydra):
+def test_launch_propagates_return_value_error(tmp_path, monkeypatch, hydra):
     class Broken:
         @property
         def return_value(self):

@@ -57,7 +57,7 @@ def test_state_files_that_cannot_be_deleted_are_reported(tmp_path, caplog):
         assert said == f"{tmp_path}/{name}.json: no longer needed, but cannot be deleted: Input/output error"
 
 
-def test_read_plan_returns_what_was_written_and_refuses_damage(tmp_path):
+def test_read_plan_restores_plan_and_rejects_damage(tmp_path):
     plan = new_plan(tmp_path, True, "code")
     write_plan(plan, {})
     assert read_plan(plan.path) == plan

@@ -252,7 +252,7 @@ def test_settings_problem_only_reports_under_other_code(made):
     assert "seed 1; the result is of" in settings_problem(seeded)
 
 
-def test_verify_reports_a_refused_run_and_executes_no_plugin(made, tmp_path, capsys):
+def test_verify_reports_but_never_executes_plugins(made, tmp_path, capsys):
     plugin = tmp_path / "evil_plugin_of_a_bundle.py"
     plugin.write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()")
     own = tampered_config(made[0], tmp_path, lambda text: text.replace("plugins: []", f"plugins: ['{plugin}']"))

@@ -1,12 +1,15 @@
 """Processes that end with another one and leave nothing."""
 
 import os
+import resource
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from knot_runner.util.processes import memory_limit
 
 #: A process that another program has begun, as launchers do.
 GRANDCHILD = """
@@ -23,6 +26,13 @@ while True:
     with contextlib.suppress(ImportError):
         import no_such_module
 """
+
+
+def test_memory_limit_ends_with_its_block():
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with memory_limit(64), pytest.raises(MemoryError):
+        bytearray(65 * 10**9)
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
 @pytest.mark.parametrize("code", [GRANDCHILD, SERVER], ids=["grandchild", "importing server"])
