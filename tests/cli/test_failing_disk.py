@@ -85,10 +85,10 @@ def calls(tmp_path_factory):
     return disk.calls
 
 
-WHOLE = [pytest.param(name, 2, marks=pytest.mark.thorough) for name in FAMILIES]
+WHOLE = [pytest.param(name, 3, marks=pytest.mark.thorough) for name in FAMILIES]
 
 
-@pytest.mark.parametrize(("name", "every"), [("federated", 3), *WHOLE])
+@pytest.mark.parametrize(("name", "every"), [("federated", 4), *WHOLE])
 def test_run_resumes_after_any_kind_of_failing_call(name, every, tmp_path):
     """Each call on each kind of file fails, in every way in turn."""
     disk, words = Disk(tmp_path / "whole"), FAMILIES[name]
