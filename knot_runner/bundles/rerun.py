@@ -102,16 +102,18 @@ def whole_because(job: ComposedJob) -> str:
 
 
 def settings_problem(run: BundledRun) -> str:
-    """Return that the settings of ``run`` are not those of its result, "" if they are.
+    """Return that the settings of ``run`` have another run id than its result, "" if they have the same.
 
-    Raises :class:`UserError` if they are not under the same code; other code may have given the run another id.
+    Raises :class:`UserError` for another seed, and for another id under the same code; other code may have given it.
     """
-    found = f"run {run_id(run.config)}, seed {run.config.get('seed')}"
-    named = f"run {run.result.get('run_id')}, seed {run.result.get('seed')}"
-    problem = f"{CONFIG_FILE}: has the settings of {found}; the result is of {named}"
-    if found != named and run.result.get("code") == code_version():
-        raise UserError(problem)
-    return problem if found != named else ""
+    found, seed = run_id(run.config), run.config.get("seed")
+    named, recorded_seed = run.result.get("run_id"), run.result.get("seed")
+    if (found, seed) == (named, recorded_seed):
+        return ""
+    problem = f"{CONFIG_FILE}: has the settings of run {found}, seed {seed}; the result is of run {named}"
+    if seed != recorded_seed or run.result.get("code") == code_version():
+        raise UserError(f"{problem}, seed {recorded_seed}")
+    return problem
 
 
 def made_again(job: ComposedJob, place: RerunPlace, progress: Progress, note: Note) -> MadeAgain:

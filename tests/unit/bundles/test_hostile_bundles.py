@@ -15,9 +15,10 @@ from knot_runner.bundles.rerun import RerunPlace, job_here, made_again, settings
 from knot_runner.bundles.unpack import BundledRun
 from knot_runner.cli.main import main
 from knot_runner.records import recorded_config
+from knot_runner.util.errors import UserError
 from knot_runner.util.processes import cores
 from tests.bundled import archive, bundled, members_of, small_run, tampered
-from tests.golden.messages import check, refused, refuses
+from tests.golden.messages import refused, refuses
 
 
 @pytest.fixture(scope="module")
@@ -241,15 +242,16 @@ def test_made_again_refuses_more_steps_than_allowed(key, made, tmp_path):
 def test_verify_refuses_the_settings_of_another_run(old, new, made, tmp_path, capsys):
     capsys.readouterr()
     assert main(["verify", str(tampered_config(made[0], tmp_path, lambda text: text.replace(old, new)))]) == 2
-    check(capsys.readouterr().out)
+    assert "not made again\n  config.yaml: has the settings of run " in capsys.readouterr().out
 
 
-def test_settings_problem_only_reports_under_other_code(made):
-    result = json.loads((made[0] / "result.json").read_text())
-    run = BundledRun("", recorded_config(made[0]), result, made[0])
-    assert settings_problem(run) == ""
-    seeded = BundledRun("", run.config | {"seed": 1}, result | {"code": "other"}, made[0])
-    assert "seed 1; the result is of" in settings_problem(seeded)
+def test_settings_problem_reports_another_run_id_under_other_code(made):
+    config, result = recorded_config(made[0]), json.loads((made[0] / "result.json").read_text())
+    assert settings_problem(BundledRun("", config, result, made[0])) == ""
+    result["code"], config["plugins"] = "other", ["more"]
+    assert "has the settings of run " in settings_problem(BundledRun("", config, result, made[0]))
+    with pytest.raises(UserError, match="seed 0; the result is of run [0-9a-f]+, seed 1"):
+        settings_problem(BundledRun("", config, result | {"seed": 1}, made[0]))
 
 
 def test_verify_reports_but_never_executes_plugins(made, tmp_path, capsys):
