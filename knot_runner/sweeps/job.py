@@ -26,13 +26,14 @@ from knot_runner.sweeps.plan import STOP, Plan, read_plan
 from knot_runner.sweeps.state import JOB_LOG, Kind, ProgressFile, SweepState, clear_failure, write_failure
 from knot_runner.util.errors import DiskError, UserError
 from knot_runner.util.files import BusyError, disk_errors, locked, write_atomic
-from knot_runner.util.processes import begin_child, ended_by_signals, redirect_output
+from knot_runner.util.processes import Surroundings, begin_child, ended_by_signals, redirect_output
 
 
-def in_own_process(pipe: Connection, config: dict[str, Any], plan_path: str, environment: dict[str, str]) -> None:
+def in_own_process(pipe: Connection, config: dict[str, Any], plan_path: str, surroundings: Surroundings) -> None:
     """Main function of a job's process; sends whether it resumes from a commit, then its state; exits with 143 on
     SIGTERM."""
-    begin_child(environment=environment)
+    surroundings.adopt()
+    begin_child()
     with ended_by_signals():
         plan, job = read_plan(Path(plan_path)), job_of(config)
         pipe.send((job.folder / "commit.json").exists())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import time
 from multiprocessing.connection import Connection
@@ -16,7 +15,7 @@ from knot_runner.config.settings.families import family_of
 from knot_runner.sweeps.plan import STOP, Plan, read_plan
 from knot_runner.sweeps.state import Kind, clear_failure, status, write_failure
 from knot_runner.util.errors import UserError
-from knot_runner.util.processes import begin_child, ended_along, prepared, start_process
+from knot_runner.util.processes import Surroundings, begin_child, ended_along, prepared, start_process
 
 #: What launchers return for a job: run id, final state, whether it was resumed from a checkpoint, seconds.
 Outcome = dict[str, Any]
@@ -40,7 +39,7 @@ def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
     if plan.stopped:
         return outcome(job.run_id, "skipped", False, began)
     try:
-        process, pipe = start_process(server(job), in_job, job.config, str(plan.path), dict(os.environ))
+        process, pipe = start_process(server(job), in_job, job.config, str(plan.path), Surroundings())
         with ended_along(process):
             told = _told(pipe)
             process.join()

@@ -45,33 +45,22 @@ def memory_limit(gigabytes: int) -> Iterator[None]:
         setrlimit(RLIMIT_DATA, before)
 
 
-def begin_child(
-    parent: int | None = None,
-    environment: dict[str, str] | None = None,
-    cleanup: Callable[[], object] = lambda: None,
-) -> None:
+def begin_child(parent: int | None = None, cleanup: Callable[[], object] = lambda: None) -> None:
     """Call first in a new process: leaves Ctrl-C to the parent, and ends with the parent, however that died, after
     ``cleanup``, so that a killed run leaves no process behind.
 
     ``parent``: the id of a process of this machine; None: the process that started this one by multiprocessing.
-    ``environment``: the parent's, instead of that of the process that started the fork server.
     """
 
     def wait() -> None:
         if parent is None:
-            starter = multiprocessing.parent_process()
-            if starter is None:
-                return
-            multiprocessing.connection.wait([starter.sentinel])
+            multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
         else:
             while _is_running(parent):
                 time.sleep(_POLL_SECONDS)
         cleanup()
         os._exit(1)
 
-    if environment is not None:
-        os.environ.clear()
-        os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=wait, daemon=True).start()
 
@@ -136,15 +125,13 @@ def ended_by_signals(restored: bool = True) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only that may set handlers
         yield
         return
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    caught = [number for number in _SIGNALS if before[number] is not signal.SIG_IGN]
-    for number in caught:
-        signal.signal(number, _leave)
+    caught = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = [signal.signal(number, _leave) for number in caught]
     try:
         yield
     finally:
-        for number in caught if restored else ():
-            signal.signal(number, before[number] or signal.SIG_DFL)
+        for number, handler in zip(caught, before, strict=True) if restored else ():
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 def _leave(number: int, frame: object) -> None:

@@ -49,21 +49,17 @@ def test_launch_waits_for_busy_jobs_last(tmp_path, monkeypatch, hydra):
     ]  # fmt: skip
 
 
-def test_launch_splits_jobs_by_max_batch_size(tmp_path, monkeypatch, hydra):
-    jobs, launched = composed(tmp_path, "seed=range(0,5)"), Launched()
+@pytest.mark.parametrize(("name", "size", "calls"), [
+    ("Launched", 2, [(2, 0), (2, 2), (1, 4)]),
+    ("LocalLauncher", None, [(3, 0), (2, 3)]), ("SlurmLauncher", None, [(5, 0)])
+])  # fmt: skip
+def test_launch_numbers_batches_of_the_right_size(name, size, calls, tmp_path, monkeypatch, hydra):
+    jobs, launched = composed(tmp_path, "seed=range(0,5)"), type(name, (Launched,), {})()
     monkeypatch.setattr(launchers, "_launcher", lambda *_: launched)
-    hydra.sweeper.max_batch_size = 2
+    monkeypatch.setattr(launchers, "cores", lambda: 3)
+    hydra.sweeper.max_batch_size = size
     assert len(launchers.launch(planned(tmp_path, jobs), jobs, hydra)) == 5
-    assert [(len(names), first) for names, first in launched.calls] == [(2, 0), (2, 2), (1, 4)]
-
-
-@pytest.mark.parametrize(("name", "calls"), [("LocalLauncher", 2), ("SlurmLauncher", 1)])
-def test_submitit_starts_one_job_per_core_only_here(name, calls, tmp_path, monkeypatch, hydra):
-    jobs, launched = composed(tmp_path, "seed=0,1"), type(name, (Launched,), {})()
-    monkeypatch.setattr(launchers, "_launcher", lambda *_: launched)
-    monkeypatch.setattr(launchers, "cores", lambda: 1)
-    launchers.launch(planned(tmp_path, jobs), jobs, hydra)
-    assert len(launched.calls) == calls
+    assert [(len(names), first) for names, first in launched.calls] == calls
 
 
 def test_processes_of_local_launchers_end_with_the_command(tmp_path, monkeypatch):
