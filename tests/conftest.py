@@ -21,7 +21,7 @@ from hydra.plugins.config_source import ConfigResult
 from hypothesis import HealthCheck, settings
 from omegaconf import DictConfig
 
-from tests.tiny import TINY, TINY_IMAGES, TINY_TAUGHT
+from tests.tiny import TINY, TINY_IMAGES
 
 if TYPE_CHECKING:
     from tests.runs import RunRecord
@@ -190,14 +190,6 @@ def knot_run(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
     from tests.runs import run
 
     return run(tmp_path_factory.mktemp("knot"), *TINY)
-
-
-@pytest.fixture(scope="session")
-def kd_run(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
-    """The smallest distillation of a teacher, to be read only."""
-    from tests.runs import run
-
-    return run(tmp_path_factory.mktemp("kd"), *TINY_TAUGHT)
 
 
 @pytest.fixture(scope="session")
