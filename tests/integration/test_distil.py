@@ -131,6 +131,7 @@ def test_teachers_are_trained_once_for_all_methods_and_the_data_are_of_no_seed(t
 @pytest.mark.parametrize(("words", "begins", "holds"), [
     (["method.labelled=0.001"], "warning: student:", "all 1 labelled training examples are of class"),
     (["method=fitnets", "method.terms.hint.weight=100000"], "warning: method.terms.hint begins as ", "drown"),
+    (["training.distil.lr=1e-9"], "warning: every test example is predicted to be of class ", ""),
 ], ids=str)  # fmt: skip
 def test_run_warns_of_labels_of_one_class_and_of_a_loud_term(words, begins, holds, tmp_path):
     (line,) = [note for note in run(tmp_path, *small(*words)).result["notes"] if note.startswith(begins)]

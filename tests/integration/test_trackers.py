@@ -143,6 +143,12 @@ def test_tracker_of_a_run_that_ends_early_is_closed_if_it_began(tmp_path, monkey
 
 
 @pytest.mark.thorough
+def test_tracker_added_to_a_finished_run_is_reported(fedavg_run, capsys):
+    words = [*TINY_IMAGES, "method=fedavg", "training.lr=0.1", f"paths.out={fedavg_run.folder.parents[2]}"]
+    assert main([*words, "tracker=wandb"]) == 0
+    assert capsys.readouterr().err.count("tracker=wandb does not show 1 run finished without it") == 1
+
+
 def test_offline_mirror_of_wandb_changes_nothing_in_the_records(tmp_path, knot_run):
     mirrored_run = run(tmp_path, *TINY, "tracker=wandb")
     assert mirrored_run.result == knot_run.result and mirrored_run.folder.name == knot_run.folder.name

@@ -13,7 +13,7 @@ from knot_runner.report import paper_tables
 from knot_runner.report.claims.spec import read_claims
 from knot_runner.report.claims.verdicts import judge
 from knot_runner.util.config_yaml import yaml_files
-from tests.golden.messages import refuses
+from tests.golden.messages import refused, refuses
 
 PRESETS = {name: yaml.safe_load(path.read_text()) for name, path in yaml_files("experiment").items()}
 CLAIMED = {name: read_claims(preset["report"]) for name, preset in PRESETS.items() if preset["report"].get("claims")}
@@ -103,6 +103,10 @@ def test_paper_effects_of_clustering_are_means_over_its_tables(name):
 def test_claims_verb_refuses_what_is_no_preset_with_claims(arguments):
     with refuses():
         run_verb("claims", arguments)
+
+
+def test_claims_verb_without_finished_runs_is_refused(tmp_path, capsys):
+    refused(capsys, "claims", "kd/mnist", "seed=0", f"paths.out={tmp_path}")
 
 
 def test_planned_seeds_are_set_by_the_preset_alone():
