@@ -104,7 +104,7 @@ def measure_of(claim: Claim) -> ClaimMeasure:
         known = [*measures, "result.KEY"]
         raise UserError(f"claim {claim.text!r}: there is no measure {claim.measure!r}{nearest(claim.measure, known)}")
     if claim.over is not None and (claim.measure != "accuracy" or claim.over not in OVER):
-        raise UserError(f"claim {claim.text!r}: over is of accuracy, and one of {', '.join(OVER)}")
+        raise UserError(f"claim {claim.text!r}: over works only with accuracy, and is one of {', '.join(OVER)}")
     if claim.against == BEFORE and claim.measure not in computed_metrics():
         names = ", ".join(computed_metrics())
         raise UserError(f"claim {claim.text!r}: before distillation there are only {names}")
