@@ -30,7 +30,7 @@ from knot_runner.sweeps.state import clear_failure, status
 from knot_runner.sweeps.task import Outcome
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import locked, require_writable
-from knot_runner.util.messages import LOGGER, messages_to
+from knot_runner.util.messages import LOGGER, counted, messages_to
 from knot_runner.util.processes import begin_server, cores
 
 #: Exit codes of several presets, the worst last: a failed run is worse than a user's mistake.
@@ -215,9 +215,7 @@ def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
         done = [job for job in results if read_result(job.folder)]
         untracked = [job for job in done if recorded_config(job.folder)["tracker"]["name"] != tracker]
         if untracked:
-            LOGGER.info(
-                "tracker=%s: %d runs were finished without it; it gets nothing of them", tracker, len(untracked)
-            )
+            LOGGER.info("tracker=%s does not show %s finished without it", tracker, counted(len(untracked), "run"))
 
 
 def _reasons(job: ComposedJob, now: provenance.Now) -> list[str]:

@@ -112,7 +112,10 @@ BAD = [
     (["method.head_epochs=2"], "method.head_epochs: is of fedrep alone; algorithm=kept has none"),
     (["method.final_head_epochs=2"], "method.final_head_epochs: is of fedrep and fedper alone"),
     (["method=fedavg", "method.mu=1"], "method.mu: is of fedprox and kept alone; algorithm=fedavg has none"),
-    (["method=fedavg", "+method.options.at=1"], "method.options: are of plug-in methods; algorithm=fedavg has none"),
+    (
+        ["method=fedavg", "+method.options.at=1"],
+        "method.options: works only with methods of plug-ins, and algorithm=fedavg is not one",
+    ),
     (["method=local", "privacy=user_level"], "fedmd, ditto, apfl, fedala, fedsoup, kept would fit"),
 ]
 

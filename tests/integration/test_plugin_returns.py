@@ -102,6 +102,11 @@ def term(made):
 #: plug-in, overrides
 CASES = {
     "plan gives None": (method(plan="None"), FEDSAM),
+    "plan ends in round 1": (method(plan="[]"), FEDSAM),
+    "plan ends before an evaluation": (
+        method(plan="averaging.plan(hp, state, federation, round)[: 3 - round * 3]"),
+        [*FEDSAM, "training.evaluate_every=3"],
+    ),
     "requests of another type": (method(plan="['a']"), FEDSAM),
     "fold gives None": (method(fold="None"), FEDSAM),
     "fold gives a state alone": (method(fold="(state, None)"), FEDSAM),

@@ -77,10 +77,10 @@ class FleetSettings:
     def __post_init__(self) -> None:
         if self.mode == "async":
             require(self.buffer is not None, "buffer", "is not set; mode=async needs it")
-            require(self.deadline is None, "deadline", "is of mode=sync; null is right")
-            require(self.late == "drop", "late", "partial is of mode=sync; drop is right")
+            require(self.deadline is None, "deadline", "works only with mode=sync. Use null")
+            require(self.late == "drop", "late", "partial works only with mode=sync. Use drop")
         else:
-            require(self.buffer is None, "buffer", f"{self.buffer} is of mode=async; null is right")
+            require(self.buffer is None, "buffer", f"{self.buffer} works only with mode=async. Use null")
             require(
                 self.late == "drop" or self.deadline is not None, "deadline", "is not set, but late=partial needs it"
             )
@@ -95,9 +95,8 @@ def check_fleet(fleet: FleetSettings | None, method: Any) -> None:
     """Raises :class:`UserError` where ``method`` does not support ``fleet``."""
     if not isinstance(method, FederatedSettings):
         if fleet is not None:
-            raise UserError(
-                f"is of federated methods, and method={method.name} is none; fleet=none", f"fleet={fleet.name}"
-            )
+            problem = f"works only with federated methods, and method={method.name} is not one"
+            raise UserError(problem, f"fleet={fleet.name}", hint="Use fleet=none")
         return
     if fleet is None:
         if method.stragglers is not None and method.stragglers.by == "speed":

@@ -96,7 +96,7 @@ class StageSettings:
 
     def __post_init__(self) -> None:
         sgd = self.optimiser == "sgd"
-        require(sgd or not self.momentum, "momentum", f"{self.momentum} is of sgd; adamw has none")
+        require(sgd or not self.momentum, "momentum", f"{self.momentum} works only with optimiser=sgd. Use 0")
         rising = all(a < b for a, b in zip(self.milestones, self.milestones[1:], strict=False))
         require(rising, "milestones", f"{self.milestones} do not rise")
         require(self.limit is None or self.limit >= 10, "limit", f"{self.limit} examples are too few; 10 is the least")

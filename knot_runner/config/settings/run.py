@@ -213,7 +213,8 @@ def _check_stages(training: TrainingSettings) -> None:
         length = getattr(training, name).max_length
         if length is not None:
             raise UserError(
-                f"{length} tokens are of texts, and images have none; null is right", f"training.{name}.max_length"
+                f"{length} works only with texts. Use null for images",
+                f"training.{name}.max_length",
             )
 
 

@@ -6,12 +6,17 @@ from typing import Any
 
 from knot_runner import metrics
 from knot_runner.pipelines.runs.commits import LogRow
+from knot_runner.util.errors import UserError
+from knot_runner.util.messages import counted
 
 
 def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any]:
     """Returns the result's metrics: those of the last evaluated round, the best accuracy, the first round at
     ``target``."""
-    measured = [row for row in rows if metrics.ACCURACY in row]
+    measured = [row for row in rows if "accuracy" in row]
+    if not measured:
+        problem = f"its plan ended after {counted(len(rows), 'round')}, before an evaluation"
+        raise UserError(problem, "method.algorithm", hint="Return requests, or use training.evaluate_every=1")
     last = measured[-1]
     curve = [(row["round"], row[metrics.ACCURACY]) for row in measured]
     best = max(value for _, value in curve)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from safetensors.numpy import load_file
 
 from knot_runner import provenance
 from knot_runner.config.plugins import load_plugins
@@ -86,10 +87,28 @@ def _carry_out(context: RunContext) -> dict[str, Any]:
             raise UserError(
                 f"method.algorithm={context.hp.algorithm} returned {type(result).__name__} instead of a result"
             )
-        if machines:
-            result["notes"] = [*(result.get("notes") or []), *dict.fromkeys(machines)]
+        more = _one_class(context.folder / "predictions.safetensors", result)
+        for text in more:
+            context.note(text)
+        if more or machines:
+            result["notes"] = [*(result.get("notes") or []), *dict.fromkeys(machines), *more]
         tracker.finish(result)
     return result
+
+
+def _one_class(path: Path, result: dict[str, Any]) -> list[str]:
+    """Returns a warning if a finished run predicts one class for test examples of several classes."""
+    if result["status"] != "done" or not path.exists():
+        return []
+    stored = load_file(path)
+    names = [key.removesuffix(".probabilities") for key in stored if key.endswith(".probabilities")]
+    after = [name for name in names if not name.startswith("before/")]
+    predicted = {int(one) for name in after for one in stored[f"{name}.probabilities"].argmax(1)}
+    labels = {int(one) for name in after for one in stored[f"{name}.labels"]}
+    if len(predicted) != 1 or len(labels) == 1:
+        return []
+    name = result["labels"]["names"][predicted.pop()]
+    return [f"warning: every test example is predicted to be of class {name}"]
 
 
 def _tracked(context: RunContext) -> TrackedRun:

@@ -64,7 +64,11 @@ class Claim:
         fits = (word in ("above", "below")) == (alone and not self.trend)
         require(fits, "expect", "above and below go without against, all others but rises and falls with it")
         require(alone or not self.trend, "trend", "is over the runs of one kind; leave out against")
-        require(not (self.by and self.logs), "by", "is of differences; rounds and bytes take expect={ratio: r}")
+        require(
+            not (self.by and self.logs),
+            "by",
+            "works only with differences; for rounds and bytes, use expect={ratio: r}",
+        )
 
     @property
     def logs(self) -> bool:

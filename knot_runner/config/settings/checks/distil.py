@@ -36,7 +36,7 @@ def check_student_images(method: DistilSettings, task: Any) -> None:
 def _check_view(method: DistilSettings, task: Any) -> None:
     view = f"method.view={method.view}"
     if not isinstance(task, ImageTaskSettings):
-        raise Misfit(f"{view}: is of images, and task={task.name} has texts; none is right")
+        raise Misfit(f"{view}: works only with images, and task={task.name} has texts. Use none")
     channels, *sides = task.shape
     if task.augment != "none":
         raise UserError(
@@ -45,7 +45,9 @@ def _check_view(method: DistilSettings, task: Any) -> None:
     if method.view == "grey" and channels != 3:
         raise Misfit(f"{view}: makes one channel of three, and task={task.name} has {channels}; edges or half fits")
     if method.view == "edges" and channels not in (1, 3):
-        raise Misfit(f"{view}: is of images with 1 or 3 channels, and task={task.name} has {channels}")
+        raise Misfit(
+            f"{view}: works only with images of 1 or 3 channels, and those of task={task.name} have {channels}"
+        )
     if method.view == "half" and any(side % 2 for side in sides):
         raise UserError(f"needs even sides, and task={task.name} has {sides[0]}x{sides[1]}", view)
 
@@ -75,7 +77,8 @@ def check_distil_method(settings: Settings, method: DistilSettings, plugins: OfP
     schedule = build(SCHEDULE_SETTINGS[kind], method.schedule, "method.schedule")
     if kind != "offline" and method.teachers:
         raise UserError(
-            f"are of schedule.kind=offline; schedule.kind={kind} makes its own, and [] is right", "method.teachers"
+            f"works only with schedule.kind=offline; schedule.kind={kind} trains its own teachers. Use []",
+            "method.teachers",
         )
     batch = settings.training.distil.batch
     check_terms(method.terms, "method.terms", batch, plugins)

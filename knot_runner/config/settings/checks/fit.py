@@ -117,7 +117,7 @@ def _check_shares(given: list[str], method: str, rounds: bool, holds_out: bool, 
     if not rounds and "unseen" in given:
         raise Misfit(f"partition.unseen: all parties of method={method} take part; null is right")
     if "alter" in given and not (rounds and holds_out and on_images):
-        raise Misfit("partition.alter: is of federated methods on images; null is right")
+        raise Misfit("partition.alter: works only with federated methods on images. Use null")
     wrong = [key for key in given if key == "server" or not holds_out] if rounds else []
     if wrong:
         raise Misfit(f"partition.{wrong[0]}: method={method} leaves the clients all training images; null is right")

@@ -89,7 +89,7 @@ def _check_personal(settings: Settings, method: FederatedSettings) -> None:
     """Builds the settings of personalisation, and checks those of the rounds before it. Raises :class:`UserError`."""
     unseen = settings.held_out is not None and settings.held_out.unseen is not None
     if unseen and method.clustering is not None:
-        raise UserError("clusters are of all clients, none of which is unseen; null is right", "partition.unseen")
+        raise UserError("clusters contain all clients, so none is unseen. Use null", "partition.unseen")
     if method.personalisation is None:
         return
     method.personalisation = build_personalisation(method.personalisation)

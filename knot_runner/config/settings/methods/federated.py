@@ -76,7 +76,11 @@ class FederatedTraining:
         share = self.participants
         right = share >= 1 if isinstance(share, int) else 0 < share <= 1
         require(right, "participants", f"{share} is neither a number of clients nor a share of them, up to 1.0")
-        require(self.optimiser == "sgd" or not self.momentum, "momentum", f"{self.momentum} is of sgd; adamw has none")
+        require(
+            self.optimiser == "sgd" or not self.momentum,
+            "momentum",
+            f"{self.momentum} works only with optimiser=sgd. Use 0",
+        )
         require(not self.stop_at_target or self.target is not None, "target", "is not set, but stop_at_target needs it")
 
 
@@ -182,7 +186,7 @@ class FederatedSettings:
         algorithm = federated_algorithm(self.algorithm)
         if algorithm.options is not None and isinstance(self.options, dict):
             self.options = build(algorithm.options, self.options, "method.options")
-        none = f"are of plug-in methods; algorithm={self.algorithm} has none"
+        none = f"works only with methods of plug-ins, and algorithm={self.algorithm} is not one"
         require(algorithm.options is not None or not self.options, "options", none)
         distils = self.distil is not None
         require(distils or algorithm.distil != "needed", "distil", f"is not set; {self.algorithm} needs it")

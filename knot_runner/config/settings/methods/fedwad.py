@@ -69,7 +69,7 @@ class _Coreset:
     features: TextFeatures | None = None
 
     def __post_init__(self) -> None:
-        require(self.fedwad.privacy is None, "fedwad.privacy", "is of method=federated_distance alone")
+        require(self.fedwad.privacy is None, "fedwad.privacy", "works only with method=federated_distance")
 
 
 @dataclass(kw_only=True)

@@ -74,14 +74,18 @@ class ServerDistillation:
         if self.terms:
             self._require_of_terms()
         require("name" in self.loss, "loss.name", "is not set")
-        require(self.optimiser == "sgd" or not self.momentum, "momentum", f"{self.momentum} is of sgd; adamw has none")
+        require(
+            self.optimiser == "sgd" or not self.momentum,
+            "momentum",
+            f"{self.momentum} works only with optimiser=sgd. Use 0",
+        )
 
     def _require_of_terms(self) -> None:
         """What terms say themselves, or do not have."""
         for key in ("student_temperature", "teacher_temperature"):
-            require(getattr(self, key) == 1, key, "is of loss; terms have a tau of their own, and 1 is right")
-        require(self.ensemble == "logits", "ensemble", "each is of loss; with terms logits is right")
-        require(not self.valid, "valid", "is of loss; with terms 0 is right")
+            require(getattr(self, key) == 1, key, "works only with loss; each term has its own tau. Use 1")
+        require(self.ensemble == "logits", "ensemble", "each works only with loss, not with terms. Use logits")
+        require(not self.valid, "valid", "works only with loss, not with terms. Use 0")
         for name, options in self.terms.items():
             known = isinstance(options, dict) and options.get("weight") != "auto"
             wrong = "auto weighs by first values, and the averaged model begins near its clients; a number is right"

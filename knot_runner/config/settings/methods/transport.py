@@ -120,9 +120,9 @@ class OtddSettings:
 
     def __post_init__(self) -> None:
         roots = self.part != "root_diagonal" or self.covariance == "sqrt_frobenius"
-        require(roots, "part", "root_diagonal is of covariance=sqrt_frobenius alone")
-        require(self.fedwad.mode == "approximate", "fedwad.mode", "exact is of method=federated_distance alone")
-        require(self.fedwad.privacy is None, "fedwad.privacy", "is of method=federated_distance alone")
+        require(roots, "part", "root_diagonal works only with covariance=sqrt_frobenius")
+        require(self.fedwad.mode == "approximate", "fedwad.mode", "exact works only with method=federated_distance")
+        require(self.fedwad.privacy is None, "fedwad.privacy", "works only with method=federated_distance")
 
 
 @dataclass

@@ -13,7 +13,7 @@ from knot_runner.report import paper_tables
 from knot_runner.report.claims.spec import read_claims
 from knot_runner.report.claims.verdicts import judge
 from knot_runner.util.config_yaml import yaml_files
-from tests.golden.messages import refuses
+from tests.golden.messages import refused, refuses
 
 PRESETS = {name: yaml.safe_load(path.read_text()) for name, path in yaml_files("experiment").items()}
 CLAIMED = {name: read_claims(preset["report"]) for name, preset in PRESETS.items() if preset["report"].get("claims")}
@@ -105,7 +105,11 @@ def test_claims_verb_requires_preset_with_claims(arguments):
         run_verb("claims", arguments)
 
 
-def test_planned_seeds_come_only_from_preset():
+def test_claims_verb_without_finished_runs_is_refused(tmp_path, capsys):
+    refused(capsys, "claims", "kd/mnist", "seed=0", f"paths.out={tmp_path}")
+
+
+def test_planned_seeds_are_set_by_the_preset_alone():
     """What a preset runs reaches its first look, but for the two that say that they give estimates."""
     for name in CLAIMED:
         report, seeds = PRESETS[name]["report"], str(PRESETS[name]["sweep"]["seed"]).split(",")
