@@ -109,7 +109,7 @@ def test_claims_verb_without_finished_runs_is_refused(tmp_path, capsys):
     refused(capsys, "claims", "kd/mnist", "seed=0", f"paths.out={tmp_path}")
 
 
-def test_planned_seeds_are_set_by_the_preset_alone():
+def test_planned_seeds_come_only_from_preset():
     """What a preset runs reaches its first look, but for the two that say that they give estimates."""
     for name in CLAIMED:
         report, seeds = PRESETS[name]["report"], str(PRESETS[name]["sweep"]["seed"]).split(",")
