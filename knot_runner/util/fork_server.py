@@ -12,14 +12,15 @@ from types import SimpleNamespace
 
 
 def _end_without_parent(*_: object) -> None:
-    if os.getpid() == _SERVER and not _parent.exists():
-        _socket.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # it has the socket of the parent of the parent, too
-            _socket.parent.rmdir()
-        os._exit(1)
+    with contextlib.suppress(PermissionError):  # process 1: the parent died before this import
+        if _parent.exists():
+            return
+    _socket.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # it has the socket of the parent of the parent, too
+        _socket.parent.rmdir()
+    os._exit(1)
 
 
-_SERVER = os.getpid()
 _parent = Path(f"/proc/{os.getppid()}/exe")  # not there of a zombie, either
 _frame = sys._getframe()
 while "listener_fd" not in _frame.f_locals:  # of multiprocessing.forkserver.main
