@@ -103,6 +103,7 @@ def test_run_resumes_after_any_kind_of_failing_call(name, every, tmp_path):
         elif not isinstance(problem, Killed):
             assert isinstance(problem, UserError) and problem.exit_code == CODES.get(way, 2), where
             assert str(problem).startswith(f"{out}/") and "\n" not in str(problem), where
+            assert not list(out.rglob("*.tmp")), where
         assert once(out, words=words) is None and records(out) == records(disk.root), where
         assert not list(out.rglob("*.tmp")), where
 
