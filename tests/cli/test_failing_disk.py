@@ -108,6 +108,13 @@ def test_run_resumes_after_any_kind_of_failing_call(name, every, tmp_path):
         assert not list(out.rglob("*.tmp")), where
 
 
+def test_personalization_reports_folders_that_it_cannot_delete(tmp_path, caplog):
+    with Disk(tmp_path, ("rmdir", "/personalisation"), "EIO"):
+        assert once(tmp_path, words=FAMILIES["personalization"]) is None
+    (said,) = caplog.messages
+    assert said.endswith("/personalisation: no longer needed, but cannot be deleted: Input/output error")
+
+
 def test_file_replacement_syncs_before_and_after_rename(calls):
     """What a power loss would show and a kill cannot: the order of the calls themselves."""
     renames = [at for at, (name, _) in enumerate(calls) if name == "replace"]
