@@ -103,8 +103,16 @@ def test_run_resumes_after_any_kind_of_failing_call(name, every, tmp_path):
         elif not isinstance(problem, Killed):
             assert isinstance(problem, UserError) and problem.exit_code == CODES.get(way, 2), where
             assert str(problem).startswith(f"{out}/") and "\n" not in str(problem), where
+            assert not list(out.rglob("*.tmp")), where
         assert once(out, words=words) is None and records(out) == records(disk.root), where
         assert not list(out.rglob("*.tmp")), where
+
+
+def test_personalization_reports_folders_that_it_cannot_delete(tmp_path, caplog):
+    with Disk(tmp_path, ("rmdir", "/personalisation"), "EIO"):
+        assert once(tmp_path, words=FAMILIES["personalization"]) is None
+    (said,) = caplog.messages
+    assert said.endswith("/personalisation: no longer needed, but cannot be deleted: Input/output error")
 
 
 def test_file_replacement_syncs_before_and_after_rename(calls):

@@ -6,6 +6,7 @@ and only counts stay in memory; the models that may be deployed wait in files.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -48,7 +49,7 @@ from knot_runner.pipelines.rounds.scores import TestPredictions
 from knot_runner.pipelines.runs.commits import Commits, LogRow
 from knot_runner.records import CLIENTS_FILE
 from knot_runner.util.errors import DivergedError
-from knot_runner.util.files import write_atomic
+from knot_runner.util.files import removal, write_atomic
 
 #: Below the run's folder: commits of what follows the rounds.
 PERSONAL_COMMITS = "personalisation"
@@ -79,7 +80,8 @@ def personalise(context: RunContext, setup: Setup, engine: Engine, before: Train
     for point in facts["points"]:
         context.log({"personalisation": {"epoch": point["epochs"], **scalars(point)}})
     for folder in (PERSONAL_COMMITS, MODELS_FOLDER):
-        shutil.rmtree(context.folder / folder, ignore_errors=True)
+        with removal(), contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(context.folder / folder)
     flops = [row["client_flops"] for row in rows]
     if None not in flops:
         personal = dataclasses.replace(personal, flops=sum(flops))
