@@ -34,12 +34,6 @@ def test_notes_are_shown_once_by_new_and_finished_runs(tmp_path, capsys):
         assert " ".join("".join(capsys.readouterr()).split()).count("are held out") == 1
 
 
-def test_notes_are_shown_once_by_new_and_finished_runs(tmp_path, capsys):
-    for _ in range(2):
-        assert main([*TINY_IMAGES, "method=fedavg", f"paths.out={tmp_path}"]) == 0
-        assert " ".join("".join(capsys.readouterr()).split()).count("are held out") == 1
-
-
 PRESET = "# @package _global_\ndefaults:\n  - override /task: femnist\nreport: {kind: curves}\n"
 
 
