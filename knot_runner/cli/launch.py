@@ -134,7 +134,8 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
     if result["status"] != "done":
         LOGGER.error("%s", result["status"])
         return EXIT_FAILED
-    output().print(summary_table(result))
+    notes = [note for note in result.get("notes") or [] if note not in live.noted]
+    output().print(summary_table({**result, "notes": notes}))
     print(job.folder)
     return 0
 

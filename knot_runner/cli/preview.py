@@ -140,11 +140,11 @@ def time_left(jobs: list[ComposedJob]) -> list[str]:
                 runs += len(found)
                 known += len(alike)
     if not known:
-        return ["no finished run is like these jobs, so there is no time to go by"]
+        return ["no time estimate: no similar run has finished"]
     by = f"by the median of {counted(runs, 'finished run')}"
     lines = [f"{counted(known, 'job')} left: about {duration(seconds)}, {by}"]
     if known < len(jobs):
-        lines.append(f"{counted(len(jobs) - known, 'other job')} like no finished run")
+        lines.append(f"no time estimate for {counted(len(jobs) - known, 'other job')}")
     return lines
 
 

@@ -36,6 +36,7 @@ class Live:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self.noted: list[str] = []
         self._bars: dict[str, tuple[TaskID, float]] = {}
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
@@ -74,4 +75,5 @@ class Live:
 
     def note(self, text: str) -> None:
         """Print a permanent line."""
+        self.noted.append(text)
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -56,19 +56,18 @@ class Counts:
         if one_class:
             name, counts = next(iter(one_class.items()))
             labelled, what = counts[:-1], "labelled training examples" if counts[-1] else "training examples"
-            of = f"all {labelled.sum()} {what} are of class {self.classes[int(labelled.argmax())]}"
-            lines.append(self._warning(one_class, name, of, "have training examples of one class only"))
+            of = f"{labelled.sum()} of class {self.classes[int(labelled.argmax())]}"
+            lines.append(self._warning(one_class, name, of, f"{what} of one class only"))
         if few:
             name = min(few, key=few.__getitem__)
-            than = f"the {len(self.classes)} classes" if few[name] < len(self.classes) else f"a batch of {batch}"
-            of = f"{few[name]} training examples are fewer than {than}"
-            lines.append(self._warning(few, name, of, f"have fewer than {least} training examples"))
+            than = f"a batch of {batch}" if batch == least else f"the {least} classes"
+            lines.append(self._warning(few, name, str(few[name]), f"fewer training examples than {than}"))
         return lines
 
-    def _warning(self, parties: dict[str, Any], name: str, one: str, many: str) -> str:
+    def _warning(self, parties: dict[str, Any], name: str, of: str, what: str) -> str:
         if len(parties) == 1:
-            return f"warning: {name}: {one}"
-        return f"warning: {len(parties)} of {len(self.parties)} {self.called} {many}; {name}: {one}"
+            return f"warning: {name} has {what} ({of})"
+        return f"warning: {len(parties)} of {len(self.parties)} {self.called} have {what}, such as {name} ({of})"
 
     def lines(self) -> list[str]:
         """For the terminal: a line per party and split, or one per split on all parties where they are many."""

@@ -75,9 +75,15 @@ def _opened(short: str, stat: os.stat_result, digest: str | None) -> Opened:
 
 
 def members(folder: Path, pattern: str) -> list[str]:
-    """Sorted names, relative to ``folder``, that match ``pattern`` (``*.json``, ``*/*``), without hidden ones."""
+    """Sorted names, relative to ``folder``, that match ``pattern`` (``*.json``, ``*/*``), without :func:`is_hidden`
+    ones."""
     found = glob.glob(pattern, root_dir=folder)  # noqa: PTH207  pathlib's is slow here, and takes hidden names
-    return sorted(found, key=lambda name: name.split("/"))
+    return sorted((name for name in found if not is_hidden(Path(name).name)), key=lambda name: name.split("/"))
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file's ``name`` is one that desktops hide or leave in folders, as ``.DS_Store`` and ``Thumbs.db``."""
+    return name.startswith(".") or name in ("Thumbs.db", "desktop.ini")
 
 
 def merge_fingerprints(short: str, pattern: str, parts: list[Opened]) -> Opened:

@@ -25,11 +25,11 @@ class ReportSettings:
     figures: list[str] = field(default_factory=list)
     paper: str | None = None
     reference: str = ""
-    target: Any = "best_of_T4"
+    target: float | str = "best_of_T4"
     cases: Any = None
-    seeds: Any = SEEDS
+    seeds: int = SEEDS
     claims: list[Any] | None = None
-    unlike: Any = None
+    unlike: str | None = None
     notes: list[str] = field(default_factory=list)
     objective: str = ""
 
@@ -44,7 +44,7 @@ def check_report(spec: Mapping[str, Any]) -> None:
         )
     known = dict(spec)
     if not (TABLE_KINDS.is_built_in(kind) or FIGURES.is_built_in(kind)):  # a plug-in's may read keys of its own
-        known = {key: value for key, value in spec.items() if hasattr(ReportSettings(), key)}
+        known = {key: value for key, value in spec.items() if key in ReportSettings.__dataclass_fields__}
     build(ReportSettings, known, "report")
     if kind in TABLE_KINDS:
         metrics = spec.get("metrics", TABLE_KINDS[kind].usual)

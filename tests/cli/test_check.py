@@ -73,7 +73,7 @@ def test_check_tells_what_is_left(tmp_path, capsys):
     assert run_verb("check", [*TINY_IMAGES, f"paths.out={tmp_path}", "seed=0,1,2", "--quick"]) == 0
     out = capsys.readouterr().out
     assert "3 jobs, 1 done, 2 to do (1 failed)" in out and "[red]?[31mboom" in out
-    assert out.endswith("no finished run is like these jobs, so there is no time to go by\n")
+    assert out.endswith("no time estimate: no similar run has finished\n")
 
 
 @pytest.mark.thorough
@@ -105,14 +105,14 @@ def test_times_are_medians_of_finished_runs_alike(tmp_path, capsys):
     assert run_verb("check", [*command, "seed=0,1", "training.lr=0.1", "method=fedavg,fedprox,scaffold"]) == 0
     *_, left, others = capsys.readouterr().out.splitlines()  # 2 x 30 s of FedAvg and 2 x 4 s of FedProx
     assert left == "4 jobs left: about 1 min 8 s, by the median of 4 finished runs"
-    assert others == "2 other jobs like no finished run"
+    assert others == "no time estimate for 2 other jobs"
 
 
 def test_check_reports_stop_cause_and_writes_nothing(tmp_path, capsys):
     arguments = [*TINY_IMAGES, f"paths.out={tmp_path / 'out'}", "task.source=local", "paths.data=null", "seed=0,1"]
     assert run_verb("check", arguments) == 2
     out = capsys.readouterr().out
-    assert "2 jobs, 0 done, 2 to do" in out and "the sweep would stop: paths.data: is not set" in out
+    assert "2 jobs, 0 done, 2 to do" in out and "the command would stop: paths.data: is not set" in out
     assert not (tmp_path / "out").exists()
 
 

@@ -63,7 +63,7 @@ def test_check_says_the_same(out, capsys):
     assert main(["check", "experiment=knot/table3", "--quick"]) == 2
     shown = capsys.readouterr().out
     assert "40 jobs, 0 done, 40 to do" in shown
-    assert "the sweep would stop: paths.data: is not set" in shown and "'knot-runner data erc'" in shown
+    assert "the command would stop: paths.data: is not set" in shown and "'knot-runner data erc'" in shown
 
 
 def test_preflight_reports_missing_source_once(out, capsys):

@@ -129,7 +129,7 @@ def test_methods_share_teachers_and_data_ignores_seed(tmp_path):
 
 
 @pytest.mark.parametrize(("words", "begins", "holds"), [
-    (["method.labelled=0.001"], "warning: student:", "all 1 labelled training examples are of class"),
+    (["method.labelled=0.001"], "warning: student has ", "labelled training examples of one class only (1 of class "),
     (["method=fitnets", "method.terms.hint.weight=100000"], "warning: method.terms.hint begins as ", "drown"),
     (["training.distil.lr=1e-9"], "warning: every test example is predicted to be of class ", ""),
 ], ids=str)  # fmt: skip

@@ -51,7 +51,7 @@ def check_command(options: argparse.Namespace) -> int:
     refused = any(state.standing in ("other data", "damaged") for state in states)
     if refused:
         choices = "--stale=rerun recreates runs that are damaged or of other data, --stale=keep shows them as they are"
-        print_line(console, f"a command with these jobs would stop; {choices}")
+        print_line(console, f"the command would stop; {choices}")
     left = {job.run_id: job for job, state in zip(jobs, states, strict=True) if state.standing not in DONE}
     code = _looked_ahead(console, list(left.values()), options.quick) if left else 0
     for line in unlike:
@@ -134,7 +134,7 @@ def _looked_ahead(console: Console, jobs: list[ComposedJob], quick: bool) -> int
     from knot_runner.data.preflight import no_data
 
     if problem := no_data(job.settings for job in jobs):
-        print_line(console, f"the sweep would stop: {problem}")
+        print_line(console, f"the command would stop: {problem}")
         return 2
     if not quick:
         with console.status("preparing the runs (--quick leaves it out)"):
@@ -146,7 +146,7 @@ def _looked_ahead(console: Console, jobs: list[ComposedJob], quick: bool) -> int
             for line in lines:
                 print_line(console, f"  {line}")
         if found.problem:
-            print_line(console, f"the sweep would stop: {found.problem}")
+            print_line(console, f"the command would stop: {found.problem}")
             return 2
         console.print()
     for line in time_left(jobs):

@@ -13,6 +13,7 @@ from knot_runner.data.checksums import DataFolder
 from knot_runner.data.images.checks import check_member, concatenate_images
 from knot_runner.data.images.decoding import decode
 from knot_runner.data.tasks import Images
+from knot_runner.provenance.fingerprints import is_hidden
 from knot_runner.util.errors import UserError, nearest
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
@@ -78,7 +79,7 @@ def check_image_file(file: Path) -> None:
 
 def _check_file(where: str, name: str, size: int) -> None:
     if not name.lower().endswith(SUFFIXES):
-        raise UserError(f"is no {', '.join(SUFFIXES)} file; a class folder holds nothing else", where)
+        raise UserError(f"not a {', '.join(SUFFIXES)} file", where, hint="Move it out of the image folder")
     if size > _MAX_BYTES:
         raise UserError(f"has {size} bytes, more than {_MAX_BYTES}", where)
 
@@ -118,7 +119,7 @@ def _members(archive: Path, file: zipfile.ZipFile, inside: str) -> list[zipfile.
     for info in members:
         check_member(archive, info.filename, stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG, stat.S_IFDIR))
         path = PurePosixPath(info.filename)
-        if info.is_dir() or path.name.startswith(".") or len(path.parts) != depth or not path.is_relative_to(inside):
+        if info.is_dir() or is_hidden(path.name) or len(path.parts) != depth or not path.is_relative_to(inside):
             continue
         where = f"{archive}/{info.filename}"
         _check_file(where, path.name, info.file_size)

@@ -18,7 +18,7 @@ from knot_runner.data.images.folders import check_image_file
 from knot_runner.data.images.load import IMAGE_READERS, open_source
 from knot_runner.data.images.views import GREY_WEIGHTS
 from knot_runner.data.tasks import Images, ImageTask
-from knot_runner.provenance.fingerprints import Opened
+from knot_runner.provenance.fingerprints import Opened, is_hidden
 from knot_runner.util.errors import UserError
 
 #: Images that are converted at once, so that their float64 copies are small.
@@ -130,7 +130,7 @@ def _image_files(folder: DataFolder, entry: str) -> Iterator[tuple[Path, bytes]]
     path = folder.path(entry)
     if not path.is_dir():
         raise UserError("is not there, or no folder of images", path)
-    flat = any(file.is_file() and not file.name.startswith(".") for file in path.iterdir())
+    flat = any(file.is_file() and not is_hidden(file.name) for file in path.iterdir())
     count = 0
     for found in folder.contents(path, "*" if flat else "*/*", check_image_file):
         count += 1

@@ -28,6 +28,7 @@ from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.runs.first_model import first_model
 from knot_runner.pipelines.runs.kept_images import read_images
 from knot_runner.util.errors import UserError
+from knot_runner.util.messages import counted
 
 if TYPE_CHECKING:
     from knot_runner.data.pools import TextPool
@@ -216,11 +217,8 @@ def check_sizes(federation: Federation) -> list[str]:
     for."""
     training, clients = federation.training, federation.clients
     if federation.participants > len(federation):
-        raise UserError(
-            f"{federation.participants} are more than the {len(federation)} clients; "
-            f"at most {len(federation)} is right",
-            "training.participants",
-        )
+        problem = f"{federation.participants} is more than the number of clients"
+        raise UserError(problem, "training.participants", hint=f"Use at most {len(federation)}")
     empty = [client.name for client in clients if not client.size]
     if empty:
         raise UserError(f"{empty[0]} has no training examples ({len(empty)} such clients)", "partition")
@@ -228,16 +226,9 @@ def check_sizes(federation: Federation) -> list[str]:
     if not small:
         return []
     size, name = min(small)
-    if training.drop_last:
-        raise UserError(
-            f"{training.batch} is more than the {size} examples of {name}, which would never "
-            f"train with training.drop_last=true ({len(small)} such clients); at most {size} is right",
-            "training.batch",
-        )
-    if training.small_clients == "stop":
-        raise UserError(
-            f"{training.batch} is more than the {size} examples of {name} ({len(small)} such "
-            "clients); training.small_clients=allow trains them on one smaller batch",
-            "training.batch",
-        )
-    return [f"{len(small)} clients are smaller than a batch of {training.batch} and train on one smaller batch"]
+    problem = f"{training.batch} is larger than the training set of {counted(len(small), 'client')}"
+    other = "training.drop_last=false" if training.drop_last else "training.small_clients=allow"
+    if training.drop_last or training.small_clients == "stop":
+        smallest = f"(smallest: {name}, {counted(size, 'example')})"
+        raise UserError(f"{problem} {smallest}", "training.batch", hint=f"Use at most {size}, or set {other}")
+    return [f"training.batch={problem}; these clients train on one smaller batch"]

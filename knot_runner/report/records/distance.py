@@ -97,7 +97,7 @@ def knn_summary(name: str, result: dict[str, Any]) -> Group:
     metrics = result["metrics"]
     shown = [metric for metric in accuracy_first() if "ALL" in metrics.get(metric, {})]
     rows = {METRICS[metric].title: number(metrics[metric]["ALL"], 3) for metric in shown}
-    rows["accuracy over clients, each alike"] = number(metrics["client_accuracy"]["unweighted"], 3)
+    rows["accuracy over clients, unweighted"] = number(metrics["client_accuracy"]["unweighted"], 3)
     line = f"{result['points']} points a client along {_along(result)}"
     return _view(name, "nearest neighbour among all coresets", rows, line, result)
 

@@ -74,7 +74,8 @@ def federated_summary(name: str, result: dict[str, Any]) -> Group:
     metrics, shown = result["metrics"], {}
     for metric in accuracy_first():
         shown[METRICS[metric].title] = metrics.get(metric, {}).get("ALL")
-    for key, title in (("weighted", "by examples"), ("unweighted", "each alike"), ("clusters", "each cluster alike")):
+    titles = {"weighted": "weighted by examples", "unweighted": "unweighted", "clusters": "unweighted over clusters"}
+    for key, title in titles.items():
         shown[f"accuracy over clients, {title}"] = metrics.get("client_accuracy", {}).get(key)
     rows = [(title, [bold(number(value, 3))]) for title, value in shown.items() if value is not None]
     best, sizes = result["best"], result["datasets"]
@@ -91,7 +92,7 @@ def federated_summary(name: str, result: dict[str, Any]) -> Group:
         f"{result['clients']} clients with {sizes['train']:,} training examples; {sizes['test']:,} test examples",
         f"{result['model']}, {largest}{result['parameters']:,} parameters; "
         f"{counted(result['rounds'], 'round')} on engine {result['engine']} "
-        f"in {result['seconds']['total']:,.0f} s",
+        f"in {result['seconds']['rounds']:,.0f} s",
         *cost_lines(result),
     ]
     return run_view(name, result, (EVALUATED.get(result.get("evaluated"), "after the last round"), ""), rows, lines)
@@ -133,7 +134,7 @@ def _architectures(result: dict[str, Any]) -> list[str]:
 def _reached(result: dict[str, Any]) -> list[str]:
     """``target 0.740 not reached in 30 rounds``, or how to set one."""
     if result.get("target") is None:
-        return ["rounds to target: none is set; training.target=0.8 counts those to 80% accuracy"]
+        return ["rounds to target: not recorded. Set training.target=0.8 to count the rounds to 80% accuracy"]
     first, trained = result.get("rounds_to_target"), counted(result["rounds"], "round")
     end = f"reached after {counted(first, 'round')}" if first is not None else f"not reached in {trained}"
     which = MODELS.get(result.get("evaluated"))

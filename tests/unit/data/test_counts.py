@@ -30,7 +30,7 @@ def test_counts_of_images_by_hand() -> None:
     parties = {"a": {"train": [2, 0, 0], "test": [0, 0, 1]}, "b": {"train": [0, 1, 3], "test": [0, 1, 1]}}
     assert made.record() == {"classes": ["ape", "bee", "cow"], "parties": parties}
     assert made.lines() == ["a train 2: ape=2", "a test 1: cow=1", "b train 4: bee=1, cow=3", "b test 2: bee=1, cow=1"]
-    assert made.warnings() == ["warning: a: all 2 training examples are of class ape"]
+    assert made.warnings() == ["warning: a has training examples of one class only (2 of class ape)"]
     assert of_all_images(task).record()["parties"] == {"all images": {"train": [2, 1, 3], "test": [0, 1, 1]}}
 
 
@@ -42,17 +42,16 @@ def test_counts_of_texts_by_hand(folder: Path, task_dict, make) -> None:
     assert "T train 12: unlabelled" in made.lines() and "A train 12: bad=6, good=6" in made.lines()
     assert made.warnings() == [] == made.warnings(batch=12)  # a transfer set has no labels, and that is right
     assert made.warnings(batch=13) == [
-        "warning: 2 of 3 data sets have fewer than 13 training examples; "
-        "A: 12 training examples are fewer than a batch of 13"
+        "warning: 2 of 3 data sets have fewer training examples than a batch of 13, such as A (12)"
     ]
 
 
 @pytest.mark.parametrize(("trained", "same_classes", "wanted"), [
     ({"a": [0, 5, 0, 0], "b": [0, 0, 7, 0], "c": [1, 1, 1, 0]}, True,
-     "warning: 2 of 3 clients have training examples of one class only; a: all 5 training examples are of class bee"),
-    ({"a": [1, 1, 0, 0], "b": [2, 1, 0, 0]}, True, "warning: a: 2 training examples are fewer than the 3 classes"),
+     "warning: 2 of 3 clients have training examples of one class only, such as a (5 of class bee)"),
+    ({"a": [1, 1, 0, 0], "b": [2, 1, 0, 0]}, True, "warning: a has fewer training examples than the 3 classes (2)"),
     ({"a": [1, 1, 1, 0]}, True, None), ({"a": [0, 0, 0, 9]}, True, None), ({"a": [1, 1, 0, 0]}, False, None),
-    ({"a": [2, 0, 0, 0]}, False, "warning: a: all 2 training examples are of class ape"),
+    ({"a": [2, 0, 0, 0]}, False, "warning: a has training examples of one class only (2 of class ape)"),
 ])  # fmt: skip
 def test_counts_warn_of_small_or_one_class_parties(trained, same_classes: bool, wanted: str | None) -> None:
     assert counts(same_classes=same_classes, **trained).warnings() == ([wanted] if wanted else [])

@@ -58,7 +58,9 @@ def test_load_task_applies_official_splits_chunks_and_limits(folder: Path, task_
     assert [len(part) for part in splits.values()] == [16, 4, 10]
     assert splits["test"].texts == [f"t text {i}" for i in range(10, 20)]
     (note,) = task.notes
-    assert note.startswith("G: ") and note.endswith("of the test texts stand in train too; its score is memory")
+    assert note.startswith("G: ") and note.endswith(
+        "of the test texts are also in the training set, so the score measures memorization"
+    )
     task_dict["limit"] = 10
     assert [len(p) for p in load_task(make(task_dict), folder).datasets["A"].splits.values()] == [10, 4, 10]
 

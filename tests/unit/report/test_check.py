@@ -21,7 +21,7 @@ def test_report_of_every_preset_passes():
     {"kind": "methodz"}, {"kind": ["grid"]}, {"metrics": ["acuracy"]}, {"metrics": "f1"}, {"paper": "knot_table9"},
     {"paper": "chill/table1"}, {"figures": ["curvs"]}, {"seeds": 1}, {"claims": [CLAIM | {"measure": "acc"}]},
     {"claims": [CLAIM | {"expects": "higher"}]}, {"figuress": []}, {"x": 1}, {"metrics": [[1]]}, {"figures": [[1]]},
-    {"paper": [1]}, {"notes": "a"}, {"reference": [1]}, {"cases": [1]}, {"target": 2}, {"unlike": 1},
+    {"paper": [1]}, {"notes": "a"}, {"reference": [1]}, {"cases": [1]}, {"target": 2}, {"unlike": " "},
 ])  # fmt: skip
 def test_misspelled_report_is_refused(spec):
     with refuses():

@@ -95,5 +95,5 @@ def test_load_images_reports_test_images_in_train(tmp_path: Path, copied: int, n
     for name, part in parts.items():
         image_files.idx(tmp_path / name, part)
     settings = image_settings(local={"train": ["x", "y"], "test": ["z", "w"]}, classes=["a", "b"], shape=[1, 4, 4])
-    line = f"mnist: {note} of the test images stand in train too; its score is memory"
+    line = f"mnist: {note} of the test images are also in the training set, so the score measures memorization"
     assert load_images(settings, tmp_path).notes == ([line] if note else [])

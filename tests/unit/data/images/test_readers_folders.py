@@ -46,8 +46,14 @@ def together(task: ImageTask) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("entry", ["train", "set.zip/train", "deep/Set.ZIP/some/train", "flat.zip"])
 def test_read_folders_reads_trees_and_zips(write, load, tmp_path: Path, files: dict[str, bytes], entry: str) -> None:
     (tmp_path / "deep").mkdir()
-    write.tree(tmp_path, files | {"train/.DS_Store": b"x", "train/ape/.hidden": b"x"})
-    others = {"test/zebra/1.png": b"", "readme.txt": b"x", "train/": b"", "train/wolf/": b""}
+    write.tree(tmp_path, files | {"train/.DS_Store": b"x", "train/ape/.hidden": b"x", "train/ape/Thumbs.db": b"x"})
+    others = {
+        "train/ape/desktop.ini": b"x",
+        "test/zebra/1.png": b"",
+        "readme.txt": b"x",
+        "train/": b"",
+        "train/wolf/": b"",
+    }
     write.zipped(tmp_path / "set.zip", files | others)
     write.zipped(tmp_path / "deep" / "Set.ZIP", {f"some/{name}": data for name, data in files.items()})
     write.zipped(tmp_path / "flat.zip", {name.removeprefix("train/"): data for name, data in files.items()})
@@ -81,7 +87,7 @@ def test_read_folders_refuses_files(write, load, tmp_path: Path, files, name: st
     }  # fmt: skip
     write.tree(tmp_path, files | {f"train/cow/{name}": contents[name]})
     with pytest.raises(
-        UserError, match=f"{name}: (.*is no .png, .jpg, .jpeg file|.*is no readable PNG or JPEG image|.*I;16 is not)"
+        UserError, match=f"{name}: (.*not a .png, .jpg, .jpeg file|.*is no readable PNG or JPEG image|.*I;16 is not)"
     ):
         load("train")
 

@@ -37,8 +37,9 @@ def test_summary_of_a_federated_run(of_rounds):
     values = {line.rsplit(" ", 2)[0].strip(): line.split()[-1] for line in text.splitlines() if line.strip()}
     assert values["accuracy"] == "0.300" and values["macro F1"] == "0.270"
     assert values["loss"] == "1.700" and values["loss of logits / T"] == "2.700"
-    assert values["accuracy over clients, each alike"] == "0.300"
+    assert values["accuracy over clients, unweighted"] == "0.300"
     assert "best accuracy 0.420 after 2 rounds" in text
+    assert "in 30 s" in " ".join(text.split())  # all rounds, also those before a restart
     assert "engine lean" in text and "574,142 parameters" in text and "a note" in text
     assert "training.target=0.8" in text and "semantic distance" not in text
     assert " up, " not in text and "virtual" not in text
