@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 377_500,
+    "nodes": 377_700,
     "statement lines": 27_150,
     "conditional expressions per 1,000 statement lines": 40,
     "comprehensions per 1,000 statement lines": 76.5,
@@ -25,7 +25,7 @@ PACKAGE = {
 #: Path -> what is counted -> the most that is allowed.
 OTHERS = {
     "scripts": {"nodes": 26_000},
-    "tests": {"lines": 37_700},
+    "tests": {"lines": 37_750},
 }
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
