@@ -114,18 +114,6 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 
 def _summary(states: list[JobState]) -> str:
-    """A line such as ``33 jobs, 12 done, 21 to do (1 running)``."""
-    count = Counter(state.standing for state in states)
-    parts = [counted(len(states), "job"), f"{count['done']} done"]
-    for name, text in (("diverged", "diverged"), ("other data", "of other data"), ("damaged", "damaged")):
-        if count[name]:
-            parts.append(f"{count[name]} {text}")
-    parts.append(f"{len(states) - sum(count[name] for name in DONE)} to do")
-    begun = [f"{count[name]} {name}" for name in ("running", "failed", "stopped") if count[name]]
-    return ", ".join(parts) + (f" ({', '.join(begun)})" if begun else "")
-
-
-def _summary(states: list[JobState]) -> str:
     """A line such as ``33 jobs, 12 done, 21 to do``, with how many of these have been started."""
     count = Counter(state.standing for state in states)
     left = len(states) - sum(count[name] for name in DONE)

@@ -106,9 +106,8 @@ def measure_of(claim: Claim) -> ClaimMeasure:
     over_clients = [name for name, metric in METRICS.items() if metric.over_clients]
     if claim.over is not None and (claim.measure not in over_clients or claim.over not in OVER):
         raise UserError(f"claim {claim.text!r}: over is of {', '.join(over_clients)}, and one of {', '.join(OVER)}")
-    if claim.against == BEFORE and claim.measure not in computed_metrics():
-        names = ", ".join(computed_metrics())
-        raise UserError(f"claim {claim.text!r}: before distillation there are only {names}")
+    if claim.against == BEFORE and claim.measure not in (computed := computed_metrics()):
+        raise UserError(f"claim {claim.text!r}: before distillation there are only {', '.join(computed)}")
     return measures[claim.measure]
 
 
