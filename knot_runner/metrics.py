@@ -10,13 +10,12 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 
 from knot_runner.config.plugins import Table, checked, expect
 
-Moment = TypeVar("Moment", int, float)
 #: [C, d], of classes; None where they have none
 Coordinates = Sequence[Sequence[float]] | np.ndarray | None
 
@@ -113,7 +112,9 @@ def of_logits(
     logits: np.ndarray, labels: np.ndarray, coordinates: Coordinates = None, temperature: float | None = None
 ) -> TestSet:
     """The test set of ``logits`` [N, C], float64, and ``labels`` [N]."""
-    return TestSet(logits, softmax(logits), labels, coordinates, logits, temperature)
+    from scipy.special import softmax
+
+    return TestSet(logits, softmax(logits, axis=1), labels, coordinates, logits, temperature)
 
 
 def class_sums(metric: Metric, test: TestSet) -> ClassSums | None:
@@ -166,16 +167,9 @@ def _cross_entropies(test: TestSet, temperature: float | None) -> np.ndarray | N
     """-log softmax(z / T)[truth] of each example, in nats (FLex&Chill divides by T when it evaluates, too)."""
     if test.logits is None or temperature is None:
         return None
-    cooled = test.logits / temperature
-    top = cooled.max(1)
-    total = np.log(np.exp(cooled - top[:, None]).sum(1)) + top
-    return total - cooled[np.arange(len(test.labels)), test.labels]
+    from scipy.special import log_softmax
 
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Probabilities [N, C] of ``logits`` [N, C]."""
-    raised = np.exp(logits - logits.max(1, keepdims=True))
-    return raised / raised.sum(1, keepdims=True)
+    return -log_softmax(test.logits / temperature, axis=1)[np.arange(len(test.labels)), test.labels]
 
 
 def _of_clients(title: str, better: Literal["higher", "lower"] = "higher") -> Metric:
@@ -185,18 +179,18 @@ def _of_clients(title: str, better: Literal["higher", "lower"] = "higher") -> Me
 
 def _accepted(where: str, metric: Metric) -> Metric:
     expect(where, metric, Metric)
-    by_function, by_example = metric.function, metric.of_examples
-    return replace(
-        metric,
-        function=by_function and checked(where, by_function, _problem),
-        of_examples=by_example and checked(where, by_example, _values_problem),
-    )
+    problems = {"function": _problem, "of_sums": _values_problem, "of_examples": _values_problem}
+    given = {name: (getattr(metric, name), problem) for name, problem in problems.items()}
+    return replace(metric, **{name: checked(where, *pair) for name, pair in given.items() if pair[0] is not None})
 
 
-def _values_problem(values: object, test: TestSet) -> str:
-    if values is None or (isinstance(values, np.ndarray) and values.shape == test.labels.shape):
+def _values_problem(values: object, given: TestSet | ClassSums) -> str:
+    """Of examples, a value for each or None; of sums, a value for each test set."""
+    if values is None and isinstance(given, TestSet):
         return ""
-    return f"{values!r:.40} instead of a value for each example or None"
+    wanted = given.labels if isinstance(given, TestSet) else given.truth[:, 0]
+    fits = isinstance(values, np.ndarray) and values.shape == wanted.shape and np.isfinite(values).all()
+    return "" if fits else f"{values!r:.40} instead of an array of {len(wanted)} finite numbers"
 
 
 def _problem(value: object, test: TestSet) -> str:
@@ -252,15 +246,20 @@ OTHER_TOPS = {"auc": 1.0}
 def top_of(key: str) -> float | None:
     """Maximum of the number at a dotted ``key`` of a result, whose minimum is 0; None if unbounded:
     ``metrics.accuracy.ALL`` and ``personalisation.transfer.auc`` are at most 1."""
-    parts = key.split(".")
-    tops = [METRICS[part].top for part in parts if part in METRICS and math.isfinite(METRICS[part].top)]
-    return tops[0] if tops else OTHER_TOPS.get(parts[-1])
+    metric = _metric_at(key)
+    if metric is None:
+        return OTHER_TOPS.get(key.rpartition(".")[2])
+    return metric.top if math.isfinite(metric.top) else None
 
 
 def beside(key: str) -> tuple[str, ...]:
-    """:attr:`Metric.beside` of the number at a dotted ``key`` of a result (``metrics.epsilon.ALL``,
-    ``privacy.epsilon``)."""
-    return next((METRICS[part].beside for part in key.split(".") if part in METRICS), ())
+    """:attr:`Metric.beside` of the number at a dotted ``key``: ``metrics.epsilon.ALL``, ``privacy.epsilon``."""
+    metric = _metric_at(key)
+    return () if metric is None else metric.beside
+
+
+def _metric_at(key: str) -> Metric | None:
+    return next((METRICS[part] for part in key.split(".") if part in METRICS), None)
 
 
 def computed_metrics() -> list[str]:
@@ -281,10 +280,10 @@ def measured(test: TestSet) -> dict[str, float]:
 
 def measured_score(logits: np.ndarray, labels: np.ndarray) -> float:
     """:data:`SCORE` of ``logits`` [N, C] on ``labels`` [N]."""
-    return measured(TestSet(logits, softmax(logits), labels))[SCORE]
+    return METRICS[SCORE].value(of_logits(logits, labels)) or 0.0
 
 
-def reached_at(curve: Sequence[tuple[Moment, float]], target: float | None) -> Moment | None:
+def reached_at(curve: Sequence[tuple[float, float]], target: float | None) -> float | None:
     """The first place of ``curve``, (round or time, accuracy) in order, with accuracy >= ``target``; None if never."""
     return next((moment for moment, value in curve if target is not None and value >= target), None)
 
@@ -303,14 +302,10 @@ def measure_all(
     published tables (knot.md 1.7: the SD mean fits 24 of 24 rows, the pooled accuracy 8 of 8).
     """
     each = {name: measure_data_set(*prediction, coordinates) for name, prediction in predictions.items()}
-    pooled = measure_data_set(
-        np.concatenate([p for p, _ in predictions.values()]),
-        np.concatenate([y for _, y in predictions.values()]),
-        coordinates,
-    )
+    probabilities, labels = map(np.concatenate, zip(*predictions.values(), strict=True))
     table = {}
-    for metric in pooled:
+    for metric, value in measure_data_set(probabilities, labels, coordinates).items():
         values = {name: own[metric] for name, own in each.items() if metric in own}
         mean = METRICS[metric].over == "mean"
-        table[metric] = {**values, "ALL": float(np.mean(list(values.values()))) if mean else pooled[metric]}
+        table[metric] = {**values, "ALL": float(np.mean(list(values.values()))) if mean else value}
     return table

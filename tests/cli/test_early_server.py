@@ -39,9 +39,7 @@ def test_start_process_forks_from_begun_server(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("overrides", "begins"), [
     (["hardware.workers=2"], True), (["hardware.workers=1"], False), (["hardware.workers=2", "task=gaussians"], False),
 ])  # fmt: skip
-def test_main_calls_begin_server_only_with_workers(
-    overrides: list[str], begins: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_main_calls_begin_server_only_with_workers(overrides, begins, tmp_path, monkeypatch):
     begun: list[list[str]] = []
     monkeypatch.setattr(launch, "begin_server", begun.append)
     small = overrides if "task=gaussians" in overrides else replaced(TINY_IMAGES, "training.rounds=1", *overrides)

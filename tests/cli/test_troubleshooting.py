@@ -20,9 +20,7 @@ def test_troubleshooting_guide_explains_the_usual_messages() -> None:
 
 
 @pytest.mark.parametrize("command, says", ROWS, ids=[command for command, _ in ROWS])
-def test_troubleshooting_commands_print_guide_messages(
-    command: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_troubleshooting_commands_print_guide_messages(command, says, tmp_path, monkeypatch, capsys):
     if "hardware=cuda" in command and torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     monkeypatch.delenv("KNOT_DATA", raising=False)

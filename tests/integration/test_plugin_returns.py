@@ -60,6 +60,7 @@ f.register(dataclasses.replace(f.FAMILIES['federated'], name='mine'))
 WEIGHTING = "import torch\nimport knot_runner as kr\nkr.WEIGHTINGS['M'] = lambda q, shares, biases: {weights}\n"
 TERM = "\ndef make(options, inputs): return {loss}\nkr.TERMS['logits'] = kr.Term(LogitTermSettings, make)\n"
 METRIC = "import knot_runner as kr\nkr.METRICS['mine'] = kr.Metric('mine', 'higher', lambda test: {value})\n"
+SUMS = "import knot_runner as kr\nkr.METRICS['mine'] = kr.Metric('mine', 'higher', of_sums=lambda sums: {sums})\n"
 FEDSAM = [*TINY_IMAGES, "method=fedsam"]
 NPZ = [
     *(word for word in TINY_IMAGES if not word.startswith("partition.")), "partition=iid", "partition.clients=5",
@@ -135,6 +136,8 @@ CASES = {
     "a term gives None": term("None"),
     "a term's loss of classes": term("lambda student, teachers, batch: student.logits"),
     "a metric is NaN": (METRIC.format(value="float('nan')"), TINY_IMAGES),
+    "sums of another shape": (SUMS.format(sums="sums.truth"), TINY_IMAGES),
+    "a value for each example": (SUMS.format(sums="1, of_examples=lambda test: test.labels[:1]"), TINY_IMAGES),
     "a number for a figure": ("import knot_runner as kr\nkr.FIGURES['mine'] = 3\n", TINY_IMAGES),
     "named like a library": ("named like a library", TINY_IMAGES),
 }

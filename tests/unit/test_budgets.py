@@ -25,7 +25,7 @@ PACKAGE = {
 #: Path -> what is counted -> the most that is allowed.
 OTHERS = {
     "scripts": {"nodes": 26_000},
-    "tests": {"lines": 37_700},
+    "tests": {"lines": 37_750},
 }
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.

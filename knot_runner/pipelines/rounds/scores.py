@@ -3,7 +3,6 @@ their validation examples (``partition.valid``), by which runs are selected."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -138,8 +137,8 @@ def over_clusters(accuracies: list[float | None], federation: Federation, cluste
 def measure_valid(
     method: Method, hp: object, state: FederatedState, setup: Setup, engine: Engine
 ) -> dict[str, float] | None:
-    """Returns every metric of the deployed models on the clients' own validation examples, pooled; None
-    where nothing is held out. Non-finite values are left out."""
+    """Returns every metric of the deployed models on the clients' own validation examples, pooled; {}
+    for logits that are not finite, None where nothing is held out."""
     federation = setup.federation
     with_valid = [client for client in federation.numbers if len(federation.clients[client].valid)]
     if not with_valid:
@@ -152,8 +151,7 @@ def measure_valid(
     labels = setup.data.labels[torch.cat([federation.clients[client].valid for client in with_valid])].cpu().numpy()
     if not np.isfinite(logits).all():
         return {}
-    found = metrics.measured(metrics.of_logits(logits, labels, setup.task.coordinates))
-    return {name: value for name, value in found.items() if math.isfinite(value)}
+    return metrics.measured(metrics.of_logits(logits, labels, setup.task.coordinates))
 
 
 def check_logits(predictions: TestPredictions, round: int) -> None:

@@ -94,10 +94,18 @@ class _CannotResample(Exception):
 
 def _of_sums(want: Want, by_data: Mapping[str, ClassSums]) -> np.ndarray:
     metric, parts = METRICS[want.measure], list(by_data.values()) if want.on == "ALL" else [by_data[want.on]]
-    assert metric.of_sums is not None
-    if metric.over == "mean":
+    if metric.over == "pooled":
+        parts = [functools.reduce(operator.add, parts)]
+    try:
         return np.mean([metric.of_sums(part) for part in parts], axis=0)
-    return metric.of_sums(functools.reduce(operator.add, parts))
+    except Exception as problem:
+        raise _failed(metric, problem) from problem
+
+
+def _failed(metric: Metric, problem: Exception) -> _CannotResample:
+    """The error for a plug-in's function, which may raise anything."""
+    why = str(problem) if isinstance(problem, UserError) else repr(problem)
+    return _CannotResample(f"{metric.title} fails on resampled test examples ({why})")
 
 
 def _of_examples(want: Want, run: Run, command: str) -> np.ndarray:
@@ -135,9 +143,8 @@ def _value(want: Want, parts: Sequence[tuple[np.ndarray, np.ndarray]], coordinat
     for shares, labels in parts:
         try:
             value = metric.value(TestSet(shares, shares.astype(np.float64), labels, coordinates))
-        except Exception as problem:  # a plug-in's function may raise anything
-            why = str(problem) if isinstance(problem, UserError) else repr(problem)
-            raise _CannotResample(f"{metric.title} fails on resampled test examples ({why})") from problem
+        except Exception as problem:
+            raise _failed(metric, problem) from problem
         if value is None or not math.isfinite(value):
             raise _CannotResample(f"{metric.title} is undefined on some resample of the test examples")
         values.append(value)

@@ -103,11 +103,11 @@ def measure_of(claim: Claim) -> ClaimMeasure:
     if claim.measure not in measures:
         known = [*measures, "result.KEY"]
         raise UserError(f"claim {claim.text!r}: there is no measure {claim.measure!r}{nearest(claim.measure, known)}")
-    if claim.over is not None and (claim.measure != "accuracy" or claim.over not in OVER):
-        raise UserError(f"claim {claim.text!r}: over works only with accuracy, and is one of {', '.join(OVER)}")
-    if claim.against == BEFORE and claim.measure not in computed_metrics():
-        names = ", ".join(computed_metrics())
-        raise UserError(f"claim {claim.text!r}: before distillation there are only {names}")
+    over_clients = [name for name, metric in METRICS.items() if metric.over_clients]
+    if claim.over is not None and (claim.measure not in over_clients or claim.over not in OVER):
+        raise UserError(f"claim {claim.text!r}: over works only with {", ".join(over_clients)}, and is one of {', '.join(OVER)}")
+    if claim.against == BEFORE and claim.measure not in (computed := computed_metrics()):
+        raise UserError(f"claim {claim.text!r}: before distillation there are only {', '.join(computed)}")
     return measures[claim.measure]
 
 

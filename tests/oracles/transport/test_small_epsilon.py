@@ -51,9 +51,7 @@ def test_limit_potential_is_the_solution(place: str) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("alpha", [0.5, 0.05])
-def test_semi_dual_from_limit_matches_descending_epsilon(
-    place: str, alpha: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_semi_dual_from_limit_matches_descending_epsilon(place, alpha, monkeypatch):
     p, q = pairs(200, len(PLACES[place]), alpha)
     cost = cost_of(place)
     short = semi_dual(p, q, cost, 0.001, 1e-9)

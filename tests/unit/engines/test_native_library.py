@@ -76,9 +76,7 @@ def test_native_library_suggests_another_engine_without_compiler(monkeypatch: py
         load(torch.float32)
 
 
-def test_native_library_quotes_failing_compiler_and_leaves_nothing(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_native_library_quotes_failing_compiler_and_leaves_nothing(cache, tmp_path, monkeypatch):
     script = 'echo "warning: x\nvectors.h:3: error: no vectors" >&2\n[ "$1" = --version ]'
     monkeypatch.setenv("CXX", compiler(tmp_path, script))
     with refuses():
@@ -86,9 +84,7 @@ def test_native_library_quotes_failing_compiler_and_leaves_nothing(
     assert list(cache.iterdir()) == []
 
 
-def test_native_library_names_unwritable_cache_folder(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_native_library_names_unwritable_cache_folder(cache, tmp_path, monkeypatch):
     cache.parent.write_text("a file")
     monkeypatch.setenv("CXX", compiler(tmp_path, "exit 0"))
     with refuses():

@@ -152,6 +152,19 @@ def test_replicates_omit_unusable_metric_with_its_problem(factory, monkeypatch, 
     assert not found and problem in problems[want]
 
 
+@pytest.mark.parametrize(("resampled", "problem"), [
+    (lambda count: np.full(count, np.nan), "of {count} finite"), (lambda count: np.ones(1), "of {count} finite"),
+    (lambda count: 1 / 0, "ZeroDivisionError"),
+])  # fmt: skip
+def test_replicates_omit_failing_sums_with_their_problem(factory, own, resampled, problem):
+    own("own", None, of_sums=lambda sums: np.full(1, 0.5) if len(sums.truth) == 1 else resampled(len(sums.truth)))
+    ((run_id, run),) = made([knot(factory, "sinkhorn_e", 0, 1.0, rows=30)]).items()
+    want = Want(run_id, "after", "own", "MELD")
+    found, problems = replicates([want], {run_id: run}, "")
+    assert not found and problems[want].startswith("own fails on resampled test examples (")
+    assert problem.format(count=RESAMPLES) in problems[want]
+
+
 def test_claim_on_unresamplable_metric_uses_seeds_alone(factory, monkeypatch):
     own = Metric("own", "higher", lambda test: METRICS["accuracy"].value(test) if is_whole(test) else None)
     monkeypatch.setitem(METRICS.data, "own", own)
