@@ -105,7 +105,8 @@ def measure_of(claim: Claim) -> ClaimMeasure:
         raise UserError(f"claim {claim.text!r}: there is no measure {claim.measure!r}{nearest(claim.measure, known)}")
     over_clients = [name for name, metric in METRICS.items() if metric.over_clients]
     if claim.over is not None and (claim.measure not in over_clients or claim.over not in OVER):
-        raise UserError(f"claim {claim.text!r}: over works only with {", ".join(over_clients)}, and is one of {', '.join(OVER)}")
+        only = f"over works only with {', '.join(over_clients)}, and is one of {', '.join(OVER)}"
+        raise UserError(f"claim {claim.text!r}: {only}")
     if claim.against == BEFORE and claim.measure not in (computed := computed_metrics()):
         raise UserError(f"claim {claim.text!r}: before distillation there are only {', '.join(computed)}")
     return measures[claim.measure]
