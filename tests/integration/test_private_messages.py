@@ -36,7 +36,7 @@ def test_epsilon_counts_a_rounds_messages(method, messages, tmp_path, capsys):
     of_logits = {} if method == "fedgen" else {"messages": messages, "clip_logits": 10.0}
     assert {key: facts[key] for key in ("messages", "clip_logits") if key in facts} == of_logits
     released = "the clients' mean logits" if method in ("feddistill", "fedmd") else "the global models"
-    assert f"it is of {released}, simulated" in capsys.readouterr().out
+    assert f"it is of {released}, simulated" in capsys.readouterr().err
 
 
 def test_noise_of_models_and_of_logits_differs():

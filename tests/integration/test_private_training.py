@@ -22,14 +22,14 @@ PRIVATE = replaced(CLIPPED, "privacy.noise_multiplier=0.5")
 @accounted
 def test_private_run_reports_its_epsilon_and_clipping(tmp_path, capsys):
     result, rows, _ = run(tmp_path, *PRIVATE)
-    said = capsys.readouterr().out
+    said, notes = capsys.readouterr()
     facts = result["privacy"]
     spec = mechanism(0.5, 3, 6)
     delta = 6**-1.1
     assert [row["epsilon"] for row in rows] == [epsilon_after(spec, delta)(done) for done in (1, 2, 3)]
     assert facts["epsilon"] == rows[-1]["epsilon"] == result["metrics"]["epsilon"]["ALL"]
     assert f"(epsilon, delta) = ({facts['epsilon']:.3g}, 0.14) at user level after 3 rounds" in said
-    assert "it is of the global models, simulated, and not of the accuracies" in said
+    assert "it is of the global models, simulated, and not of the accuracies" in notes
     norms = sorted(norm for row in rows for norm in row["update_norms"])
     assert facts["clipped"] == pytest.approx(sum(norm > 0.2 for norm in norms) / len(norms))
     assert norms[0] <= facts["median_norm"] <= norms[-1]
@@ -45,7 +45,7 @@ def test_clipping_alone_needs_no_accountant(tmp_path, capsys, monkeypatch):
     facts = result["privacy"]
     assert facts["epsilon"] is None and facts["accountant"] is None and "epsilon" not in result["metrics"]
     assert not any("epsilon" in row for row in rows)
-    assert "adds no noise, so epsilon is infinite" in capsys.readouterr().out
+    assert "adds no noise, so epsilon is infinite" in capsys.readouterr().err
     assert main([*PRIVATE, f"paths.out={tmp_path / 'other'}"]) == 2
     assert "pip install 'knot_runner[privacy]'" in capsys.readouterr().err
     accountant._library.cache_clear()

@@ -177,9 +177,7 @@ def of_whole_lines(path: Path) -> Records:
     (writing, "a file of the folder was written"), (lines, "no UserError names x.txt, which is absent"),
     (of_files, "no UserError names x.txt, cut to"), (of_whole_lines, "no UserError names x.txt, which was altered"),
 ])  # fmt: skip
-def test_check_reader_says_what_a_reader_breaks(
-    tmp_path: Path, reader: Callable[[Path], Records], problem: str
-) -> None:
+def test_check_reader_says_what_a_reader_breaks(tmp_path, reader, problem):
     (tmp_path / "x.txt").write_text("one\ntwo\n")
     with pytest.raises(AssertionError, match=problem):
         check_reader(reader, tmp_path, "x.txt", [{"text": "one"}, {"text": "two"}])
