@@ -16,7 +16,7 @@ from tests.personal_runs import ALPHAS, PERSONAL, run, setup_of
 
 def test_finetune_and_soup_share_rounds_and_endpoints(tmp_path, caplog):
     caplog.set_level("INFO", "knot_runner")
-    tuned, record = run(tmp_path, "method=finetune", *PERSONAL, "training.lr=0.1")
+    tuned, record = run(tmp_path, "method=finetune", *PERSONAL, "training.lr=0.1", "partition.valid=0.2")
     assert "have been trained before" not in caplog.text
     mixed, soups = run(tmp_path, "method=soup", *PERSONAL, ALPHAS, "training.lr=0.1")
     assert "the rounds have been trained before, and are shared" in caplog.text
@@ -29,7 +29,7 @@ def test_finetune_and_soup_share_rounds_and_endpoints(tmp_path, caplog):
     assert [point["epochs"] for point in facts["points"]] == [0, 2, 4] and facts["chosen"] == 2
     assert tuned["metrics"]["id_accuracy"]["ALL"] == facts["points"][2]["id_accuracy"]
     assert facts["points"][0]["id_accuracy"] == facts["start"]["id_accuracy"]
-    setup = setup_of("method=finetune", *PERSONAL)
+    setup = setup_of("method=finetune", *PERSONAL, "partition.valid=0.2")
     batches = [-(-len(rows) // 8) for rows in setup.federation.rows("train")]
     assert [point["sgd_steps"] for point in facts["points"]] == pytest.approx(
         [epochs * sum(batches) / len(batches) for epochs in (0, 2, 4)]

@@ -152,7 +152,8 @@ class HeldOut:
 
     #: share of the examples that no client has; a server distils on them, unlabelled; null = 0.2 where one does
     transfer: Fraction | None = None
-    #: share of each client's examples that choices are made on; null = 0.2 with personalisation and fedsoup
+    #: share of each client's examples that choices are made on; null = 0.2 where there are any: with fedsoup, and with
+    #: personalisation that selects (or learns) on them
     valid: Fraction | None = None
     #: share of the clients that take part in no round, and are measured apart
     unseen: Fraction | None = None
@@ -167,6 +168,8 @@ SHARE_KEYS = ("server", "transfer", "valid", "unseen", "alter")
 TRAINING_SHARES = ("transfer", "valid")
 #: ``partition.valid`` of methods that choose among clients' own models.
 PERSONAL_VALID = 0.2
+#: Kinds of personalization that learn or choose clients on held-out examples, whatever they select.
+READ_VALID = ("transfer_matrix", "landscape")
 
 
 def transfer_group(config: dict[str, Any]) -> dict[str, Any] | None:
@@ -186,18 +189,26 @@ def party_shares(config: dict[str, Any]) -> dict[str, Any]:
 def held_out_shares(config: dict[str, Any]) -> dict[str, Any]:
     """The shares that a composed federated run holds out from its clients, {} where there are none: ``transfer`` where
     a server distils (unless the task has a transfer set of its own, or another data set is it) and ``valid`` where
-    clients' own models are chosen have defaults. Not checked.
+    clients' own models are chosen or learnt on them have defaults. Not checked.
     """
     partition, method = config.get("partition") or {}, config.get("method") or {}
     shares = {}
     if method.get("distil") is not None:
         shares["transfer"] = PartyShares.transfer
-    if method.get("personalisation") is not None or federated_algorithm(method.get("algorithm")).selects:
+    if _reads_valid(method.get("personalisation")) or federated_algorithm(method.get("algorithm")).selects:
         shares["valid"] = PERSONAL_VALID
     names = [field.name for field in dataclasses.fields(HeldOut)]
     shares |= {key: partition[key] for key in names if partition.get(key) is not None}
     elsewhere = transfer_group(config) is not None or has_transfer_set(config["task"])
     return without(shares, "transfer") if elsewhere else shares
+
+
+def _reads_valid(personal: dict[str, Any] | None) -> bool:
+    """Whether a composed personalization selects a model on held-out examples, or learns or chooses clients on them."""
+    if personal is None:
+        return False
+    otherwise = "last" if personal.get("kind") == "finetune" else "valid"
+    return personal.get("kind") in READ_VALID or personal.get("select", otherwise) == "valid"
 
 
 def unlike_shares(configs: Iterable[Mapping[str, Any]]) -> str:
