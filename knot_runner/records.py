@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from knot_runner import __version__
-from knot_runner.config.strict import digest, without
+from knot_runner.config.strict import content_of, digest, without
+from knot_runner.results import result_of
+from knot_runner.results.base import RunResult
 from knot_runner.util.config_yaml import read_config
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json, refused, regular, sha256, write_json
@@ -70,17 +72,21 @@ def other_version(record: dict[str, Any]) -> str:
     return f"written by another version of knot_runner ({shown})"
 
 
-def write_result(folder: Path, result: dict[str, Any]) -> dict[str, Any]:
+def write_result(folder: Path, result: RunResult) -> RunResult:
     """Write ``result.json`` with the run's id and, in ``digest``, the sha256 by name of every other file in ``folder``
-    that is part of the result, and of the result itself under its own name; returns the written mapping."""
-    content = without(result, "digest") | {"run_id": folder.name, "written_by": WRITTEN_BY}
+    that is part of the result, and of the result itself under its own name; returns what was written.
+
+    Raises :class:`UserError` for a result that is not as its dataclass says.
+    """
+    content = without(content_of(result), "digest") | {"run_id": folder.name, "written_by": WRITTEN_BY}
     files = _digests(folder)
     sealed = {**content, "digest": {**files, RESULT_FILE: digest([content, files], 64)}}
+    read_back = result_of(sealed)
     write_json(folder / RESULT_FILE, sealed)
-    return sealed
+    return read_back
 
 
-def read_result(folder: Path) -> dict[str, Any] | None:
+def read_result(folder: Path) -> RunResult | None:
     """The result of the finished run in ``folder``; None if it is missing, damaged, of another run or version."""
     try:
         return require_result(folder)
@@ -88,7 +94,7 @@ def read_result(folder: Path) -> dict[str, Any] | None:
         return None
 
 
-def require_result(folder: Path) -> dict[str, Any]:
+def require_result(folder: Path) -> RunResult:
     """:func:`read_result` of a run that has to be finished. Raises :class:`UserError`."""
     path = folder / RESULT_FILE
     if not path.exists():
@@ -104,7 +110,10 @@ def require_result(folder: Path) -> dict[str, Any]:
         raise UserError(f"{problem}", path)
     if result.get("run_id") != folder.name:
         raise UserError(f"is of another run ({result.get('run_id')!r:.100})", path)
-    return result
+    try:
+        return result_of(result)
+    except UserError as problem:
+        raise UserError(f"{path}: {problem}") from None
 
 
 def result_problem(folder: Path) -> str:
@@ -136,12 +145,12 @@ def _checksum_problem(content: Any, checksum: Any) -> str:
         return "does not match its checksum"
 
 
-def has_record(folder: Path, result: dict[str, Any], name: str) -> bool:
+def has_record(folder: Path, result: RunResult, name: str) -> bool:
     """Whether a finished run's file ``name`` exists, or existed when its ``result`` was written."""
-    return (folder / name).exists() or name in result["digest"]
+    return (folder / name).exists() or name in result.digest
 
 
-def read_record(folder: Path, result: dict[str, Any], name: str) -> bytes:
+def read_record(folder: Path, result: RunResult, name: str) -> bytes:
     """The bytes of file ``name`` of the finished run in ``folder``, checked against the seals in its ``result``.
 
     Raises :class:`UserError` naming the file if it is missing or changed.
@@ -153,7 +162,7 @@ def read_record(folder: Path, result: dict[str, Any], name: str) -> bytes:
         raise UserError("is not there", path) from None
     except OSError as problem:
         raise refused(path, problem) from None
-    if hashlib.sha256(content).hexdigest() != result["digest"].get(name):
+    if hashlib.sha256(content).hexdigest() != result.digest.get(name):
         raise UserError(f"does not match its digest in {RESULT_FILE}", path)
     return content
 
@@ -161,7 +170,7 @@ def read_record(folder: Path, result: dict[str, Any], name: str) -> bytes:
 def changed_files(folder: Path, result: dict[str, Any]) -> dict[str, str]:
     """Return what is wrong with each file of a finished run: name -> text to follow it. Every file is read whole."""
     found = {}
-    for name, checksum in result["digest"].items():
+    for name, checksum in result.digest.items():
         if name == RESULT_FILE:
             continue
         try:

@@ -8,11 +8,13 @@ import shutil
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from knot_runner.bundles.pack import packed_run, write_bundle
 from knot_runner.cli.main import main
-from knot_runner.records import write_result
+from tests.contents import seal_content
 from tests.run_folders import run
 from tests.tiny import TINY_IMAGES, replaced
 
@@ -38,8 +40,9 @@ def tampered(folder: Path, place: Path, change: Callable[[dict[str, Any], list[d
     rows = [json.loads(line) for line in (copy / "rounds.jsonl").read_text().splitlines()]
     change(result, rows)
     (copy / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    write_result(copy, result)
-    write_bundle([packed_run(copy)], place / "tampered.tar.gz")
+    seal_content(copy, result)
+    with mock.patch("knot_runner.records.result_of", lambda content: SimpleNamespace(**content)):
+        write_bundle([packed_run(copy)], place / "tampered.tar.gz")
     return place / "tampered.tar.gz"
 
 

@@ -12,16 +12,18 @@ from typing import Any
 from knot_runner import provenance
 from knot_runner.config.settings import PathSettings
 from knot_runner.provenance import fingerprints
+from knot_runner.results.base import RunResult
+from tests.contents import result_with
 
 
 def settings(root: Path | None) -> Any:
     return SimpleNamespace(paths=PathSettings(out="o", data=None if root is None else str(root)))
 
 
-def result(*files: fingerprints.Opened, plugins: tuple[str, ...] = (), **changes: Any) -> dict[str, Any]:
+def result(*files: fingerprints.Opened, plugins: tuple[str, ...] = (), **changes: Any) -> RunResult:
     """A result made by the code of today, as it comes back from its file."""
     rows = [dataclasses.asdict(one) for one in files]
-    return json.loads(json.dumps({**provenance.made_by(plugins), "files": rows, "digest": {}} | changes))
+    return result_with(json.loads(json.dumps({**provenance.made_by(plugins), "files": rows, "digest": {}} | changes)))
 
 
 def touch(path: Path, seconds: int = 5) -> None:

@@ -13,9 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from knot_runner.config.strict import content_of
 from knot_runner.metrics import ACCURACY
 from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE
 from knot_runner.report.statistics.intervals import wilson
+from knot_runner.results.base import RunResult, TrainTest
 
 Likeness = Literal["the same bits", "within rounding", "within the interval", "not the same"]
 #: Numbers that differ by less than one of these differ by rounding (other instructions, threads, engines).
@@ -69,19 +71,17 @@ class Comparison:
 
 
 def compare_whole(
-    was: dict[str, Any], rows: Sequence[dict[str, Any]], now: dict[str, Any], new_rows: Sequence[dict[str, Any]]
+    was: RunResult, rows: Sequence[dict[str, Any]], now: RunResult, new_rows: Sequence[dict[str, Any]]
 ) -> Comparison:
     """Compare whole runs: results ``was`` (recorded) and ``now``, and their log rows."""
-    pairs = [*_pairs(was, now, ""), *_pairs(list(rows), list(new_rows), "rounds")]
+    pairs = [*_pairs(content_of(was), content_of(now), ""), *_pairs(list(rows), list(new_rows), "rounds")]
     names = sorted({*_digests(was), *_digests(now)})
     unlike = [name for name in names if _digests(was).get(name) != _digests(now).get(name)]
     logged = sum(path.startswith("rounds[") for path, _, _ in pairs)
     return _compared(pairs, accuracies(was, now), unlike, len(rows), len(pairs) - logged, len(names))
 
 
-def compare_rounds(
-    was: dict[str, Any], rows: Sequence[dict[str, Any]], new_rows: Sequence[dict[str, Any]]
-) -> Comparison:
+def compare_rounds(was: RunResult, rows: Sequence[dict[str, Any]], new_rows: Sequence[dict[str, Any]]) -> Comparison:
     """Compare first rounds: recorded ``rows`` and those of a run cut after as many rounds; ``was``: the recorded
     result. The accuracy of the last round that both have measured is judged."""
     count, judged = _test_examples(was).get("ALL", 0), []
@@ -91,13 +91,7 @@ def compare_rounds(
     return _compared(_pairs(list(rows), list(new_rows), "rounds"), judged, [], len(rows), 0, 0)
 
 
-def table_of(record: dict[str, Any], key: str) -> dict[str, Any]:
-    """``record[key]`` if it is a mapping, else {}; records of a bundle may hold anything there."""
-    value = record.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def accuracies(was: dict[str, Any], now: dict[str, Any]) -> list[JudgedAccuracy]:
+def accuracies(was: RunResult, now: RunResult) -> list[JudgedAccuracy]:
     """The accuracies in both results for which the recorded one states the number of test examples: over all test
     examples if there is such a one, since many small parties, whose intervals each miss one time in twenty, must not
     decide; else of each data set."""
@@ -110,19 +104,16 @@ def accuracies(was: dict[str, Any], now: dict[str, Any]) -> list[JudgedAccuracy]
     ]
 
 
-def _accuracy(result: dict[str, Any]) -> dict[str, float]:
-    """Data set -> accuracy, for valid values."""
-    row = table_of(table_of(result, "metrics"), ACCURACY)
-    return {name: value for name, value in row.items() if _is_share(value)}
+def _accuracy(result: RunResult) -> dict[str, float]:
+    """Data set -> accuracy, where there is one."""
+    return {name: value for name, value in result.metrics.get(ACCURACY, {}).items() if value is not None}
 
 
-def _test_examples(result: dict[str, Any]) -> dict[str, int]:
+def _test_examples(result: RunResult) -> dict[str, int]:
     """Data set or ALL -> number of test examples."""
-    sizes = table_of(result, "datasets")
-    if _is_number(sizes.get("test")):
-        return {"ALL": int(sizes["test"])}
-    own = {name: table_of(sizes, name).get("test") for name in sizes}
-    counts = {name: int(count) for name, count in own.items() if _is_number(count)}
+    if isinstance(result.datasets, TrainTest):
+        return {"ALL": result.datasets.test}
+    counts = {name: int(sizes.test or 0) for name, sizes in (result.datasets or {}).items()}
     return counts | {"ALL": sum(counts.get(name, 0) for name in _accuracy(result) if name != "ALL")}
 
 
@@ -151,8 +142,8 @@ def _compared(
     return Comparison(likeness, rounds, numbers, files, lines, shown)
 
 
-def _digests(result: dict[str, Any]) -> dict[str, str]:
-    return {name: digest for name, digest in result["digest"].items() if name not in NOT_BY_BYTES}
+def _digests(result: RunResult) -> dict[str, str]:
+    return {name: digest for name, digest in result.digest.items() if name not in NOT_BY_BYTES}
 
 
 class _Absent:

@@ -45,8 +45,8 @@ def packed_run(folder: Path, weights: bool = False) -> RunContents:
     """
     result = require_result(folder)
     files, contents, left_out = [], {}, []
-    run_folder = "/".join((result["task"], result["method"], folder.name))
-    for name in sorted({CONFIG_FILE, *result["digest"]}):
+    run_folder = "/".join((result.task, result.method, folder.name))
+    for name in sorted({CONFIG_FILE, *result.digest}):
         size = (folder / name).stat().st_size if (folder / name).is_file() else 0
         if size > LEFT_OUT_ABOVE and name not in NEEDED and not weights:
             left_out.append(name)
@@ -59,7 +59,7 @@ def packed_run(folder: Path, weights: bool = False) -> RunContents:
         files.append(PackedFile(name, len(content), hashlib.sha256(content).hexdigest()))
         contents[name] = content
     run = PackedRun(run_folder, files, left_out)
-    return RunContents(run, result["seed"], {run.member(name): content for name, content in contents.items()})
+    return RunContents(run, result.seed, {run.member(name): content for name, content in contents.items()})
 
 
 def write_bundle(runs: Sequence[RunContents], path: Path) -> None:

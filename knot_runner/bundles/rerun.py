@@ -26,6 +26,7 @@ from knot_runner.pipelines.context import Note, Progress, run_context
 from knot_runner.pipelines.runs.single_run import complete_run
 from knot_runner.provenance import code_version
 from knot_runner.records import CONFIG_FILE, ROUNDS_FILE
+from knot_runner.results.base import RunResult
 from knot_runner.util.errors import UserError
 from knot_runner.util.processes import cores, memory_limit
 
@@ -53,7 +54,7 @@ class RerunPlace:
 class MadeAgain:
     """A finished rerun: its ``result`` and log ``rows``."""
 
-    result: dict[str, Any]
+    result: RunResult
     rows: list[dict[str, Any]]
 
 
@@ -107,11 +108,11 @@ def settings_problem(run: BundledRun) -> str:
     Raises :class:`UserError` for another seed, and for another id under the same code; other code may have given it.
     """
     found, seed = run_id(run.config), run.config.get("seed")
-    named, recorded_seed = run.result.get("run_id"), run.result.get("seed")
+    named, recorded_seed = run.result.run_id, run.result.seed
     if (found, seed) == (named, recorded_seed):
         return ""
     problem = f"{CONFIG_FILE}: has the settings of run {found}, seed {seed}; the result is of run {named}"
-    if seed != recorded_seed or run.result.get("code") == code_version():
+    if seed != recorded_seed or run.result.code == code_version():
         raise UserError(f"{problem}, seed {recorded_seed}")
     return problem
 

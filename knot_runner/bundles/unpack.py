@@ -19,10 +19,9 @@ from knot_runner.bundles.manifest import (
     strict_json,
 )
 from knot_runner.bundles.pack import too_much
-from knot_runner.config.settings.families import family_of_result
 from knot_runner.records import RESULT_FILE, ROUNDS_FILE, recorded_config, require_result
 from knot_runner.report.render.text import plain
-from knot_runner.results import kind_problem
+from knot_runner.results.base import RunResult
 from knot_runner.util.errors import UserError
 
 
@@ -33,7 +32,7 @@ class BundledRun:
 
     folder: str
     config: dict[str, Any]
-    result: dict[str, Any]
+    result: RunResult
     log: Path
 
     def rows(self) -> list[dict[str, Any]]:
@@ -118,25 +117,11 @@ def _bundled(path: Path, run: PackedRun, folder: Path) -> BundledRun:
         raise UserError(str(problem).removeprefix(f"{folder}/"), f"{path}: run {run.folder}") from None
 
 
-def _check_result(run: PackedRun, result: dict[str, Any]) -> None:
-    """Raises :class:`UserError` unless the result is of this run, is valid, and seals its files."""
-    named = "/".join(str(result.get(key)) for key in ("task", "method", "run_id"))
+def _check_result(run: PackedRun, result: RunResult) -> None:
+    """Raises :class:`UserError` unless the result is of this run, and seals its files."""
+    named = f"{result.task}/{result.method}/{result.run_id}"
     if named != run.folder:
         raise UserError(f"{RESULT_FILE} is of another run ({named!r})")
-    if family_of_result(result) is None:
-        raise UserError(f"{RESULT_FILE} is of a kind of run that this version does not know")
-    if result.get("status") not in ("done", "diverged"):
-        raise UserError(f"{RESULT_FILE} has no status done or diverged")
-    if problem := _impossible(result):
-        raise UserError(f"{RESULT_FILE} cannot be believed ({problem})")
     for file in run.files:
-        if file.name != RESULT_FILE and result["digest"].get(file.name) != file.sha256:
+        if file.name != RESULT_FILE and result.digest.get(file.name) != file.sha256:
             raise UserError(f"{file.name} does not match its digest in {RESULT_FILE}")
-
-
-def _impossible(result: dict[str, Any]) -> str:
-    """Why the numbers of a result are invalid; "" if they are valid."""
-    try:
-        return kind_problem(result)
-    except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError):  # values of types that no run writes
-        return "values of other kinds"

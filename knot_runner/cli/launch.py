@@ -7,6 +7,7 @@ import contextlib
 import os
 import shlex
 import traceback
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -131,11 +132,11 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
         LOGGER.error("%s: %s (see %s/log.txt)", type(problem).__name__, problem, job.folder)
         return EXIT_FAILED
     clear_failure(job.folder)
-    if result["status"] != "done":
-        LOGGER.error("%s", result["status"])
+    if result.status != "done":
+        LOGGER.error("%s", result.status)
         return EXIT_FAILED
-    notes = [note for note in result.get("notes") or [] if note not in live.noted]
-    output().print(summary_table({**result, "notes": notes}))
+    notes = [note for note in result.notes if note not in live.noted]
+    output().print(summary_table(replace(result, notes=notes)))
     print(job.folder)
     return 0
 

@@ -153,10 +153,10 @@ def _times_of(root: Path) -> dict[str, list[float]]:
     paths = sorted(root.glob(f"*/*/{RESULT_FILE}"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in paths[:MAX_RUNS]:
         result = read_result(path.parent)
-        if result is None or result.get("status") != "done":
+        if result is None or result.status != "done":
             continue
         with contextlib.suppress(UserError, OSError, ValueError):
-            times[_time_key(read_config(path.parent / "config.yaml"))].append(float(result["seconds"]["total"]))
+            times[_time_key(read_config(path.parent / "config.yaml"))].append(result.seconds.total)
     return times
 
 

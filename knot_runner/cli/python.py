@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from knot_runner.composing.job import ComposedJob
+    from knot_runner.results.base import RunResult
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished run: its ``folder`` and ``result``, the content of ``result.json``."""
+    """A finished run: its ``folder`` and ``result``, as which ``result.json`` is read."""
 
     folder: Path
-    result: dict[str, Any]
+    result: RunResult
 
     @property
     def rounds(self) -> list[dict[str, Any]]:

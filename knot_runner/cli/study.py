@@ -30,6 +30,7 @@ from knot_runner.composing.overrides import MAX_JOBS, last_counts, parse_overrid
 from knot_runner.config.settings import DistilSettings, FederatedSettings, KnotSettings, MutualSettings
 from knot_runner.metrics import ACCURACY, METRICS, SCORE
 from knot_runner.records import ROUNDS_FILE, read_record, read_result
+from knot_runner.results.federated import FederatedResult
 from knot_runner.sweeps.board import EXIT_FAILED, EXIT_USER_ERROR
 from knot_runner.util.errors import UserError, require_extra, unknown
 from knot_runner.util.messages import LOGGER, messages_to
@@ -73,14 +74,12 @@ def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
 
 def valid_value(job: ComposedJob, metric: str) -> float | None:
     """A finished run's ``metric`` on its validation examples; None if it diverged or did not finish."""
-    result = read_result(job.folder) or {}
-    if result.get("status") != "done":
+    result = read_result(job.folder)
+    if result is None or result.status != "done":
         return None
-    if "personalisation" in result:
-        own = result["personalisation"]
-        return own["points"][own["chosen"]].get("valid_accuracy")
-    if isinstance(job.method, FederatedSettings):
-        return (result.get("valid") or {}).get(metric)
+    if isinstance(result, FederatedResult):
+        own = result.personalisation
+        return (result.valid or {}).get(metric) if own is None else own.points[own.chosen].valid_accuracy
     rows = [json.loads(line) for line in read_record(job.folder, result, ROUNDS_FILE).splitlines()]
     return student_value(rows, metric)
 
@@ -208,7 +207,8 @@ def _words(params: dict[str, Any]) -> list[str]:
 
 
 def _print_best(study: Study, metric: str, job: ComposedJob, params: dict[str, Any], value: float) -> None:
-    tests = (read_result(job.folder) or {}).get("metrics", {}).get(metric, {})
+    result = read_result(job.folder)
+    tests = result.metrics.get(metric, {}) if result else {}
     print(f"best of {study.trials} trials: {' '.join(_words(params))}")
     print(f"{VALID}{metric} {value:.4f}" + (f"; on the test examples {tests['ALL']:.4f}" if "ALL" in tests else ""))
     words = [word for word in study.words if not word.startswith((LAUNCHER_GROUP, LAUNCHER))]  # of one run, none

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from knot_runner.config.settings.families import family_of_result
+from knot_runner.config.settings.families import FAMILIES
 from knot_runner.records import (
     CONFIG_FILE,
     MODEL_FILE,
@@ -66,22 +66,21 @@ def teacher_run(word: str, config: dict[str, Any]) -> dict[str, Any]:
     out = Path(str((config.get("paths") or {}).get("out", "outputs"))).expanduser()
     folder = find_run(word, out)
     result = require_result(folder)
-    family = family_of_result(result)
-    if family is None or not family.ends_with_model:
-        raise UserError(f"is a run of {result.get('method')}, which ends with no model", folder)
-    if result.get("status") != "done":
+    if not FAMILIES[result.kind].ends_with_model:
+        raise UserError(f"is a run of {result.method}, which ends with no model", folder)
+    if result.status != "done":
         raise UserError("diverged, so it has no model", folder)
     for name in (MODEL_FILE, CONFIG_FILE):
         read_record(folder, result, name)
     model = recorded_config(folder).get("model")
     if not isinstance(model, dict):
         raise UserError("names no model", f"{folder / CONFIG_FILE}")
-    run = str(result["run_id"])
+    run = result.run_id
     return {
         "kind": "run",
         "name": f"run {run}",
         "run": run,
-        "weights": result["digest"][MODEL_FILE],
+        "weights": result.digest[MODEL_FILE],
         "folder": str(folder.absolute()),
         "model": model,
     }

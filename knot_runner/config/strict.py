@@ -75,6 +75,19 @@ def build(cls: type, values: Any, where: str) -> Any:
         raise UserError(f"{rule.text}", f"{_join(where, rule.key)}") from None
 
 
+def content_of(value: Any) -> Any:
+    """Returns the plain data from which :func:`build` makes the dataclass ``value``, without fields that are None by
+    default."""
+    if isinstance(value, list | tuple):
+        return [content_of(part) for part in value]
+    if isinstance(value, dict):
+        return {key: content_of(part) for key, part in value.items()}
+    if not dataclasses.is_dataclass(value):
+        return value
+    parts = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
+    return {field.name: content_of(part) for field, part in parts if part is not None or field.default is not None}
+
+
 def check_keys(values: Any, where: str = "") -> None:
     """Raises :class:`UserError` for a mapping anywhere in ``values`` whose keys are neither all words nor all whole
     numbers."""

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from knot_runner.config.plugins import Table
 from knot_runner.config.settings import TRACKER_EXTRAS, TrackerSettings
 from knot_runner.config.settings.families import load
+from knot_runner.results.base import RunResult
 from knot_runner.util.errors import UserError, first_line, nearest, require_extra
 from knot_runner.util.processes import on_signal
 
@@ -134,11 +135,11 @@ class Tracker:
         values = flat(row)
         self._attempt(lambda mirror: mirror.log(values, counting_keys(values)))
 
-    def finish(self, result: dict[str, Any]) -> None:
+    def finish(self, result: RunResult) -> None:
         """Mirrors the numbers of a result as the run's summary: its metrics and other scalars."""
-        numbers = {key: value for key, value in result.items() if isinstance(value, int | float)}
-        status = {"status": result["status"]} if "status" in result else {}
-        measures = flat(result.get("metrics", {})) | flat({"valid": result.get("valid") or {}})
+        numbers = {key: value for key, value in vars(result).items() if type(value) in (int, float)}
+        status = {"status": result.status}
+        measures = flat(result.metrics) | flat({"valid": getattr(result, "valid", None) or {}})
         self._begin_once()
         self._attempt(lambda mirror: mirror.summarise(status | numbers | measures))
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings import CoresetKnnSettings, CoresetSettings
+from knot_runner.config.strict import build
 from knot_runner.data.counts import of_images
 from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
@@ -21,6 +22,7 @@ from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.features.encoding import Space, client_partition, feature_space, read_examples
 from knot_runner.pipelines.features.texts import TextSpace
 from knot_runner.pipelines.runs.commits import Commits
+from knot_runner.results.training import CoresetResult
 from knot_runner.transport import coreset as descent
 from knot_runner.transport.coreset import Descent
 from knot_runner.transport.federated.plan import squared_distances
@@ -42,7 +44,7 @@ class Clients:
     rows: list[np.ndarray]
 
 
-def run_coreset(context: RunContext) -> dict[str, Any]:
+def run_coreset(context: RunContext) -> CoresetResult:
     """Carries out the run; returns the content of the result. Raises :class:`UserError`."""
     began = time.monotonic()
     settings, hp = context.settings, context.hp
@@ -59,7 +61,7 @@ def run_coreset(context: RunContext) -> dict[str, Any]:
     labels = nearest_labels(points, clients.points, task.train.labels)
     keep(context, space, points, {"labels": torch.from_numpy(labels)})
     descended = round(sum(row["seconds"] for row in rows), 2)
-    return {
+    content = {
         **describe_coresets(context, seen, space),
         "kind": "coreset",
         "losses": [row["loss"] for row in rows],
@@ -69,6 +71,7 @@ def run_coreset(context: RunContext) -> dict[str, Any]:
         "notes": seen.notes,
         "seconds": {"total": round(time.monotonic() - began, 2), "descent": descended},
     }
+    return build(CoresetResult, content, "")
 
 
 def inspect_coreset(context: RunContext) -> RunInputs:

@@ -13,6 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from knot_runner import metrics
 from knot_runner.config.settings import CoresetKnnSettings
+from knot_runner.config.strict import build
 from knot_runner.data.counts import of_images
 from knot_runner.data.images import ImageTask, Partition
 from knot_runner.data.pools import TextPool
@@ -32,12 +33,13 @@ from knot_runner.pipelines.coreset import (
 )
 from knot_runner.pipelines.features.encoding import client_partition, feature_space, read_examples
 from knot_runner.pipelines.runs.commits import Commits
+from knot_runner.results.training import KnnResult
 from knot_runner.transport import coreset as descent
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 
 
-def run_coreset_knn(context: RunContext) -> dict[str, Any]:
+def run_coreset_knn(context: RunContext) -> KnnResult:
     """Carries out the run; returns the content of the result. Raises :class:`UserError`."""
     began = time.monotonic()
     settings, hp = context.settings, context.hp
@@ -53,7 +55,7 @@ def run_coreset_knn(context: RunContext) -> dict[str, Any]:
     more = {"labels": torch.from_numpy(labels), "clients": torch.from_numpy(owners)}
     keep(context, space, np.concatenate(points), more)
     write_atomic(context.folder / "predictions.safetensors", tensor_parts(predictions))
-    return {
+    content = {
         **describe_coresets(context, seen, space),
         "kind": "knn",
         "data": whole.digest,
@@ -65,6 +67,7 @@ def run_coreset_knn(context: RunContext) -> dict[str, Any]:
             "descent": round(sum(row["seconds"] for row in rows), 2),
         },
     }
+    return build(KnnResult, content, "")
 
 
 def inspect_coreset_knn(context: RunContext) -> RunInputs:

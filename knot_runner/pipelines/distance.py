@@ -8,18 +8,20 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from knot_runner.config.settings import FedwadSettings
+from knot_runner.config.strict import build
 from knot_runner.data.embedded import Gaussians, draw_gaussians
 from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.pipelines.context import Progress, RunContext, RunInputs
+from knot_runner.results.training import DistanceResult
 from knot_runner.transport.federated.fedwad import FederatedDistance, distance_between
 from knot_runner.transport.federated.measure import Measure, wasserstein
 from knot_runner.util.files import write_atomic
@@ -30,7 +32,7 @@ MAX_KEPT = 50_000
 Made = TypeVar("Made")
 
 
-def run_distance(context: RunContext) -> dict[str, Any]:
+def run_distance(context: RunContext) -> DistanceResult:
     """Draws the samples, computes their distance by FedWaD and exactly, saves the interpolating measures. Raises
     :class:`UserError`."""
     began = time.monotonic()
@@ -46,7 +48,7 @@ def run_distance(context: RunContext) -> dict[str, Any]:
     for row in _course(traced):
         context.log(row)
     write_atomic(context.folder / "measures.safetensors", tensor_parts(_kept(task, traced.measures)))
-    return {
+    content = {
         **context.describe(task.digest, settings.task.source, device),
         "kind": "distance",
         "status": "done",
@@ -66,6 +68,7 @@ def run_distance(context: RunContext) -> dict[str, Any]:
         "notes": notes,
         "seconds": {"total": round(time.monotonic() - began, 2), **seconds},
     }
+    return build(DistanceResult, content, "")
 
 
 def _measured(

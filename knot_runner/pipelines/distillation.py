@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from knot_runner.config.settings import BiasSettings, KnotSettings
-from knot_runner.config.strict import without
+from knot_runner.config.strict import build, without
 from knot_runner.data.counts import Counts, of_parties
 from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.execute import Executor
@@ -28,6 +28,8 @@ from knot_runner.pipelines.rounds.loop import RoundLoop, State, run_rounds
 from knot_runner.pipelines.runs.commits import Commits, LogRow, join_machines
 from knot_runner.pipelines.runs.kept_models import KeptModels, write_models
 from knot_runner.records import BOUND_FILE, MODEL_FILE, write_sealed
+from knot_runner.results.base import DivergedResult, SelectedOn, diverged_result
+from knot_runner.results.training import DistilResult, KeptEpoch, StagesResult
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import write_atomic
 
@@ -36,7 +38,7 @@ from knot_runner.util.files import write_atomic
 LARGE_RATIO = 10.0
 
 
-def run_distillation(context: RunContext) -> dict[str, Any]:
+def run_distillation(context: RunContext) -> StagesResult | DivergedResult:
     """Teachers, soft labels, distillation, evaluation; the result's content. Raises :class:`UserError`."""
     settings, folder, note = context.settings, context.folder, context.note
     began = time.monotonic()
@@ -54,7 +56,7 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
             state = advance_stages(context, federation, executor, store)
         except DivergedError as problem:
             note(str(problem))
-            return {**head, "status": "diverged", "metrics": {}, "notes": [*notes, str(problem)]}
+            return diverged_result(head, [*notes, str(problem)], problem.where)
         for name, own in state.get("terms", {}).items():
             if own["ratio"] > LARGE_RATIO:
                 notes.append(
@@ -69,19 +71,20 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
         _describe_models(context, task, federation, state)
     biases = {name.removeprefix("bias/"): value for name, value in state.items() if name.startswith("bias/")}
     stages, kept = _stage_seconds(store, state), _kept_epochs(store, state)
-    return {
+    content = {
         **head,
         "status": "done",
         **measured,
         "bias": biases,
         "selected_epoch": state.get("selected_epoch"),
         "kept_epochs": kept,
+        "selected_on": _selected_on(kept, "synthesis" in state),
         **{name: state[name] for name in ("terms", "phases", "synthesis") if name in state},
-        "rounds_to_target": None,
         "costs": costs,
         "notes": notes,
         "seconds": {"total": round(time.monotonic() - began, 2), "stages": stages},
     }
+    return build(DistilResult if context.family == "distil" else StagesResult, content, "")
 
 
 def random_examples(hp: Any) -> BiasSettings | None:
@@ -183,11 +186,18 @@ def _stage_seconds(store: Store, state: dict[str, Any]) -> dict[str, float]:
     return found
 
 
-def _kept_epochs(store: Store, state: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _kept_epochs(store: Store, state: dict[str, Any]) -> dict[str, KeptEpoch]:
     """Returns, for every trained model, the epoch whose weights were kept and why (the best or the last)."""
     names = dict.fromkeys(value for key, value in state.items() if key == "student" or key.startswith("weights/"))
     infos = [store.get(*name.split("/")).info for name in names if not name.startswith(f"{FINISHED_STAGE}/")]
-    return {info["title"]: {"epoch": info["best_epoch"], "select": info["kept"]} for info in infos}
+    return {info["title"]: KeptEpoch(info["best_epoch"], info["kept"]) for info in infos}
+
+
+def _selected_on(kept: dict[str, KeptEpoch], generated: bool) -> SelectedOn | None:
+    """Returns what the epochs ``kept`` were selected on: data-free methods have no examples but those they make."""
+    if all(epoch.select == "last" for epoch in kept.values()):
+        return None
+    return "generated" if generated else "valid"
 
 
 def _describe_models(context: RunContext, task: PartyTask, federation: Federation, state: dict[str, Any]) -> None:

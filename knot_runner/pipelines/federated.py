@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner import metrics
 from knot_runner.config.settings import Centralised
+from knot_runner.config.settings.methods.algorithms import federated_algorithm
+from knot_runner.config.strict import build
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import Engine, Trained
 from knot_runner.engine.hardware import prepare_device
@@ -23,7 +25,8 @@ from knot_runner.pipelines.rounds.client_rounds import client_rounds
 from knot_runner.pipelines.rounds.loop import TrainingResult, run_rounds
 from knot_runner.pipelines.rounds.summary import summarise
 from knot_runner.pipelines.runs.commits import LogRow
-from knot_runner.results.base import Evaluated, total_costs
+from knot_runner.results.base import DivergedResult, Evaluated, diverged_result, total_costs
+from knot_runner.results.federated import FederatedResult
 from knot_runner.util.errors import DivergedError, UserError, nearest
 from knot_runner.util.files import write_json
 
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from knot_runner.pipelines.clustered import Grouping
 
 
-def run_federated(context: RunContext) -> dict[str, Any]:
+def run_federated(context: RunContext) -> FederatedResult | DivergedResult:
     """Carries out a federated run, of all clients together or by clusters; returns the content of the result.
 
     Raises :class:`UserError`.
@@ -66,16 +69,17 @@ def run_federated(context: RunContext) -> dict[str, Any]:
         except DivergedError as problem:
             context.note(str(problem))
             reached = problem.where.get("round", 0)  # the round that diverged counts: its model may have been seen
-            facts = {"diverged": problem.where, "metrics": {}, "notes": [*notes, str(problem)]}
-            total = {"total": round(time.monotonic() - began, 2)}
-            return {**head, "status": "diverged", **facts, **_privacy(context, setup, reached, []), "seconds": total}
+            content = head | _privacy(context, setup, reached, [])
+            content["seconds"] = {"total": round(time.monotonic() - began, 2)}
+            return diverged_result(content, [*notes, str(problem)], problem.where)
         summary = _summary(context, setup, outcome, engine)
         keep_models(context, setup, outcome, engine)
     context.progress("rounds", 1, 1, "done")
     rounds = round(sum(row["seconds"] for row in outcome.rows), 2)
     seconds = {"total": round(time.monotonic() - began, 2), "rounds": rounds, **outcome.seconds}
     private = _privacy(context, setup, len(outcome.rows), outcome.rows)
-    return {**head, "status": "done", **summary, **outcome.facts, **private, "notes": notes, "seconds": seconds}
+    content = {**head, "status": "done", **summary, **outcome.facts, **private, "notes": notes, "seconds": seconds}
+    return build(FederatedResult, content, "")
 
 
 def inspect_federated(context: RunContext) -> RunInputs:
@@ -186,6 +190,7 @@ def _summary(context: RunContext, setup: Setup, outcome: TrainingResult, engine:
     """Return the metrics, costs and counts of a finished run."""
     summary = summarise(outcome.rows, context.settings.training.target) | architecture_facts(setup, outcome.rows)
     summary["evaluated"] = _evaluated(context, outcome)
+    summary["selected_on"] = "valid" if _selects(context) else None
     summary |= _costs(context, setup, outcome, summary["rounds_to_target"])
     summary["metrics"] |= _own_models(context, setup, outcome, engine)
     if outcome.personal is None:  # personalisation chooses by validation and records it
@@ -200,6 +205,14 @@ def _evaluated(context: RunContext, outcome: TrainingResult) -> Evaluated:
     if outcome.personal is not None or not scores.one_model(METHODS[context.hp.algorithm], context.hp):
         return "personalized"
     return "clusters" if outcome.facts.get("clusters", {}).get("count", 1) > 1 else "global"
+
+
+def _selects(context: RunContext) -> bool:
+    """Return whether an epoch, a step or a point is selected, which is always on held-out examples."""
+    hp, personal = context.hp, context.hp.personalisation
+    by_point = personal is not None and (personal.select == "valid" or getattr(personal, "early_stop", False))
+    by_step = hp.distil is not None and hp.distil.valid > 0
+    return by_point or by_step or federated_algorithm(hp.algorithm).selects
 
 
 def _privacy(context: RunContext, setup: Setup, rounds: int, rows: list[LogRow]) -> dict[str, Any]:

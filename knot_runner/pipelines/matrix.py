@@ -9,12 +9,12 @@ import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from knot_runner.config.settings import ImageSetsSettings, OtddSettings
+from knot_runner.config.strict import build
 from knot_runner.config.strict import digest as digest_of
 from knot_runner.data.counts import of_images
 from knot_runner.data.images import ImageTask, Partition
@@ -27,6 +27,7 @@ from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.features.encoding import client_partition, feature_space, read_examples
 from knot_runner.pipelines.runs.commits import Commits, join_machines
 from knot_runner.records import ROUNDS_FILE, WRITTEN_BY
+from knot_runner.results.training import MatrixResult
 from knot_runner.transport.otdd.matrix import distance_matrix
 from knot_runner.transport.otdd.statistics import LabelledSamples
 from knot_runner.util.errors import UserError
@@ -49,7 +50,7 @@ class Distances:
     digest: str
 
 
-def run_matrix(context: RunContext) -> dict[str, Any]:
+def run_matrix(context: RunContext) -> MatrixResult:
     """Reads the examples and measures every pair of clients or data sets. Raises :class:`UserError`."""
     began = time.monotonic()
     device = prepare_cpu_device(context.settings.hardware, context.note)
@@ -61,7 +62,7 @@ def run_matrix(context: RunContext) -> dict[str, Any]:
     found = compute_distances(context, sets, partition.names, otdd, task.digest)
     for first, second in itertools.combinations(range(len(sets)), 2):
         context.log({"first": first, "second": second, "distance": float(found.matrix[first, second])})
-    return {
+    content = {
         **context.describe(task.digest, task.source, device, task.files),
         "kind": "matrix",
         "status": "done",
@@ -76,6 +77,7 @@ def run_matrix(context: RunContext) -> dict[str, Any]:
         "notes": seen.notes,
         "seconds": {"total": round(time.monotonic() - began, 2), "distances": round(found.seconds, 3)},
     }
+    return build(MatrixResult, content, "")
 
 
 def inspect_matrix(context: RunContext) -> RunInputs:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from torch import Tensor
 
+from knot_runner.config.strict import build
 from knot_runner.data.counts import of_all_images
 from knot_runner.engine.hardware import prepare_device as prepare_device
 from knot_runner.engine.tensor_file import tensor_parts
@@ -15,10 +15,11 @@ from knot_runner.models.network import Network
 from knot_runner.pipelines.clients.setup import resident
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.runs.kept_images import read_images
+from knot_runner.results.training import ProbeResult
 from knot_runner.util.files import write_atomic
 
 
-def run_probing(context: RunContext) -> dict[str, Any]:
+def run_probing(context: RunContext) -> ProbeResult:
     """Reads the images, probes the model, saves the arrays. Raises :class:`UserError`."""
     began = time.monotonic()
     settings = context.settings
@@ -34,7 +35,7 @@ def run_probing(context: RunContext) -> dict[str, Any]:
     write_atomic(context.folder / "probe.safetensors", tensor_parts(arrays))
     for place, temperature in enumerate(context.hp.temperatures):
         context.log({"temperature": temperature} | _means(arrays, place, len(context.hp.temperatures)))
-    return {
+    content = {
         **context.describe(task.digest, task.source, device, task.files),
         "kind": "probe",
         "status": "done",
@@ -45,6 +46,7 @@ def run_probing(context: RunContext) -> dict[str, Any]:
         "notes": seen.notes,
         "seconds": {"total": round(time.monotonic() - began, 2)},
     }
+    return build(ProbeResult, content, "")
 
 
 def _means(arrays: dict[str, Tensor], place: int, temperatures: int) -> dict[str, float]:

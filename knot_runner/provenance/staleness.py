@@ -16,6 +16,7 @@ import knot_runner
 from knot_runner.config.settings import Settings
 from knot_runner.provenance.fingerprints import Now, Opened
 from knot_runner.records import MODEL_FILE, changed_files
+from knot_runner.results.base import RunResult
 from knot_runner.util.errors import UserError
 from knot_runner.util.messages import counted
 
@@ -113,12 +114,12 @@ DATA_CHANGE, FILE_CHANGE = "data: ", "files: "
 MAX_REASONS = 4
 
 
-def reasons(folder: Path, result: dict[str, Any], settings: Settings, now: Now | None = None) -> list[str]:
+def reasons(folder: Path, result: RunResult, settings: Settings, now: Now | None = None) -> list[str]:
     """Return why a finished run in ``folder`` (its ``result.json``) is stale, one line each; [] if it is not."""
-    return code_changes(result) + data_changes(result, settings.paths.data, now) + file_changes(folder, result)
+    return code_changes(result.made_by) + data_changes(result, settings.paths.data, now) + file_changes(folder, result)
 
 
-def file_changes(folder: Path, result: dict[str, Any]) -> list[str]:
+def file_changes(folder: Path, result: RunResult) -> list[str]:
     """Return one line per file of a finished run that is missing or changed since its result was written."""
     return [f"{FILE_CHANGE}{name}: {problem}" for name, problem in changed_files(folder, result).items()]
 
@@ -130,7 +131,7 @@ def blocking(found: Sequence[str]) -> list[str]:
     return [reason for reason in changed if reason != f"{FILE_CHANGE}{MODEL_FILE}: file not found"]
 
 
-def data_changes(result: dict[str, Any], data: str | None, now: Now | None = None) -> list[str]:
+def data_changes(result: RunResult, data: str | None, now: Now | None = None) -> list[str]:
     """One line per file below ``data`` (``paths.data``) that has changed, vanished or appeared since a finished run; []
     if none.
 
@@ -140,7 +141,7 @@ def data_changes(result: dict[str, Any], data: str | None, now: Now | None = Non
     if data is None:
         return []
     root, now = Path(data).expanduser(), now or Now()
-    changes = ((row["path"], now.change(root, Opened(**row))) for row in result["files"])
+    changes = ((row["path"], now.change(root, Opened(**row))) for row in result.files)
     return [f"{DATA_CHANGE}{path} {change}" for path, change in changes if change]
 
 
@@ -154,7 +155,7 @@ class CurrentData:
     data: str | None
     now: Now = field(default_factory=Now)
 
-    def changes(self, folder: Path, result: dict[str, Any]) -> list[str]:
+    def changes(self, folder: Path, result: RunResult) -> list[str]:
         """Return why a finished run does not count as done (:func:`blocking`)."""
         return blocking(data_changes(result, self.data, self.now) + file_changes(folder, result))
 

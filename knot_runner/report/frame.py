@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner import provenance
 from knot_runner.config.settings.run_id import counted_settings, resolved
+from knot_runner.config.strict import content_of
 from knot_runner.report.compare.settings import flatten_settings, parse_filter, select_runs, typed_column, varying
 from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, with_files
@@ -130,7 +131,7 @@ def _run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...]) -> RunSet:
 
     counted = [flatten_settings(counted_settings(run.job.config)) for run in runs]
     settings = [_facts(run) | own for run, own in zip(runs, counted, strict=True)]
-    done = [(i, _numbers(run.result)) for i, run in enumerate(runs) if run.status == "done"]
+    done = [(i, _numbers(content_of(run.result))) for i, run in enumerate(runs) if run.status == "done"]
     numbers = [(i, *pair) for i, own in done for pair in own.items()]
     described = []
     for run in runs:
@@ -185,7 +186,7 @@ def _facts(run: Run) -> dict[str, str]:
     """All keys beside settings that one can filter by."""
     config = {key: value for key, value in run.job.config.items() if key not in ("sweep", "report")}
     facts = {**flatten_settings(config), "run_id": run.job.run_id, "status": _state(run)}
-    return facts | ({"data": run.result["data"]} if "data" in run.result else {})
+    return facts | ({"data": run.result.data} if run.result else {})
 
 
 def _numbers(result: Mapping[str, Any]) -> dict[str, float | None]:

@@ -18,6 +18,7 @@ import numpy as np
 from knot_runner import provenance
 from knot_runner.records import RESULT_FILE, ROUNDS_FILE, OtherVersionError, has_record, read_record, require_result
 from knot_runner.report.render.text import first_few
+from knot_runner.results.base import RunResult
 from knot_runner.util.errors import UserError
 
 Status = Literal["done", "diverged", "missing", "corrupt", "other data", "other version"]
@@ -48,17 +49,17 @@ class Job:
 
 @dataclass(frozen=True)
 class Run:
-    """A job with the content of its folder; ``result`` is empty unless done or diverged, with the reason in
+    """A job with the content of its folder; ``result`` is None unless done or diverged, with the reason in
     ``problem``."""
 
     job: Job
     status: Status
     problem: str = ""
-    result: dict[str, Any] = field(default_factory=dict)
+    result: RunResult | None = None
 
     def metric(self, metric: str, dataset: str) -> float | None:
         """The student's value (fraction; label-space distance for sd) on ``dataset`` or ALL; None if not measured."""
-        return self.result.get("metrics", {}).get(metric, {}).get(dataset) if self.status == "done" else None
+        return self.result.metrics.get(metric, {}).get(dataset) if self.status == "done" else None
 
 
 def load_runs(jobs: Iterable[Job]) -> list[Run]:
@@ -165,7 +166,7 @@ def _load(job: Job) -> Run:
         return Run(job, "corrupt", f"{job.folder}/{changes[0].removeprefix(provenance.FILE_CHANGE)}")
     if changes:
         return Run(job, "other data", f"{path} is of other data than paths.data has ({first_few(changes, 1)})")
-    return Run(job, result["status"], "diverged" if result["status"] == "diverged" else "", result)
+    return Run(job, result.status, "diverged" if result.status == "diverged" else "", result)
 
 
 def kept_file(run: Run, name: str, command: str = "") -> bytes:

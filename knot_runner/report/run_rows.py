@@ -4,14 +4,14 @@ that federated runs belong to: temperature, rate control, other settings."""
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from knot_runner import metrics
 from knot_runner.metrics import METRICS, beside
 from knot_runner.report.render.text import label_settings
 from knot_runner.report.run_folders import Job, Run
-from knot_runner.results.base import EVALUATED
+from knot_runner.results.base import EVALUATED, RunResult
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -142,11 +142,14 @@ def has_settings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     return all(lookup(config, key) in (one if isinstance(one, list) else [one]) for key, one in wanted.items())
 
 
-def lookup(config: Mapping[str, Any], key: str) -> Any:
-    """The value of a dotted ``key``, or None."""
+def lookup(config: Mapping[str, Any] | RunResult, key: str) -> Any:
+    """The value of a dotted ``key`` of settings or of a result, or None."""
     node: Any = config
     for part in key.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
+        if is_dataclass(node):
+            node = getattr(node, part, None)
+        else:
+            node = node.get(part) if isinstance(node, Mapping) else None
     return node
 
 
@@ -154,7 +157,7 @@ def lookup(config: Mapping[str, Any], key: str) -> Any:
 MODELS = {"global": "one model", "clusters": "cluster models", "personalized": "own models"}
 
 
-def variant(key: str, result: Mapping[str, Any]) -> str:
+def variant(key: str, result: RunResult) -> str:
     """What a column of the dotted ``key`` of results must not mix, as text; "" if nothing: the models whose predictions
     a metric, or a target, is of; the neighboring relation and delta of an epsilon."""
     group, *parts = key.split(".")
@@ -166,7 +169,7 @@ def variant(key: str, result: Mapping[str, Any]) -> str:
     of_predictions = (group == "metrics" and computed) or group in ("best", "valid")
     if not of_predictions and not key.endswith("_to_target"):
         return ""
-    return MODELS.get(str(result.get("evaluated")), "")
+    return MODELS.get(str(result.evaluated), "")
 
 
 def variants(key: str, runs: Iterable[Run]) -> list[str]:
@@ -176,7 +179,7 @@ def variants(key: str, runs: Iterable[Run]) -> list[str]:
 
 def measured_line(runs: Iterable[Run]) -> list[str]:
     """A line on the models that the finished ``runs`` are measured by."""
-    found = dict.fromkeys(str(run.result.get("evaluated")) for run in runs if run.status == "done")
+    found = dict.fromkeys(str(run.result.evaluated) for run in runs if run.status == "done")
     words = [EVALUATED[name] for name in found if name in EVALUATED]
     return [f"Measured: {'; '.join(words)}."] if words else []
 

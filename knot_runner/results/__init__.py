@@ -1,47 +1,25 @@
-"""Schema of ``result.json``: one dataclass per kind of run, built strictly to write a result, and to
-read one from a bundle.
+"""Results of runs: one dataclass per kind, from which ``result.json`` is written and as which it is read back.
 
 Building the dataclass validates the result: every value has its type and range, and related values agree.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
-from knot_runner.config.settings.families import load
+from knot_runner.config.settings.families import FAMILIES, load
 from knot_runner.config.strict import build
-from knot_runner.results.base import RunResult
+from knot_runner.results.base import DivergedResult, RunResult
 from knot_runner.util.errors import UserError
 
-#: Kind of run -> dataclass of its result, imported on first use.
-RESULTS = {
-    "distillation": "knot_runner.results.training:StagesResult",
-    "distil": "knot_runner.results.training:DistilResult",
-    "federated": "knot_runner.results.federated:FederatedResult",
-    "probe": "knot_runner.results.training:ProbeResult",
-    "distance": "knot_runner.results.training:DistanceResult",
-    "matrix": "knot_runner.results.training:MatrixResult",
-    "coreset": "knot_runner.results.training:CoresetResult",
-    "knn": "knot_runner.results.training:KnnResult",
-}
 
-
-def kind_problem(result: dict[str, Any]) -> str:
-    """Why ``result`` is not one that a run of its kind writes; "" if it is. A plug-in's results are not checked."""
-    place = RESULTS.get(result["kind"])
-    if place is None:
-        return ""
-    cls = load(place)
-    unknown = set(result) - {field.name for field in dataclasses.fields(cls)}
-    if unknown:
-        return f"unknown keys {sorted(unknown)}"
-    if result["status"] == "diverged":  # there are no numbers to check
-        cls = RunResult
-        names = {field.name for field in dataclasses.fields(cls)}
-        result = {key: value for key, value in result.items() if key in names}
+def result_of(content: dict[str, Any]) -> RunResult:
+    """Returns the result of which ``content`` is the plain data. Raises :class:`UserError` naming the wrong key."""
+    kind = content.get("kind")
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        raise UserError(f"{kind!r:.40} is no kind of run here", "kind", hint="Load its plug-in with plugins=[...]")
+    cls = DivergedResult if content.get("status") == "diverged" else load(FAMILIES[kind].result)
     try:
-        build(cls, result, "")
-    except UserError as problem:
-        return str(problem)
-    return ""
+        return build(cls, content, "")
+    except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError):  # of a bundle that no run writes
+        raise UserError("has values of other kinds") from None

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.sizes import AT_LEAST_ONE, NOT_NEGATIVE
-from knot_runner.config.strict import AtMost, require
+from knot_runner.config.strict import AtMost, build, require
 from knot_runner.metrics import METRICS
 
 Share = Annotated[float, AtMost(1.0), NOT_NEGATIVE]
@@ -30,39 +30,11 @@ EVALUATED: dict[str, str] = {
     "clusters": "cluster models, each on its clients' test examples",
     "personalized": "own models, each on its own test examples",
 }
+#: Examples that an epoch, a step or a point was selected on, never those that ``metrics`` are of: ``valid``, the
+#: validation parts or what was held out; ``generated``, images that a data-free method made.
+SelectedOn = Literal["valid", "generated"]
 #: Begins the note on a run of which parts were computed on another machine: before an interruption, or by another run.
 SEVERAL_MACHINES = "this run was computed on several machines"
-
-
-@dataclass(kw_only=True)
-class RunResult:
-    """Fields of every result, for any kind of run."""
-
-    status: Literal["done", "diverged"]
-    task: str
-    method: str
-    seed: int
-    kind: str
-    #: models whose predictions ``metrics``, ``best`` and ``rounds_to_target`` are of; None: diverged, or no predictions
-    evaluated: Evaluated | None = None
-    source: str = ""
-    data: Any = None
-    device: str = ""
-    threads: int = 1
-    #: CPU instructions, threads, torch and GPU: what decides the last bits
-    machine: str = ""
-    code: str = ""
-    plugins: Any = None
-    versions: Any = None
-    files: Any = None
-    notes: Any = None
-    seconds: Any = None
-    label_counts: Any = None
-    #: where training diverged (non-finite loss or weights)
-    diverged: Any = None
-    run_id: str = ""
-    written_by: str = ""
-    digest: Any = None
 
 
 @dataclass
@@ -137,7 +109,7 @@ class CostFacts:
     client_flops: Count | None
     server_flops: Count | None
     formula: str
-    bytes_to_target: Count | None = None
+    bytes_to_target: Count | None
     example_flops: Count | None = None
     example_tokens: Count | None = None
     stages: dict[str, Count | None] | None = None
@@ -147,6 +119,82 @@ class CostFacts:
         require(self.bytes == self.bytes_up + self.bytes_down, "bytes", "are not those up and down together")
         reached = self.bytes_to_target
         require(reached is None or reached <= self.bytes, "bytes_to_target", f"{reached} is more than all bytes")
+
+
+@dataclass(kw_only=True)
+class Seconds:
+    """Seconds of the whole run, in ``total``, and of its parts: all rounds; each stage, when it was computed; the
+    distances of all pairs of clients or data sets; clients' personalization; a federated distance and the exact one; a
+    coreset's gradient descent."""
+
+    total: Amount | None = None
+    rounds: Amount | None = None
+    stages: dict[str, Amount] | None = None
+    distances: Amount | None = None
+    personalisation: Amount | None = None
+    federated: Amount | None = None
+    exact: Amount | None = None
+    descent: Amount | None = None
+
+
+@dataclass(kw_only=True)
+class RunResult:
+    """Fields of every result, for any kind of run: of a plug-in's, too, which may derive a class with more."""
+
+    status: Literal["done", "diverged"]
+    task: str
+    method: str
+    seed: int
+    kind: str
+    #: metric -> data set (or ALL) -> value
+    metrics: Scores = field(default_factory=dict)
+    #: models whose predictions ``metrics``, ``best`` and ``rounds_to_target`` are of; None: diverged, or no predictions
+    evaluated: Evaluated | None = None
+    #: what the weights that are measured were selected on; None: nothing was selected
+    selected_on: SelectedOn | None = None
+    #: numbers of examples, what was held out among them
+    datasets: Any = None
+    labels: ClassNames | None = None
+    costs: CostFacts | None = None
+    source: str = ""
+    data: str = ""
+    device: str = ""
+    threads: int = 1
+    #: CPU instructions, threads, torch and GPU: what decides the last bits
+    machine: str = ""
+    code: str = ""
+    plugins: dict[str, str | None] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    files: list[Any] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seconds: Seconds = field(default_factory=Seconds)
+    label_counts: Any = None
+    #: where training diverged (non-finite loss or weights)
+    diverged: Any = None
+    run_id: str = ""
+    written_by: str = ""
+    #: file -> its sha256
+    digest: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def made_by(self) -> dict[str, Any]:
+        """The versions that :func:`~knot_runner.provenance.made_by` has put there."""
+        return {"code": self.code, "plugins": self.plugins, "versions": self.versions}
+
+
+@dataclass(kw_only=True)
+class DivergedResult(RunResult):
+    """A run of any kind whose training diverged; ``privacy``: what a private one has spent until then."""
+
+    privacy: Any = None
+
+
+def diverged_result(facts: dict[str, Any], notes: list[str], where: dict[str, Any]) -> DivergedResult:
+    """Returns the result of a run that diverged ``where`` a :class:`DivergedError` says, with those of its ``facts``
+    that are of every run."""
+    names = {one.name for one in fields(DivergedResult)}
+    content = {key: value for key, value in facts.items() if key in names}
+    return build(DivergedResult, {**content, "status": "diverged", "diverged": where, "notes": notes}, "")
 
 
 def bytes_of(rows: Sequence[dict[str, Any]]) -> int:

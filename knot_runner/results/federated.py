@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 from knot_runner.config.strict import AtMost, require
 from knot_runner.metrics import ACCURACY, METRICS
 from knot_runner.results.base import (
     Amount,
     ClassNames,
-    CostFacts,
     Count,
     Number,
     RunResult,
-    Scores,
     Share,
     TrainTest,
     check_scores,
@@ -129,8 +127,7 @@ class ClusterFacts:
     sizes: list[Number]
     labels: list[int]
     eigenvalues: list[Amount]
-    ari: Annotated[float, AtMost(1.0)] | None = None
-    artefacts: Any = None
+    ari: Annotated[float, AtMost(1.0)] | None
 
     def __post_init__(self) -> None:
         found = [self.labels.count(cluster) for cluster in range(self.count)]
@@ -207,29 +204,27 @@ class FederatedResult(RunResult):
     seconds until then, for a fleet; ``valid``: metrics on the examples that clients hold out; ``artefact``: of rounds
     shared between runs; ``unseen``: number of additional clients that took part in no round."""
 
-    metrics: Scores
-    datasets: TrainTest
-    labels: ClassNames
+    datasets: TrainTest = field()
+    labels: ClassNames = field()
     rounds: Number
     clients: Number
     best: BestRound
-    target: Share | None = None
-    rounds_to_target: Number | None = None
+    target: Share | None
+    rounds_to_target: Number | None
     clusters: ClusterFacts | None = None
     distilled: ServerDistilled | None = None
     fleet: FleetFacts | None = None
     time_to_target: Amount | None = None
-    costs: CostFacts | None = None
     models: dict[str, ArchitectureFacts] | None = None
     personalisation: PersonalisationFacts | None = None
     privacy: PrivacyFacts | None = None
     valid: dict[str, float] | None = None
-    artefact: Any = None
+    artefact: str | None = None
     unseen: Number | None = None
-    engine: Any = None
-    precision: Any = None
-    model: Any = None
-    parameters: Any = None
+    engine: str = ""
+    precision: str = ""
+    model: str = ""
+    parameters: Count = 0
 
     def __post_init__(self) -> None:
         for metric in (ACCURACY, *(name for name, metric in METRICS.items() if metric.of_logits)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from knot_runner.config.strict import require
@@ -10,7 +10,6 @@ from knot_runner.metrics import ACCURACY, METRICS
 from knot_runner.results.base import (
     Amount,
     ClassNames,
-    CostFacts,
     Count,
     Number,
     RunResult,
@@ -49,19 +48,16 @@ class StagesResult(RunResult):
     global model's test set; ``bias``: B_k by teacher [C]. ``parties``: of mutual learning; ``metrics`` and ``before``
     then are of the parties' models, each on its own test set."""
 
-    metrics: Scores
-    datasets: dict[str, SplitSizes]
-    labels: ClassNames
+    datasets: dict[str, SplitSizes] = field()
+    labels: ClassNames = field()
     before: Scores | None = None
     teachers: Scores | None = None
     baselines: Scores | None = None
     bias: dict[str, list[Amount]] | None = None
     kept_epochs: dict[str, KeptEpoch] | None = None
     bound: BoundFacts | None = None
-    costs: CostFacts | None = None
     parties: list[str] | None = None
-    selected_epoch: Any = None
-    rounds_to_target: Any = None
+    selected_epoch: int | None = None
     rows: Any = None
 
     def __post_init__(self) -> None:
@@ -119,8 +115,7 @@ class ProbeResult(RunResult):
     """A temperature probe; its arrays are in ``probe.safetensors``."""
 
     temperatures: list[Amount]
-    labels: Any = None
-    model: Any = None
+    model: str = ""
 
     def __post_init__(self) -> None:
         positive = bool(self.temperatures) and min(self.temperatures) > 0
@@ -128,12 +123,11 @@ class ProbeResult(RunResult):
 
 
 @dataclass
-class DistanceSeconds:
-    """Seconds of the whole run, of the federated distance and of the exact one."""
+class Spent:
+    """Privacy that a distance has spent; None: no limit."""
 
-    total: Amount
-    federated: Amount
-    exact: Amount
+    epsilon: Amount | None
+    delta: Amount
 
 
 @dataclass(kw_only=True)
@@ -152,23 +146,14 @@ class DistanceResult(RunResult):
     support: list[Number]
     values: list[Amount]
     sums: list[Amount]
-    seconds: DistanceSeconds
     server_only: list[Amount] | None = None
-    spent: Any = None
+    spent: Spent | None = None
 
     def __post_init__(self) -> None:
         require(len(self.samples) == 2, "samples", "are not of two clients")
         for key in ("support", "values", "sums"):
             require(len(getattr(self, key)) == self.iterations, key, f"has not {self.iterations} iterations")
         require(len(self.server_only or []) in (0, self.iterations), "server_only", "is not of every iteration")
-
-
-@dataclass
-class MatrixSeconds:
-    """Seconds of the whole run, and of all pairs' distances."""
-
-    total: Amount
-    distances: Amount
 
 
 @dataclass(kw_only=True)
@@ -179,10 +164,9 @@ class MatrixResult(RunResult):
     matrix: list[list[Amount]]
     solver: Literal["federated", "exact"]
     sizes: list[Count]
-    seconds: MatrixSeconds
     groups: list[Count] | None = None
-    pairs: Any = None
-    artefact: Any = None
+    pairs: Count = 0
+    artefact: str = ""
 
     def __post_init__(self) -> None:
         count = len(self.names)
@@ -196,25 +180,15 @@ class MatrixResult(RunResult):
         require(self.groups is None or len(self.groups) == count, "groups", f"are not of {count} data sets")
 
 
-@dataclass
-class CoresetSeconds:
-    """Seconds of the whole run, and of the gradient descent."""
-
-    total: Amount
-    descent: Amount
-
-
 @dataclass(kw_only=True)
 class _Coresets(RunResult):
-    labels: ClassNames
     points: Number
     clients: Number
     shape: list[Number]
-    datasets: TrainTest
+    datasets: TrainTest = field()
+    labels: ClassNames = field()
     distance: Literal["federated", "exact"]
     losses: list[Amount]
-    seconds: CoresetSeconds
-    metrics: Scores
 
     def __post_init__(self) -> None:
         require(len(self.shape) in (1, 3), "shape", "is neither channels, height, width nor a number of features")
@@ -227,7 +201,7 @@ class CoresetResult(_Coresets):
     """One coreset of all clients' data; ``classes_covered``: classes among the samples nearest to its points."""
 
     classes_covered: Number
-    compared: Any = None
+    compared: Count = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -22,6 +22,7 @@ from knot_runner.config.strict import by_key
 from knot_runner.metrics import METRICS, computed_metrics
 from knot_runner.records import read_result
 from knot_runner.report.render.text import duration
+from knot_runner.results.base import RunResult
 from knot_runner.sweeps.state import JobProgress, read_failure, read_progress, status
 from knot_runner.sweeps.task import Outcome
 
@@ -130,16 +131,16 @@ class Board:
         return f"{duration(spent)}, about {duration(spent / finished * (len(self._jobs) - finished))} left"
 
 
-def ended_line(result: dict) -> str:
+def ended_line(result: RunResult) -> str:
     """``done, accuracy 0.912, 12 s``: what one finished run came to, in few words."""
-    if result["status"] != "done":
+    if result.status != "done":
         return "diverged"
     found = []
-    for name, values in result.get("metrics", {}).items():
+    for name, values in result.metrics.items():
         shown = name in computed_metrics()
         if shown and isinstance(values, dict) and isinstance(values.get("ALL"), float):
             found.append(f"{name} {values['ALL']:.{METRICS[name].digits}f}")
-    return ", ".join(["done", *found, duration(result.get("seconds", {}).get("total", 0))])
+    return ", ".join(["done", *found, duration(result.seconds.total or 0)])
 
 
 #: Exit codes of a sweep: if a job failed or diverged; if every failure is due to the user's input.
@@ -182,8 +183,8 @@ def sweep_summary(
 
 def _divergence(job: ComposedJob) -> str:
     """Round and client of a divergence, from the run's last note."""
-    notes = (read_result(job.folder) or {}).get("notes") or ["diverged"]
-    return notes[-1]
+    result = read_result(job.folder)
+    return result.notes[-1] if result and result.notes else "diverged"
 
 
 def _cause(job: ComposedJob) -> str:

@@ -88,7 +88,7 @@ def _carried_out(job: ComposedJob, plan: Plan) -> SweepState:
         write_atomic(job.folder / "config.yaml", context.config_yaml)
         note(f"begin {job.run_id} on {job.settings.hardware.device}, process {os.getpid()}")
         try:
-            state: SweepState = run_locked(context)["status"]
+            state: SweepState = run_locked(context).status
         except UserError as problem:
             return _failed(job.folder, _fault(problem), str(problem), log)
         except SystemExit as stop:

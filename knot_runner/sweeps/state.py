@@ -91,7 +91,7 @@ def read_progress(folder: Path) -> JobProgress | None:
 def status(folder: Path) -> str | None:
     """``done``, ``diverged``, or None if there is no complete result yet."""
     result = read_result(folder)
-    return result["status"] if result else None
+    return result.status if result else None
 
 
 class ProgressFile:
@@ -151,7 +151,7 @@ def state_of(job: ComposedJob, data: provenance.CurrentData | None = None) -> Jo
             return JobState("damaged", f"damaged: {changes[0].removeprefix(provenance.FILE_CHANGE)}")
         if changes:
             return JobState("other data", f"made from other data: {changes[0].removeprefix(provenance.DATA_CHANGE)}")
-        return JobState("diverged", "diverged") if result["status"] == "diverged" else JobState("done", "done")
+        return JobState("diverged", "diverged") if result.status == "diverged" else JobState("done", "done")
     progress = read_progress(job.folder)
     if progress is not None:
         return JobState("running", f"running: {progress.stage} {progress.done} of {progress.total}")

@@ -10,8 +10,8 @@ from typing import Any
 
 from knot_runner.cli.main import main
 from knot_runner.cli.python import FinishedRun
+from knot_runner.records import require_result
 from knot_runner.testing.methods import small_run, untimed
-from knot_runner.util.files import read_json
 
 #: What is not as in the small run of :mod:`knot_runner.testing.methods`: a job is of one round.
 _JOB = ("task.source=embedded", "paths.data=null", "hardware=cpu", "training.rounds=1", "training.small_clients=stop")
@@ -47,7 +47,7 @@ def runs_below(out: Path) -> dict[Path, tuple[Any, list[Any], bytes]]:
     """Return of every finished run below ``out`` its result, rounds (both without times) and weights, by its folder."""
     found = {}
     for folder in (path.parent for path in out.glob("*/*/*/result.json")):
-        result, *rows = untimed(FinishedRun(folder, read_json(folder / "result.json")))
+        result, *rows = untimed(FinishedRun(folder, require_result(folder)))
         found[folder.relative_to(out)] = result, rows, (folder / "model.safetensors").read_bytes()
     return found
 

@@ -23,6 +23,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from knot_runner.cli.python import FinishedRun, compose, run
+from knot_runner.config.strict import content_of, without
 from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.util.errors import UserError
 
@@ -145,7 +146,7 @@ def _record(words: Sequence[str], folder: Path, *more: str) -> Record:
 def untimed(finished: FinishedRun) -> list[dict[str, Any]]:
     """Return the result and the rows of a run without what differs between two runs of the same work."""
     timed = ("seconds", "digest", "device")
-    return [{key: one[key] for key in one if key not in timed} for one in (finished.result, *finished.rounds)]
+    return [without(one, *timed) for one in (content_of(finished.result), *finished.rounds)]
 
 
 def small_run(words: Sequence[str], folder: Path, *more: str) -> list[str]:

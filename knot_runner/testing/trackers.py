@@ -12,6 +12,7 @@ from unittest import mock
 from knot_runner.config.settings import TrackerSettings
 from knot_runner.config.settings.families import load
 from knot_runner.engine.tracker import TRACKERS, TrackedRun, Tracker, flat
+from knot_runner.results.base import RunResult
 
 #: Rows as runs log them: nested, with texts, and with numbers that no service can plot.
 EXAMPLE_ROWS = ({"round": 1, "accuracy": 0.25, "local A": {"epoch": 2, "loss": 1.5}, "client": "a"},
@@ -41,7 +42,7 @@ def check_tracker(name: str, folder: Path, options: Mapping[str, Any] | None = N
     run = TrackedRun(spec, {"seed": 3, "lr": {"max": 0.1}}, folder, "abcdef", "femnist", "fedavg", 3, "federated")
     (folder / "result.json").write_text("{}")
     begun = [("begin", run), *(("log", flat(row)) for row in EXAMPLE_ROWS)]
-    whole = [*begun, ("summarise", {"status": "done", "rounds": 2, "accuracy/ALL": 0.5}), ("close", False)]
+    whole = [*begun, ("summarise", {"status": "done", "seed": 3, "threads": 1, "accuracy/ALL": 0.5}), ("close", False)]
     for kind, expected in {"new": whole, "resumed": whole, "failed": [*begun, ("close", True)]}.items():
         calls, notes = _mirror(run, crash=kind == "failed")
         assert not notes and calls == expected, f"tracker {name!r} in a {kind} run: {notes}, {calls}, not {expected}"
@@ -75,5 +76,6 @@ def _mirror(run: TrackedRun, fails_at: str = "", crash: bool = False) -> tuple[l
             tracker.log(row)
         if crash:
             raise InterruptedError
-        tracker.finish({"status": "done", "rounds": 2, "metrics": {"accuracy": {"ALL": 0.5}}})
+        scores = {"accuracy": {"ALL": 0.5}}
+        tracker.finish(RunResult(status="done", task="", method="", seed=3, kind="", metrics=scores))
     return calls, notes

@@ -11,9 +11,10 @@ import pytest
 from knot_runner.cli.main import main
 from knot_runner.cli.parsers import run_verb
 from knot_runner.composing.commands import compose_all
-from knot_runner.records import write_result, write_sealed
+from knot_runner.records import write_sealed
 from knot_runner.sweeps.state import is_locked, state_of
 from knot_runner.util.files import locked
+from tests.contents import write_content
 from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
 
 
@@ -39,8 +40,8 @@ def commit(job, step):
 
 def test_state_of_tells_where_each_job_stands(tmp_path):
     fresh, done, diverged, failed, stopped, running, begun = compose(tmp_path, "seed=0,1,2,3,4,5,6")
-    write_result(done.folder, {"status": "done"})
-    write_result(diverged.folder, {"status": "diverged"})
+    write_content(done.folder, {"status": "done"})
+    write_content(diverged.folder, {"status": "diverged"})
     write(failed, "failed.json", {"kind": "killed", "cause": "ended by SIGKILL", "attempts": 1, "at": 0.0})
     commit(stopped, 1)
     told = {"stage": "rounds", "done": 2, "total": 3, "text": "", "at": time.time(), "host": "h", "pid": 1}
@@ -68,7 +69,7 @@ def test_is_locked_detects_lock_without_creating_it(tmp_path):
 
 def test_check_tells_what_is_left(tmp_path, capsys):
     first, second, _ = compose(tmp_path, "seed=0,1,2")
-    write_result(first.folder, {"status": "done"})
+    write_content(first.folder, {"status": "done"})
     write(second, "failed.json", {"kind": "error", "cause": "[red]\x1b[31mboom", "attempts": 1, "at": 0.0})
     assert run_verb("check", [*TINY_IMAGES, f"paths.out={tmp_path}", "seed=0,1,2", "--quick"]) == 0
     out = capsys.readouterr().out
@@ -93,7 +94,7 @@ def finished(job, seconds):
     """A finished run as far as its time is read."""
     job.folder.mkdir(parents=True, exist_ok=True)
     (job.folder / "config.yaml").write_text(job.config_yaml)
-    write_result(job.folder, {"status": "done", "seconds": {"total": seconds}})
+    write_content(job.folder, {"status": "done", "seconds": {"total": seconds}})
 
 
 def test_times_are_medians_of_finished_runs_alike(tmp_path, capsys):

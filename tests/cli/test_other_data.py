@@ -11,10 +11,10 @@ import pytest
 from knot_runner.cli.main import main
 from knot_runner.cli.show import references
 from knot_runner.composing.commands import compose_all
-from knot_runner.records import read_result
 from knot_runner.report.compare.answer import Question, compare_runs
 from knot_runner.report.run_folders import load_runs
 from tests import image_files
+from tests.contents import read_content
 
 RUN = [
     "task=mnist", "task.source=local", "task.shape=[1,28,28]", "partition=iid", "partition.clients=2",
@@ -52,7 +52,7 @@ def command(out: Path, data: Path, *more: str) -> list[str]:
 def made(out: Path, data: Path) -> dict:
     assert main(command(out, data)) == 0
     (path,) = out.glob("mnist/*/*/result.json")
-    return read_result(path.parent)
+    return read_content(path.parent)
 
 
 @pytest.mark.parametrize("grid", [[], ["-m"]])
@@ -66,12 +66,12 @@ def test_run_rejects_other_data_without_stale_flag(data, tmp_path: Path, capsys,
     (folder,) = (path.parent for path in out.glob("mnist/*/*/result.json"))
     assert "paths.data" in line and str(folder) in line and "images-idx3-ubyte changed" in line
     assert "--stale=rerun" in line and "--stale=keep" in line
-    assert read_result(folder) == first
+    assert read_content(folder) == first
     assert main(["--stale=keep", *command(out, b)]) == 0
-    assert "idx3-ubyte changed" in capsys.readouterr().err and read_result(folder) == first
+    assert "idx3-ubyte changed" in capsys.readouterr().err and read_content(folder) == first
     assert main(["--stale=rerun", *command(out, b)]) == 0
     alone = made(tmp_path / "alone", b)
-    assert read_result(folder)["metrics"] == alone["metrics"] and alone["metrics"] != first["metrics"]
+    assert read_content(folder)["metrics"] == alone["metrics"] and alone["metrics"] != first["metrics"]
     assert main(command(out, b)) == 0  # and that is B's from now on
     capsys.readouterr()
     assert main(command(out, a)) == 2

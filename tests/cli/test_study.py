@@ -23,7 +23,7 @@ from knot_runner.models.network import build_network
 from knot_runner.pipelines.clients.setup import make_setup
 from knot_runner.pipelines.context import run_context
 from knot_runner.pipelines.parties.setup import make_federation
-from knot_runner.records import read_result, write_result
+from tests.contents import read_content, write_content
 from tests.golden.messages import refused, refuses
 from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
 
@@ -230,11 +230,16 @@ def test_run_study_rejects_invalid_later_trial(fake):
 
 def test_valid_value_returns_none_without_result_or_metric(tmp_path):
     (job,), _ = compose_all([*RUN, f"paths.out={tmp_path}"])
-    assert study.valid_value(job, "loss") is None and read_result(job.folder) is None
-    write_result(job.folder, {"status": "done", "valid": {"loss": 1.0}})
+    assert study.valid_value(job, "loss") is None and read_content(job.folder) is None
+    write_content(job.folder, {"status": "done", "valid": {"loss": 1.0}})
     assert study.valid_value(job, "loss") == 1.0 and study.valid_value(job, "f1") is None
-    points = [{"valid_accuracy": 0.1}, {"valid_accuracy": 0.7}, {"valid_accuracy": 0.2}]
-    write_result(job.folder, {"status": "done", "personalisation": {"points": points, "chosen": 1}})
+    start = dict.fromkeys(("id_accuracy", "ood_accuracy", "ood_weighted", "all_accuracy", "worst_decile"), 0.5)
+    start |= {"id_loss": 1.0, "ood_loss": 1.0}
+    point = start | {"step": 1, "epochs": 1, "sgd_steps": 2.0, "alpha": 1.0}
+    curve = {"id_at_matched_ood": {}, "gain_at_matched_ood": 0.0, "area": 0.0}
+    points = [point | {"valid_accuracy": value} for value in (0.1, 0.7, 0.2)]
+    chosen = {"kind": "soup", "start": start, "points": points, "chosen": 1, **curve}
+    write_content(job.folder, {"personalisation": chosen})
     assert study.valid_value(job, "accuracy") == 0.7
 
 

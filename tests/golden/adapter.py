@@ -17,6 +17,7 @@ import torch
 from safetensors.numpy import load_file
 
 import knot_runner as kr
+from knot_runner.config.strict import content_of
 
 #: One process and one thread: the order of sums, and so the bits, depends on the number of threads.
 MACHINE = ["hardware=cpu", "hardware.threads=1", "hardware.workers=1", "paths.data=null"]
@@ -245,10 +246,10 @@ def run(method: str, settings: dict[str, Any], out: Path) -> Outcome:
     finished = kr.run(command(method, settings, out))
     numbers = {}
     for name, place in NUMBERS.items():
-        numbers |= dict(_leaves(name, _found(finished.result, place.split("."))))
+        numbers |= dict(_leaves(name, _found(content_of(finished.result), place.split("."))))
     tensors = [load_file(finished.folder / name) for name in ARRAYS if (finished.folder / name).exists()]
     arrays = [array for file in tensors for array in file.values() if np.issubdtype(array.dtype, np.floating)]
-    arrays += [np.array(finished.result[name]) for name in ARRAYS_IN_RESULT if name in finished.result]
+    arrays += [np.array(getattr(finished.result, name)) for name in ARRAYS_IN_RESULT if hasattr(finished.result, name)]
     return Outcome(numbers, arrays)
 
 

@@ -9,13 +9,13 @@ import pytest
 
 from knot_runner.cli.show import references
 from knot_runner.composing.commands import compose_jobs
-from knot_runner.records import read_result
 from knot_runner.report.claims.verdicts import judge
 from knot_runner.report.figures import bound as figure_bound
 from knot_runner.report.figures.bound import slope_line, slope_of
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.run_folders import load_runs
 from tests.bounded import BOUNDED, run
+from tests.contents import read_content
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def grid(tmp_path_factory):
 @pytest.mark.thorough
 def test_bound_figure_and_its_numbers(grid, tmp_path):
     lines = FIGURES["bound"](references(grid), tmp_path / "bound.png")
-    results = {(job.settings.training.distil.limit, job.settings.seed): read_result(job.folder) for job in grid}
+    results = {(job.settings.training.distil.limit, job.settings.seed): read_content(job.folder) for job in grid}
     gaps = [results[20, seed]["bound"]["gap"] for seed in (0, 1)]
     assert all(result["bound"]["texts"] == limit for (limit, _), result in results.items())
     slopes = ["slope of log gap", "slope of log gap, less the start's"]
@@ -54,7 +54,7 @@ def test_claim_on_the_gap(grid):
     (found,) = judge(references(grid), {"claims": [claim], "seeds": 2})
     gaps = {limit: [] for limit in (20, 60)}
     for job in grid:
-        gaps[job.settings.training.distil.limit].append(read_result(job.folder)["bound"]["gap"])
+        gaps[job.settings.training.distil.limit].append(read_content(job.folder)["bound"]["gap"])
     assert found.seeds == 2
     assert found.effect == pytest.approx((np.mean(gaps[60]) - np.mean(gaps[20])) / math.log2(3))
 

@@ -16,9 +16,10 @@ from knot_runner.cli.main import main
 from knot_runner.engine.store import Store
 from knot_runner.pipelines.bound import measure as bound
 from knot_runner.pipelines.bound.measure import example_keys, first_rows
-from knot_runner.records import read_result, sealed_problem
+from knot_runner.records import sealed_problem
 from knot_runner.report.render.bound_view import bound_table
 from tests.bounded import BOUNDED, run
+from tests.contents import read_content
 from tests.golden.messages import check
 from tests.tiny import TINY_PARTIES, replaced
 
@@ -54,7 +55,7 @@ def refusal(capsys, *words):
 @pytest.mark.thorough
 def test_bound_command_matches_method_bound_record(images, copied, capsys):
     asked, plain = images[0], copied[1]
-    one, other, record = read_result(asked), read_result(plain), bound_of(asked)
+    one, other, record = read_content(asked), read_content(plain), bound_of(asked)
     assert not sealed_problem(record) and record["run_id"] == asked.name and "bound.json" in one["digest"]
     kept = {key: record["loss"][key] for key in ("train", "valid", "gap", "gap_less_start")}
     assert one["bound"] == {"texts": record["texts"]["train"], **kept}
@@ -65,7 +66,7 @@ def test_bound_command_matches_method_bound_record(images, copied, capsys):
     measured = bound_of(plain)
     assert not sealed_problem(measured)
     assert {**measured, "run_id": 0, "digest": 0} == {**record, "run_id": 0, "digest": 0}
-    assert read_result(plain) == other  # a finished result is not edited
+    assert read_content(plain) == other  # a finished result is not edited
 
 
 @pytest.mark.thorough
@@ -104,7 +105,7 @@ def test_losses_are_those_of_the_stored_student(images):
     assert len(teachers) == 4
     means, starts = {}, {}
     for name in ("train", "valid"):
-        count = read_result(asked)["datasets"]["transfer"][name]
+        count = read_content(asked)["datasets"]["transfer"][name]
         (part,) = [one for one in parts if len(one["labels"]) == count and (one["labels"] == -1).all()]
         x = part["pixels"].double() / (255 if part["pixels"].dtype == torch.uint8 else 1)
         x = ((x - part["mean"]) / part["std"]).flatten(1)

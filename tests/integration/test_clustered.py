@@ -1,6 +1,7 @@
 """Clustered runs: records, what is shared, refusals; and the paper's on real digits."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,9 @@ from knot_runner.methods.federation import Federation
 from knot_runner.methods.party import Party
 from knot_runner.pipelines.rounds import scores
 from knot_runner.report.records.run_summary import cluster_lines
-from knot_runner.results import kind_problem
+from knot_runner.results import result_of
 from tests import run_folders
+from tests.contents import problem_of
 from tests.run_folders import records
 from tests.tiny import CLUSTERED_IMAGES
 
@@ -48,7 +50,7 @@ def test_clustered_run_records_clusters_and_their_models(once):
     assert clusters["graph"] == "affinity" and clusters["count"] == 5 == len(clusters["sizes"])
     assert clusters["ari"] == pytest.approx(adjusted_rand_score(groups, clusters["labels"]))
     assert clusters["ari"] == 1.0 and len(clusters["eigenvalues"]) == 10
-    assert not kind_problem(result) and result["kind"] == "federated"
+    assert not problem_of(result) and result["kind"] == "federated"
     assert [row["round"] == number for number, row in enumerate(rows, 1)] == [True] * 3
     assert all(len(row["participants"]) == 5 for row in rows)  # one of every cluster
     assert [sorted({clusters["labels"][c] for c in row["participants"]}) for row in rows] == [[0, 1, 2, 3, 4]] * 3
@@ -120,10 +122,12 @@ def test_clusters_of_a_result_that_cannot_be(once):
     result, _ = records(once)
     clusters = result["clusters"]
     for changes in ({"labels": clusters["labels"][1:]}, {"sizes": [10]}, {"count": 4}, {"ari": 2}, {"graph": None}):
-        assert "clusters" in kind_problem({**result, "clusters": {**clusters, **changes}})
+        assert "clusters" in problem_of({**result, "clusters": {**clusters, **changes}})
+    result = result_of(result)
     assert cluster_lines(result)[0] == "5 clusters (affinity) of 2, 2, 2, 2, 2 clients"
-    assert cluster_lines({**result, "clusters": {**clusters, "graph": "none"}})[0].startswith("one cluster of all")
-    assert cluster_lines({}) == []
+    (line,) = cluster_lines(replace(result, clusters=replace(result.clusters, graph="none")))
+    assert line.startswith("one cluster of all")
+    assert cluster_lines(replace(result, clusters=None)) == []
 
 
 def test_over_clusters_ignores_cluster_without_test_images():

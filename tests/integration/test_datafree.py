@@ -190,10 +190,11 @@ def test_student_reads_made_images_alone(kind, tmp_path):
 
 
 def test_run_records_what_was_released(tmp_path):
-    command = [*free("records"), "method.synthesis.records=top", *TINY_FREE]
+    command = [*free("records"), "method.synthesis.records=top", "training.distil.select=best", *TINY_FREE]
     result = run(tmp_path, *replaced(TINY_DISTIL, *command)).result
     assert result["synthesis"]["released"] == {"kind": "top", "floats": 1100, "bytes": 4400}
     assert result["synthesis"]["images"] == 25 and set(result["terms"]) == {"kd"}
+    assert result["selected_on"] == "generated"
 
 
 @pytest.mark.parametrize("overrides", [

@@ -1,7 +1,7 @@
 """One federated distance as a run: its record against POT and against the algorithm by hand, and its two presets."""
 
-import json
 import warnings
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,14 +11,17 @@ from safetensors.numpy import load_file
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
+from knot_runner.config.strict import content_of
 from knot_runner.data.embedded import draw_gaussians
 from knot_runner.pipelines import distance
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.distance import distance_draws
 from knot_runner.pipelines.runs.single_run import complete_run
-from knot_runner.results import kind_problem
+from knot_runner.records import require_result
+from knot_runner.results.training import Spent
 from knot_runner.transport.federated.fedwad import distance_between
 from knot_runner.transport.federated.measure import Measure, wasserstein
+from tests.contents import problem_of
 from tests.golden.messages import refuses
 
 SMALL = ["task=gaussians", "task.samples=24", "method.fedwad.support=4", "method.fedwad.iterations=3"]
@@ -38,25 +41,24 @@ def test_distance_run_is_pots_and_the_algorithms(tmp_path):
     result, kept = complete_run(one), load_file(one.folder / "measures.safetensors")
     task = draw_gaussians(one.settings.task, 0)
     cost = ot.dist(task.first, task.second)
-    assert result["exact"] == pytest.approx(ot.emd2([], [], cost) ** 0.5, rel=1e-9)
+    assert result.exact == pytest.approx(ot.emd2([], [], cost) ** 0.5, rel=1e-9)
     draws, sides = partial(distance_draws, one.settings.seed), (Measure(task.first), Measure(task.second))
     expected = distance_between(*sides, one.hp.fedwad, draws, trace=True)
-    assert result["value"] == expected.value == result["values"][-1] >= result["exact"]
-    assert (result["sums"], result["server_only"]) == (list(expected.sums), list(expected.server_only))
-    assert result["samples"] == [24, 8] and result["support"] == [4, 4, 4]
-    assert result["closed_form"] == one.settings.task.offset
+    assert result.value == expected.value == result.values[-1] >= result.exact
+    assert (result.sums, result.server_only) == (list(expected.sums), list(expected.server_only))
+    assert result.samples == [24, 8] and result.support == [4, 4, 4]
+    assert result.closed_form == one.settings.task.offset
     assert kept["mu"] == pytest.approx(task.first, abs=1e-6) and kept["nu"] == pytest.approx(task.second, abs=1e-6)
     assert kept["xi/3"] == pytest.approx(expected.xi.points, abs=1e-6)
     assert all(kept[f"weights/{k}"].sum() == pytest.approx(1) for k in range(4))
-    assert not kind_problem(result)
+    assert not problem_of(content_of(result))
 
 
 def test_distance_run_repeats(tmp_path):
     first, second = (complete_run(context(tmp_path / name)) for name in "ab")
-    assert first.keys() == second.keys()
-    assert all(first[key] == second[key] for key in first if key not in ("seconds", "digest"))
-    assert all(first["seconds"][key] > 0 for key in ("federated", "exact"))
-    assert complete_run(context(tmp_path / "c", "seed=1"))["value"] != first["value"]
+    assert replace(first, seconds=second.seconds, digest=second.digest) == second
+    assert first.seconds.federated > 0 and first.seconds.exact > 0
+    assert complete_run(context(tmp_path / "c", "seed=1")).value != first.value
 
 
 @pytest.mark.parametrize(("ratio", "samples"), [(1, [24, 24]), (3, [24, 8])])
@@ -65,20 +67,20 @@ def test_exact_mode_starts_at_sample_size_ignoring_support(tmp_path, ratio, samp
     runs = [context(tmp_path, *words, f"method.fedwad.support={s}") for s in (4, 100)]
     assert runs[0].run_id == runs[1].run_id  # so a grid of supports has one run of exact mode
     result = complete_run(runs[0])
-    assert result["samples"] == samples and (ratio > 1 or result["support"] == [24, 24, 24])
+    assert result.samples == samples and (ratio > 1 or result.support == [24, 24, 24])
     assert len(load_file(runs[0].folder / "measures.safetensors")["xi/0"]) == 24
 
 
 def test_random_t_leaves_server_only_empty(tmp_path):
     result = complete_run(context(tmp_path, "method.fedwad.t=random"))
-    assert result["server_only"] == [] and not kind_problem(result)
+    assert result.server_only == [] and not problem_of(content_of(result))
 
 
 def test_distance_run_records_spent_privacy_budget(tmp_path):
     said = []
     result = complete_run(context(tmp_path, PRIVACY, said=said))
-    assert result["spent"] == {"epsilon": 4 * 500, "delta": pytest.approx(4e-5)}  # three measures and one distance
-    assert result["notes"] == said and "traced run, which releases more" in said[0]
+    assert result.spent == Spent(4 * 500, pytest.approx(4e-5))  # three measures and one distance
+    assert result.notes == said and "traced run, which releases more" in said[0]
     with refuses():
         complete_run(context(tmp_path, PRIVACY, "method.fedwad.mode=exact"))
 
@@ -89,7 +91,7 @@ def test_distance_run_records_suboptimal_plan_warning(tmp_path, monkeypatch):
         return wasserstein(first, second)
 
     monkeypatch.setattr(distance, "wasserstein", stopped)
-    assert complete_run(context(tmp_path))["notes"] == ["network simplex stopped after 3 pivots"]
+    assert complete_run(context(tmp_path)).notes == ["network simplex stopped after 3 pivots"]
 
 
 def test_large_distance_run_keeps_only_end_measures(tmp_path):
@@ -106,10 +108,10 @@ def test_toy_preset_matches_paper_gaps(tmp_path, capsys):
     shown = capsys.readouterr()
     assert "3 done, 0 failed (1 more of the grid are the same runs)" in shown.err
     assert (tmp_path / "figures" / "fedwad/toy.png").read_bytes()[:4] == b"\x89PNG"
-    results = [json.loads(path.read_text()) for path in tmp_path.glob("gaussians/*/*/result.json")]
-    assert sorted(result["support"][0] for result in results) == [2, 10, 200]  # exact mode once
+    results = [require_result(path.parent) for path in tmp_path.glob("gaussians/*/*/result.json")]
+    assert sorted(result.support[0] for result in results) == [2, 10, 200]  # exact mode once
     for result in results:
-        assert result["value"] / result["exact"] - 1 == pytest.approx(GAPS[result["support"][0]], rel=0.3)
-        assert np.diff(result["sums"]).max() < 1e-9 * result["exact"]  # Theorem 2
+        assert result.value / result.exact - 1 == pytest.approx(GAPS[result.support[0]], rel=0.3)
+        assert np.diff(result.sums).max() < 1e-9 * result.exact  # Theorem 2
     assert main(["plot", "fedwad/toy", *few]) == 0
     assert capsys.readouterr().out == shown.out  # a preset that has run shows its figure

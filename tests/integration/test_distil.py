@@ -88,6 +88,9 @@ def test_run_records_terms_baselines_and_predictions(tmp_path):
     assert result["metrics"]["f1"]["student"] == pytest.approx(score)
     assert result["label_counts"]["unlabelled"]["student"]["train"] > 40
     assert result["kept_epochs"]["local teacher"] == {"epoch": 1, "select": "last"}
+    assert result.get("selected_on") == (
+        "valid" if result["kept_epochs"]["distil student"]["select"] == "best" else None
+    )
 
 
 #: Two teachers, and relations of triples by their vote.

@@ -1,7 +1,6 @@
 """Which accuracy it is: every result names the models that were measured, and no column mixes several kinds."""
 
 import dataclasses
-import json
 import sys
 from pathlib import Path
 
@@ -9,9 +8,10 @@ import pytest
 
 from knot_runner.cli.main import main
 from knot_runner.methods.contract import METHODS
-from knot_runner.records import read_result
+from knot_runner.records import require_result
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.report.tables.build import build_table
+from tests.contents import read_content
 from tests.tiny import TINY_IMAGES, TINY_PARTIES, replaced
 from tests.unit.report import compared
 from tests.unit.report.claimed import claim, judged
@@ -47,7 +47,7 @@ def plugin(tmp_path):
 def run(out: Path, capsys: pytest.CaptureFixture, *words: str) -> dict:
     assert main([*words, f"paths.out={out}"]) == 0, capsys.readouterr().err
     (path,) = out.glob("*/*/*/result.json")
-    return read_result(path.parent)
+    return read_content(path.parent)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +69,8 @@ def test_federated_results_name_measured_models(tmp_path, capsys, plugin, words,
     command = [word for word in command if word != "training.epochs=1" or "training.epochs=5" not in command]
     result = run(tmp_path, capsys, *command)
     assert result["evaluated"] == expected
+    selects = words in ("fedsoup", "soup")  # and nothing is held out for methods that do not
+    assert result.get("selected_on") == ("valid" if selects else None) and ("valid" in result["datasets"]) == selects
     said = " ".join(capsys.readouterr().out.split())
     words_of = {ONE: "one global model, on all test examples", OWN: "own models, each on its own test examples"}
     assert words_of.get(expected, "cluster models, each on its clients' test examples") in said
@@ -153,7 +155,7 @@ def test_claims_and_summaries_say_what_was_measured(tmp_path):
     assert "its runs are not measured alike (own models; one model)" in verdict.note
     (same,) = judged(jobs, claim(measure="result.seconds.total", **sides))
     assert "measured alike" not in same.note
-    text = shown(summary_table(json.loads((jobs[2].folder / "result.json").read_text())))
+    text = shown(summary_table(require_result(jobs[2].folder)))
     assert "own models, each on its own test examples" in text
 
 

@@ -12,11 +12,12 @@ from knot_runner.pipelines.context import run_context
 from knot_runner.pipelines.distillation import inspect_distillation
 from knot_runner.pipelines.parties import finished_teachers
 from knot_runner.pipelines.parties.setup import make_federation
-from knot_runner.records import write_result
+from tests.contents import write_content
 from tests.distil_runs import SMALL_TEXTS
 from tests.golden.messages import refuses
 from tests.runs import run
 from tests.tiny import TINY_PARTIES, TINY_TAUGHT, replaced
+from tests.unit.report.made_runs import matrix_result
 
 DIGITS = ["task=mnist", "task.limit=150", "task.shape=[1,8,8]", "hardware.workers=1"]
 CLIENTS = [
@@ -52,7 +53,8 @@ def resealed(folder, tmp_path, model=None, **changes):
     if model is not None:
         (copy / "model.safetensors").unlink()
         (copy / "model.safetensors").write_bytes(model)
-    write_result(copy, {**json.loads((copy / "result.json").read_text()), **changes})
+    content = {**json.loads((copy / "result.json").read_text()), **changes}
+    write_content(copy, matrix_result() if content["kind"] == "matrix" else content)
     return copy
 
 
@@ -115,7 +117,7 @@ GONE = {"path": "gone.png", "size": 1, "mtime_ns": 0, "sha256": "0" * 64}
 
 
 @pytest.mark.parametrize("changes", [
-    {"kind": "matrix", "method": "dataset_distance"}, {"status": "diverged"}, {"files": [GONE]},
+    {"kind": "matrix"}, {"status": "diverged"}, {"files": [GONE]},
     {"model": b"\x80\x04no tensors"}, {"model": "predictions"}, {"model": "one layer"},
 ], ids=str)  # fmt: skip
 def test_teacher_without_model_weights_is_refused(federated, tmp_path, changes):

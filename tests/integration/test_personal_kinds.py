@@ -10,6 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 import knot_runner as kr
 from knot_runner.cli.main import main
+from knot_runner.config.strict import content_of
 from knot_runner.data.images.held_out import unseen_clients
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.run_folders import Job, load_runs
@@ -33,7 +34,7 @@ CONFLICT += ["partition=iid", "partition.clients=8", "partition.alter=conflict",
 def run(out, *overrides):
     """(folder, result) of a run."""
     found = kr.run([*overrides, f"paths.out={out}"])
-    return found.folder, found.result
+    return found.folder, content_of(found.result)
 
 
 @pytest.fixture(scope="module")

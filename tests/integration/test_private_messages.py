@@ -33,7 +33,7 @@ def test_epsilon_counts_a_rounds_messages(method, messages, tmp_path, capsys):
     spent = epsilon_after(mechanism(0.5 / messages**0.5, 3, 6), delta)
     assert [row["epsilon"] for row in rows] == pytest.approx([spent(done) for done in (1, 2, 3)], rel=1e-9)
     assert facts["epsilon"] == rows[-1]["epsilon"] and facts["clipped"] is not None
-    of_logits = {} if method == "fedgen" else {"messages": messages, "clip_logits": 10.0}
+    of_logits = {"messages": 1} if method == "fedgen" else {"messages": messages, "clip_logits": 10.0}
     assert {key: facts[key] for key in ("messages", "clip_logits") if key in facts} == of_logits
     released = "the clients' mean logits" if method in ("feddistill", "fedmd") else "the global models"
     assert f"it is of {released}, simulated" in capsys.readouterr().err

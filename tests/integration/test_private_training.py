@@ -7,11 +7,12 @@ import pytest
 
 import knot_runner as kr
 from knot_runner.cli.main import main
+from knot_runner.config.strict import content_of
 from knot_runner.methods.federated import accountant
 from knot_runner.methods.federated.accountant import epsilon_after, noise_for
 from knot_runner.report.compare.measures import direction
-from knot_runner.results import kind_problem
 from tests.accounted import accounted, mechanism
+from tests.contents import problem_of
 from tests.feddf_runs import run, setup_of
 from tests.golden.messages import refuses
 from tests.tiny import CLIPPED, TINY_TEXTS, replaced
@@ -119,14 +120,14 @@ def test_fixed_sampling_accepts_methods_that_send_no_memory(method, tmp_path):
 
 
 def test_results_that_cannot_be(tmp_path):
-    result = kr.run([*CLIPPED, f"paths.out={tmp_path}"]).result
-    assert kind_problem(result) == ""
+    result = content_of(kr.run([*CLIPPED, f"paths.out={tmp_path}"]).result)
+    assert problem_of(result) == ""
     for change, said in (
         ({"epsilon": 3.0}, "epsilon"),
         ({"rate": 2.0}, "rate"),
         ({"neighbours": "none"}, "neighbours"),
     ):
-        assert said in kind_problem({**result, "privacy": {**result["privacy"], **change}})
+        assert said in problem_of({**result, "privacy": {**result["privacy"], **change}})
 
 
 @accounted

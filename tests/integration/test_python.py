@@ -21,9 +21,9 @@ def test_run_returns_result_rounds_and_folder(sweep_runs):
     folder = sweep_runs[0].folder
     (job,) = kr.compose([*TINY_IMAGES, "training.lr=0.1", f"paths.out={folder.parents[2]}"])
     found = kr.run(job)
-    assert found.folder == job.folder == folder and found.result["run_id"] == job.run_id
+    assert found.folder == job.folder == folder and found.result.run_id == job.run_id
     assert [row["round"] for row in found.rounds] == [1, 2, 3]
-    assert found.rounds[-1]["accuracy"] == found.result["metrics"]["accuracy"]["ALL"]
+    assert found.rounds[-1]["accuracy"] == found.result.metrics["accuracy"]["ALL"]
 
 
 def test_notes_go_to_the_logger(tmp_path, caplog):
@@ -60,8 +60,8 @@ def test_public_names_are_there():
 
 SMALL = f"import knot_runner as kr\nsmall = {[*TINY_IMAGES, 'hardware.workers=2', 'paths.out=OUT']!r}\n"
 SCRIPTS = {
-    "file": SMALL + "print(*[run.result['status'] for run in kr.sweep([*small, 'seed=0,1'])])\n",
-    "standard input": SMALL + "print(kr.run(small).result['status'])\n",
+    "file": SMALL + "print(*[run.result.status for run in kr.sweep([*small, 'seed=0,1'])])\n",
+    "standard input": SMALL + "print(kr.run(small).result.status)\n",
 }
 
 

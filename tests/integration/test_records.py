@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,22 +12,17 @@ import pytest
 from knot_runner import records
 from knot_runner.cli.main import main
 from knot_runner.util.files import read_json
+from tests.contents import LEAST, result_with
 from tests.golden.messages import refuses
 from tests.tiny import TINY_IMAGES
 
-RESULT = {
-    "task": "sa", "seed": 0, "status": "done", "metrics": {"f1": {"Cell": 0.412345678901, "ALL": 1 / 3}}, "né": [1],
-}  # fmt: skip
+RESULT = result_with({"metrics": LEAST["federated"]["metrics"] | {"f1": {"ALL": 1 / 3}}, "notes": ["n\u00e9"]})
 
 
 def test_round_trip(tmp_path):
     written = records.write_result(tmp_path, RESULT)
-    assert written == RESULT | {"run_id": tmp_path.name, "written_by": records.WRITTEN_BY, "digest": written["digest"]}
-    assert (
-        records.read_result(tmp_path)
-        == records.write_result(tmp_path, RESULT)
-        == records.write_result(tmp_path, written)
-    )
+    assert written == replace(RESULT, run_id=tmp_path.name, written_by=records.WRITTEN_BY, digest=written.digest)
+    assert records.read_result(tmp_path) == written == records.write_result(tmp_path, written)
 
 
 def test_read_result_rejects_results_of_other_folders(tmp_path):
@@ -53,7 +49,7 @@ def finished(folder):
 
 
 def test_result_digest_covers_all_files_that_stay(tmp_path):
-    assert set(finished(tmp_path / "a")["digest"]) == {*FILES, records.RESULT_FILE}
+    assert set(finished(tmp_path / "a").digest) == {*FILES, records.RESULT_FILE}
 
 
 def test_read_record_rejects_files_differing_from_digest(tmp_path):
@@ -122,7 +118,7 @@ def test_clear_states_deletes_the_commit_record_first(tmp_path, monkeypatch):
 def test_readers_refuse_what_is_no_regular_file(make, tmp_path):
     """To read it might never end."""
     make(tmp_path / "a")
-    result = {"digest": {"a": "0" * 64}}
+    result = replace(RESULT, digest={"a": "0" * 64})
     assert records.changed_files(tmp_path, result) == {"a": "not a regular file"} and read_json(tmp_path / "a") is None
     with refuses():
         records.read_record(tmp_path, result, "a")

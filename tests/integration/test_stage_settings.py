@@ -36,7 +36,7 @@ def test_result_has_kept_epochs_and_versions(tmp_path):
     result = run(tmp_path, *TINY, "training.distil.select=last", "method.loss.solver=geomloss").result
     assert result["selected_epoch"] == 2
     assert result["kept_epochs"]["distil student"] == {"epoch": 2, "select": "last"}
-    assert result["kept_epochs"]["local Cell"] == {"epoch": 1, "select": "best"}
+    assert result["kept_epochs"]["local Cell"] == {"epoch": 1, "select": "best"} and result["selected_on"] == "valid"
     assert {"torch", "geomloss"} <= set(result["versions"])
 
 

@@ -11,6 +11,7 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.config.settings import TrackerSettings
 from knot_runner.engine.tracker import TrackedRun, Tracker, counting_keys, flat, points
+from knot_runner.results.base import RunResult
 from tests.fake_trackers import fake_mlflow, fake_tensorboard, fake_wandb
 from tests.golden.messages import refuses
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
@@ -18,7 +19,7 @@ from tests.runs import run
 from tests.tiny import TINY, TINY_IMAGES
 
 ROWS = [{"round": 0, "accuracy": 0.25, "who": "a"}, {"round": 1, "accuracy": 0.5, "loss": float("nan")}]
-RESULT = {"status": "done", "seconds": 3.5, "kind": "federated", "metrics": {"accuracy": {"ALL": 0.5}}}
+RESULT = RunResult(status="done", task="", method="", seed=3, kind="", metrics={"accuracy": {"ALL": 0.5}})
 
 
 def tracked(folder, name, family="federated", **spec):
@@ -91,7 +92,7 @@ RUNS = {
     "teachers": ([*TINY, "method=teachers"], {"local Cell/loss"}, {"f1/ALL"}),
     "federated": (TINY_IMAGES, {"round", "accuracy"}, {"accuracy/ALL", "rounds"}),
     "personalised": (
-        [*TINY_IMAGES, "method=finetune", "method.personalisation.epochs=2", "method.personalisation.saves=2"],
+        [*TINY_IMAGES, "method=soup", "method.personalisation.epochs=2", "method.personalisation.saves=2"],
         {"round", "personalisation/id_accuracy", "personalisation/valid_accuracy"},
         {"accuracy/ALL"},
     ),
@@ -175,7 +176,7 @@ def test_tensorboard_tracker_logs_steps_and_final_numbers(tmp_path, monkeypatch)
     writer, without_steps = made
     assert writer.folder == str(tmp_path / "tensorboard")
     assert writer.given("add_scalar") == [("accuracy", 0.1, 5), ("accuracy", 0.25, 0), ("accuracy", 0.5, 1)]
-    final = ({"seed": 3, "training.lr": 0.1}, {"final/seconds": 3.5, "final/accuracy/ALL": 0.5})
+    final = ({"seed": 3, "training.lr": 0.1}, {"final/seed": 3.0, "final/threads": 1.0, "final/accuracy/ALL": 0.5})
     assert writer.given("add_hparams") == [final] and writer.calls[-1] == ("close",)
     assert "    seed: 3\n" in {name: text for name, text, _ in writer.given("add_text")}["config"]
     assert without_steps.given("add_scalar") == [("a", 1.5, 0), ("a", 2.5, 1)]
@@ -207,5 +208,6 @@ def test_mlflow_tracker_logs_and_resumes_a_run(tmp_path, monkeypatch):
     assert one.tags["group"] == "femnist/fedavg" and one.tags["job_type"] == "federated" and one.tags["tag.mine"]
     assert (one.params["training.lr"], one.params["plugins"]) == ("0.1", "[]")
     assert one.params["long.key_7"] == "x" * 500 and max(one.batches) == 100
-    measured = [("accuracy", 0.25, 0), ("accuracy", 0.5, 1), ("final/seconds", 3.5, 0), ("final/accuracy/ALL", 0.5, 0)]
+    final = [("final/seed", 3.0, 0), ("final/threads", 1.0, 0), ("final/accuracy/ALL", 0.5, 0)]
+    measured = [("accuracy", 0.25, 0), ("accuracy", 0.5, 1), *final]
     assert one.metrics == measured and one.tags["status"] == "done"

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from knot_runner.records import read_result
+from tests.contents import read_content
 
 #: Twelve clients of about 25 digits, five planted groups.
 CLIENTS = [
@@ -14,4 +14,4 @@ CLIENTS = [
 
 def result_of(out: Path) -> dict[str, Any]:
     (path,) = out.glob("*/*/*/result.json")
-    return read_result(path.parent)
+    return read_content(path.parent)

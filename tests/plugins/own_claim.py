@@ -7,7 +7,7 @@ from knot_runner.report.run_folders import rounds
 
 
 def spread(run):
-    if run.result["kind"] != "federated":
+    if run.result.kind != "federated":
         return None  # the claim is refused: such runs have no clients
     shares = [share for share in rounds(run)[-1]["clients"] if share is not None]
     return float(np.std(shares)) if len(shares) > 1 else "fewer than two clients have test examples"

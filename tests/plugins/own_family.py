@@ -6,6 +6,7 @@ import numpy as np
 
 import knot_runner as kr
 from knot_runner.pipelines.context import RunInputs
+from knot_runner.results.base import RunResult
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 
@@ -30,13 +31,13 @@ def run(context):
     task = inspect(context).task
     write_atomic(context.folder / "config.yaml", context.config_yaml)
     hits = task.test.labels == np.bincount(task.train.labels).argmax()
-    facts = {"kind": "majority", "status": "done", "notes": task.notes, "seconds": {"total": 0.0}}
     head = context.describe(task.digest, task.source, "cpu", task.files)
-    return {**head, **facts, "metrics": {"accuracy": {"ALL": float(hits.mean())}}}
+    metrics = {"accuracy": {"ALL": float(hits.mean())}}
+    return RunResult(status="done", kind="majority", metrics=metrics, notes=task.notes, **head)
 
 
 def summary(name, result):
-    return f"{name}: {result['metrics']['accuracy']['ALL']:.3f} of the test images are of the most frequent class"
+    return f"{name}: {result.metrics['accuracy']['ALL']:.3f} of the test images are of the most frequent class"
 
 
 places = {step: f"{__name__}:{step}" for step in ("run", "inspect", "summary", "check")}

@@ -12,20 +12,20 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 379_200,
-    "statement lines": 27_310,
+    "nodes": 378_900,
+    "statement lines": 27_320,
     "conditional expressions per 1,000 statement lines": 40,
     "comprehensions per 1,000 statement lines": 76.5,
     "comprehensions that hold another per 1,000 statement lines": 2.95,
-    "string subscripts": 1_265,
-    '.get("...")': 281,
-    "Any": 872,
+    "string subscripts": 1_010,
+    '.get("...")': 200,
+    "Any": 792,
     "type: ignore": 2,
 }
 #: Path -> what is counted -> the most that is allowed.
 OTHERS = {
     "scripts": {"nodes": 26_000},
-    "tests": {"lines": 38_100},
+    "tests": {"lines": 38_210},
 }
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.

@@ -218,7 +218,7 @@ def _cells(one: Candidate) -> tuple[str, ...]:
     results = {folder: result for folder in one.folders if (result := read_result(folder))}
     if not results:
         return ()
-    data = dict.fromkeys(f"{result['task']} ({result.get('source') or 'none'})" for result in results.values())
+    data = dict.fromkeys(f"{result.task} ({result.source or 'none'})" for result in results.values())
     planned, done = Counter(one.folders.values()), Counter(one.folders[folder] for folder in results)
     seeds = sum(done[seed] == count for seed, count in planned.items())
     verdicts = Counter(verdict.verdict for verdict in one.verdicts())
@@ -226,7 +226,7 @@ def _cells(one: Candidate) -> tuple[str, ...]:
     others = str(sum(verdicts.values()) - verdicts["holds"] - verdicts["does not hold"] - refused)
     if refused:
         others += f" + {refused} refused"
-    seconds = sum(result["seconds"]["total"] for result in results.values())
+    seconds = sum(result.seconds.total or 0 for result in results.values())
     return (
         one.preset.name, ", ".join(data), f"{len(results)} of {len(one.folders)}", f"{seeds} of {len(planned)}",
         str(verdicts["holds"]), str(verdicts["does not hold"]), others, duration(seconds),

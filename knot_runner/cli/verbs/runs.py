@@ -54,7 +54,7 @@ def _show_bound(run: str, keys: dict[str, str]) -> None:
 
     folder = find_run(run, Path(keys.get("paths.out", "outputs")).expanduser())
     result = require_result(folder)
-    sealed = BOUND_FILE in result["digest"]
+    sealed = BOUND_FILE in result.digest
     record = json.loads(read_record(folder, result, BOUND_FILE)) if sealed else _measured(folder, result, keys)
     output().print(bound_table(f"Generalisation bound (KNOT Theorem 5.2) of {folder}", record))
     if not sealed:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from knot_runner.bundles.compare import Comparison
     from knot_runner.bundles.rerun import RerunPlace
     from knot_runner.bundles.unpack import BundledRun
+    from knot_runner.results.base import RunResult
 
 
 def verify_command(options: argparse.Namespace) -> int:
@@ -59,11 +60,9 @@ def _check_new(out: Path) -> None:
 
 def _say_how_long(runs: list[BundledRun]) -> None:
     """Print the recorded duration of the original runs, as far as known."""
-    from knot_runner.bundles.compare import table_of
     from knot_runner.report.render.text import duration
 
-    totals = [table_of(run.result, "seconds").get("total") for run in runs]
-    seconds = [total for total in totals if isinstance(total, int | float) and 0 <= total <= 1e9]
+    seconds = [total for run in runs if (total := run.result.seconds.total) is not None and total <= 1e9]
     if seconds:
         LOGGER.info("%s took %s on record", counted(len(seconds), "run"), duration(sum(seconds)))
 
@@ -78,7 +77,7 @@ def _answered(run: BundledRun, rounds: int | None, place: RerunPlace) -> str:
         answer, lines = NOT_MADE, [str(problem)]
     except Exception as problem:  # a config may hold anything; continue with the other runs
         answer, lines = NOT_MADE, [f"{type(problem).__name__}: {problem}"]
-    print(quoted(f"{run.folder}, seed {run.result['seed']}: {answer}"))
+    print(quoted(f"{run.folder}, seed {run.result.seed}: {answer}"))
     for line in lines:
         print(f"  {quoted(line)}")
     return answer
@@ -119,29 +118,29 @@ def _rests_on(found: Comparison, rounds: int, cut: int | None) -> list[str]:
     return [f"compared: {log}{whole}", *found.differences, *found.intervals]
 
 
-def _differences(run: BundledRun, now: dict) -> list[str]:
+def _differences(run: BundledRun, now: RunResult) -> list[str]:
     """Lines on data, code and device that differ from the record."""
     from knot_runner.provenance import code_changes
 
-    lines = [f"made by other code: {change}" for change in code_changes(run.result)]
-    if run.result.get("data") != now.get("data"):
+    lines = [f"made by other code: {change}" for change in code_changes(run.result.made_by)]
+    if run.result.data != now.data:
         lines.insert(0, f"made from other data: {_data_text(run.result, now)}")
     for key in ("device", "engine"):
-        if run.result.get(key) != now.get(key):
-            lines.append(f"made on {run.result.get(key)}, now on {now.get(key)}")
+        then, today = (getattr(result, key, None) for result in (run.result, now))
+        if then != today:
+            lines.append(f"made on {then}, now on {today}")
     return lines
 
 
-def _file_digests(result: dict) -> set[tuple[str, str]]:
-    files = [file for file in result.get("files") or [] if isinstance(file, dict)]
-    return {(str(file.get("path")), str(file.get("sha256"))) for file in files}
+def _file_digests(result: RunResult) -> set[tuple[str, str]]:
+    return {(file["path"], file["sha256"]) for file in result.files}
 
 
-def _data_text(was: dict, now: dict) -> str:
+def _data_text(was: RunResult, now: RunResult) -> str:
     """Names of files whose digests differ; else the digests of all data read."""
     from knot_runner.report.render.text import first_few
 
     unlike = sorted({path for path, _ in _file_digests(was) ^ _file_digests(now)})
     if unlike:
         return f"{first_few(unlike, 4)} differ"
-    return f"digest {str(was.get('data'))[:12]} on record, {str(now.get('data'))[:12]} now"
+    return f"digest {was.data[:12]} on record, {now.data[:12]} now"

@@ -35,12 +35,14 @@ class Family:
     settings: Mapping[str, type]
     #: kinds of task that it takes: texts, images, image_sets, gaussians
     tasks: tuple[str, ...]
-    #: a run, whole: :class:`~knot_runner.pipelines.context.RunContext` -> content of ``result.json``
+    #: a run, whole: :class:`~knot_runner.pipelines.context.RunContext` -> its ``result``
     run: str
     #: what the run reads, without training: the same -> :class:`~knot_runner.pipelines.context.RunInputs`
     inspect: str
     #: a finished run in the terminal: (title, result) -> what rich prints
     summary: str
+    #: the dataclass of a result, :class:`~knot_runner.results.base.RunResult` or derived from it
+    result: str = "knot_runner.results.base:RunResult"
     #: ``method.algorithm`` -> its :class:`~knot_runner.methods.contract.Method`; a plug-in adds its own to METHODS
     methods: Mapping[str, str] = field(default_factory=dict)
     #: checks a run's settings beyond their types, and builds nested ones: (settings, the method's, plug-ins:
@@ -85,12 +87,6 @@ def family_of_algorithm(algorithm: str) -> Family:
     return family_of(METHOD_SETTINGS.get(algorithm, FederatedSettings))
 
 
-def family_of_result(result: Mapping[str, Any]) -> Family | None:
-    """The family whose run wrote ``result``; None for an unknown ``kind``."""
-    name = result.get("kind")
-    return FAMILIES.get(name) if isinstance(name, str) else None
-
-
 def load(name: str) -> Any:
     """Imports and returns ``package.module:function``."""
     module, function = name.split(":")
@@ -110,6 +106,7 @@ for _family in (
         run="knot_runner.pipelines.distillation:run_distillation",
         inspect="knot_runner.pipelines.distillation:inspect_distillation",
         summary="knot_runner.report.records.run_summary:stages_summary",
+        result="knot_runner.results.training:StagesResult",
         methods={
             "knot": "knot_runner.methods.knot:KNOT",
             "mutual": "knot_runner.methods.mutual:MUTUAL",
@@ -127,6 +124,7 @@ for _family in (
         run="knot_runner.pipelines.distillation:run_distillation",
         inspect="knot_runner.pipelines.distillation:inspect_distillation",
         summary="knot_runner.report.records.distil_summary:distil_summary",
+        result="knot_runner.results.training:DistilResult",
         methods={"distil": "knot_runner.methods.distil.distil:DISTIL"},
         check="knot_runner.config.settings.checks.distil:check_distil_method",
         training="stages",
@@ -141,6 +139,7 @@ for _family in (
         run="knot_runner.pipelines.federated:run_federated",
         inspect="knot_runner.pipelines.federated:inspect_federated",
         summary="knot_runner.report.records.run_summary:federated_summary",
+        result="knot_runner.results.federated:FederatedResult",
         methods={name: algorithm.method for name, algorithm in FEDERATED_ALGORITHMS.items()},
         check="knot_runner.config.settings.checks.methods:check_federated_method",
         holds_out=True,
@@ -153,6 +152,7 @@ for _family in (
         run="knot_runner.pipelines.probing:run_probing",
         inspect="knot_runner.pipelines.probing:inspect_probing",
         summary="knot_runner.report.records.run_summary:probe_summary",
+        result="knot_runner.results.training:ProbeResult",
     ),
     Family(
         "distance",
@@ -161,6 +161,7 @@ for _family in (
         run="knot_runner.pipelines.distance:run_distance",
         inspect="knot_runner.pipelines.distance:inspect_distance",
         summary="knot_runner.report.records.distance:distance_summary",
+        result="knot_runner.results.training:DistanceResult",
         preload=("knot_runner.pipelines.distance",),
         trains=False,
         on_gpu=False,
@@ -172,6 +173,7 @@ for _family in (
         run="knot_runner.pipelines.matrix:run_matrix",
         inspect="knot_runner.pipelines.matrix:inspect_matrix",
         summary="knot_runner.report.records.distance:matrix_summary",
+        result="knot_runner.results.training:MatrixResult",
         trains=False,
         on_gpu=False,
     ),
@@ -182,6 +184,7 @@ for _family in (
         run="knot_runner.pipelines.coreset:run_coreset",
         inspect="knot_runner.pipelines.coreset:inspect_coreset",
         summary="knot_runner.report.records.distance:coreset_summary",
+        result="knot_runner.results.training:CoresetResult",
         trains=False,
         on_gpu=False,
     ),
@@ -192,6 +195,7 @@ for _family in (
         run="knot_runner.pipelines.coreset_knn:run_coreset_knn",
         inspect="knot_runner.pipelines.coreset_knn:inspect_coreset_knn",
         summary="knot_runner.report.records.distance:knn_summary",
+        result="knot_runner.results.training:KnnResult",
         trains=False,
         on_gpu=False,
     ),

@@ -48,11 +48,11 @@ def bound_of_run(context: RunContext, result: dict[str, Any]) -> dict[str, Any]:
     hp, settings = context.hp, context.settings
     if not isinstance(hp, KnotSettings):
         raise UserError(f"is a run of {settings.method['name']}; the bound is of KNOT's students", context.folder)
-    if result["status"] != "done":
+    if result.status != "done":
         raise UserError("diverged, so it has no student to bound", context.folder)
     load_plugins(settings.plugins)
     task = context.services.parties(context)
-    if result["data"] != task.source_digest:
+    if result.data != task.source_digest:
         raise UserError("was made from other data than are read now; paths.data=DIR names its own", context.folder)
     store = context.store
     federation = make_federation(context, task, store, hp.bias if needs_bias(hp.weighting) else None)

@@ -19,7 +19,7 @@ from knot_runner.models.network import Network, build_network
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.federations.texts import load_tokenizer
 from knot_runner.provenance import DATA_CHANGE, data_changes
-from knot_runner.records import MODEL_FILE, read_record, read_result, recorded_config
+from knot_runner.records import MODEL_FILE, read_record, read_result, recorded_config, require_result
 from knot_runner.util.errors import UserError
 
 #: Where the store keeps the weights of finished runs.
@@ -38,7 +38,7 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
             continue
         key, folder = f"method.teachers[{number}]", Path(teacher.folder)
         result = read_result(folder)
-        if result is None or result["digest"][MODEL_FILE] != teacher.weights:
+        if result is None or result.digest[MODEL_FILE] != teacher.weights:
             raise UserError(f"{folder}: is no more the finished run that was asked for", key)
         settings, method = build_run(recorded_config(folder))
         _check_task(f"{key}: run {teacher.run}", settings.task, context.settings.task)
@@ -84,7 +84,7 @@ def _model_of(key: str, teacher: RunTeacher, network: Network) -> nn.Module:
     """``network`` with the run's weights. Raises :class:`UserError` where they do not fit."""
     folder, model = Path(teacher.folder), build_network(network)
     try:
-        found = load_bytes(read_record(folder, read_result(folder) or {}, MODEL_FILE))
+        found = load_bytes(read_record(folder, require_result(folder), MODEL_FILE))
     except SafetensorError:
         raise UserError(f"{folder / MODEL_FILE}: holds no tensors in safetensors form", key) from None
     wanted = {name: tensor.shape for name, tensor in model.state_dict().items()}

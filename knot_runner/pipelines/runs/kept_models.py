@@ -142,7 +142,7 @@ def load_model(folder: Path, name: str | None = None) -> LoadedModel:
         UserError: The run keeps no such model, or a file is missing or was changed.
     """
     result = require_result(folder)
-    if DESCRIPTION_FILE not in result["digest"]:
+    if DESCRIPTION_FILE not in result.digest:
         raise UserError("the run keeps no models: its method trains none, or it diverged", folder)
     described = json.loads(read_record(folder, result, DESCRIPTION_FILE))
     models = described["models"]
@@ -155,7 +155,7 @@ def load_model(folder: Path, name: str | None = None) -> LoadedModel:
     shape = plain["inputs"]
     network = Network(spec, tuple(shape) if isinstance(shape, list) else shape, plain["classes"])
     tensors = load_bytes(read_record(folder, result, MODEL_FILE))
-    if OWN_MODELS_FILE in result["digest"]:
+    if OWN_MODELS_FILE in result.digest:
         tensors |= load_bytes(read_record(folder, result, OWN_MODELS_FILE))
     found = joined_parts(tensors, chosen["parts"], flat.layout_of(network))
     module = build_network(network).to(next(iter(found.values())).dtype).eval()

@@ -17,13 +17,12 @@ from knot_runner.config.settings.families import family_of, load
 from knot_runner.engine.tracker import TrackedRun, Tracker
 from knot_runner.pipelines.context import RunContext
 from knot_runner.records import clear_states, lock_of, read_result, result_problem, write_result
-from knot_runner.results import kind_problem
-from knot_runner.results.base import SEVERAL_MACHINES
+from knot_runner.results.base import SEVERAL_MACHINES, RunResult
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import disk_errors, locked, removal, remove_temporaries
 
 
-def complete_run(context: RunContext) -> dict[str, Any]:
+def complete_run(context: RunContext) -> RunResult:
     """Calls :func:`run_locked` with exclusive use of the run's folder: a second process waits, then finds the run
     finished."""
     finished = read_result(context.folder)
@@ -33,8 +32,8 @@ def complete_run(context: RunContext) -> dict[str, Any]:
         return run_locked(context)
 
 
-def run_locked(context: RunContext) -> dict[str, Any]:
-    """Carries out one run in its folder, under its lock; returns the content of ``result.json``.
+def run_locked(context: RunContext) -> RunResult:
+    """Carries out one run in its folder, under its lock; returns its result.
 
     A finished run is returned at once; an unfinished one resumes from its last commit. Raises :class:`UserError`.
     """
@@ -46,16 +45,16 @@ def run_locked(context: RunContext) -> dict[str, Any]:
     load_plugins(context.settings.plugins)
     with disk_errors(Path(context.settings.paths.out)):
         remove_temporaries(context.folder)
-        content = {"files": [], **provenance.made_by(context.settings.plugins), **_carry_out(context)}
-        if problem := kind_problem(content):
-            raise ValueError(f"a result of kind {content['kind']} is not as its dataclass: {problem}")
-        result = write_result(context.folder, content)
+        result = _carry_out(context)
+        if not result.code:  # of a plug-in that does not use RunContext.describe()
+            result = replace(result, **provenance.made_by(context.settings.plugins))
+        result = write_result(context.folder, result)
     with removal():
         clear_states(context.folder)
     return result
 
 
-def finished_result(context: RunContext) -> dict[str, Any] | None:
+def finished_result(context: RunContext) -> RunResult | None:
     """Returns the run's result, if it is finished. Raises :class:`UserError` where another command made it from other
     data than those in ``paths.data`` (``launch.py`` reports runs that existed before), unless stale runs are to be
     shown.
@@ -69,7 +68,7 @@ def finished_result(context: RunContext) -> dict[str, Any] | None:
     return result
 
 
-def _carry_out(context: RunContext) -> dict[str, Any]:
+def _carry_out(context: RunContext) -> RunResult:
     """Runs the pipeline of the method's family, imported only when needed because of its own imports.
 
     Pipelines log rows through ``context.log``; the result is sent to the tracker here, for all of them.
@@ -83,7 +82,7 @@ def _carry_out(context: RunContext) -> dict[str, Any]:
 
     with Tracker(_tracked(context), context.note) as tracker:
         result = pipeline_function("run", context.hp)(replace(context, log=tracker.log, note=note))
-        if not isinstance(result, dict):
+        if not isinstance(result, RunResult):
             raise UserError(
                 f"method.algorithm={context.hp.algorithm} returned {type(result).__name__} instead of a result"
             )
@@ -91,14 +90,14 @@ def _carry_out(context: RunContext) -> dict[str, Any]:
         for text in more:
             context.note(text)
         if more or machines:
-            result["notes"] = [*(result.get("notes") or []), *dict.fromkeys(machines), *more]
+            result = replace(result, notes=[*result.notes, *dict.fromkeys(machines), *more])
         tracker.finish(result)
     return result
 
 
-def _one_class(path: Path, result: dict[str, Any]) -> list[str]:
+def _one_class(path: Path, result: RunResult) -> list[str]:
     """Returns a warning if a finished run predicts one class for test examples of several classes."""
-    if result["status"] != "done" or not path.exists():
+    if result.status != "done" or not path.exists():
         return []
     stored = load_file(path)
     names = [key.removesuffix(".probabilities") for key in stored if key.endswith(".probabilities")]
@@ -107,7 +106,7 @@ def _one_class(path: Path, result: dict[str, Any]) -> list[str]:
     labels = {int(one) for name in after for one in stored[f"{name}.labels"]}
     if len(predicted) != 1 or len(labels) == 1:
         return []
-    name = result["labels"]["names"][predicted.pop()]
+    name = result.labels.names[predicted.pop()]
     return [f"warning: every test example is predicted to be of class {name}"]
 
 

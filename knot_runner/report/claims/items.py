@@ -31,6 +31,7 @@ from knot_runner.report.run_folders import (
     predictions,
     rounds,
 )
+from knot_runner.report.run_rows import lookup
 from knot_runner.report.statistics.intervals import RESAMPLES, item_draws, resampled_sums
 from knot_runner.util.errors import UserError
 
@@ -66,7 +67,7 @@ def replicates(
     for want in unique_wants:
         result, folder = runs[want.run_id].result, runs[want.run_id].job.folder
         if want.over is None and not has_record(folder, result, PREDICTIONS):
-            problems[want] = f"runs of kind {result.get('kind', 'distillation')} keep no predictions"
+            problems[want] = f"runs of kind {result.kind} keep no predictions"
     pending = [want for want in unique_wants if want not in problems]
     summed = [want for want in pending if want.over is None and METRICS[want.measure].of_sums]
     sums = _sums(summed, runs, command, problems)
@@ -114,9 +115,9 @@ def _of_examples(want: Want, run: Run, command: str) -> np.ndarray:
     kept = predictions(run, command)
     stored = {key: pair for key, pair in kept.items() if key.startswith("before/") == bool(prefix)}
     parts = list(stored.values()) if want.on == "ALL" else [stored[prefix + want.on]]
-    coordinates = run.result["labels"].get("coordinates")
+    coordinates = run.result.labels.coordinates
     whole = _value(want, parts, coordinates)
-    recorded = run.result[block][want.measure][want.on]
+    recorded = getattr(run.result, block)[want.measure][want.on]
     if abs(whole - recorded) > RECOMPUTED_TOLERANCE * max(1.0, abs(recorded)):
         raise _CannotResample(
             f"{METRICS[want.measure].title} of the stored predictions is {whole:.6g}, but {recorded:.6g} is recorded"
@@ -174,7 +175,7 @@ def _sums(
         except UserError as problem:
             problems[run_id] = str(problem)
             continue
-        points = runs[run_id].result["labels"].get("coordinates")
+        points = runs[run_id].result.labels.coordinates
         for key, (probabilities, labels) in stored.items():
             side: ModelSide = "before" if key.startswith("before/") else "after"
             test = TestSet(probabilities, probabilities.astype(np.float64), labels, points)
@@ -236,7 +237,7 @@ def _groups(run: Run, over: str | None, clients: int) -> np.ndarray:
     """Group of each client [clients]: accuracy is averaged by images within a group, and equally over groups."""
     if over == "unweighted":
         return np.arange(clients)
-    clusters = run.result.get("clusters", {}).get("labels")
+    clusters = lookup(run.result, "clusters.labels")
     return np.array(clusters) if over == "clusters" and clusters else np.zeros(clients, dtype=int)
 
 

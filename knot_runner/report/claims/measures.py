@@ -55,17 +55,17 @@ def claim_measures() -> dict[str, ClaimMeasure]:
 
 
 def _agreement(run: Run) -> float | str | None:
-    found = run.result.get("clusters")
+    found = getattr(run.result, "clusters", None)
     if found is None:
         return None
-    return "no planted groups" if found.get("ari") is None else float(found["ari"])
+    return "no planted groups" if found.ari is None else found.ari
 
 
 def _gap(run: Run) -> float | str | None:
     """Relative error of a federated distance against the exact one."""
-    if run.result.get("kind") != "distance":
+    if run.result.kind != "distance":
         return None
-    value, exact = run.result["value"], run.result["exact"]
+    value, exact = run.result.value, run.result.exact
     return abs(value / exact - 1) if exact else "the exact distance is 0"
 
 
@@ -120,8 +120,8 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
     if claim.measure in TARGET_MEASURES and rounds is not None and run.status in ("done", "diverged"):
         if run.job.run_id in rounds.problems:
             return Reading(None, rounds.problems[run.job.run_id], lost=True)
-        on_clock = claim.measure != "time" or run.status == "diverged" or "fleet" in run.result
-        if run.result.get("kind") != "federated" or not on_clock:
+        on_clock = claim.measure != "time" or run.status == "diverged" or lookup(run.result, "fleet")
+        if run.result.kind != "federated" or not on_clock:
             raise _unmeasured(claim)
         return rounds.read(run, claim.measure)
     if run.status != "done":
@@ -132,9 +132,9 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
     if measure.read:
         return _own_reading(claim, run, measure.read)
     if claim.over:
-        means = run.result.get("metrics", {}).get(METRICS[claim.measure].over_clients, {})
+        means = run.result.metrics.get(METRICS[claim.measure].over_clients, {})
         return _number(claim, means.get(claim.over, means.get("weighted") if claim.over == "clusters" else None))
-    own = run.result.get("before" if side == "before" else "metrics", {}).get(measure.key)
+    own = lookup(run.result, f"{'before' if side == 'before' else 'metrics'}.{measure.key}")
     if not own:
         raise _unmeasured(claim)
     return Reading(own[claim.dataset]) if claim.dataset in own else Reading(None, f"no data set {claim.dataset}")
@@ -214,7 +214,7 @@ def _megabytes(own: LearningCurve | None, first: int | None) -> Reading:
 def rounds_of(runs: Iterable[Run], options: Mapping[str, Any], command: str) -> TargetRounds:
     """Target costs of the federated ``runs``. Raises :class:`UserError` for an invalid ``report.target``."""
     target = check_target(options.get("target", "best_of_T4"))
-    federated = [run for run in runs if run.status == "done" and run.result.get("kind") == "federated"]
+    federated = [run for run in runs if run.status == "done" and run.result.kind == "federated"]
     read, curves = with_learning_curves(federated, command)
     warm, problems = {}, {}
     for run in read:

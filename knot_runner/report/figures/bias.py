@@ -32,19 +32,19 @@ def bias_figure(runs: list[Run], command: str) -> style.Drawing:
     and data. Raises :class:`UserError` when none of the runs has a bias.
     """
     runs = with_bias(runs)
-    first, labels = runs[0], runs[0].result["labels"]
+    first, labels = runs[0], runs[0].result.labels
     shares: dict[str, list[list[float]]] = defaultdict(list)
     for run in {run.job.seed: run for run in runs}.values():  # methods of one seed share their teachers
-        for name, row in run.result["bias"].items():
+        for name, row in run.result.bias.items():
             shares[name].append(row)
-    real = first.result.get("source") != "embedded"
+    real = first.result.source != "embedded"
     known = paper_tables.read_printed("knot/bias")["shares"].get(first.job.task, {}) if real else {}
     made, grid = style.panels(len(shares), 3.4 if len(shares) > 1 else 5.0, 2.6, sharey=True)
     lines = []
     for axes, (name, rows) in zip(grid, shares.items(), strict=True):
         _bars(axes, np.array(rows), labels, known.get(name))
         axes.set_title(plain(name))
-        each = zip(labels["names"], np.mean(rows, axis=0), strict=True)
+        each = zip(labels.names, np.mean(rows, axis=0), strict=True)
         lines.append(f"{name}: " + ", ".join(f"{text} {share:.3f}" for text, share in each))
     style.side_legend(made, grid)
     note = f"Bars: mean over seeds {style.seed_list(runs)}; dots: each seed."
@@ -58,8 +58,8 @@ def with_bias(runs: list[Run]) -> list[Run]:
 
 def _bars(axes: style.Axes, rows: np.ndarray, labels: dict[str, Any], published: list[float] | None) -> None:
     """``rows`` [seeds, C]."""
-    places = -np.arange(len(labels["names"]))  # the first label on top
-    axes.barh(places, rows.mean(0), height=0.72, color=style.label_colours(labels["coordinates"]), alpha=0.9)
+    places = -np.arange(len(labels.names))  # the first label on top
+    axes.barh(places, rows.mean(0), height=0.72, color=style.label_colours(labels.coordinates), alpha=0.9)
     for row in rows if len(rows) > 1 else ():
         axes.plot(row, places, ls="", marker="o", ms=3, color="black", alpha=0.6)
     if published:
@@ -67,7 +67,7 @@ def _bars(axes: style.Axes, rows: np.ndarray, labels: dict[str, Any], published:
         axes.plot(published, places, ls="", clip_on=False, label="authors' code", **hollow)
     axes.axvline(1 / len(places), color=style.GREY, ls="--", lw=1, label="uniform")
     axes.set(xlim=(0, 1.02), xlabel="share of random texts")
-    axes.set_yticks(places, [style.label_text(text) for text in labels["names"]])
+    axes.set_yticks(places, [style.label_text(text) for text in labels.names])
 
 
 @style.figure_of(reads=(run_folders.PROBE,))
@@ -114,7 +114,7 @@ def probe_moves(runs: Sequence[Run], command: str = "") -> pd.DataFrame:
     pairs: list[tuple[Any, ...]] = []
     counted: dict[tuple[str, int], Run] = {}
     for name, run in ((name, run) for name, members in style.by_name(runs).items() for run in members):
-        points = np.asarray(run.result["labels"]["coordinates"], dtype=float)
+        points = np.asarray(run.result.labels.coordinates, dtype=float)
         for entry in run_folders.probes(run, command):
             model = entry["model"]
             if model != "student" and counted.setdefault((model, run.job.seed), run) is not run:

@@ -15,6 +15,7 @@ from knot_runner.report.figures import style
 from knot_runner.report.render.bound_view import FORM_NAMES
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Run
+from knot_runner.report.run_rows import lookup
 from knot_runner.report.series import band, band_numbers
 from knot_runner.report.statistics.association import log_log_slopes
 from knot_runner.report.statistics.intervals import MeanEstimate, mean_estimate
@@ -102,6 +103,6 @@ def slope_line(name: str, gap: GapSeries) -> str:
 
 
 def _record(run: Run, command: str) -> dict[str, Any]:
-    if "bound" not in run.result:
+    if lookup(run.result, "bound") is None:
         raise UserError(f"{run.job.task} {run.job.method}: has no bound on record; method.bound=true makes one")
     return json.loads(run_folders.kept_file(run, BOUND_FILE, command))

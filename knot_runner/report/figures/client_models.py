@@ -15,6 +15,7 @@ from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import runs_with
 from knot_runner.report.series import Numbers
+from knot_runner.results.federated import Barrier, PersonalMeasures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,9 +40,9 @@ def id_ood_figure(runs: list[Run], command: str) -> style.Drawing:
         end = 100 * curve[-1]
         lines.append(f"{name}: ends at ID {end[1]:.2f}%, OOD {end[0]:.2f}%, from ID {100 * curve[0, 1]:.2f}%")
         for run in members:
-            for point in run.result["personalisation"]["points"]:
-                numbers.append((name, run.job.seed, point["step"], point["alpha"], *_pair(point)))
-    start = 100 * np.mean([_pair(run.result["personalisation"]["start"]) for run in having], axis=0)
+            for point in run.result.personalisation.points:
+                numbers.append((name, run.job.seed, point.step, point.alpha, *_pair(point)))
+    start = 100 * np.mean([_pair(run.result.personalisation.start) for run in having], axis=0)
     axes.plot(*start, marker="*", ms=13, color="black", ls="", label="last round", zorder=5)
     axes.margins(0.08)  # the star lies in a corner, whole
     axes.set(xlabel="OOD accuracy (%)", ylabel="ID accuracy (%)")
@@ -56,14 +57,14 @@ def _curve(members: Sequence[Run]) -> np.ndarray:
     """[points + 1, 2] (OOD, ID), the last round's first, then by weight and time; the mean over seeds."""
     curves = []
     for run in members:
-        facts = run.result["personalisation"]
-        points = sorted(facts["points"], key=lambda point: (point["step"], point["alpha"]))
-        curves.append([_pair(facts["start"]), *(_pair(point) for point in points)])
+        facts = run.result.personalisation
+        points = sorted(facts.points, key=lambda point: (point.step, point.alpha))
+        curves.append([_pair(facts.start), *(_pair(point) for point in points)])
     return np.mean(curves, axis=0)
 
 
-def _pair(point: dict[str, Any]) -> tuple[float, float]:
-    return point["ood_accuracy"], point["id_accuracy"]
+def _pair(point: PersonalMeasures) -> tuple[float, float]:
+    return point.ood_accuracy, point.id_accuracy
 
 
 LANDSCAPE_NOTE = (
@@ -79,15 +80,15 @@ def landscape_figure(runs: list[Run], command: str) -> style.Drawing:
     on the others', all clients alike. The first run that has landscapes is drawn."""
     run = runs_with(runs, "personalisation.landscape", "landscapes; personalisation.kind=landscape measures them")[0]
     arrays = run_folders.arrays(run, CLIENTS_FILE, command)
-    facts = run.result["personalisation"]["landscape"]
+    facts = run.result.personalisation.landscape
     made, grid = style.panels(2 * len(facts), 5.4, 4.3, across=2)
     lines = []
     for row, one in enumerate(facts):
-        own = {name: arrays[f"landscape/{one['client']}/{name}"] for name in ("x", "y", "loss", "path", "segment")}
+        own = {name: arrays[f"landscape/{one.client}/{name}"] for name in ("x", "y", "loss", "path", "segment")}
         for part, what in enumerate(("own test examples", "the other clients'")):
             axes = grid[2 * row + part]
             made.colorbar(_draw_surface(axes, own, own["loss"][:, :, part]), ax=axes)
-            axes.set(title=f"client {one['client']}: loss on {what}", xlabel="x", ylabel="y")
+            axes.set(title=f"client {one.client}: loss on {what}", xlabel="x", ylabel="y")
         lines.append(_line(one, own))
     title = f"{run.job.task}: landscapes of two clients' fine-tuning, seed {run.job.seed}"
     return style.Drawing(made, title, [LANDSCAPE_NOTE], lines)
@@ -105,12 +106,12 @@ def _draw_surface(axes: Axes, own: Mapping[str, np.ndarray], loss: np.ndarray) -
     return shown
 
 
-def _line(one: Mapping[str, Any], own: Mapping[str, np.ndarray]) -> str:
+def _line(one: Barrier, own: Mapping[str, np.ndarray]) -> str:
     ends = own["segment"][[0, -1]]
     return (
-        f"client {one['client']}: loss on its own {ends[0, 0]:.3f} -> {ends[1, 0]:.3f}, on the others' "
-        f"{ends[0, 1]:.3f} -> {ends[1, 1]:.3f}; above the line between the ends by at most {one['barrier']:+.3f}, "
-        f"{one['barrier_others']:+.3f}"
+        f"client {one.client}: loss on its own {ends[0, 0]:.3f} -> {ends[1, 0]:.3f}, on the others' "
+        f"{ends[0, 1]:.3f} -> {ends[1, 1]:.3f}; above the line between the ends by at most {one.barrier:+.3f}, "
+        f"{one.barrier_others:+.3f}"
     )
 
 
@@ -148,7 +149,7 @@ def _transfer_means(runs: list[Run]) -> str:
     names = {"own": "own", "others": "others", "within": "within groups", "across": "across groups", "auc": "AUC"}
     parts = []
     for key, name in names.items():
-        values = [run.result["personalisation"]["transfer"].get(key) for run in runs]
+        values = [getattr(run.result.personalisation.transfer, key) for run in runs]
         if None not in values:
             parts.append(f"{name} {np.mean(values):.3f}")
     return ", ".join(parts)

@@ -41,8 +41,8 @@ def vector_figure(runs: list[Run], command: str) -> style.Drawing:
     seeded.
     """
     groups = style.by_name(runs)
-    labels = runs[0].result["labels"]
-    colours = style.label_colours(labels["coordinates"])
+    labels = runs[0].result.labels
+    colours = style.label_colours(labels.coordinates)
     made, grid = style.panels(len(groups), *((3.7, 3.9) if len(groups) > 1 else (5.6, 5.2)))
     lines = []
     for axes, (name, members) in zip(grid, groups.items(), strict=True):
@@ -54,7 +54,7 @@ def vector_figure(runs: list[Run], command: str) -> style.Drawing:
         text = f"purity {number(mean, 2)}{spread} (chance {number(chances[0], 2)})"
         axes.set(title=plain(name), xlabel=text)
         lines.append(f"{name} (seeds {style.seed_list(members)}): {NEIGHBOURS}-neighbour {text}")
-    for colour, text in zip(colours, labels["names"], strict=True):
+    for colour, text in zip(colours, labels.names, strict=True):
         grid[0].scatter([], [], s=40, color=colour, label=style.label_text(text))
     style.side_legend(made, grid, title="true label")
     return style.Drawing(made, "Student's [CLS] vectors by true label", [VECTOR_NOTE], lines)

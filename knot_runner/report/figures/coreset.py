@@ -14,6 +14,7 @@ from knot_runner.report.render.text import plain, short_line
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import lookup, others
 from knot_runner.report.series import Numbers, band, band_numbers
+from knot_runner.results.training import KnnResult
 from knot_runner.util.errors import UserError
 
 OWN_CORESET = "coreset.safetensors"
@@ -49,11 +50,11 @@ def coreset_images(runs: list[Run], command: str) -> style.Drawing:
         _draw_images(images, {name: _strip(run, command) for name, run in members.items()})
         images.set_title(plain(case), fontsize="small")
         for i, (name, run) in enumerate(members.items()):
-            losses, classes = run.result["losses"], len(run.result["labels"]["names"])
+            losses, classes = run.result.losses, len(run.result.labels.names)
             colour = style.GREY if name.startswith("exact") else style.nth_colour(i)
             course.plot(losses, color=colour, lw=1.2, label=plain(name))
             rows += [(case, name, epoch, loss) for epoch, loss in enumerate(losses)]
-            left, covered = run.result["metrics"]["distance"]["ALL"], run.result["classes_covered"]
+            left, covered = run.result.metrics["distance"]["ALL"], run.result.classes_covered
             facts = f"distance to all clients' samples {left:.4g}, {covered} of {classes} classes"
             lines.append(f"{case}, {name}: {facts}")
         course.set(xlabel="epoch", ylabel="distance")
@@ -67,12 +68,12 @@ def _by_case(runs: list[Run]) -> dict[str, dict[str, Run]]:
     """Panel (task and settings that differ) -> row (distance, points, seed) -> run."""
     made: dict[str, dict[str, Run]] = defaultdict(dict)
     for run, other in zip(runs, others([run.job for run in runs], _NAMED), strict=True):
-        if run.result.get("kind") != "coreset":
+        if run.result.kind != "coreset":
             raise UserError(f"{run.job.task} {run.job.method}: is not a coreset, so it has no images to show")
-        if len(run.result["shape"]) != 3:
+        if len(run.result.shape) != 3:
             raise UserError(f"{run.job.task} {run.job.method}: its points are features of texts, which have no picture")
         support = lookup(run.job.config, "method.fedwad.support")
-        row = "exact" if run.result["distance"] == "exact" else f"FedWaD, S={support}"
+        row = "exact" if run.result.distance == "exact" else f"FedWaD, S={support}"
         if "," in style.seed_list(runs):
             row = f"{row}, seed {run.job.seed}"
         made[", ".join(filter(None, (run.job.task, short_line(other))))].setdefault(row, run)
@@ -82,7 +83,7 @@ def _by_case(runs: list[Run]) -> dict[str, dict[str, Run]]:
 def _strip(run: Run, command: str) -> np.ndarray:
     """One run's coreset as a row of images [H, K * (W + gap), C], sorted by label."""
     kept = run_folders.arrays(run, OWN_CORESET, command)
-    (channels, height, width), count = run.result["shape"], run.result["points"]
+    (channels, height, width), count = run.result.shape, run.result.points
     points, labels = kept["points"], kept["labels"]
     images = points[np.argsort(labels, kind="stable")].reshape(count, channels, height, width)
     padded = np.pad(images.transpose(0, 2, 3, 1), ((0, 0), (0, GAP), (0, GAP), (0, 0)), constant_values=1.0)
@@ -109,16 +110,16 @@ def coreset_accuracy(runs: list[Run], command: str) -> style.Drawing:
         runs, others([run.job for run in runs], ("partition.clients", "method.algorithm")), strict=True
     ):
         accuracy = run.metric(ACCURACY, "ALL")
-        if accuracy is None or "clients" not in run.result:
+        if accuracy is None or not isinstance(run.result, KnnResult):
             raise UserError(f"{run.job.task} {run.job.method}: has no accuracy of clients to show")
         name = " ".join(filter(None, (run.job.method, short_line(other))))
-        series[name][run.job.seed][run.result["clients"]] = 100 * accuracy
+        series[name][run.job.seed][run.result.clients] = 100 * accuracy
     bands = {(name,): band(list(of_seeds.values()), top=100.0) for name, of_seeds in series.items()}
     made, (axes,) = style.panels(1, 8.6, 4.4)
     for i, ((name,), one) in enumerate(bands.items()):
         style.draw_band(axes, one, style.nth_colour(i), marker="o", label=plain(name))
     style.limit_to_shares(axes, 100.0)
-    axes.set(xlabel="clients", ylabel="accuracy (%)", xticks=sorted({run.result["clients"] for run in runs}))
+    axes.set(xlabel="clients", ylabel="accuracy (%)", xticks=sorted({run.result.clients for run in runs}))
     style.side_legend(made, [axes], loc="outside right center")
     numbers = band_numbers(("method", "clients"), bands)
     lines = [f"{name}, {clients} clients: accuracy {mean:.2f}%" for name, clients, mean, *_ in numbers.rows]

@@ -72,7 +72,7 @@ def matrix_figure(runs: list[Run], command: str) -> style.Drawing:
 def _lines(title: str, runs: list[Run], all_runs: list[Run]) -> list[str]:
     """Range of the distances; and how they compare with the exact ones of the same samples, the mean over seeds."""
     parts = []
-    kinds = [kinds_of_pairs(matrix_of(run), run.result.get("groups")) for run in runs]
+    kinds = [kinds_of_pairs(matrix_of(run), run.result.groups) for run in runs]
     for kind in kinds[0]:
         pooled = np.concatenate([of[kind] for of in kinds if kind in of])
         parts.append(f"{kind} {pooled.min():,.1f} to {pooled.max():,.1f}, median {np.median(pooled):,.1f}")
@@ -96,10 +96,10 @@ def _fixed(run: Run) -> bool:
 def _draw_map(axes: style.Axes, runs: list[Run]) -> None:
     shown = runs if _fixed(runs[0]) else runs[:1]
     matrix, result = np.mean([matrix_of(run) for run in shown], axis=0), shown[0].result
-    groups = result.get("groups")
+    groups = result.groups
     image = draw_map(axes, np.ma.masked_array(matrix, np.eye(len(matrix), dtype=bool)), groups, cmap="cividis")
     if len(matrix) <= _MAX_NAMED:
-        _write_numbers(axes, image, result["names"])
+        _write_numbers(axes, image, result.names)
     else:
         mark_clients(axes, groups)
 
@@ -161,13 +161,13 @@ def _courses(runs: list[Run], varied: list[str]) -> dict[tuple[str, str], Band]:
     for run in runs:
         place = float(lookup(run.job.config, varied[0]))
         others = (f"{ALONG[key][0]}={lookup(run.job.config, key)}" for key in varied[1:])
-        way = EXACT if run.result["solver"] == "exact" else ", ".join(["FedWaD", *others])
+        way = EXACT if run.result.solver == "exact" else ", ".join(["FedWaD", *others])
         pairs = [(f"{one} - {other}", value) for one, other, value in pairs_of(run)]
         if len(pairs) > MAX_PAIRS:
             pairs = [(f"mean of {len(pairs)} pairs", np.mean([value for _, value in pairs]))]
         for pair, value in pairs:
             distances[pair, way][run.job.seed][place] = value
-        seconds[SECONDS, way][run.job.seed][place] = run.result["seconds"]["distances"] / run.result["pairs"]
+        seconds[SECONDS, way][run.job.seed][place] = run.result.seconds.distances / run.result.pairs
     return {names: band(list(found.values()), everywhere=False) for names, found in (distances | seconds).items()}
 
 
@@ -184,13 +184,13 @@ def by_setting(runs: Sequence[Run]) -> dict[str, dict[int, Run]]:
 def only_matrices(runs: Sequence[Run]) -> None:
     """Raises :class:`UserError` naming a run that measured no distances between data sets."""
     for run in runs:
-        if run.result.get("kind") != "matrix":
+        if run.result.kind != "matrix":
             raise UserError(f"{run.job.task} {run.job.method}: measured no distances between data sets")
 
 
 def name_of(run: Run) -> str:
     """``exact``, or ``FedWaD, S=10, K=20, t=0.5``."""
-    if run.result["solver"] == "exact":
+    if run.result.solver == "exact":
         return "exact"
     fedwad = lookup(run.job.config, "method.otdd.fedwad") or {}
     return ", ".join(["FedWaD", *(f"{short}={fedwad.get(key)}" for key, short in FEDWAD.items())])
@@ -199,11 +199,11 @@ def name_of(run: Run) -> str:
 def agreements(runs: Sequence[Run], all_runs: Sequence[Run]) -> list[Agreement]:
     """Agreement of each non-exact run in ``runs`` with the exact one on the same samples in ``all_runs``; none for
     samples without an exact run or without an order of distances."""
-    exact = {_samples_of(run): _distances(run) for run in all_runs if run.result["solver"] == "exact"}
+    exact = {_samples_of(run): _distances(run) for run in all_runs if run.result.solver == "exact"}
     found = []
     for run in runs:
         samples = _samples_of(run)
-        if run.result["solver"] != "exact" and samples in exact:
+        if run.result.solver != "exact" and samples in exact:
             agreement = agreement_of(_distances(run), exact[samples])
             if agreement is not None:
                 found.append(agreement)
@@ -215,12 +215,12 @@ def _samples_of(run: Run) -> str:
     otdd = lookup(run.job.config, "method.otdd") or {}
     kept = {key: value for key, value in otdd.items() if key not in ("solver", "fedwad", "precision")}
     data = {key: run.job.config.get(key) for key in ("task", "partition")}
-    return json.dumps([run.job.seed, run.result["names"], kept, data], sort_keys=True)
+    return json.dumps([run.job.seed, run.result.names, kept, data], sort_keys=True)
 
 
 def matrix_of(run: Run) -> np.ndarray:
     """Squared distances [N, N]."""
-    return np.array(run.result["matrix"], dtype=float)
+    return np.array(run.result.matrix, dtype=float)
 
 
 def _distances(run: Run) -> np.ndarray:
@@ -231,5 +231,5 @@ def _distances(run: Run) -> np.ndarray:
 
 def pairs_of(run: Run) -> list[tuple[str, str, float]]:
     """(name, name, squared distance) of each pair of data sets."""
-    pairs = itertools.combinations(run.result["names"], 2)
+    pairs = itertools.combinations(run.result.names, 2)
     return [(*pair, value) for pair, value in zip(pairs, _distances(run), strict=True)]

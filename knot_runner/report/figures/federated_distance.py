@@ -51,10 +51,10 @@ def methods_of(runs: Iterable[Run], shown_settings: Collection[str] = OF_METHOD)
     Swept settings that are not in ``shown_settings`` are part of the name. A run requested twice is included once.
     """
     once = list({run.job.run_id: run for run in runs}.values())
-    once.sort(key=lambda run: (run.result["mode"] != "exact", run.result["support"][0], run.job.seed))
+    once.sort(key=lambda run: (run.result.mode != "exact", run.result.support[0], run.job.seed))
     found: dict[str, list[Run]] = defaultdict(list)
     for run, other in zip(once, others([run.job for run in once], shown_settings), strict=True):
-        name = EXACT_MODE if run.result["mode"] == "exact" else f"FedWaD-a, S={run.result['support'][0]}"
+        name = EXACT_MODE if run.result.mode == "exact" else f"FedWaD-a, S={run.result.support[0]}"
         found[plain(", ".join(filter(None, (name, short_line(other)))))].append(run)
     return dict(found)
 
@@ -109,7 +109,7 @@ def moving_measure(runs: list[Run], command: str) -> style.Drawing:
 def excess(run: Run, key: str) -> dict[int, float]:
     """Iteration (from 1) -> |quantity / exact distance - 1|; nothing where the run has no such quantity, or the exact
     distance is 0."""
-    values, exact = run.result.get(key, []), run.result["exact"]
+    values, exact = getattr(run.result, key) or [], run.result.exact
     return {k: abs(value / exact - 1) for k, value in enumerate(values, 1)} if exact else {}
 
 
@@ -151,11 +151,11 @@ def distance_runtime(runs: list[Run], command: str) -> style.Drawing:
     Lines are means over seeds, bands are 95% t intervals. Raises :class:`UserError` where the two
     distributions are one, so that no error is relative.
     """
-    if any(run.result["closed_form"] == 0 for run in runs):
+    if any(run.result.closed_form == 0 for run in runs):
         raise UserError("0 leaves no relative error; above 0 would be right", "task.offset")
     cases: dict[str, list[Run]] = defaultdict(list)
-    for run in sorted(runs, key=lambda run: (run.result["dimension"], run.result["ratio"])):
-        cases[f"d={run.result['dimension']}, ratio 1:{run.result['ratio']}"].append(run)
+    for run in sorted(runs, key=lambda run: (run.result.dimension, run.result.ratio)):
+        cases[f"d={run.result.dimension}, ratio 1:{run.result.ratio}"].append(run)
     curves = {(case, *of): one for case, members in cases.items() for of, one in _curves_of(members).items()}
     looks = _looks(name for _, name, _ in curves)
     made, grid = style.panels(2 * len(cases), 3.6, 3.1, across=4 if len(cases) > 1 else 2)
@@ -185,8 +185,8 @@ def _by_size(name: str, runs: list[Run], seconds: str, value: str) -> Curves:
     error is drawn."""
     cells: dict[int, dict[int, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
-        error = abs(run.result[value] / run.result["closed_form"] - 1)
-        cells[run.job.seed][run.result["samples"][0]].append((run.result["seconds"][seconds], error))
+        error = abs(getattr(run.result, value) / run.result.closed_form - 1)
+        cells[run.job.seed][run.result.samples[0]].append((getattr(run.result.seconds, seconds), error))
     means = [{size: np.mean(found, axis=0).tolist() for size, found in sizes.items()} for sizes in cells.values()]
     curves = {}
     for i, what in enumerate(QUANTITIES):

@@ -34,15 +34,15 @@ def expected_label(runs: list[Run], command: str) -> style.Drawing:
     Labels with more than one coordinate show the distance of E[p] from the truth instead. Predictions are pooled over
     the test sets and seeds.
     """
-    labels = runs[0].result["labels"]
-    points = np.asarray(labels["coordinates"], dtype=float)
+    labels = runs[0].result.labels
+    points = np.asarray(labels.coordinates, dtype=float)
     line = points.shape[1] == 1
     groups = {name: _pooled(members, points, command) for name, members in style.by_name(runs).items()}
     made, (axes,) = style.panels(1, max(7.0, 0.42 * len(groups) * len(points) + 3.4), 4.6)
     boxes = [_boxes(axes, pooled, i, len(groups)) for i, pooled in enumerate(groups.values())]
     for label, place in enumerate(points[:, 0] if line else np.zeros(len(points))):
         (dashes,) = axes.plot([label - 0.46, label + 0.46], [place, place], ls="--", color=style.GREY, lw=1.3, zorder=0)
-    texts = [style.label_text(name, "\n") for name in labels["names"]]
+    texts = [style.label_text(name, "\n") for name in labels.names]
     axes.set_xticks(range(len(points)), texts)
     axes.set(xlabel="true label", ylabel="expected label" if line else "distance of expected label from truth")
     if line:
@@ -52,11 +52,11 @@ def expected_label(runs: list[Run], command: str) -> style.Drawing:
         axes.set_ylim(bottom=-0.03)
     shown = dict(zip(groups, (box["boxes"][0] for box in boxes), strict=True))
     style.side_legend(made, shown | {"median": boxes[0]["medians"][0], "mean": boxes[0]["means"][0], "truth": dashes})
-    sets = sorted({name for run in runs for name in run.result["metrics"].get("sd", {})} - {"ALL"})
+    sets = sorted({name for run in runs for name in run.result.metrics.get("sd", {})} - {"ALL"})
     note = f"Test sets pooled: {', '.join(sets)}. Boxes: quartiles; whiskers: up to 1.5 box heights."
     kind = "Expected label" if line else "Distance of the expected label from the truth"
     what = "expected label" if line else "distance"
-    lines = [text for name, pooled in groups.items() for text in _by_label(name, what, pooled, labels["names"])]
+    lines = [text for name, pooled in groups.items() for text in _by_label(name, what, pooled, labels.names)]
     return style.Drawing(made, f"{kind} by true label", [note], lines)
 
 
@@ -111,7 +111,7 @@ def confidence(runs: list[Run], command: str) -> style.Drawing:
     the whole B. Returns B and the corners' values.
     """
     run = with_bias(runs)[0]
-    names, shares = run.result["labels"]["names"], {k: np.array(v) for k, v in run.result["bias"].items()}
+    names, shares = run.result.labels.names, {k: np.array(v) for k, v in run.result.bias.items()}
     top = max(_at_corners(share).max() for share in shares.values())
     made, grid = style.panels(len(shares), 3.6, 3.5)
     lines = []

@@ -132,7 +132,7 @@ def softmax_figure(runs: list[Run], command: str) -> style.Drawing:
     A panel per setting; the probabilities go into a CSV beside the PNG.
     """
     probes, colours = _probes(runs, command)
-    known = runs[0].result.get("labels", {}).get("names", [])
+    known = runs[0].result.labels.names
     made, grid = style.panels(len(probes), 9.6, 3.4, across=1)
     rows, lines = [], []
     for axes, (name, probe) in zip(grid, probes.items(), strict=True):

@@ -178,7 +178,7 @@ def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:
     """State of a run and why it has no numbers; for a diverged run its last note, which names round and client."""
     if run.status == "missing":
         return unfinished.get(run.job.run_id, Standing("missing"))
-    notes = run.result.get("notes")
+    notes = run.result.notes if run.result else []
     cause = notes[-1] if run.status == "diverged" and notes else run.problem
     return Standing(UNUSED.get(run.status, run.status), cause)
 
@@ -187,7 +187,7 @@ def _versions(runs: Sequence[Run]) -> tuple[tuple[dict[str, str], int], ...]:
     found: Counter[tuple[tuple[str, str], ...]] = Counter()
     for run in runs:
         if run.result:
-            facts = run.result["versions"] | {key: run.result[key] for key in MADE_BY if key in run.result}
+            facts = run.result.versions | {key: made for key in MADE_BY if (made := getattr(run.result, key, None))}
             found[tuple((key, str(value)) for key, value in facts.items())] += 1
     return tuple((dict(facts), number) for facts, number in found.most_common())
 

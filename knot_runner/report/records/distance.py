@@ -3,14 +3,14 @@ with their accuracy."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from rich.console import Group
 
 from knot_runner.metrics import METRICS, accuracy_first
 from knot_runner.report.records.run_view import SummaryRow, bold, run_view
 from knot_runner.report.render.text import number
+from knot_runner.results.base import RunResult
+from knot_runner.results.training import CoresetResult, DistanceResult, KnnResult, MatrixResult
 
 #: Above this number of data sets, the range of distances is shown instead of a grid.
 _MAX_SHOWN = 6
@@ -18,46 +18,46 @@ MATRIX_SOLVERS = {"federated": "FedWaD, approximate", "exact": "exact optimal tr
 DISTANCE_NAMES = {"federated": "the federated distance", "exact": "the exact distance, not federated"}
 
 
-def distance_summary(name: str, result: dict[str, Any]) -> Group:
+def distance_summary(name: str, result: DistanceResult) -> Group:
     """The federated distance beside the exact one and the closed form, with the gap to the exact one."""
-    seconds, exact = result["seconds"], result["exact"]
+    seconds, exact = result.seconds, result.exact
     rows: list[SummaryRow] = []
     for title, value, spent in (
-        (f"federated, after {result['iterations']} iterations", result["value"], seconds["federated"]),
-        ("exact, all samples at one place", exact, seconds["exact"]),
-        ("closed form of the distributions", result["closed_form"], None),
+        (f"federated, after {result.iterations} iterations", result.value, seconds.federated),
+        ("exact, all samples at one place", exact, seconds.exact),
+        ("closed form of the distributions", result.closed_form, None),
     ):
         gap = f"{100 * (value / exact - 1):+.3g}%" if exact and value != exact else ""
         rows.append((title, [bold(f"{value:.5g}"), gap, "" if spent is None else f"{spent:.3g} s"]))
-    first, second = result["samples"]
+    first, second = result.samples
     lines = [
-        f"{first} and {second} samples in {result['dimension']} dimensions; {result['mode']} measures of "
-        f"{result['support'][-1]} points"
+        f"{first} and {second} samples in {result.dimension} dimensions; {result.mode} measures of "
+        f"{result.support[-1]} points"
     ]
-    if spent := result.get("spent"):
-        lines.append(f"each client has spent epsilon {spent['epsilon']:g}, delta {spent['delta']:g} in all")
+    if spent := result.spent:
+        lines.append(f"each client has spent epsilon {spent.epsilon:g}, delta {spent.delta:g} in all")
     return run_view(name, result, ("2-Wasserstein distance", "value", "off the exact one", "time"), rows, lines)
 
 
 # -------------------------------------------------------------------------------------------------- between data sets
 
 
-def matrix_summary(name: str, result: dict[str, Any]) -> Group:
+def matrix_summary(name: str, result: MatrixResult) -> Group:
     """All distances of a few data sets; else their range, also within and between planted groups."""
-    matrix = np.array(result["matrix"])
-    pairs, sizes = len(matrix) * (len(matrix) - 1) // 2, result["sizes"]
+    matrix = np.array(result.matrix)
+    pairs, sizes = len(matrix) * (len(matrix) - 1) // 2, result.sizes
     samples = f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
     line = (
-        f"{MATRIX_SOLVERS[result['solver']]}; {pairs} pairs of {len(matrix)} data sets, {samples} samples each; "
-        f"{result['seconds']['distances']:.3g} s"
+        f"{MATRIX_SOLVERS[result.solver]}; {pairs} pairs of {len(matrix)} data sets, {samples} samples each; "
+        f"{result.seconds.distances:.3g} s"
     )
     heads, rows = ["pairs", "smallest", "median", "largest"], []
     if len(matrix) <= _MAX_SHOWN:
-        heads = result["names"]
+        heads = result.names
         for i, first in enumerate(heads):
             rows.append((first, ["-" if i == j else f"{matrix[i, j]:,.1f}" for j in range(len(matrix))]))
     else:
-        for title, values in kinds_of_pairs(matrix, result.get("groups")).items():
+        for title, values in kinds_of_pairs(matrix, result.groups).items():
             found = (values.min(), np.median(values), values.max())
             rows.append((title, [str(len(values)), *(f"{value:,.1f}" for value in found)]))
     return run_view(name, result, ["squared distances", *heads], rows, [line], wraps=True)
@@ -82,34 +82,34 @@ def kinds_of_pairs(matrix: np.ndarray, groups: list[int] | None) -> dict[str, np
 # ----------------------------------------------------------------------------------------------------------- coresets
 
 
-def coreset_summary(name: str, result: dict[str, Any]) -> Group:
+def coreset_summary(name: str, result: CoresetResult) -> Group:
     """Summary of a coreset: remaining distance and covered classes."""
     rows = {
-        "distance to all clients' samples": f"{result['metrics']['distance']['ALL']:.4g}",
-        "classes among its nearest samples": f"{result['classes_covered']} of {len(result['labels']['names'])}",
+        "distance to all clients' samples": f"{result.metrics['distance']['ALL']:.4g}",
+        "classes among its nearest samples": f"{result.classes_covered} of {len(result.labels.names)}",
     }
-    line = f"{result['points']} points after {len(result['losses'])} epochs along {_along(result)}"
+    line = f"{result.points} points after {len(result.losses)} epochs along {_along(result)}"
     return _view(name, "coreset", rows, line, result)
 
 
-def knn_summary(name: str, result: dict[str, Any]) -> Group:
+def knn_summary(name: str, result: KnnResult) -> Group:
     """Summary of the nearest-neighbour accuracy of the clients' coresets on all test images."""
-    metrics = result["metrics"]
+    metrics = result.metrics
     shown = [metric for metric in accuracy_first() if "ALL" in metrics.get(metric, {})]
     rows = {METRICS[metric].title: number(metrics[metric]["ALL"], 3) for metric in shown}
     rows["accuracy over clients, unweighted"] = number(metrics["client_accuracy"]["unweighted"], 3)
-    line = f"{result['points']} points a client along {_along(result)}"
+    line = f"{result.points} points a client along {_along(result)}"
     return _view(name, "nearest neighbour among all coresets", rows, line, result)
 
 
-def _along(result: dict[str, Any]) -> str:
-    sizes, seconds = result["datasets"], result["seconds"]
-    what = "images" if len(result["shape"]) == 3 else "texts"
+def _along(result: CoresetResult | KnnResult) -> str:
+    sizes, seconds = result.datasets, result.seconds
+    what = "images" if len(result.shape) == 3 else "texts"
     return (
-        f"{DISTANCE_NAMES[result['distance']]}; {result['clients']} clients with {sizes['train']:,} training {what}; "
-        f"{seconds['total']:,.0f} s"
+        f"{DISTANCE_NAMES[result.distance]}; {result.clients} clients with {sizes.train:,} training {what}; "
+        f"{seconds.total:,.0f} s"
     )
 
 
-def _view(name: str, head: str, rows: dict[str, str], line: str, result: dict[str, Any]) -> Group:
+def _view(name: str, head: str, rows: dict[str, str], line: str, result: RunResult) -> Group:
     return run_view(name, result, (head, ""), [(title, [bold(value)]) for title, value in rows.items()], [line])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from rich.console import Group
 from rich.text import Text
 
 from knot_runner.report.render.terminal import DIM, TerminalColumn, summary_grid, text_line
 from knot_runner.report.render.text import quantity
+from knot_runner.results.base import RunResult
 
 #: A row of a summary: its name and values; None: a line between rows.
 SummaryRow = tuple[str, Sequence[Text | str]] | None
@@ -17,7 +17,7 @@ SummaryRow = tuple[str, Sequence[Text | str]] | None
 
 def run_view(
     name: str,
-    result: dict[str, Any],
+    result: RunResult,
     heads: Sequence[str],
     rows: Iterable[SummaryRow],
     lines: Iterable[str],
@@ -36,23 +36,23 @@ def bold(text: str) -> Text:
     return Text(text, style="bold")
 
 
-def dim_lines(lines: Iterable[str], result: dict[str, Any]) -> list[Text]:
+def dim_lines(lines: Iterable[str], result: RunResult) -> list[Text]:
     """``lines`` and the run's notes, dim."""
-    return [text_line(str(text), DIM) for text in [*lines, *result.get("notes", [])]]
+    return [text_line(str(text), DIM) for text in [*lines, *result.notes]]
 
 
-def cost_lines(result: dict[str, Any]) -> list[str]:
+def cost_lines(result: RunResult) -> list[str]:
     """``12.4 MB up, 12.4 MB down; 3.1 TFLOP at clients``; nothing of results without costs."""
-    costs = result.get("costs")
+    costs = result.costs
     if costs is None:
         return []
-    text = f"{quantity(costs['bytes_up'], 'B')} up, {quantity(costs['bytes_down'], 'B')} down"
-    places = {"clients": costs["client_flops"], "server": costs["server_flops"]}
+    text = f"{quantity(costs.bytes_up, 'B')} up, {quantity(costs.bytes_down, 'B')} down"
+    places = {"clients": costs.client_flops, "server": costs.server_flops}
     known = [f"{quantity(flops, 'FLOP')} at {place}" for place, flops in places.items() if flops]
     unknown = [place for place, flops in places.items() if flops is None]
     if known:
         text += f"; {', '.join(known)}"
     if unknown:
         text += f"; FLOPs at {' and '.join(unknown)} not counted"
-    reached = costs.get("bytes_to_target")
+    reached = costs.bytes_to_target
     return [text] if reached is None else [text, f"{quantity(reached, 'B')} both ways until the target was reached"]

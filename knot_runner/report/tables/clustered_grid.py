@@ -106,7 +106,7 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
 
 def _measured(run: Run, place: GridColumn) -> dict[str, float]:
     """A finished run's accuracy over clients in percent, by weighting."""
-    means = dict(run.result["metrics"].get("client_accuracy", {}))
+    means = dict(run.result.metrics.get("client_accuracy", {}))
     if place.graph == "none":  # one cluster, so the mean over clusters is that by images
         means.setdefault(PRINTED, means.get(BY_IMAGES))
     return {how: 100 * means[how] for how in ACCURACY_WEIGHTINGS if means.get(how) is not None}

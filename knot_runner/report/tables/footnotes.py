@@ -58,7 +58,7 @@ def not_counted(runs: Iterable[Run]) -> list[str]:
 
 def sources(runs: Iterable[Run]) -> list[str]:
     """Lines on the kind of data, if it affects the comparison."""
-    kinds = sorted({run.result.get("source", "") for run in finished(runs)})
+    kinds = sorted({run.result.source for run in finished(runs)})
     lines = [f"The runs mix data from several sources ({', '.join(kinds)})."] if len(kinds) > 1 else []
     if "embedded" in kinds:
         lines.append(f"{embedded(runs)}: not comparable with published results.")
@@ -71,7 +71,7 @@ def training_sizes(runs: Iterable[Run]) -> list[str]:
     for task, own in by_key((run.job.task, run) for run in finished(runs)).items():
         if not unlike_shares(run.job.config for run in own):
             continue
-        counts = by_key((run.job.method, f"{run.result['datasets']['train']:,}") for run in own)
+        counts = by_key((run.job.method, f"{run.result.datasets.train:,}") for run in own)
         sizes = "; ".join(f"{method} {', '.join(dict.fromkeys(found))}" for method, found in counts.items())
         lines.append(f"Methods train on different numbers of examples of {task}: {sizes}.")
     return lines
@@ -79,7 +79,8 @@ def training_sizes(runs: Iterable[Run]) -> list[str]:
 
 def embedded(runs: Iterable[Run]) -> str:
     """Description of the data of the ``runs`` with task.source=embedded; "" without any."""
-    kinds = [(run.job.config.get("task") or {}).get("kind") for run in runs if run.result.get("source") == "embedded"]
+    found = [run.job.config.get("task") or {} for run in finished(runs) if run.result.source == "embedded"]
+    kinds = [task.get("kind") for task in found]
     if not kinds:
         return ""
     return SHARE_DIGITS if kinds[0] in OF_IMAGES else GENERATED
@@ -87,7 +88,7 @@ def embedded(runs: Iterable[Run]) -> str:
 
 def comparable(runs: Iterable[Run]) -> bool:
     """Whether our numbers and the paper's are on the same kind of data."""
-    return all(run.result.get("source") != "embedded" for run in finished(runs))
+    return all(run.result.source != "embedded" for run in finished(runs))
 
 
 def missing_columns(columns: tuple[str, ...], measured: list[frozenset], table: dict[str, Any] | None) -> list[str]:

@@ -59,7 +59,7 @@ def _by_seed(rows: pd.DataFrame, metric: str) -> dict[int, float]:
 
 def _best_teacher(run: Run, metric: str) -> float | None:
     """Best score of the frozen teachers of the run's student, on the student's test set."""
-    baselines = run.result.get("baselines") if run.status == "done" else None
+    baselines = getattr(run.result, "baselines", None) if run.status == "done" else None
     values = [own[metric] for name, own in (baselines or {}).items() if name.startswith("teacher")]
     if not values:
         return None
@@ -95,9 +95,9 @@ def personal_table(request: TableRequest) -> Parts:
 
 
 def _value(run: Run, key: str) -> float | None:
-    facts = run.result.get("personalisation") if run.status == "done" else None
+    facts = getattr(run.result, "personalisation", None) if run.status == "done" else None
     if not facts:
         return None
     if key == "steps":
-        return max(point["sgd_steps"] for point in facts["points"])
+        return max(point.sgd_steps for point in facts.points)
     return lookup(facts, TRADE_OFFS[key])

@@ -15,9 +15,10 @@ from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import METHOD_NAMES, ColumnGroup, Parts, TableCell, TableRow, display
 from knot_runner.report.render.text import spelled_labels
 from knot_runner.report.run_folders import Run
-from knot_runner.report.run_rows import measured_line, one_per_seed, ranks, run_rows, variant, variants
+from knot_runner.report.run_rows import lookup, measured_line, one_per_seed, ranks, run_rows, variant, variants
 from knot_runner.report.tables.footnotes import absences, cited, comparable, finished, missing_columns, sources
 from knot_runner.report.tables.kind import TableRequest, aggregate
+from knot_runner.results.training import StagesResult
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def methods_by_data(request: TableRequest, columns: tuple[str, ...]) -> MethodsT
     runs, table = request.runs, request.printed
     _one_task(runs, table)
     there, like = finished(runs), comparable(runs)
-    measured = [frozenset(run.result["metrics"].get(request.metrics[0], {})) - {"ALL"} for run in there]
+    measured = [frozenset(run.result.metrics.get(request.metrics[0], {})) - {"ALL"} for run in there]
     all_alike = like and table is not None and all(names == set(table["columns"]) - {"ALL"} for names in measured)
     of_global = _global_sets(there)
     groups = tuple(group for metric in request.metrics for group in _groups(metric, columns, of_global, there))
@@ -116,7 +117,7 @@ def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
 
 def _columns(table: dict[str, Any] | None, there: Sequence[Run]) -> tuple[str, ...]:
     """The paper's data sets, then our others, the global ones last; then ALL."""
-    blocks = [block for run in there for block in run.result["metrics"].values()]
+    blocks = [block for run in there for block in run.result.metrics.values()]
     ours, of_global = dict.fromkeys(name for block in blocks for name in block), _global_sets(there)
     ordered = sorted(ours, key=lambda name: name in of_global)
     theirs = table["columns"] if table else []
@@ -127,14 +128,14 @@ def _global_sets(there: Sequence[Run]) -> set[str]:
     """The data sets of the global model; none for images, whose results have counts instead of parties."""
     roles = {}
     for run in there:
-        for name, facts in run.result["datasets"].items():
-            roles[name] = facts.get("role") if isinstance(facts, dict) else None
+        if isinstance(run.result, StagesResult):
+            roles |= {name: sizes.role for name, sizes in run.result.datasets.items()}
     return {name for name, role in roles.items() if role == "global"}
 
 
 def _groups(metric: str, columns: tuple[str, ...], of_global: set[str], there: Sequence[Run]) -> list[ColumnGroup]:
     """A group per kind of number that a column must not mix; epsilon always names its relation and delta."""
-    found = variants(f"metrics.{metric}.ALL", [run for run in there if metric in run.result["metrics"]])
+    found = variants(f"metrics.{metric}.ALL", [run for run in there if metric in run.result.metrics])
     marked = tuple(column for column in columns if column in of_global)
     groups = []
     for kind in found:
@@ -151,7 +152,7 @@ def _groups(metric: str, columns: tuple[str, ...], of_global: set[str], there: S
 
 def _in_group(run: Run, group: ColumnGroup, column: str) -> float | None:
     """The run's value in ``column``, if it belongs into ``group``."""
-    if group.variant not in (None, variant(f"metrics.{group.metric_name}.ALL", run.result)):
+    if run.result is None or group.variant not in (None, variant(f"metrics.{group.metric_name}.ALL", run.result)):
         return None
     return run.metric(group.metric_name, column)
 
@@ -170,7 +171,7 @@ def local_models(request: TableRequest) -> Parts:
     place = ranks([*known, *found["task"]])
     rows = []
     for task, members in sorted(found.groupby("task", sort=False), key=lambda pair: place[pair[0]]):
-        names = [name for run in finished(members["run"]) for name in run.result["datasets"]]
+        names = [name for run in finished(members["run"]) for name in run.result.datasets]
         for name in dict.fromkeys([*known.get(task, {}), *names]):
             facts = known.get(task, {}).get(name, {})
             score = facts.get("metric", request.metrics[0])
@@ -188,7 +189,7 @@ def _cell(
     seed that differ only in the method share their local models."""
     by_seed: dict[int, list[Any]] = {}
     for run in finished(members["run"]):
-        value = run.result.get(where, {}).get(name, {}).get(key)
+        value = lookup(run.result, f"{where}.{name}.{key}")
         if value is not None:
             by_seed.setdefault(run.job.seed, []).append(value)
     means = [statistics.fmean(values) for values in by_seed.values()]

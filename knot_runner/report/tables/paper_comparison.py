@@ -36,8 +36,7 @@ def same_data(runs: Iterable[Run], table: dict[str, Any] | None, case: str) -> b
     """Whether our data have the paper's number of classes and at least half as many training images."""
     facts = table["cases"].get(case) if table else None
     return facts is None or all(
-        len(run.result["labels"]["names"]) == facts["classes"]
-        and run.result["datasets"]["train"] >= MIN_SHARE * facts["images"]
+        len(run.result.labels.names) == facts["classes"] and run.result.datasets.train >= MIN_SHARE * facts["images"]
         for run in finished(runs)
     )
 
@@ -73,6 +72,6 @@ def other_data(case: str, members: Iterable[Run], table: dict[str, Any] | None) 
         return []
     ours, theirs = finished(members)[0].result, table["cases"][case]
     return [
-        f"{case}: ours are {ours['datasets']['train']:,} training images and {len(ours['labels']['names'])} "
+        f"{case}: ours are {ours.datasets.train:,} training images and {len(ours.labels.names)} "
         f"classes, the paper's {theirs['images']:,} and {theirs['classes']}: orientation, not comparison."
     ]

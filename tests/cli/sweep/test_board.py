@@ -7,11 +7,11 @@ from dataclasses import asdict
 
 from rich.console import Console
 
-from knot_runner.records import write_result
 from knot_runner.sweeps import board
 from knot_runner.sweeps.board import sweep_summary
 from knot_runner.sweeps.state import JobProgress, write_failure
 from tests.cli.sweep.planned import pretended
+from tests.contents import write_content
 
 
 def jobs(folder, count=3):
@@ -26,7 +26,7 @@ def at_work(job, done, text):
 
 def finish(job, status="done"):
     job.folder.mkdir(exist_ok=True)
-    write_result(job.folder, {"status": status, "metrics": {"accuracy": {"ALL": 0.5}}, "seconds": {"total": 75}})
+    write_content(job.folder, {"status": status, "seconds": {"total": 75}})
 
 
 def test_lines_when_piped(tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ from knot_runner.methods.federation import with_server
 from knot_runner.methods.party import Architecture
 from knot_runner.models.network import Network
 from knot_runner.pipelines.rounds import scores
-from knot_runner.results import kind_problem
+from tests.contents import problem_of
 from tests.feddf_runs import TRANSFER, close, distil, run
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
 from tests.unit.methods.federated.worlds import CLASSES, SHAPE, World, make_world, rounds_of, settings, with_rows
@@ -133,7 +133,7 @@ def test_fedmd_records_accuracy_by_architecture(tmp_path, capsys):
     assert (
         "accuracy by architecture: cnn_4 (2 clients) 0." in said and "cnn_4, wide, flat, up to 1,674 parameters" in said
     )
-    assert not kind_problem(result) and result["model"] == "cnn_4, wide, flat"
+    assert not problem_of(result) and result["model"] == "cnn_4, wide, flat"
     shapes = {name.split("/")[2] for name in weights if name.startswith("client/1/")}
     assert shapes == {"layers.0.weight", "layers.0.bias", "head.weight", "head.bias"}
     config = next(tmp_path.glob("*/*/*/config.yaml")).parent

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import tarfile
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from knot_runner.bundles.manifest import read_manifest
 from knot_runner.bundles.rerun import RerunPlace, job_here, made_again, settings_problem
 from knot_runner.bundles.unpack import BundledRun
 from knot_runner.cli.main import main
-from knot_runner.records import recorded_config
+from knot_runner.records import recorded_config, require_result
 from knot_runner.util.errors import UserError
 from knot_runner.util.processes import cores
 from tests.bundled import archive, bundled, members_of, small_run, tampered
@@ -246,12 +247,12 @@ def test_verify_refuses_the_settings_of_another_run(old, new, made, tmp_path, ca
 
 
 def test_settings_problem_reports_another_run_id_under_other_code(made):
-    config, result = recorded_config(made[0]), json.loads((made[0] / "result.json").read_text())
+    config, result = recorded_config(made[0]), require_result(made[0])
     assert settings_problem(BundledRun("", config, result, made[0])) == ""
-    result["code"], config["plugins"] = "other", ["more"]
+    result.code, config["plugins"] = "other", ["more"]
     assert "has the settings of run " in settings_problem(BundledRun("", config, result, made[0]))
     with pytest.raises(UserError, match="seed 0; the result is of run [0-9a-f]+, seed 1"):
-        settings_problem(BundledRun("", config, result | {"seed": 1}, made[0]))
+        settings_problem(BundledRun("", config, replace(result, seed=1), made[0]))
 
 
 def test_verify_reports_but_never_executes_plugins(made, tmp_path, capsys):

@@ -8,8 +8,9 @@ import torch
 
 from knot_runner.engine import tensor_file
 from knot_runner.engine.commit import Checkpoint
-from knot_runner.records import ROUNDS_FILE, clear_states, write_result
+from knot_runner.records import ROUNDS_FILE, clear_states
 from tests.cli import test_failing_disk as failing
+from tests.contents import write_content
 from tests.disk import WAYS, Disk
 
 #: Values of each client's tensor, and bytes of two of them, which are enough for a part here.
@@ -147,7 +148,7 @@ def test_write_result_omits_parts_that_clear_states_removes(tmp_path):
     run = tmp_path / "task" / "method" / "run"
     rounds(Checkpoint(run, share=True), {}, 0, 8)
     assert parts_of(run)
-    sealed = write_result(run, {})["digest"]
+    sealed = write_content(run, {})["digest"]
     assert not [name for name in sealed if name.startswith("state")] and ROUNDS_FILE in sealed
     (run / ROUNDS_FILE).unlink()
     rounds(Checkpoint(run, share=True), {}, 0, 8)

@@ -1,12 +1,15 @@
 """What is said of a finished run as a whole."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from knot_runner.pipelines.runs.single_run import _one_class
+from tests.contents import result_with
 
-RESULT = {"status": "done", "labels": {"names": ["ape", "bee"]}}
+RESULT = result_with({"labels": {"names": ["ape", "bee"]}})
 
 
 @pytest.mark.parametrize(("predicted", "truth", "said"), [
@@ -20,4 +23,4 @@ def test_run_that_predicts_one_class_is_noted(predicted, truth, said, tmp_path):
     assert _one_class(path, RESULT) == []  # some runs predict nothing
     arrays = {f"{name}.probabilities": torch.eye(2)[numbers] for name, numbers in predicted.items()}
     save_file(arrays | {f"{name}.labels": torch.tensor(numbers) for name, numbers in truth.items()}, path)
-    assert _one_class(path, RESULT) == said and _one_class(path, {"status": "diverged"}) == []
+    assert _one_class(path, RESULT) == said and _one_class(path, replace(RESULT, status="diverged")) == []

@@ -253,7 +253,7 @@ def test_code_changes_name_plug_ins(tmp_path: Path, monkeypatch) -> None:
         (tmp_path / name).write_text("raise SystemExit\n")  # asking must not import
     monkeypatch.syspath_prepend(tmp_path)
     names = (str(tmp_path / "mine.py"), "pack", "pack.sub", "pack.one", "single")
-    was = result(plugins=names)
+    was = result(plugins=names).made_by
     assert None not in was["plugins"].values() and not {"pack", "single"} & set(sys.modules)
     assert provenance.code_changes(was) == []
     (tmp_path / "pack/one.py").write_text("y = 1\n")

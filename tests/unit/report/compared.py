@@ -8,11 +8,11 @@ import pandas as pd
 import yaml
 
 from knot_runner.config.settings.run_id import run_id
-from knot_runner.records import write_result
 from knot_runner.report.compare.answer import Question, compare_runs
 from knot_runner.report.compare.files import Sheet
 from knot_runner.report.compare.settings import parse_filter
 from knot_runner.report.run_folders import Job
+from tests.contents import write_content
 from tests.unit.report.made_runs import FederatedFactory
 
 CONFIG: dict[str, Any] = {
@@ -63,7 +63,7 @@ def made(root, accuracy, told=None, **changes):
         "versions": {"knot_runner": "0.1.0", "torch": "2.13.0"}, "datasets": {"train": 100, "test": 40},
         "seconds": {"total": 10.0 + own["seed"]},
     }  # fmt: skip
-    write_result(folder, result | (told or {}))
+    write_content(folder, result | (told or {}))
     return folder
 
 

@@ -13,10 +13,10 @@ from rich.console import Console
 from safetensors import numpy as safetensors
 
 from knot_runner.config.strict import digest
-from knot_runner.records import write_result
 from knot_runner.report.figures import style as figure_style
 from knot_runner.report.run_folders import Job
 from knot_runner.results.base import BYTES, FLOPS
+from tests.contents import write_content
 
 LABELS = {
     "sa": (
@@ -43,7 +43,7 @@ FACTS: dict[str, Any] = {"kind": "distillation", "files": [], "versions": {"torc
 def seal(folder, result=None):
     """Write ``result`` (by default the one that is there) with the checksums of the files in ``folder``."""
     found = json.loads((folder / "result.json").read_text()) if result is None else result
-    write_result(folder, FACTS | {key: value for key, value in found.items() if key not in OF_RECORDS})
+    write_content(folder, FACTS | {key: value for key, value in found.items() if key not in OF_RECORDS})
 
 
 def save_file(arrays, path):
@@ -154,7 +154,7 @@ class Factory:
             "kind": "distillation", "metrics": metrics, "before": before,
             "teachers": {n: {"f1": 0.5, "accuracy": 0.6, "sd": 0.7} for n in names},
             "datasets": sizes, "bias": bias, "labels": {"names": labels, "coordinates": coordinates},
-            "selected_epoch": 7, "notes": [], "rounds_to_target": None,
+            "selected_epoch": 7, "notes": [],
         }  # fmt: skip
         return made | changes
 

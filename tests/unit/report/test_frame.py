@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from knot_runner.records import read_result
 from knot_runner.report.compare.settings import parse_filter, select_runs
 from knot_runner.report.frame import IDENTITY, read_runs, tidy_frame
+from tests.contents import read_content
 from tests.golden.messages import refuses
 from tests.unit.report.compared import begun, diverged, failed, made, three_temperatures
 
@@ -36,7 +36,7 @@ def test_frame_has_one_row_per_run_and_metric(runs):
 
 def test_frame_values_equal_result_values(tmp_path):
     folder = made(tmp_path, 1 / 3, {"target": None, "notes": ["x"]})
-    result, frame = read_result(folder), read_runs(tmp_path).frame().set_index("metric")
+    result, frame = read_content(folder), read_runs(tmp_path).frame().set_index("metric")
     assert frame.loc["seconds.total", "value"] == result["seconds"]["total"]
     assert frame.loc["metrics.accuracy.ALL", "value"] == 1 / 3
     assert not {"target", "rounds_to_target", "seed", "threads", "notes"} & set(frame.index)  # nulls, and no measures

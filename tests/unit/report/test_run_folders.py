@@ -41,7 +41,7 @@ def test_damaged_result_is_not_read(factory):
 def test_array_readers_return_arrays_by_name(factory):
     (run,) = load_runs([factory.probes(factory.vectors(factory.predictions(factory.made(), rows=30), rows=50))])
     found, (points, labels) = predictions(run), cls_vectors(run)
-    assert set(found) == {*run.result["bias"], *(f"before/{name}" for name in run.result["bias"])}
+    assert set(found) == {*run.result.bias, *(f"before/{name}" for name in run.result.bias)}
     shares, truth = found["before/MELD"]
     assert shares.shape == (30, 5) and (truth == found["MELD"][1]).all()
     assert points.shape == (50, 16) and labels.max() == 4

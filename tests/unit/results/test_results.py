@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner.results import RESULTS, kind_problem
+from knot_runner.config.settings.families import FAMILIES
 from knot_runner.results.base import total_costs
+from tests.contents import problem_of
 from tests.unit.report.made_runs import (
     CORESET,
     COSTS,
@@ -33,23 +34,23 @@ VALID = {
 
 
 @pytest.mark.parametrize(("kind", "changes"), [
-    *((kind, {}) for kind in VALID), ("probe", {"kind": "a plug-in's", "anything": 1}), ("federated", {"costs": SPENT}),
+    *((kind, {}) for kind in VALID), ("federated", {"costs": SPENT}),
     ("distance", {"server_only": []}), ("distance", {"closed_form": 0.0}), ("distance", {"value": 0, "exact": 0}),
     ("matrix", {"groups": [0, 0, 1], "solver": "federated"}),
 ])  # fmt: skip
 def test_valid_result_has_no_problem(kind, changes):
-    assert not kind_problem(VALID[kind] | changes)
+    assert not problem_of(VALID[kind] | changes)
 
 
 def test_diverged_result_needs_no_numbers():
     diverged = {"status": "diverged", "kind": "probe", "task": "m", "method": "x", "seed": 0, "diverged": {}}
-    assert not kind_problem(diverged)
+    assert not problem_of(diverged)
 
 
 #: kind -> (what is changed, the part that is named)
 INVALID = {
     "probe": [
-        ({"temperature": [1.0]}, "unknown keys ['temperature']"), ({"temperatures": [1.0, 0]}, "temperatures"),
+        ({"temperature": [1.0]}, "temperature: there is no such"), ({"temperatures": [1.0, 0]}, "temperatures"),
         ({"temperatures": "4"}, "temperatures"), ({"seed": "0"}, "seed"), ({"status": "finished"}, "status"),
     ],
     "distillation": [
@@ -74,7 +75,7 @@ INVALID = {
     ],
     "coreset": [
         ({"points": 0}, "points"), ({"shape": [1, 3]}, "shape"), ({"losses": [1.0, math.nan]}, "losses"),
-        ({"losses": []}, "losses"), ({"distance": "guess"}, "distance"), ({"seconds": {"total": 1.0}}, "seconds"),
+        ({"losses": []}, "losses"), ({"distance": "guess"}, "distance"), ({"seconds": {"totl": 1.0}}, "seconds"),
         ({"metrics": {"distance": {"ALL": -1.0}}}, "metrics"), ({"classes_covered": 4}, "classes_covered"),
     ],
     "knn": [
@@ -88,7 +89,7 @@ INVALID = {
         ({"dimension": "2"}, "dimension"), ({"support": [4, 4]}, "support"), ({"support": [4, 4, 0.5]}, "support"),
         ({"values": [2.0]}, "values"), ({"sums": [1, 2, math.inf]}, "sums"), ({"sums": [1.0]}, "sums"),
         ({"iterations": 4}, "support"),
-        ({"seconds": {"total": 1}}, "seconds"), ({"server_only": [1.0]}, "server_only"),
+        ({"seconds": {"total": -1}}, "seconds"), ({"server_only": [1.0]}, "server_only"),
         ({"server_only": "none"}, "server_only"),
     ],
     "matrix": [
@@ -99,7 +100,7 @@ INVALID = {
         ({"matrix": [[0.0, math.inf, 2.0], [math.inf, 0.0, 4.0], [2.0, 4.0, 0.0]]}, "matrix"),
         ({"matrix": "EXACT"}, "matrix"), ({"names": ["a", "b"]}, ""), ({"names": [1, 2, 3]}, "names"),
         ({"solver": "guess"}, "solver"), ({"sizes": [50, 50]}, "sizes"), ({"sizes": [50, 50, -1]}, "sizes"),
-        ({"groups": [0, 1]}, "groups"), ({"seconds": {"total": 1.0}}, "seconds"),
+        ({"groups": [0, 1]}, "groups"), ({"seconds": {"totl": 1.0}}, "seconds"),
     ],
 }  # fmt: skip
 
@@ -108,14 +109,14 @@ INVALID = {
     ("kind", "changes", "named"), [(kind, *case) for kind, cases in INVALID.items() for case in cases]
 )
 def test_invalid_part_of_a_result_is_named(kind, changes, named):
-    problem = kind_problem(VALID[kind] | changes)
+    problem = problem_of(VALID[kind] | changes)
     assert problem and problem.startswith(named)
 
 
-@pytest.mark.parametrize("kind", RESULTS)
+@pytest.mark.parametrize("kind", FAMILIES)
 def test_kind_problem_reports_missing_keys(kind):
     bare = {"status": "done", "kind": kind, "task": "t", "method": "m", "seed": 0}
-    assert "is not set" in kind_problem(bare)
+    assert "is not set" in problem_of(bare)
 
 
 def test_total_costs_sums_rows_overall_and_to_target():

@@ -31,7 +31,7 @@ def test_replicates_are_the_metrics_of_each_resample(factory, side, rows):
     found, problems = replicates(wanted, runs, "")
     assert not problems
     draws = {name: drawn(labels) for name, (_, labels) in stored.items()}
-    points = np.array(run.result["labels"]["coordinates"])
+    points = np.array(run.result.labels.coordinates)
     for b in (0, 1, 2, 3, 17, RESAMPLES - 1):
         resample = {name: (p[draws[name][b]], y[draws[name][b]]) for name, (p, y) in stored.items()}
         expected = metrics.measure_all(resample, points)
@@ -145,7 +145,7 @@ def is_whole(test):
 ])  # fmt: skip
 def test_replicates_omit_unusable_metric_with_its_problem(factory, monkeypatch, function, problem):
     ((run_id, run),) = made([knot(factory, "sinkhorn_e", 0, 1.0, rows=30)]).items()
-    run.result["metrics"]["own"] = {"MELD": 0.5}
+    run.result.metrics["own"] = {"MELD": 0.5}
     monkeypatch.setitem(METRICS.data, "own", Metric("own", "higher", function))
     want = Want(run_id, "after", "own", "MELD")
     found, problems = replicates([want], {run_id: run}, "")

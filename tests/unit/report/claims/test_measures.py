@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from knot_runner.records import read_result
 from knot_runner.report.claims.measures import CLAIM_MEASURES, ClaimMeasure, Reading, read_measure
 from knot_runner.report.claims.spec import Claim
 from knot_runner.results.base import total_costs
 from knot_runner.util.errors import UserError
+from tests.contents import read_content
 from tests.unit.report.claimed import COLD, WARMER, claim, courses, grid, judged, rewrite, rounds_claim
 from tests.unit.report.made_runs import COSTS, seal
 
@@ -81,7 +81,7 @@ def test_diverged_fleet_run_has_no_time(federated):
     jobs = courses(federated, (2, 2), (1, 1), length=5, seconds=SECONDS)
     for job in jobs:
         job.config["training"] = {"rounds": 5}
-    result = read_result(jobs[2].folder) | {"status": "diverged", "metrics": {}}
+    result = read_content(jobs[2].folder) | {"status": "diverged", "metrics": {}}
     del result["fleet"]
     seal(jobs[2].folder, result)
     found = judged(jobs, rounds_claim(measure="time"))[0]
@@ -112,9 +112,9 @@ def test_trend_is_the_slope_per_doubling(federated):
 def test_claims_measure_any_number_in_result(factory, federated):
     jobs = grid(factory, seeds=3)
     for i, job in enumerate(jobs):
-        rewrite(job.folder, took={"seconds": 10.0 + i if job.method == "sinkhorn_e" else 100.0 + i}, nothing=0.0)
+        rewrite(job.folder, diverged={"in": 10.0 + i if job.method == "sinkhorn_e" else 100.0 + i, "nothing": 0.0})
     found, none = judged(
-        jobs, *(claim(measure=f"result.{key}", expect={"ratio": 5}) for key in ("took.seconds", "nothing"))
+        jobs, *(claim(measure=f"result.{key}", expect={"ratio": 5}) for key in ("diverged.in", "diverged.nothing"))
     )
     assert found.verdict == "holds"
     assert found.effect == pytest.approx(np.prod([103 / 10, 104 / 11, 105 / 12]) ** (1 / 3))
@@ -128,15 +128,16 @@ def test_claims_measure_any_number_in_result(factory, federated):
 
 
 @pytest.mark.parametrize(("measure", "result", "value"), [
-    ("ari", {"clusters": {"ari": 0.5}}, 0.5), ("ari", {"clusters": {"ari": 0.0}}, 0.0),
-    ("ari", {"clusters": {"ari": None}}, "no planted groups"), ("ari", {}, None),
+    ("ari", {"clusters": SimpleNamespace(ari=0.5)}, 0.5), ("ari", {"clusters": SimpleNamespace(ari=0.0)}, 0.0),
+    ("ari", {"clusters": SimpleNamespace(ari=None)}, "no planted groups"), ("ari", {}, None),
     ("gap", {"kind": "distance", "value": 3.0, "exact": 4.0}, 0.25),
     ("gap", {"kind": "distance", "value": 5.0, "exact": 4.0}, 0.25),
     ("gap", {"kind": "distance", "value": 3.0, "exact": 0.0}, "the exact distance is 0"),
     ("gap", {"kind": "matrix"}, None),
 ])  # fmt: skip
 def test_claim_measures_read_clusters_and_distances(measure, result, value):
-    assert CLAIM_MEASURES[measure].read(SimpleNamespace(result=result)) == value
+    found = SimpleNamespace(**{"kind": "federated", **result})
+    assert CLAIM_MEASURES[measure].read(SimpleNamespace(result=found)) == value
 
 
 def test_read_measure_marks_damaged_run_as_lost(monkeypatch):
@@ -154,6 +155,6 @@ def test_accuracy_over_clusters_falls_back_to_weighted(clusters, value):
     over = Claim("x", "here", "accuracy", {"above": 0.1}, over="clusters")
     metrics = {"client_accuracy": {"weighted": 0.25, "unweighted": 0.75} | clusters}
     run = SimpleNamespace(
-        job=SimpleNamespace(run_id="w", config={}), status="done", result={"metrics": metrics}, problem=""
+        job=SimpleNamespace(run_id="w", config={}), status="done", result=SimpleNamespace(metrics=metrics), problem=""
     )
     assert read_measure(over, run, "after", None).value == value

@@ -137,8 +137,8 @@ def of_result(factory, values, *changes):
     """Verdicts on ``values`` of Sinkhorn-E (one per seed) and 0 of Entropy-E, a number of the results."""
     jobs = grid(factory, seeds=len(values))
     for job in jobs:
-        rewrite(job.folder, took=values[job.seed] if job.method == "sinkhorn_e" else 0.0)
-    return judged(jobs, *(claim(measure="result.took", **one) for one in changes), seeds=len(values))
+        rewrite(job.folder, diverged={"took": values[job.seed] if job.method == "sinkhorn_e" else 0.0})
+    return judged(jobs, *(claim(measure="result.diverged.took", **one) for one in changes), seeds=len(values))
 
 
 @pytest.mark.parametrize(("changes", "verdict"), [
@@ -235,7 +235,7 @@ def test_planned_seeds_follow_preset_within_range(factory):
 def test_holm_correction_counts_claims_without_number(factory):
     jobs = grid(factory, seeds=3)
     alone = judged(jobs, claim())[0]
-    rewrite(jobs[0].folder, took=1.0)
+    rewrite(jobs[0].folder, diverged={"took": 1.0})
     both = judged(jobs, claim(), claim(dataset="Nowhere"))[0]
     assert both.p == alone.p and both.adjusted == pytest.approx(2 * alone.adjusted)
 
@@ -244,8 +244,8 @@ def test_auc_interval_stops_at_1(factory):
     values = (0.9, 0.99)
     jobs = grid(factory, seeds=2)
     for job in jobs:
-        rewrite(job.folder, transfer={"auc": values[job.seed], "area": values[job.seed]})
-    asked = [claim(measure=f"result.transfer.{name}", expect={"above": 0.5}, **LEVEL) for name in ("auc", "area")]
+        rewrite(job.folder, diverged={"auc": values[job.seed], "area": values[job.seed]})
+    asked = [claim(measure=f"result.diverged.{name}", expect={"above": 0.5}, **LEVEL) for name in ("auc", "area")]
     auc, area = judged(jobs, *asked)
     low, high = stats.t.interval(0.95, 1, np.mean(values), stats.sem(values))
     assert (auc.low, auc.high) == (pytest.approx(low), 1.0)

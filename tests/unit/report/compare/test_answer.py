@@ -130,9 +130,11 @@ def test_best_setting_uses_seeds_common_to_all(grid):
 def test_auc_interval_stops_at_1(tmp_path):
     values = (0.9, 0.99)
     for seed, value in enumerate(values):
-        made(tmp_path, 0.5, {"took": {"auc": value, "seconds": value}}, seed=seed)
-    sheet = ask(tmp_path, measures=("took.auc", "took.seconds"))
-    auc, seconds = (cell for cell, head in zip(sheet.rows[0], heads(sheet), strict=True) if head.startswith("took."))
+        made(tmp_path, 0.5, {"diverged": {"auc": value, "seconds": value}}, seed=seed)
+    sheet = ask(tmp_path, measures=("diverged.auc", "diverged.seconds"))
+    auc, seconds = (
+        cell for cell, head in zip(sheet.rows[0], heads(sheet), strict=True) if head.startswith("diverged.")
+    )
     low, high = stats.t.interval(0.95, 1, np.mean(values), stats.sem(values))
     assert high > 1 and auc.band == (pytest.approx(low), 1.0)
     assert seconds.band == (pytest.approx(low), pytest.approx(high))

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from knot_runner.records import write_result
 from knot_runner.report.figures.coreset import coreset_accuracy, coreset_images
 from knot_runner.report.run_folders import Job
+from tests.contents import write_content
 from tests.golden.messages import refuses
 from tests.unit.report.made_runs import CORESET, KNN, SCORES, assert_drawn, csv_rows, save_file
 
@@ -16,7 +16,7 @@ def job(folder, result, **changes):
         "method": {"distance": result["distance"], "fedwad": {"support": 10}, "encoder": None},
         "partition": {"kind": "shards", "clients": 5, "shards_per_client": 2},
     }
-    write_result(folder, {**result, **changes})
+    write_content(folder, {**result, **changes})
     method, seed = changes.get("method", "coreset"), changes.get("seed", 0)
     return Job(folder.name, folder, "mnist", method, seed, "", config)
 

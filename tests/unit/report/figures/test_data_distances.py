@@ -3,9 +3,9 @@
 import numpy as np
 
 from knot_runner.config.strict import digest
-from knot_runner.records import write_result
 from knot_runner.report.figures import data_distances
 from knot_runner.report.run_folders import Job
+from tests.contents import write_content
 from tests.golden.messages import refuses
 from tests.unit.report.made_runs import EXACT, assert_drawn, csv_rows, matrix_result
 
@@ -23,7 +23,7 @@ def job(
     name = digest([otdd, seed, label], 12)
     made = Job(name, root / name, "image_sets", "dataset_distance", seed, label, config)
     made.folder.mkdir(parents=True)
-    write_result(made.folder, matrix_result(matrix, solver=solver, seed=seed, groups=groups))
+    write_content(made.folder, matrix_result(matrix, solver=solver, seed=seed, groups=groups))
     return made
 
 
@@ -70,7 +70,7 @@ def test_matrix_figure_reports_distances_by_planted_group(tmp_path):
     groups = [1, 0, 1, 0, 2, 2, 0, 1, 2]
     far = np.where(np.equal.outer(groups, groups), 10.0, 1000.0) * (1 - np.eye(9))
     one, other = (job(tmp_path / str(s), far.tolist(), seed=s, kind="images", groups=groups) for s in (0, 1))
-    write_result(one.folder, matrix_result(far.tolist(), solver="federated", groups=groups))
+    write_content(one.folder, matrix_result(far.tolist(), solver="federated", groups=groups))
     lines = data_distances.matrix_figure([one, other], tmp_path / "figure.png")
     assert "in one planted group 10.0 to 10.0" in lines[0] and "of two groups 1,000.0 to 1,000.0" in lines[0]
     plain = job(tmp_path / "plain", far.tolist(), kind="images")
@@ -105,8 +105,7 @@ def test_data_distance_figures_refuse_unsuitable_runs(tmp_path):
     with refuses():
         data_distances.distance_course([alone], tmp_path / "figure.png")
     other = Job("probe", tmp_path / "probe", "image_sets", "dataset_distance", 0, "", alone.config)
-    probe = {"kind": "probe", "temperatures": [1.0]}
-    write_result(other.folder, matrix_result() | probe)
+    write_content(other.folder, {"kind": "probe", "temperatures": [1.0]})
     for draw in (data_distances.matrix_figure, data_distances.distance_course):
         with refuses():
             draw([alone, other], tmp_path / "figure.png")

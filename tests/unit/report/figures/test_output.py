@@ -1,6 +1,7 @@
 """Figures for print: vector formats, the width of a column, nothing cut off, no caption."""
 
 import re
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
@@ -104,13 +105,18 @@ def test_invalid_option_of_plot_is_refused(flag, capsys):
     refused(capsys, "plot", "chill/fig4", flag)
 
 
+@dataclass
+class Result:
+    personalisation: SimpleNamespace
+
+
 @pytest.mark.parametrize("width", [None, 3.35])
 def test_last_round_star_stays_inside_axes(width, tmp_path):
     """It lies in a corner of the data, where its points would reach over the axis."""
-    start, end = {"id_accuracy": 0.5, "ood_accuracy": 0.6}, {"id_accuracy": 0.9, "ood_accuracy": 0.3}
-    points = [{**end, "step": 1, "alpha": 1.0}]
+    start = SimpleNamespace(id_accuracy=0.5, ood_accuracy=0.6)
+    points = [SimpleNamespace(id_accuracy=0.9, ood_accuracy=0.3, step=1, alpha=1.0)]
     job = SimpleNamespace(task="femnist", method="soup", label="", seed=0)
-    run = SimpleNamespace(job=job, result={"personalisation": {"start": start, "points": points}})
+    run = SimpleNamespace(job=job, result=Result(SimpleNamespace(start=start, points=points)))
     with figure_output(FigureOutput(("png",), width)), figure_style.figure_settings():
         drawing = FIGURES["id_ood"].__wrapped__([run], "")
         output.write_figure(drawing.figure, drawing.title, drawing.notes, tmp_path / "figure.png")

@@ -3,12 +3,13 @@
 import numpy as np
 
 from knot_runner.report.records.distance import distance_summary, matrix_summary
+from knot_runner.results import result_of
 from tests.unit.report.made_runs import distance_result, matrix_result, shown
 
 
 def summary(result):
     view = distance_summary if result["kind"] == "distance" else matrix_summary
-    return shown(view("a title", result))
+    return shown(view("a title", result_of(result)))
 
 
 def test_distance_summary_by_hand():

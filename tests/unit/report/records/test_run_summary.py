@@ -5,6 +5,7 @@ import pytest
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.report.records.run_view import cost_lines
 from knot_runner.results.base import total_costs
+from tests.contents import result_with
 from tests.unit.report.made_runs import CORESET, COSTS, FLEET, KNN, shown
 
 HOSTILE = "\x1b[31mred\x1b[0m [red]z[/red]"
@@ -18,7 +19,7 @@ HOSTILE = "\x1b[31mred\x1b[0m [red]z[/red]"
     ({"method": HOSTILE, "notes": [HOSTILE]}, ["[red]z[/red]"]),
 ])  # fmt: skip
 def test_summary_of_a_distillation(factory, changes, parts):
-    text = shown(summary_table(factory.result(factory.job()) | changes))
+    text = shown(summary_table(result_with(factory.result(factory.job()) | changes)))
     assert max(map(len, text.splitlines())) <= 80 and "\x1b" not in text
     assert all(part in text for part in parts)
 
@@ -28,7 +29,7 @@ def of_rounds(federated):
     """Returns a function: changes of a federated result -> what its summary shows."""
     job = federated.job(0.05)
     result = federated.result(job, federated.rows(job, [0.1, 0.42, 0.3]))
-    return lambda **changes: shown(summary_table(result | changes), width=60)
+    return lambda **changes: shown(summary_table(result_with(result | changes)), width=60)
 
 
 def test_summary_of_a_federated_run(of_rounds):
@@ -69,9 +70,9 @@ def test_summary_table_shows_federated_target_and_costs(of_rounds, changes, part
     ({"client_flops": None}, None, ["12 B up, 30 B down; FLOPs at clients and server not counted"]),
 ])  # fmt: skip
 def test_cost_lines(row, reached, lines):
-    assert cost_lines({"costs": total_costs([COSTS | row], reached, "models")}) == lines
+    assert cost_lines(result_with({"costs": total_costs([COSTS | row], reached, "models")})) == lines
 
 
 @pytest.mark.parametrize(("result", "parts"), [(CORESET, ["2 of 3"]), (KNN, ["0.800", "0.750"])])
 def test_summary_of_a_coreset(result, parts):
-    assert all(part in shown(summary_table(result), width=100) for part in parts)
+    assert all(part in shown(summary_table(result_with(result)), width=100) for part in parts)

@@ -118,7 +118,7 @@ def gains_of(jobs, metric="f1"):
 
 def test_gains_are_paired_by_seed(factory):
     jobs = [
-        *(factory.made("entropy_a", seed, base=base) for seed, base in ((0, 0.3), (1, 0.5), (3, 0.9))),
+        *(factory.made("entropy_a", seed, base=base) for seed, base in ((0, 0.3), (1, 0.5), (3, 0.8))),
         *(factory.made("sinkhorn_e", seed, base=base) for seed, base in ((1, 0.58), (0, 0.34), (2, 0.1))),
     ]
     table, cells = gains_of(jobs)
