@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from knot_runner.cli.main import main
+from knot_runner.composing.commands import compose_all
 from knot_runner.methods.contract import METHODS
+from knot_runner.pipelines.context import Services, run_context
+from knot_runner.pipelines.runs.single_run import complete_run
 from knot_runner.records import require_result
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.report.tables.build import build_table
@@ -190,3 +193,41 @@ def test_compare_refuses_to_rank_several_kinds(tmp_path, capsys):
         compared.made(tmp_path, accuracy, {"evaluated": evaluated}, method__name=name)
     assert main(["compare", f"paths.out={tmp_path}", "--best=accuracy", "--over=method.name"]) == 2
     assert "--best=accuracy: a row has several kinds of it" in capsys.readouterr().err
+
+
+def other_labels(examples):
+    """The same test examples, each of the next class."""
+    return dataclasses.replace(examples, labels=(examples.labels + 1) % (examples.labels.max() + 1))
+
+
+def images_of_other_labels(*arguments):
+    task = Services().images(*arguments)
+    return dataclasses.replace(task, test=other_labels(task.test))
+
+
+def texts_of_other_labels(*arguments):
+    task = Services().parties(*arguments)
+    for data in task.datasets.values():
+        if "test" in data.splits:
+            data.splits["test"] = other_labels(data.splits["test"])
+    return task
+
+
+IID = [word for word in TINY_IMAGES if not word.startswith("partition.")]
+IID += ["partition=iid", "partition.clients=6", "training.lr=0.1"]
+
+
+@pytest.mark.parametrize("words", [
+    [*IID, "method=soup", "method.personalisation.epochs=2", "method.personalisation.saves=2"],
+    [*IID, "method=fedsoup"], TINY_PARTIES,
+], ids=["soup", "fedsoup", "KNOT"])  # fmt: skip
+def test_labels_of_test_examples_select_nothing(words, tmp_path):
+    """Neither an epoch nor a model: only the numbers change."""
+    found = []
+    for name, services in (("a", Services()), ("b", Services(images_of_other_labels, parties=texts_of_other_labels))):
+        (job,), _ = compose_all([*replaced(words), f"paths.out={tmp_path / name}"])
+        result = complete_run(run_context(job, lambda *_: None, lambda _: None, services=services))
+        weights = {path.name: path.read_bytes() for path in job.folder.glob("*models*.safetensors")}
+        found.append((result, weights | {"model": (job.folder / "model.safetensors").read_bytes()}))
+    (one, weights), (other, same) = found
+    assert one.selected_on == "valid" and one.metrics != other.metrics and weights == same

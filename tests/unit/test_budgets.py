@@ -25,7 +25,7 @@ PACKAGE = {
 #: Path -> what is counted -> the most that is allowed.
 OTHERS = {
     "scripts": {"nodes": 26_000},
-    "tests": {"lines": 38_210},
+    "tests": {"lines": 38_250},
 }
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
