@@ -34,13 +34,10 @@ def refused(capsys, *arguments) -> str:
     return told.err
 
 
-@pytest.mark.parametrize(
-    ("preset", "jobs", "names"),
-    [
-        pytest.param("knot/table3", 40, "erc", marks=pytest.mark.thorough),
-        ("chill/table1", 99, "femnist cifar10 cifar100"),
-    ],
-)
+@pytest.mark.parametrize(("preset", "jobs", "names"), [
+    pytest.param("knot/table3", 40, "erc", marks=pytest.mark.thorough),
+    ("chill/table1", 99, "femnist cifar10 cifar100"),
+])  # fmt: skip
 def test_preflight_reports_missing_preset_data_once(out, capsys, preset, jobs, names):
     assert refused(capsys, f"experiment={preset}") == (
         "knot-runner: paths.data: is not set; task.source=local needs paths.data=DIR or the variable KNOT_DATA "

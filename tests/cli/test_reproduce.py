@@ -130,8 +130,7 @@ def test_preset_runs_in_its_own_process(folder, capsys):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["presets:\n- {preset: nothing, hours: 1}", "presets: 3", "[", "presets:\n- {preset: quick, runs: 0}"],
+    "text", ["presets:\n- {preset: nothing, hours: 1}", "presets: 3", "[", "presets:\n- {preset: quick, runs: 0}"]
 )
 def test_invalid_lists_are_refused(text, folder):
     (folder / "conf" / "reproduce.yaml").write_text(text)

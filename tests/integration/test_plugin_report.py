@@ -124,17 +124,10 @@ def test_plugin_figure_appears_in_sweep_plot_and_report(tmp_path, capsys):
     assert [row["seeds"] for row in rows] == ["2"] * 3
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["method=fedavg"],
-        ["method=clustered_fedavg"],
-        ["method=clustered_fedavg", "method.clustering.graph=none"],
-        ["method=finetune"],
-        ["method=coreset_knn", "method.epochs=1"],
-    ],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("words", [
+    ["method=fedavg"], ["method=clustered_fedavg"], ["method=clustered_fedavg", "method.clustering.graph=none"],
+    ["method=finetune"], ["method=coreset_knn", "method.epochs=1"],
+], ids=" ".join)  # fmt: skip
 def test_plugin_metric_is_measured_in_every_run_kind(tmp_path, words):
     command = [*TINY_IMAGES, f"plugins=['{EXAMPLES / 'own_metric.py'}']", "training.small_clients=allow"]
     if "method=coreset_knn" in words:

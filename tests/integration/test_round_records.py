@@ -71,16 +71,11 @@ def test_rows_name_the_temperatures_that_were_used(tmp_path, capsys, method, wor
 PRIVATE = ["privacy=user_level", "privacy.noise_multiplier=1.0", "method.aggregation=uniform"]
 
 
-@pytest.mark.parametrize(
-    ("words", "means"),
-    [
-        (["method=fedavg", *PRIVATE], ()),
-        (["method=ditto", *PRIVATE], ()),
-        (["method=clustered_fedavg", "fleet=phones_drop", "fleet.dropout=0.9"], ("staleness",)),
-        (["method=fedavg", "fleet=phones_drop", "fleet.dropout=0.6"], ("staleness",)),
-    ],
-    ids=["private", "private ditto", "clustered fleet", "fleet"],
-)
+@pytest.mark.parametrize(("words", "means"), [
+    (["method=fedavg", *PRIVATE], ()), (["method=ditto", *PRIVATE], ()),
+    (["method=clustered_fedavg", "fleet=phones_drop", "fleet.dropout=0.9"], ("staleness",)),
+    (["method=fedavg", "fleet=phones_drop", "fleet.dropout=0.6"], ("staleness",)),
+], ids=["private", "private ditto", "clustered fleet", "fleet"])  # fmt: skip
 def test_round_rows_have_null_means_without_participants(tmp_path, capsys, words, means):
     small = replaced(TINY_IMAGES, "training.participants=1", "training.rounds=8", "training.small_clients=allow")
     result, rows = records(tmp_path, capsys, *small, *words)

@@ -48,11 +48,9 @@ def shown(capsys):
     return " ".join("".join(capsys.readouterr()).split())
 
 
-@pytest.mark.parametrize(
-    ("other", "key"),
-    [("never", "partition.transfer"), pytest.param("soup", "partition.valid", marks=pytest.mark.thorough)],
-    ids=["transfer", "valid"],
-)
+@pytest.mark.parametrize(("other", "key"), [
+    ("never", "partition.transfer"), pytest.param("soup", "partition.valid", marks=pytest.mark.thorough),
+], ids=["transfer", "valid"])  # fmt: skip
 def test_shares_that_a_method_fills_in_differ(other, key, tmp_path, capsys):
     own = preset(tmp_path, other)
     assert main(["check", "experiment=own", *own, "--quick"]) == 2

@@ -23,10 +23,7 @@ PACKAGE = {
     "type: ignore": 2,
 }
 #: Path -> what is counted -> the most that is allowed.
-OTHERS = {
-    "scripts": {"nodes": 26_000},
-    "tests": {"lines": 38_250},
-}
+OTHERS = {"scripts": {"nodes": 26_000}, "tests": {"lines": 38_210}}
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
 DOCUMENTED = 93

@@ -34,21 +34,17 @@ def share_of_the_largest(test):
     return distances / (1 + distances.max())
 
 
-@pytest.mark.parametrize(
-    ("broken", "message"),
-    [
-        (Metric("x", "larger"), "better='larger'"),
-        (Metric("x", "higher", scale=0), "scale=0"),
-        (Metric("x", "higher", lambda test: None), "is None, not a finite number"),
-        (Metric("x", "higher", lambda test: 2.0, top=1.0), "is 2.0, not a finite number from 0 to 1.0"),
-        (Metric("x", "higher", lambda test: float(test.labels[0])), "depends on the order"),
-        (Metric("x", "lower", lambda test: F1.value(test)), "worse than"),
-        (dataclasses.replace(F1, of_sums=lambda sums: sums.hits.sum(1)), "not a finite number from 0 to 1.0"),
-        (dataclasses.replace(F1, of_sums=lambda sums: F1.of_sums(sums)[:1]), "on a batch"),
-        (dataclasses.replace(METRICS["sd"], of_examples=share_of_the_largest), "of two parts"),
-        (dataclasses.replace(F1, of_sums=batch_share), "on a batch"),
-    ],
-)
+@pytest.mark.parametrize(("broken", "message"), [
+    (Metric("x", "larger"), "better='larger'"), (Metric("x", "higher", scale=0), "scale=0"),
+    (Metric("x", "higher", lambda test: None), "is None, not a finite number"),
+    (Metric("x", "higher", lambda test: 2.0, top=1.0), "is 2.0, not a finite number from 0 to 1.0"),
+    (Metric("x", "higher", lambda test: float(test.labels[0])), "depends on the order"),
+    (Metric("x", "lower", lambda test: F1.value(test)), "worse than"),
+    (dataclasses.replace(F1, of_sums=lambda sums: sums.hits.sum(1)), "not a finite number from 0 to 1.0"),
+    (dataclasses.replace(F1, of_sums=lambda sums: F1.of_sums(sums)[:1]), "on a batch"),
+    (dataclasses.replace(METRICS["sd"], of_examples=share_of_the_largest), "of two parts"),
+    (dataclasses.replace(F1, of_sums=batch_share), "on a batch"),
+])  # fmt: skip
 def test_check_metric_reports_a_broken_contract(broken, message):
     with pytest.raises(AssertionError, match=message):
         check_metric(broken)

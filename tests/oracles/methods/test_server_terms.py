@@ -136,16 +136,11 @@ def test_terms_that_cannot_be(terms, changes, said):
         check_server_terms(hp, [NETWORK], changes["examples"])
 
 
-@pytest.mark.parametrize(
-    ("changes", "key"),
-    [
-        ({"student_temperature": 2.0}, "student_temperature"),
-        ({"teacher_temperature": 0.5}, "teacher_temperature"),
-        ({"ensemble": "each"}, "ensemble"),
-        ({"valid": 0.2}, "valid"),
-        ({"terms": {"kd": {"weight": "auto"}}}, "terms.kd.weight"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "key"), [
+    ({"student_temperature": 2.0}, "student_temperature"), ({"teacher_temperature": 0.5}, "teacher_temperature"),
+    ({"ensemble": "each"}, "ensemble"), ({"valid": 0.2}, "valid"),
+    ({"terms": {"kd": {"weight": "auto"}}}, "terms.kd.weight"),
+])  # fmt: skip
 def test_server_terms_refuse_loss_only_settings(changes, key):
     with pytest.raises(Exception, match="works only with|is right") as problem:
         distil(**{"terms": KD, "ensemble": "logits", **changes})

@@ -115,8 +115,7 @@ def test_verify_compares_only_first_rounds_on_request(packed, capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "step, answer, code",
-    [(1e-12, "within rounding", 0), (0.03, "within the interval", 0), (-0.6, "not the same", 1)],
+    "step, answer, code", [(1e-12, "within rounding", 0), (0.03, "within the interval", 0), (-0.6, "not the same", 1)]
 )
 def test_verify_judges_accuracy_changes_by_size(step, answer, code, folder, tmp_path, capsys):
     def change(result, rows):

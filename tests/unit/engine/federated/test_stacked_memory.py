@@ -71,10 +71,7 @@ def small(monkeypatch):
     return most
 
 
-@pytest.mark.parametrize(
-    ("stack", "steps"),
-    [(0, [(7, 3), (3, 1)]), (4, [(4, 2), (2, 1)]), (1, [])],
-)
+@pytest.mark.parametrize(("stack", "steps"), [(0, [(7, 3), (3, 1)]), (4, [(4, 2), (2, 1)]), (1, [])])
 def test_stacked_engine_halves_stack_when_memory_runs_out(small, stack, steps):
     requests, said = cohort(MODELS["mlp"], RECIPES["momentum"], sizes=SIZES), []
     expected = engine(stack=stack).train(requests)
