@@ -14,7 +14,6 @@ from knot_runner.report.render.text import plain, short_line
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import lookup, others
 from knot_runner.report.series import Numbers, band, band_numbers
-from knot_runner.results.training import KnnResult
 from knot_runner.util.errors import UserError
 
 OWN_CORESET = "coreset.safetensors"
@@ -110,7 +109,7 @@ def coreset_accuracy(runs: list[Run], command: str) -> style.Drawing:
         runs, others([run.job for run in runs], ("partition.clients", "method.algorithm")), strict=True
     ):
         accuracy = run.metric(ACCURACY, "ALL")
-        if accuracy is None or not isinstance(run.result, KnnResult):
+        if accuracy is None or lookup(run.result, "clients") is None:
             raise UserError(f"{run.job.task} {run.job.method}: has no accuracy of clients to show")
         name = " ".join(filter(None, (run.job.method, short_line(other))))
         series[name][run.job.seed][run.result.clients] = 100 * accuracy
