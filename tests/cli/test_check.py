@@ -124,9 +124,9 @@ def of_each_kind(commands, count):
 
 #: What only the run's own preparation can refuse: the clients, their examples, the model, the method's first state.
 REFUSED = [
-    ["method=clustered_fedavg", "method.clustering.clusters=50"],
+    ["training.batch=500"], ["method=clustered_fedavg", "method.clustering.clusters=50"],
     ["method=clustered_fedavg", "method.clustering.graph=sparse9"], ["training.participants=50"],
-    ["training.batch=500"], ["method=fedrep", "method.head_epochs=2"], ["method=fedper", "model.hidden=[]"],
+    ["method=fedrep", "method.head_epochs=2"], ["method=fedper", "model.hidden=[]"],
     ["method=fedala", "method.fedala.layers=9"],
     ["method=fedsoup", "partition.valid=0"], ["partition=iid", "partition.clients=400"],
     ["model=cnn_mcmahan", "task.shape=[1,2,2]"], ["partition.by=speaker"],

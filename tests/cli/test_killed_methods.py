@@ -31,9 +31,8 @@ def left_by(record):
     return record.result, record.rows, {path.name: path.read_bytes() for path in record.folder.glob("*.safetensors")}
 
 
-@pytest.mark.parametrize(
-    "name", ["fedavg", *(pytest.param(name, marks=pytest.mark.thorough) for name in CASES if name != "fedavg")]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", CASES)
 def test_killed_run_ends_with_the_same_bits(name, tmp_path):
     words, moments = CASES[name]
     out = tmp_path / "killed"

@@ -150,6 +150,7 @@ def test_tracker_added_to_a_finished_run_is_reported(fedavg_run, capsys):
     assert capsys.readouterr().err.count("tracker=wandb does not show 1 run finished without it") == 1
 
 
+@pytest.mark.thorough
 def test_wandb_offline_mirror_leaves_records_unchanged(tmp_path, knot_run):
     mirrored_run = run(tmp_path, *TINY, "tracker=wandb")
     assert mirrored_run.result == knot_run.result and mirrored_run.folder.name == knot_run.folder.name

@@ -100,6 +100,7 @@ def test_algorithm_keeps_the_contract(algorithm, tmp_path):
     checks.check_method(words_of("chilled", algorithm), tmp_path)
 
 
+@pytest.mark.thorough
 def test_plugin_keeps_the_contract(tables_restored, tmp_path):  # noqa: F811
     checks.check_method(FEDSAM, tmp_path)
 
