@@ -66,7 +66,8 @@ def teacher_run(word: str, config: dict[str, Any]) -> dict[str, Any]:
     out = Path(str((config.get("paths") or {}).get("out", "outputs"))).expanduser()
     folder = find_run(word, out)
     result = require_result(folder)
-    if not FAMILIES[result.kind].ends_with_model:
+    family = FAMILIES.get(result.kind)
+    if family is None or not family.ends_with_model:
         raise UserError(f"is a run of {result.method}, which ends with no model", folder)
     if result.status != "done":
         raise UserError("diverged, so it has no model", folder)

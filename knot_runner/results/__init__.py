@@ -14,11 +14,14 @@ from knot_runner.util.errors import UserError
 
 
 def result_of(content: dict[str, Any]) -> RunResult:
-    """Returns the result of which ``content`` is the plain data. Raises :class:`UserError` naming the wrong key."""
-    kind = content.get("kind")
-    if not isinstance(kind, str) or kind not in FAMILIES:
-        raise UserError(f"{kind!r:.40} is no kind of run here", "kind", hint="Load its plug-in with plugins=[...]")
-    cls = DivergedResult if content.get("status") == "diverged" else load(FAMILIES[kind].result)
+    """Returns the result of which ``content`` is the plain data: of a family whose plug-in is not loaded, what all
+    results have. Raises :class:`UserError` naming the wrong key."""
+    family = FAMILIES.get(str(content.get("kind")))
+    cls = load(family.result) if family else RunResult
+    if content.get("status") == "diverged":
+        cls = DivergedResult
+    if family is None:
+        content = {key: value for key, value in content.items() if key in RunResult.__dataclass_fields__}
     try:
         return build(cls, content, "")
     except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError):  # of a bundle that no run writes

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from knot_runner.config.settings.families import FAMILIES
-from knot_runner.results.base import total_costs
+from knot_runner.results import result_of
+from knot_runner.results.base import RunResult, total_costs
 from tests.contents import problem_of
 from tests.unit.report.made_runs import (
     CORESET,
@@ -40,6 +41,11 @@ VALID = {
 ])  # fmt: skip
 def test_valid_result_has_no_problem(kind, changes):
     assert not problem_of(VALID[kind] | changes)
+
+
+def test_result_of_a_family_that_is_not_loaded_is_read():
+    found = result_of(PROBE | {"kind": "a plug-in's", "anything": 1, "metrics": {"accuracy": {"ALL": 0.5}}})
+    assert type(found) is RunResult and found.metrics == {"accuracy": {"ALL": 0.5}} and not hasattr(found, "anything")
 
 
 def test_diverged_result_needs_no_numbers():
