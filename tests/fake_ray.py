@@ -10,6 +10,8 @@ import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 
+from knot_runner.util import processes
+
 
 class RayError(Exception):
     pass
@@ -108,6 +110,9 @@ class FakeRay(ModuleType):
     def kill(self, actor):
         self.killed.append(actor)
 
+    def shutdown(self):
+        self.inits.clear()
+
 
 class Actor:
     """A handle, whose methods have a ``remote``. A lost actor answers nothing any more."""
@@ -134,4 +139,5 @@ def faked(monkeypatch, **more) -> FakeRay:
     """A fake in the place of the module ``ray`` during one test."""
     ray = FakeRay(**more)
     monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(processes, "_signal_actions", [])
     return ray

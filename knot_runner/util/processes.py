@@ -89,6 +89,11 @@ _ACTION_SECONDS, GRACE_SECONDS = 10.0, 5.0
 _signal_actions: list[Callable[[], object]] = []
 
 
+def act_on_signals(action: Callable[[], object]) -> None:
+    """:func:`on_signal` until this process ends."""
+    _signal_actions.append(action)
+
+
 @contextlib.contextmanager
 def on_signal(action: Callable[[], object]) -> Iterator[None]:
     """Inside the block, ``action`` is called if a signal ends this process (see :func:`ended_by_signals`).

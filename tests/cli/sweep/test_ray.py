@@ -9,7 +9,9 @@ import pytest
 from knot_runner.sweeps import launchers
 from knot_runner.sweeps.plan import STOP
 from knot_runner.sweeps.state import read_failure
+from knot_runner.util import processes
 from knot_runner.util.errors import UserError
+from knot_runner.util.ray_cluster import connected
 from tests.cli.sweep.grids import begun, faulty, results, small, sweep, sweep_apart
 from tests.cli.sweep.planned import composed, planned
 from tests.fake_ray import faked
@@ -90,3 +92,12 @@ def test_ray_launcher_matches_basic_launcher_results(tmp_path):
     assert sweep(tmp_path / "ray", *grid, NO_FAULTS="1")[0] == 0
     assert sweep(tmp_path / "basic", *grid, NO_FAULTS="1")[0] == 0
     assert results(tmp_path / "ray") == results(tmp_path / "basic")
+
+
+def test_signal_disconnects_from_the_cluster(monkeypatch):
+    """Else processes of Ray outlive the command for a minute."""
+    ray = faked(monkeypatch)
+    connected("x")
+    (action,) = processes._signal_actions
+    action()
+    assert not ray.is_initialized()
