@@ -45,7 +45,7 @@ class Clients:
 
 
 def run_coreset(context: RunContext) -> CoresetResult:
-    """Carries out the run; returns the content of the result. Raises :class:`UserError`."""
+    """Carries out the run; returns the result. Raises :class:`UserError`."""
     began = time.monotonic()
     settings, hp = context.settings, context.hp
     prepare_cpu_device(settings.hardware, context.note)

@@ -40,7 +40,7 @@ from knot_runner.util.files import write_atomic
 
 
 def run_coreset_knn(context: RunContext) -> KnnResult:
-    """Carries out the run; returns the content of the result. Raises :class:`UserError`."""
+    """Carries out the run; returns the result. Raises :class:`UserError`."""
     began = time.monotonic()
     settings, hp = context.settings, context.hp
     prepare_cpu_device(settings.hardware, context.note)

@@ -39,7 +39,7 @@ LARGE_RATIO = 10.0
 
 
 def run_distillation(context: RunContext) -> StagesResult | DivergedResult:
-    """Teachers, soft labels, distillation, evaluation; the result's content. Raises :class:`UserError`."""
+    """Teachers, soft labels, distillation, evaluation; returns the result. Raises :class:`UserError`."""
     settings, folder, note = context.settings, context.folder, context.note
     began = time.monotonic()
     store = context.store

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def run_federated(context: RunContext) -> FederatedResult | DivergedResult:
-    """Carries out a federated run, of all clients together or by clusters; returns the content of the result.
+    """Carries out a federated run, of all clients together or by clusters; returns the result.
 
     Raises :class:`UserError`.
     """
