@@ -17,7 +17,7 @@ _PLACES = {
         ("claims", "compare", "compose", "run", "runs", "sweep", "table", "FinishedRun", "RunSelection"),
         "knot_runner.cli.python",
     ),
-    **dict.fromkeys(("FEDERATED_ALGORITHMS", "FederatedAlgorithm"), "knot_runner.config.settings.methods.algorithms"),
+    **dict.fromkeys(("AveragingSettings", "FederatedSettings"), "knot_runner.config.settings.methods.federated"),
     **dict.fromkeys(("Family", "register"), "knot_runner.config.settings.families"),
     **dict.fromkeys(("LocalProgram", "LocalResult"), "knot_runner.engine.federated.cohort"),
     "Objective": "knot_runner.engine.objectives",
@@ -38,7 +38,7 @@ _PLACES = {
 if TYPE_CHECKING:
     from knot_runner.cli.python import FinishedRun, RunSelection, claims, compare, compose, run, runs, sweep, table
     from knot_runner.config.settings.families import Family, register
-    from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS, FederatedAlgorithm
+    from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings
     from knot_runner.engine.federated.cohort import LocalProgram, LocalResult
     from knot_runner.engine.objectives import Objective
     from knot_runner.engine.tracker import TRACKERS, TrackedRun

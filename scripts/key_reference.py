@@ -148,11 +148,19 @@ def kind_of_value(hint: Any) -> str:
     return names.get(hint, "keys")
 
 
-def rows(cls: type, place: str, values: dict[tuple[type, str], list[Any]]) -> list[str]:
-    """The rows of one table. Raises :class:`Undocumented`."""
+def own_fields(cls: type, others: Iterable[type] = ()) -> list[dataclasses.Field]:
+    """The fields of ``cls`` that none of its bases among ``others`` has, whose table tells them."""
+    bases = [base for base in cls.__mro__[1:] if base in others]
+    told = {field.name for base in bases for field in dataclasses.fields(base)}
+    return [field for field in dataclasses.fields(cls) if field.name not in told]
+
+
+def rows(cls: type, place: str, values: dict[tuple[type, str], list[Any]], others: Iterable[type] = ()) -> list[str]:
+    """The rows of one table, without those in the tables of its bases among ``others``. Raises
+    :class:`Undocumented`."""
     notes, hints = field_notes(cls), typing.get_type_hints(cls, include_extras=True)
     made = []
-    for field in dataclasses.fields(cls):
+    for field in own_fields(cls, others):
         own = f"{place}.{field.name}" if place else field.name
         if is_kind(hints[field.name]) or field.name == "name" or own in NOT_KEYS or (not place and own in ROOTS):
             continue
@@ -186,7 +194,7 @@ def page() -> str:
     for group in ["", *groups]:
         parts.append(f"## {group or 'Beside the groups'}\n")
         for cls, places in found.items():
-            lines = rows(cls, places[0], values) if places[0].partition(".")[0] == group else []
+            lines = rows(cls, places[0], values, found) if places[0].partition(".")[0] == group else []
             if not lines:
                 continue
             where = [f"`{place}`" for place in places if place] + [ALSO[place] for place in places if place in ALSO]

@@ -23,9 +23,13 @@ from knot_runner.config.settings.groups import (
     TrainingSettings,
 )
 from knot_runner.config.settings.methods.distil import SCHEDULE_SETTINGS, SYNTHESIS_SETTINGS
-from knot_runner.config.settings.methods.federated import FederatedTraining
+from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings, FederatedTraining
 from knot_runner.config.settings.methods.knot import LOSS_SETTINGS
-from knot_runner.config.settings.methods.personalisation import PERSONALISATION_SETTINGS, EvaluateSettings
+from knot_runner.config.settings.methods.personalisation import (
+    PERSONALISATION_SETTINGS,
+    EvaluateSettings,
+    LocalSettings,
+)
 from knot_runner.config.settings.methods.terms import TERM_SETTINGS
 from knot_runner.config.settings.networks import NETWORK_SETTINGS
 from knot_runner.config.settings.partition import PARTITION_SETTINGS, HeldOut, PartyShares
@@ -41,12 +45,12 @@ ROOTS: dict[str, list[type]] = {
     "": [Settings],
     "task": [TaskSettings, ImageTaskSettings, *UNTRAINED_TASKS.values()],
     "model": [ModelSettings, *NETWORK_SETTINGS.values()],
-    "method": list(dict.fromkeys(METHOD_SETTINGS.values())),
+    "method": [FederatedSettings, AveragingSettings, *METHOD_SETTINGS.values()],
     "method.loss": list(LOSS_SETTINGS.values()),
     **{f"method.terms.{name}": [cls] for name, cls in TERM_SETTINGS.items()},
     "method.schedule": list(SCHEDULE_SETTINGS.values()),
     "method.synthesis": list(SYNTHESIS_SETTINGS.values()),
-    "method.personalisation": list(PERSONALISATION_SETTINGS.values()),
+    "method.personalisation": [LocalSettings, *PERSONALISATION_SETTINGS.values()],
     "training": [FederatedTraining, TrainingSettings],
     "partition": [*PARTITION_SETTINGS.values(), HeldOut, PartyShares],
     "transfer": [ImageTaskSettings],

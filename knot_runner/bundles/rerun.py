@@ -19,7 +19,6 @@ import torch
 from knot_runner.bundles.unpack import BundledRun
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.settings import FederatedSettings, run_id
-from knot_runner.config.settings.methods.algorithms import federated_algorithm
 from knot_runner.config.strict import dotted_leaves, without
 from knot_runner.data.preflight import no_data
 from knot_runner.pipelines.context import Note, Progress, run_context
@@ -94,7 +93,7 @@ def whole_because(job: ComposedJob) -> str:
     """
     if not isinstance(job.method, FederatedSettings):
         return "has no rounds of its own"
-    if reason := federated_algorithm(job.method.algorithm).by_all_rounds:
+    if reason := job.method.by_all_rounds:
         return reason
     privacy = job.settings.privacy
     if privacy is not None and privacy.epsilon is not None:

@@ -71,7 +71,7 @@ def show_partition(job: ComposedJob) -> None:
 
     settings = job.settings
     if settings.partition is None:
-        name, method = settings.task.name, settings.method["name"]
+        name, method = settings.task.name, settings.method.name
         raise UserError(f"plot partition: task={name} method={method} deals nothing to clients; task=femnist would fit")
     root = Path(settings.paths.data) if settings.paths.data else None
     if settings.on_images:
@@ -150,5 +150,5 @@ def _reference(job: ComposedJob, data: provenance.CurrentData | None) -> Job:
     if job.arm:
         config = {**config, ARM: job.arm}
         label = ", ".join(without_arm(label.split(", ")))
-    method = job.arm or settings.method["name"]
+    method = job.arm or settings.method.name
     return Job(job.run_id, job.folder, settings.task.name, method, settings.seed, label, config, data)

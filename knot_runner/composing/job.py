@@ -29,20 +29,24 @@ class _Dumper(get_omega_conf_dumper()):
 
 @dataclass(frozen=True)
 class ComposedJob:
-    """One job, from composing to reporting: its composed config (plain, resolved), settings and method settings.
+    """One job, from composing to reporting: its composed config (plain, resolved) and settings.
 
     A launcher sends only the config, from which :func:`job_of` rebuilds the job.
     """
 
     config: dict[str, Any]
     settings: Settings
-    method: Any
     #: as typed
     overrides: list[str] = field(default_factory=list)
     #: what distinguishes it from the preset's other jobs, beyond method and seed
     label: str = ""
     #: its arm, "" for none
     arm: str = ""
+
+    @property
+    def method(self) -> Any:
+        """Settings of the method."""
+        return self.settings.method
 
     @functools.cached_property
     def run_id(self) -> str:
@@ -52,7 +56,7 @@ class ComposedJob:
     def folder(self) -> Path:
         """``<out>/<task>/<method>/<run id>``."""
         settings = self.settings
-        return Path(settings.paths.out) / settings.task.name / settings.method["name"] / self.run_id
+        return Path(settings.paths.out) / settings.task.name / settings.method.name / self.run_id
 
     @property
     def own_config(self) -> dict[str, Any]:
@@ -68,16 +72,15 @@ class ComposedJob:
     @property
     def title(self) -> str:
         """The job's display name: task, method, seed, and the settings that distinguish it within its grid."""
-        settings = self.settings
-        name = f"{settings.task.name} {settings.method['name']}{job_variant(settings.method)} seed {settings.seed}"
+        settings, variant = self.settings, job_variant(self.config["method"])
+        name = f"{settings.task.name} {settings.method.name}{variant} seed {settings.seed}"
         others = [part for part in self.label.split(", ") if part and part.split("=")[0] not in TOLD]
         return " ".join([name, *others])
 
 
 def job_of(config: dict[str, Any], overrides: Sequence[str] = (), label: str = "") -> ComposedJob:
     """Build the job of a composed, plain ``config``. Raises :class:`UserError`."""
-    settings, method = build_run(config)
-    return ComposedJob(config, settings, method, list(overrides), label)
+    return ComposedJob(config, build_run(config), list(overrides), label)
 
 
 def job_variant(method: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.composing.hydra_keys import LAUNCHERS
+from knot_runner.config.settings.families import other_owners
 from knot_runner.util.config_yaml import choices
 from knot_runner.util.errors import UserError, nearest, not_installed, unknown
 
@@ -79,6 +80,8 @@ def bad_override(text: str, overrides: list[str], search: list[str]) -> str:
         if prefix and not OmegaConf.is_dict(node):
             return f"{path}: {prefix} is a value and has no settings"
         if part not in node:
+            if prefix == "method" and (owners := other_owners(part, node.get("algorithm"))):
+                return f"{path}: {owners}"
             return f"{path}: there is no such setting{_hint(config, node, prefix, part)}"
         node = node[part]
     return f"{path}: cannot take that value. A key that is new in it needs a +: +{path}.KEY=VALUE"

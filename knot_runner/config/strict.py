@@ -56,6 +56,8 @@ def build(cls: type, values: Any, where: str) -> Any:
 
     ``where`` is the dotted key that errors name. Raises :class:`UserError`.
     """
+    if values is None:
+        raise UserError("is not set", where)
     if not isinstance(values, dict):
         raise UserError(f"expected keys of {cls.__name__}, got {shorten(values)}", where)
     hints = _hints(cls)
@@ -167,6 +169,8 @@ def _scalar(hint: type, value: Any, where: str, most: float | None = None) -> An
     if hint is float and isinstance(value, str):  # YAML 1.1 reads 1e-3 as a string
         with contextlib.suppress(ValueError):
             value = float(value)
+    if value is None:
+        raise UserError("is not set", where)
     right = isinstance(value, (int, float) if hint is float else hint)
     if not right or (isinstance(value, bool) and hint is not bool):
         raise UserError(f"expected {_KINDS.get(hint, hint.__name__)}, got {shorten(value)}", where)

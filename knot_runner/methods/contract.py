@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from knot_runner.config.plugins import Table, checked, expect, unlike
-from knot_runner.config.settings.families import FAMILIES, load
+from knot_runner.config.settings.families import FAMILIES, METHOD_SETTINGS, load
+from knot_runner.config.settings.methods.federated import AveragingSettings
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Method:
     is_finished: Callable[..., bool] | None = None
     #: of federated methods; None: every client receives and sends a whole model
     traffic: Traffic | None = None
+    #: class of the settings of a plug-in's method
+    settings: type = AveragingSettings
 
 
 class MethodTable(Table[Any]):
@@ -80,6 +83,10 @@ class MethodTable(Table[Any]):
     def __getitem__(self, name: str) -> Method:
         entry = self.data[name]
         return load(entry) if isinstance(entry, str) else entry
+
+    def __setitem__(self, name: str, method: Method) -> None:
+        super().__setitem__(name, method)
+        METHOD_SETTINGS.setdefault(name, method.settings)
 
 
 def _accepted(where: str, method: Method) -> Method:

@@ -111,7 +111,7 @@ class RunContext:
         return {
             "task": self.settings.task.name,
             "source": source,
-            "method": self.settings.method["name"],
+            "method": self.settings.method.name,
             "seed": self.settings.seed,
             "data": data,
             "device": str(device),

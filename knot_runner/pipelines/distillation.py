@@ -106,7 +106,7 @@ def _prepared(context: RunContext) -> tuple[PartyTask, Federation, Counts, list[
     task = context.services.parties(context)
     counts = of_parties(task)
     federation = make_federation(context, task, context.store, random_examples(context.hp))
-    METHODS[context.settings.method["algorithm"]].init(context.hp, federation)
+    METHODS[context.hp.algorithm].init(context.hp, federation)
     batch = context.settings.training.local.batch
     return task, federation, counts, [*task.notes, *counts.warnings(batch), *federation.notes]
 
@@ -142,7 +142,7 @@ def advance_stages(context: RunContext, federation: Federation, executor: Execut
     settings = context.settings
     commits = Commits(context.folder, federation.data, context.note, context.code, settings.plugins)
     loop = RoundLoop(
-        METHODS[settings.method["algorithm"]], context.hp, federation, commits, execute,
+        METHODS[context.hp.algorithm], context.hp, federation, commits, execute,
         usable=lambda state: _all_there(state, store), log=log, timed=False,
     )  # fmt: skip
     state = run_rounds(loop)[0]
@@ -215,7 +215,7 @@ def _describe_models(context: RunContext, task: PartyTask, federation: Federatio
     if context.settings.on_images:
         tensors = store.get(*federation.server.test).tensors()
         statistics = {name: tensors[name].tolist() for name in ("mean", "std")}
-        statistics["view"] = context.settings.method.get("view", "none")
+        statistics["view"] = getattr(context.hp, "view", "none")
         write_models(context, kept, task.labels.names, **statistics)
     else:
         from knot_runner.pipelines.federations.texts import load_tokenizer  # with what models of texts need

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner import metrics
 from knot_runner.config.settings import Centralised
-from knot_runner.config.settings.methods.algorithms import federated_algorithm
+from knot_runner.config.settings.methods.federated import server_distillation
 from knot_runner.config.strict import build
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import Engine, Trained
@@ -27,7 +27,7 @@ from knot_runner.pipelines.rounds.summary import summarise
 from knot_runner.pipelines.runs.commits import LogRow
 from knot_runner.results.base import DivergedResult, Evaluated, diverged_result, total_costs
 from knot_runner.results.federated import FederatedResult
-from knot_runner.util.errors import DivergedError, UserError, nearest
+from knot_runner.util.errors import DivergedError, UserError
 from knot_runner.util.files import write_json
 
 if TYPE_CHECKING:
@@ -92,16 +92,12 @@ def _prepared(context: RunContext) -> tuple[Setup, Method, FederatedState, list[
     """Return the clients, the method, its first state and the notes on them: all that precedes distances and training.
     Raises :class:`UserError`."""
     hp = context.hp
-    if hp.algorithm not in METHODS:
-        raise UserError(f"no algorithm {hp.algorithm!r}{nearest(hp.algorithm, METHODS)}", "method.algorithm")
     setup = make_setup(context)
     method = METHODS[hp.algorithm]
     if isinstance(context.settings.partition, Centralised):
         method = replace(method, traffic=NOTHING_SENT)
-    if hp.distil is not None and method.exchange is None:
+    if server_distillation(hp) is not None and method.exchange is None:
         raise UserError(f"algorithm={hp.algorithm} has no server that distils; null is right", "method.distil")
-    if hp.models and method.one_model:
-        raise UserError(f"algorithm={hp.algorithm} has one model for all clients; [] is right", "method.models")
     fleet = context.settings.fleet
     if fleet is not None:
         from knot_runner.methods.federated.fleet import on_fleet
@@ -211,8 +207,9 @@ def _selects(context: RunContext) -> bool:
     """Return whether an epoch, a step or a point is selected, which is always on held-out examples."""
     hp, personal = context.hp, context.hp.personalisation
     by_point = personal is not None and (personal.select == "valid" or getattr(personal, "early_stop", False))
-    by_step = hp.distil is not None and hp.distil.valid > 0
-    return by_point or by_step or federated_algorithm(hp.algorithm).selects
+    distillation = server_distillation(hp)
+    by_step = distillation is not None and distillation.valid > 0
+    return by_point or by_step or hp.selects
 
 
 def _privacy(context: RunContext, setup: Setup, rounds: int, rows: list[LogRow]) -> dict[str, Any]:

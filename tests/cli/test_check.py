@@ -127,7 +127,7 @@ REFUSED = [
     ["training.batch=500"], ["method=clustered_fedavg", "method.clustering.clusters=50"],
     ["method=clustered_fedavg", "method.clustering.graph=sparse9"], ["training.participants=50"],
     ["method=fedrep", "method.head_epochs=2"], ["method=fedper", "model.hidden=[]"],
-    ["method=fedala", "method.fedala.layers=9"],
+    ["method=fedala", "method.layers=9"],
     ["method=fedsoup", "partition.valid=0"], ["partition=iid", "partition.clients=400"],
     ["model=cnn_mcmahan", "task.shape=[1,2,2]"], ["partition.by=speaker"],
 ]  # fmt: skip

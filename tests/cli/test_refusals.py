@@ -28,7 +28,7 @@ COMMANDS = [
     "table knot_tabel2", "table fedwad/toy experiment=knot/table2", "table fedwad/toy seed=0",
     "task=femnist hardware=gpu", "task=femnist method=distil", "check task=femnist hardware.device=gpu",
     "check task=sa hardware.devices=[cuda:0,gpu]", "task=femnist fleet.deadline=8", "task=femnist seed=0:3",
-    "task=femnist method=ditto method.lam=2", "task=femnist model.hidden=100", "task=femnist evaluate.matrix=yes",
+    "task=femnist method=ditto method.lambd=2", "task=femnist model.hidden=100", "task=femnist evaluate.matrix=yes",
     "plot chill/fig4 report.kind=curve", "hydra/launcher=joblib hydra.launcher.n_jobs=two", "data mnst",
     "data mnist --fech", "data mnist seed=1",
     "data mnist --fetch", "verify", "verify a b", "verify a --rounds=0", "verify a --rounds=two", "verify a --round=2",

@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from knot_runner.cli.main import main
-from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
-from knot_runner.methods.contract import METHODS
+from tests.plugin_tables import tables_restored  # noqa: F401
 from tests.tiny import TINY_IMAGES, replaced
 
 METHOD = """
@@ -18,48 +17,41 @@ from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_models
 
 
-@dataclass
-class Options:
+@dataclass(kw_only=True)
+class KeptSettings(kr.AveragingSettings):
     at: float
     often: int = 2
+    PROMISES
 
 
 def fold(hp, state, federation, round, requests, trained):
     after, row = averaging.fold(hp, state, federation, round, requests, trained)
-    return {**after, **kept_models(trained)}, {**row, "at": hp.options.at, "often": hp.options.often}
+    return {**after, **kept_models(trained)}, {**row, "at": hp.at, "often": hp.often}
 
 
-kr.METHODS["kept"] = kr.Method(averaging.init, averaging.plan, fold, averaging.deployed)
+kr.METHODS["kept"] = kr.Method(averaging.init, averaging.plan, fold, averaging.deployed, settings=KeptSettings)
 """
-DECLARED = """kr.FEDERATED_ALGORITHMS["kept"] = kr.FederatedAlgorithm(
-    keys=("mu",), options=Options, keeps="model", needs_rounds="", not_private="", selects=True
-)
-"""
+DECLARED = 'needs_rounds = not_private = ""; keeps = "model"; selects = True'
 YAML = """
 defaults:
-  - /base/federated@_here_
+  - /base/averaging@_here_
   - _self_
 name: kept
 algorithm: kept
-mu: 0.5
-options: {at: 1}
+at: 1
 """
 
 
 @pytest.fixture(autouse=True)
-def tables_as_they_were():
-    before = dict(METHODS), dict(FEDERATED_ALGORITHMS)
+def tables_as_they_were(tables_restored):  # noqa: F811
     yield
-    for table, entries in zip((METHODS, FEDERATED_ALGORITHMS), before, strict=True):
-        table.data.clear()
-        table.data.update(entries)
     for name in ("kept_method", "silent_method"):
         sys.modules.pop(name, None)
 
 
 def arrange(folder, declared=DECLARED):
     name = "kept_method" if declared else "silent_method"
-    (folder / f"{name}.py").write_text(METHOD + declared)
+    (folder / f"{name}.py").write_text(METHOD.replace("PROMISES", declared))
     (folder / "conf" / "method").mkdir(parents=True)
     (folder / "conf" / "method" / "kept.yaml").write_text(YAML)
     own = [f"--config-dir={folder / 'conf'}", f"plugins=['{folder / f'{name}.py'}']", f"paths.out={folder / 'out'}"]
@@ -105,17 +97,11 @@ def test_declared_method_sets_partition_valid_default(tmp_path, capsys):
 
 
 BAD = [
-    (["+method.options.oftn=3"], "method.options.oftn: there is no such setting (did you mean 'often'?)"),
-    (["~method.options.at"], "method.options.at: is not set"),
-    (["method.options.at=word"], "method.options.at: expected a number, got 'word'"),
-    (["method.mu=null"], "method.mu: is not set; kept needs it"),
-    (["method.head_epochs=2"], "method.head_epochs: is of fedrep alone; algorithm=kept has none"),
-    (["method.final_head_epochs=2"], "method.final_head_epochs: is of fedrep and fedper alone"),
-    (["method=fedavg", "method.mu=1"], "method.mu: is of fedprox and kept alone; algorithm=fedavg has none"),
-    (
-        ["method=fedavg", "+method.options.at=1"],
-        "method.options: works only with methods of plug-ins, and algorithm=fedavg is not one",
-    ),
+    (["+method.oftn=3"], "method.oftn: there is no such setting (did you mean 'often'?)"),
+    (["~method.at"], "method.at: is not set"),
+    (["method.at=word"], "method.at: expected a number, got 'word'"),
+    (["+method.head_epochs=2"], "method.head_epochs: not a setting of method.algorithm=kept, but of fedrep"),
+    (["method=fedavg", "+method.at=1"], "method.at: not a setting of method.algorithm=fedavg, but of kept"),
     (["method=local", "privacy=user_level"], "fedmd, ditto, apfl, fedala, fedsoup, kept would fit"),
 ]
 
@@ -128,8 +114,14 @@ def test_declared_method_rejects_unsupported_settings(tmp_path, capsys):
         assert said in error and error.count("\n") == 1, error
 
 
-def test_undeclared_method_accepts_any_key_but_needs_rounds(tmp_path, capsys):
-    own = [*arrange(tmp_path, declared=""), "method.head_epochs=2", "+method.options.anything=3"]
+def test_undeclared_method_needs_rounds(tmp_path, capsys):
+    """What the class does not state is not inherited from a class that states it."""
+    own = arrange(tmp_path, declared="")
+    plugin = tmp_path / "silent_method.py"
+    plugin.write_text(
+        "from knot_runner.config.settings import FedAvgSettings\n"
+        + plugin.read_text().replace("kr.AveragingSettings", "FedAvgSettings")
+    )
     assert main([*own, "fleet=phones_async"]) == 2
     assert "method=kept, which is not known to go without rounds; fedavg, fedprox, scaffold" in capsys.readouterr().err
     assert main([*own, "--cfg=job"]) == 0

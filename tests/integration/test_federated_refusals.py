@@ -11,7 +11,7 @@ REFUSED = [
     *((TINY_IMAGES, words) for words in [
         ["method.temperature=0"], ["method.temperature=-1"], ["training.participants=50"], ["training.participants=0"],
         ["training.batch=500"], ["training.lr=0"], ["training.lr=inf"], ["method=fedprox", "method.mu=null"],
-        ["method.mu=1"], ["method=federated_distance"], ["method=sinkhorn_e"], ["model=bert_tiny"], ["training=small"],
+        ["+method.mu=1"], ["method=federated_distance"], ["method=sinkhorn_e"], ["model=bert_tiny"], ["training=small"],
         ["partition=null"], ["~partition"], ["partition=dirichlt"], ["partition.kind=dirichlt"],
         ["partition=iid", "partition.clients=400"], ["partition=dirichlet"],
         ["hardware.precision=bf16", "hardware.engine=loop"], ["hardware.engine=leen"], ["training.target=2"],
@@ -35,12 +35,12 @@ REFUSED = [
         ["method.stragglers={share:0.3,temperature:0.25,epochs:2,by:speed}"],
         ["task=sa", "fleet=phones"], ["task=mnist", "method=kd", "fleet=phones"], ["task=gaussians", "fleet=phones"],
         # personal methods
-        ["method=ditto", "method.ditto.lam=-1"],
-        ["method=ditto", "method.ditto.lr=0"], ["method=ditto", "method.ditto=null"], ["method=ditto", "method.mu=1"],
-        ["method=apfl", "method.apfl.alpha=1.5"], ["method=apfl", "method.apfl.alpha=-0.5"],
-        ["method=fedala", "method.fedala.layers=3"], ["method=fedala", "method.fedala.layers=0"],
-        ["method=fedala", "method.fedala.share=0"], ["method=fedala", "method.fedala.deployed=both"],
-        ["method=fedsoup", "method.fedsoup.start=1"], ["method=fedavg", "+method.ditto={lam: 1.0}"],
+        ["method=ditto", "method.lambda_=-1"],
+        ["method=ditto", "method.personal_lr=0"], ["method=ditto", "+method.mu=1"],
+        ["method=apfl", "method.alpha=1.5"], ["method=apfl", "method.alpha=-0.5"],
+        ["method=fedala", "method.layers=3"], ["method=fedala", "method.layers=0"],
+        ["method=fedala", "method.share=0"], ["method=fedala", "method.deployed=both"],
+        ["method=fedsoup", "method.start=1"], ["method=fedavg", "+method.lambda_=1.0"],
         ["method=fedala", "method.algorithm=apfl"],
         # methods that exchange logits, and clients' own architectures
         ["method=feddistill", "method.labels=null"],

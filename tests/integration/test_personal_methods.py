@@ -18,7 +18,7 @@ TAUGHT = replaced(TINY_IMAGES, "training.lr=0.2")
 def test_personal_methods_record_rounds_costs_and_own_models(tmp_path, method):
     own = ["method.server.optimiser=momentum", "method.temperature=0.5", "evaluate.matrix=end", "partition.unseen=0.2"]
     if method == "apfl":
-        own.append("method.apfl.adaptive=true")
+        own.append("method.adaptive=true")
     record = run(tmp_path, *TAUGHT, f"method={method}", *own)
     rows = record.rows
     assert all(len(row["participants"]) == len(set(row["participants"])) == len(row["after"]) == 3 for row in rows)

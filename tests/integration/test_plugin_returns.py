@@ -61,7 +61,7 @@ WEIGHTING = "import torch\nimport knot_runner as kr\nkr.WEIGHTINGS['M'] = lambda
 TERM = "\ndef make(options, inputs): return {loss}\nkr.TERMS['logits'] = kr.Term(LogitTermSettings, make)\n"
 METRIC = "import knot_runner as kr\nkr.METRICS['mine'] = kr.Metric('mine', 'higher', lambda test: {value})\n"
 SUMS = "import knot_runner as kr\nkr.METRICS['mine'] = kr.Metric('mine', 'higher', of_sums=lambda sums: {sums})\n"
-FEDSAM = [*TINY_IMAGES, "method=fedsam"]
+FEDSAM = [*TINY_IMAGES, "method=fedsam", "~method.rho"]
 NPZ = [
     *(word for word in TINY_IMAGES if not word.startswith("partition.")), "partition=iid", "partition.clients=5",
     "task.source=local", "task.local.format=npz", "task.local.train=[a.npz]", "task.local.test=[]",

@@ -78,7 +78,7 @@ def test_plugin_objective_trains_alike_in_every_engine(small, tmp_path):
     """FedNTD: at beta=0 it is FedAvg; otherwise it is not, and all engines agree."""
     engines = ["lean", "loop"] if small is TINY_TEXTS else ["lean", "loop", "stacked"]
     runs = {engine: f"method=fedntd hardware.engine={engine}" for engine in engines}
-    runs |= {"none": "method=fedntd method.options.beta=0.0", "fedavg": "method=fedavg"}
+    runs |= {"none": "method=fedntd method.beta=0.0", "fedavg": "method=fedavg"}
     found = losses(runs, own("own_objective.py", small), tmp_path)
     for engine in engines:
         assert found[engine] == pytest.approx(found["lean"], rel=1e-4)
@@ -91,7 +91,7 @@ def test_plugin_program_trains_alike_in_worker_processes(tmp_path):
     """FedSAM: at rho=0 it is FedAvg; otherwise it is not, whoever computes."""
     runs = {
         "lean": "method=fedsam", "workers": "method=fedsam hardware.workers=2", "fedavg": "method=fedavg",
-        "none": "method=fedsam method.options.rho=0.0",
+        "none": "method=fedsam method.rho=0.0",
     }  # fmt: skip
     found = losses(runs, own("own_program.py", TINY_IMAGES), tmp_path)
     assert found["workers"] == found["lean"] and found["none"] == pytest.approx(found["fedavg"], rel=1e-5)

@@ -17,9 +17,9 @@ class MajoritySettings:
     algorithm: str
 
 
-def check(settings, method, plugins):
+def check(settings):
     if settings.seed != 0:
-        raise UserError(f"seed: method={method.name} draws nothing; 0 is right")
+        raise UserError(f"seed: method={settings.method.name} draws nothing; 0 is right")
 
 
 def inspect(context):

@@ -1,12 +1,18 @@
 """A local loss of one's own: FedNTD (Lee et al. 2022), FedAvg that also distils the not-true classes of the start."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 
 import knot_runner as kr
 from knot_runner.methods.federated import averaging
+
+
+@dataclass(kw_only=True)
+class FedNtdSettings(kr.AveragingSettings):
+    beta: float
+    tau: float
 
 
 def not_true_distillation(settings, inputs):
@@ -25,8 +31,8 @@ def not_true_distillation(settings, inputs):
 
 
 def plan(hp, state, federation, round):
-    objective = kr.Objective(not_true_distillation, hp.options)
+    objective = kr.Objective(not_true_distillation, {"beta": hp.beta, "tau": hp.tau})
     return [replace(request, objective=objective) for request in averaging.plan(hp, state, federation, round)]
 
 
-kr.METHODS["fedntd"] = kr.Method(averaging.init, plan, averaging.fold, averaging.deployed)
+kr.METHODS["fedntd"] = kr.Method(averaging.init, plan, averaging.fold, averaging.deployed, settings=FedNtdSettings)

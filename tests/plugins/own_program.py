@@ -1,11 +1,16 @@
 """Local training of one's own: FedSAM (Qu et al. 2022), whose gradients are those of the worst weights nearby."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
 import knot_runner as kr
 from knot_runner.methods.federated import averaging
+
+
+@dataclass(kw_only=True)
+class FedSamSettings(kr.AveragingSettings):
+    rho: float
 
 
 def sharpness_aware(settings, work):
@@ -29,8 +34,8 @@ def sharpness_aware(settings, work):
 
 
 def plan(hp, state, federation, round):
-    program = kr.LocalProgram(sharpness_aware, hp.options)
+    program = kr.LocalProgram(sharpness_aware, {"rho": hp.rho})
     return [replace(request, program=program) for request in averaging.plan(hp, state, federation, round)]
 
 
-kr.METHODS["fedsam"] = kr.Method(averaging.init, plan, averaging.fold, averaging.deployed)
+kr.METHODS["fedsam"] = kr.Method(averaging.init, plan, averaging.fold, averaging.deployed, settings=FedSamSettings)

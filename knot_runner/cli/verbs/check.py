@@ -86,7 +86,7 @@ DONE = ("done", "diverged", "other data", "damaged")
 def _listed(jobs: list[ComposedJob], states: list[JobState]) -> Table:
     rows = []
     for job, state in zip(jobs, states, strict=True):
-        task, name, seed = job.settings.task, job.settings.method["name"], str(job.settings.seed)
+        task, name, seed = job.settings.task, job.settings.method.name, str(job.settings.seed)
         rows.append((job.run_id, task.name, task.source, name, seed, short_line(job.label), state.text))
     return _table(TITLES, rows)
 
@@ -94,7 +94,7 @@ def _listed(jobs: list[ComposedJob], states: list[JobState]) -> Table:
 def _grouped(jobs: list[ComposedJob], states: list[JobState]) -> Table:
     """A table with one row per task, source and method; jobs needing attention have rows of their own."""
     rows = []
-    kinds = [(job.settings.task.name, job.settings.task.source, job.settings.method["name"]) for job in jobs]
+    kinds = [(job.settings.task.name, job.settings.task.source, job.settings.method.name) for job in jobs]
     for group, own in by_key(zip(kinds, states, strict=True)).items():
         count = Counter(state.standing for state in own)
         rows.append((*group, str(len(own)), ", ".join(f"{number} {name}" for name, number in count.items())))

@@ -17,13 +17,29 @@ from knot_runner.config.settings.groups import (
     TrackerSettings,
     TrainingSettings,
 )
+from knot_runner.config.settings.methods.algorithms import (
+    ApflSettings,
+    DittoSettings,
+    FedalaSettings,
+    FedAvgSettings,
+    FedDistillSettings,
+    FedGenSettings,
+    FedMdSettings,
+    FedPerSettings,
+    FedProxSettings,
+    FedRepSettings,
+    FedsoupSettings,
+)
 from knot_runner.config.settings.methods.distil import DistilSettings, teacher_names
 from knot_runner.config.settings.methods.federated import (
+    AveragingSettings,
     FederatedSettings,
     FederatedTraining,
     Schedule,
     ServerSettings,
     Stragglers,
+    architecture_settings,
+    server_distillation,
 )
 from knot_runner.config.settings.methods.fedwad import (
     CoresetKnnSettings,
@@ -49,14 +65,7 @@ from knot_runner.config.settings.methods.personalisation import (
     SoupSettings,
     TransferMatrixSettings,
 )
-from knot_runner.config.settings.methods.server_distillation import (
-    ApflSettings,
-    DittoSettings,
-    FedalaSettings,
-    FedsoupSettings,
-    LabelDistillation,
-    ServerDistillation,
-)
+from knot_runner.config.settings.methods.server_distillation import LabelDistillation, ServerDistillation
 from knot_runner.config.settings.methods.transport import EncoderSettings, FedwadSettings, OtddSettings, TextFeatures
 from knot_runner.config.settings.networks import (
     CnnSettings,

@@ -8,8 +8,8 @@ the same reason. A plug-in registers a family of its own by :func:`register`.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from knot_runner.config.plugins import Table
@@ -45,8 +45,8 @@ class Family:
     result: str = "knot_runner.results.base:RunResult"
     #: ``method.algorithm`` -> its :class:`~knot_runner.methods.contract.Method`; a plug-in adds its own to METHODS
     methods: Mapping[str, str] = field(default_factory=dict)
-    #: checks a run's settings beyond their types, and builds nested ones: (settings, the method's, plug-ins:
-    #: :class:`~knot_runner.config.settings.checks.methods.OfPlugins`), raises :class:`UserError`; "" = nothing to check
+    #: checks a run's settings beyond their types, and builds nested ones: (settings), raises :class:`UserError`;
+    #: "" = nothing to check
     check: str = ""
     #: whether its runs train
     trains: bool = True
@@ -79,12 +79,27 @@ def register(family: Family) -> Family:
 def family_of(hp: Any) -> Family:
     """The family of a method's settings ``hp`` (or of their class)."""
     cls = hp if isinstance(hp, type) else type(hp)
+    if issubclass(cls, FederatedSettings):
+        return FAMILIES["federated"]
     return next(family for family in FAMILIES.values() if cls in family.settings.values())
 
 
 def family_of_algorithm(algorithm: str) -> Family:
     """Returns the family of ``algorithm``; an unknown one is a plug-in's federated algorithm."""
     return family_of(METHOD_SETTINGS.get(algorithm, FederatedSettings))
+
+
+def other_owners(key: str, algorithm: Any) -> str:
+    """Return what is wrong with the setting ``key`` of ``method`` that only other algorithms than ``algorithm`` have;
+    "" where none has it."""
+    owners = [name for name, cls in METHOD_SETTINGS.items() if key in {field.name for field in fields(cls)}]
+    return f"not a setting of method.algorithm={algorithm}, but of {', '.join(owners)}" if owners else ""
+
+
+def federated_algorithms_where(holds: Callable[[type[FederatedSettings]], bool]) -> list[str]:
+    """Return the names of the federated algorithms whose class of settings ``holds`` is true of."""
+    classes = ((name, cls) for name, cls in METHOD_SETTINGS.items() if issubclass(cls, FederatedSettings))
+    return [name for name, cls in classes if holds(cls)]
 
 
 def load(name: str) -> Any:
@@ -134,13 +149,13 @@ for _family in (
     ),
     Family(
         "federated",
-        dict.fromkeys(FEDERATED_ALGORITHMS, FederatedSettings),
+        FEDERATED_ALGORITHMS,
         ("images", "texts"),
         run="knot_runner.pipelines.federated:run_federated",
         inspect="knot_runner.pipelines.federated:inspect_federated",
         summary="knot_runner.report.records.run_summary:federated_summary",
         result="knot_runner.results.federated:FederatedResult",
-        methods={name: algorithm.method for name, algorithm in FEDERATED_ALGORITHMS.items()},
+        methods={name: algorithm.functions for name, algorithm in FEDERATED_ALGORITHMS.items()},
         check="knot_runner.config.settings.checks.methods:check_federated_method",
         holds_out=True,
         ends_with_model=True,

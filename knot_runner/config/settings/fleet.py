@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.checks.fit import Misfit
-from knot_runner.config.settings.methods.algorithms import algorithms_where, federated_algorithm
+from knot_runner.config.settings.families import federated_algorithms_where
+from knot_runner.config.settings.methods.algorithms import FedPerSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.config.settings.sizes import FractionOrNone, Positive, Steps
 from knot_runner.config.strict import AtMost, Holds, require
@@ -108,11 +109,10 @@ def check_fleet(fleet: FleetSettings | None, method: Any) -> None:
 
 def _check_async(method: FederatedSettings) -> None:
     """Raises :class:`UserError` where ``method`` does not support an asynchronous server."""
-    why = federated_algorithm(method.algorithm).needs_rounds
-    if why:
-        fits = ", ".join(algorithms_where(lambda algorithm: not algorithm.needs_rounds))
+    if why := method.needs_rounds:
+        fits = ", ".join(federated_algorithms_where(lambda algorithm: not algorithm.needs_rounds))
         raise UserError(f"async does not go with method={method.name}, which {why}; {fits} do, or sync", "fleet.mode")
-    if method.final_head_epochs:
+    if isinstance(method, FedPerSettings) and method.final_head_epochs:
         raise UserError(
             "is a last round of all, which fleet.mode=async has not; 0 is right", "method.final_head_epochs"
         )

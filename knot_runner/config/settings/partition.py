@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from knot_runner.config.plugins import Table
-from knot_runner.config.settings.methods.algorithms import federated_algorithm
+from knot_runner.config.settings.families import METHOD_SETTINGS
 from knot_runner.config.settings.sizes import AT_LEAST_ONE, NOT_NEGATIVE, Fraction, Items, ItemsOrNone, Parties
 from knot_runner.config.strict import AtMost, Holds, require, without
 
@@ -195,7 +195,8 @@ def held_out_shares(config: dict[str, Any]) -> dict[str, Any]:
     shares = {}
     if method.get("distil") is not None:
         shares["transfer"] = PartyShares.transfer
-    if _reads_valid(method.get("personalisation")) or federated_algorithm(method.get("algorithm")).selects:
+    settings = METHOD_SETTINGS.get(str(method.get("algorithm")))
+    if _reads_valid(method.get("personalisation")) or getattr(settings, "selects", False):
         shares["valid"] = PERSONAL_VALID
     names = [field.name for field in dataclasses.fields(HeldOut)]
     shares |= {key: partition[key] for key in names if partition.get(key) is not None}

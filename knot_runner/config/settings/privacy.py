@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from knot_runner.config.settings.methods.algorithms import algorithms_where, federated_algorithm
-from knot_runner.config.settings.methods.federated import FederatedSettings
+from knot_runner.config.settings.families import federated_algorithms_where
+from knot_runner.config.settings.methods.federated import FederatedSettings, server_distillation
 from knot_runner.config.settings.methods.personalisation import shares_models
 from knot_runner.config.settings.partition import Centralised
 from knot_runner.config.settings.sizes import Fraction, Positive
@@ -56,8 +56,9 @@ class UserPrivacySettings:
         require(not noisy or self.clip_norm is not None, "clip_norm", "is not set, and noise is relative to it")
 
 
-def check_privacy(settings: Settings, method: Any) -> None:
+def check_privacy(settings: Settings) -> None:
     """Raises :class:`UserError` unless everything that a run's clients send is clipped and noised."""
+    method = settings.method
     if not isinstance(method, FederatedSettings):
         raise UserError(f"method={method.name} has no clients that train in rounds; null is right", "privacy")
     _check_sent(method)
@@ -89,23 +90,23 @@ def check_privacy(settings: Settings, method: Any) -> None:
 
 def _check_sent(method: FederatedSettings) -> None:
     """Raises :class:`UserError` where what clients send is not clipped."""
-    algorithm = federated_algorithm(method.algorithm)
-    if algorithm.not_private:
-        fits = ", ".join(algorithms_where(lambda other: not other.not_private))
+    if method.not_private:
+        fits = ", ".join(federated_algorithms_where(lambda other: not other.not_private))
         raise UserError(
-            f"clients of algorithm={method.algorithm} {algorithm.not_private}; one of {fits} would fit", "privacy"
+            f"clients of algorithm={method.algorithm} {method.not_private}; one of {fits} would fit", "privacy"
         )
-    if method.distil is None:
+    distillation = server_distillation(method)
+    if distillation is None:
         return
-    if method.distil.ensemble != "logits":
+    if distillation.ensemble != "logits":
         raise UserError(
-            f"{method.distil.ensemble} reads every client's logits by themselves, and only "
+            f"{distillation.ensemble} reads every client's logits by themselves, and only "
             "their sum is private; with privacy logits is right",
             "method.distil.ensemble",
         )
-    if method.distil.weighting != "A":
+    if distillation.weighting != "A":
         raise UserError(
-            f"{method.distil.weighting} weighs clients by their own data or logits, which are "
+            f"{distillation.weighting} weighs clients by their own data or logits, which are "
             "not clipped; with privacy A is right",
             "method.distil.weighting",
         )

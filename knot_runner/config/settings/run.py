@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.checks.fit import UNTRAINED_TASKS, check_fit, require_group
-from knot_runner.config.settings.checks.methods import OfPlugins
-from knot_runner.config.settings.families import METHOD_SETTINGS, call, family_of, family_of_algorithm
+from knot_runner.config.settings.checks.methods import check_code
+from knot_runner.config.settings.families import METHOD_SETTINGS, call, family_of, family_of_algorithm, other_owners
 from knot_runner.config.settings.fleet import FleetSettings, check_fleet, fleet_group
 from knot_runner.config.settings.groups import (
     TRACKER_EXTRAS,
@@ -25,7 +23,7 @@ from knot_runner.config.settings.groups import (
 from knot_runner.config.settings.methods.federated import FederatedSettings, FederatedTraining
 from knot_runner.config.settings.methods.fedwad import GaussiansSettings, ImageSetsSettings
 from knot_runner.config.settings.methods.personalisation import EvaluateSettings
-from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
+from knot_runner.config.settings.networks import NETWORK_SETTINGS, ImageModel
 from knot_runner.config.settings.partition import (
     PARTITION_SETTINGS,
     SHARE_KEYS,
@@ -55,7 +53,8 @@ class Settings:
     #: every draw of the run comes from it: starts of models, order of batches, who takes part
     seed: Annotated[Seed, NOT_NEGATIVE]
     task: TaskSettings | ImageTaskSettings | GaussiansSettings | ImageSetsSettings
-    method: dict[str, Any]
+    #: of the class of its algorithm, one of ``METHOD_SETTINGS``
+    method: Any
     hardware: HardwareSettings
     tracker: TrackerSettings
     paths: PathSettings
@@ -91,53 +90,51 @@ class Settings:
         return isinstance(self.task, ImageTaskSettings)
 
 
-def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
-    """The settings of one run, and its method's own settings (one of ``METHOD_SETTINGS``), from the composed config.
-
-    A loss that is not in ``LOSS_SETTINGS`` is checked by the run, which has loaded the plug-ins; likewise, where there
-    are plug-ins, a federated algorithm that is not in ``METHOD_SETTINGS``. Raises :class:`UserError`.
-    """
+def build_run(config: dict[str, Any]) -> Settings:
+    """Return the settings of one run from the composed ``config``. Raises :class:`UserError`."""
     check_keys(config)
     refuse_secrets(config)
+    _load_plugins(config)
     for group in ("task", "method"):
         require_group(config, group)
     task_kind = kind_of(config["task"])
-    kind = _method_settings(config, task_kind)
+    kind = method_settings(config["method"])
     check_fit(config, kind, task_kind)
     for group in ("task", "method"):  # these names are folders below paths.out
         name = config[group].get("name")
         if not re.fullmatch(r"\w[\w .+-]*", str(name)):
             raise UserError(f"{name!r} is not a plain name of letters, digits, . + - _", f"{group}.name")
     groups = {**config, "fleet": fleet_group(config), "transfer": None}
-    settings = build(Settings, groups | _parts(config, task_kind), "")
-    method = build(kind, settings.method, "method")
+    parts = _parts(config, task_kind)
+    own_keys = {own.name for own in dataclasses.fields(kind)}
+    for key in config["method"]:
+        if key not in own_keys and (problem := other_owners(key, config["method"]["algorithm"])):
+            raise UserError(problem, f"method.{key}")
+    parts["method"] = method = build(kind, config["method"], "method")
+    settings = build(Settings, groups | parts, "")
     tracker = settings.tracker.name
-    if tracker not in TRACKER_EXTRAS and not _load_plugins(config):
+    if tracker not in TRACKER_EXTRAS and not settings.plugins:
         raise UserError(f"no tracker {tracker!r}{nearest(tracker, TRACKER_EXTRAS)}", "tracker.name")
     check_fleet(settings.fleet, method)
-    plugins = OfPlugins(partial(_load_plugins, config), partial(_check_target, config))
     if settings.evaluate.matrix is not None and not isinstance(method, FederatedSettings):
         raise UserError(f"method={method.name} has no clients that train in rounds; null is right", "evaluate.matrix")
     if check := family_of(kind).check:
-        call(check, settings, method, plugins)
+        call(check, settings)
     if settings.privacy is not None:
-        check_privacy(settings, method)
+        check_privacy(settings)
     if task_kind == "texts":
         _check_parties(settings)
     elif isinstance(settings.training, TrainingSettings):
         _check_stages(settings.training)
-    return settings, method
+    return settings
 
 
-def _method_settings(config: dict[str, Any], task_kind: str) -> type:
-    algorithm = config["method"].get("algorithm")
-    if isinstance(algorithm, str):
-        if algorithm in METHOD_SETTINGS:
-            return METHOD_SETTINGS[algorithm]
-        federated = task_kind in family_of(FederatedSettings).tasks
-        if _load_plugins(config) and (algorithm in METHOD_SETTINGS or federated):  # a plug-in's family or method
-            return METHOD_SETTINGS.get(algorithm, FederatedSettings)
-    raise UserError(f"no algorithm {algorithm!r}{nearest(str(algorithm), METHOD_SETTINGS)}", "method.algorithm")
+def method_settings(method: dict[str, Any]) -> type:
+    """Return the class of the settings of a composed ``method``. Raises :class:`UserError`."""
+    algorithm = method.get("algorithm")
+    if not isinstance(algorithm, str) or algorithm not in METHOD_SETTINGS:
+        raise UserError(f"no algorithm {algorithm!r}{nearest(str(algorithm), METHOD_SETTINGS)}", "method.algorithm")
+    return METHOD_SETTINGS[algorithm]
 
 
 def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
@@ -153,8 +150,7 @@ def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
         "model": build(model, config["model"], "model"),
         "training": build(training, config["training"], "training"),
     }
-    if isinstance(parts["model"], CustomSettings):
-        _check_target(config, parts["model"])
+    check_code(parts["model"], config.get("plugins") or [])
     if transfer_group(config) is not None:
         _check_formats(config, config["transfer"], (*IMAGE_FORMATS, UNLABELLED_FORMAT), "transfer")
         parts["transfer"] = build(ImageTaskSettings, config["transfer"], "transfer")
@@ -168,22 +164,8 @@ def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
     return parts
 
 
-def _check_target(config: dict[str, Any], model: CustomSettings) -> None:
-    """Checks that a custom model is defined by a plug-in, since only plug-ins run the user's code."""
-    plugins = config.get("plugins") or []
-    named = {Path(plugin).stem if str(plugin).endswith(".py") else plugin for plugin in plugins}
-    module = model.target.partition(":")[0]
-    if module not in named:
-        raise UserError(
-            f"module {module} is not one of plugins, which alone run code; name it there, too", "model.target"
-        )
-    _load_plugins(config)
-
-
 def _partition(config: dict[str, Any]) -> Any:
     kind = config["partition"].get("kind") if isinstance(config["partition"], dict) else config["partition"]
-    if isinstance(kind, str) and kind not in PARTITION_SETTINGS:
-        _load_plugins(config)  # a plug-in's partition brings its settings
     if not isinstance(kind, str) or kind not in PARTITION_SETTINGS:
         raise UserError(f"no partition {kind!r}{nearest(str(kind), PARTITION_SETTINGS)}", "partition.kind")
     return build(PARTITION_SETTINGS[kind], without(config["partition"], *SHARE_KEYS), "partition")
@@ -194,17 +176,14 @@ def _check_formats(config: dict[str, Any], group: dict[str, Any], known: tuple[s
     for key, value in group.items():
         if not isinstance(value, dict):
             continue
-        if key == "local" and value.get("format", known[0]) not in known and not _load_plugins(config):
+        if key == "local" and value.get("format", known[0]) not in known and not config.get("plugins"):
             raise UserError(f"{shorten(value['format'])} is not one of {', '.join(known)}", f"{where}.local.format")
         _check_formats(config, value, known, f"{where}.{key}")
 
 
-def _load_plugins(config: dict[str, Any]) -> bool:
-    """Imports the plug-ins; returns whether there are any."""
+def _load_plugins(config: dict[str, Any]) -> None:
     plugins = config.get("plugins")
-    names = [str(plugin) for plugin in plugins] if isinstance(plugins, list) else []
-    load_plugins(names)
-    return bool(names)
+    load_plugins([str(plugin) for plugin in plugins] if isinstance(plugins, list) else [])
 
 
 def _check_stages(training: TrainingSettings) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from knot_runner.config.settings import FederatedSettings
+from knot_runner.config.settings import ApflSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import (
     ClientModel,
@@ -34,13 +34,13 @@ from knot_runner.methods.federated.server_distillation import DISTILLATION
 from knot_runner.methods.federation import FederatedState, Federation
 
 
-def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
+def plan(hp: ApflSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Every participant trains the model it was sent and its own, step by step together."""
     return [_with_own(hp, state, request) for request in averaging.plan(hp, state, federation, round)]
 
 
 def fold(
-    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
+    hp: ApflSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
     """FedAvg's fold; clients keep their own models and alphas."""
@@ -54,7 +54,7 @@ def fold(
     return after, row | {"alpha": means["alpha"], "own_loss": means["loss"]}
 
 
-def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
+def deployed(hp: ApflSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """Returns the client's own model mixed with the current global one; the global one while it has none."""
     whole, own = averaging.deployed(hp, state, federation, client), kept_model(state, client)
     if own is None:
@@ -62,12 +62,12 @@ def deployed(hp: FederatedSettings, state: FederatedState, federation: Federatio
     return ClientModel(_mixed(float(state[f"alpha/{client}"]), own.weights, whole.weights), own.buffers)
 
 
-def _with_own(hp: FederatedSettings, state: FederatedState, request: LocalTraining) -> LocalTraining:
+def _with_own(hp: ApflSettings, state: FederatedState, request: LocalTraining) -> LocalTraining:
     own = kept_model(state, request.client) or request.start
-    alpha = state.get(f"alpha/{request.client}", torch.tensor(hp.apfl.alpha, dtype=torch.float64))
+    alpha = state.get(f"alpha/{request.client}", torch.tensor(hp.alpha, dtype=torch.float64))
     tensors = {"weights": own.weights, "buffers": own.buffers, "alpha": alpha}
     epochs = sum(phase.epochs for phase in request.recipe.phases)
-    program = LocalProgram(train_mixture, {"adaptive": hp.apfl.adaptive}, tensors, further=epochs)
+    program = LocalProgram(train_mixture, {"adaptive": hp.adaptive}, tensors, further=epochs)
     return dataclasses.replace(request, program=program)
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 import torch
 
-from knot_runner.config.settings import FederatedSettings, Schedule
+from knot_runner.config.settings import FederatedSettings, FedProxSettings, Schedule
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
 from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
@@ -73,7 +73,7 @@ def recipe(hp: FederatedSettings, federation: Federation, round: int, client: in
         momentum=training.momentum,
         weight_decay=training.weight_decay,
         decay_biases=training.decay_biases,
-        proximal=hp.mu or 0.0,
+        proximal=hp.mu if isinstance(hp, FedProxSettings) else 0.0,
         frozen_statistics=hp.batchnorm == "frozen",
         augment=federation.augment,
         optimiser=training.optimiser,

@@ -12,7 +12,7 @@ on test examples, and an objective's forward passes of the starting model are le
 
 from __future__ import annotations
 
-from knot_runner.config.settings import FederatedSettings
+from knot_runner.config.settings import FederatedSettings, FedMdSettings, server_distillation
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.flops import ExampleFlops
 from knot_runner.methods.contract import Method, RoundWork, Traffic
@@ -77,7 +77,7 @@ def bodies(hp: FederatedSettings, federation: Federation, work: RoundWork) -> tu
     with the body that was learnt, and sends nothing back.
     """
     body = int(federation.layout.mask("body").sum()) + _statistics(hp, federation)
-    sent = body if hp.distil is None else federation.layout.size + _statistics(hp, federation)
+    sent = body if server_distillation(hp) is None else federation.layout.size + _statistics(hp, federation)
     returned = [one for one in work.requests if any(phase.trains != "head" for phase in one.recipe.phases)]
     return _bytes(work.requests, body), _bytes(returned, sent)
 
@@ -94,7 +94,7 @@ def label_means(hp: FederatedSettings, federation: Federation, work: RoundWork) 
     return down, up
 
 
-def public_logits(hp: FederatedSettings, federation: Federation, work: RoundWork) -> tuple[int, int]:
+def public_logits(hp: FedMdSettings, federation: Federation, work: RoundWork) -> tuple[int, int]:
     """FedMD: a client sends its logits of the public examples (and its bias, where the weighting reads any), and
     receives the consensus, or with ``ensemble=each`` the logits of every other (Li and Wang 2019, Algorithm 1)."""
     if not work.inferences:

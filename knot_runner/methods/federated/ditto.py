@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from knot_runner.config.settings import FederatedSettings
+from knot_runner.config.settings import DittoSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.engine.federated.recipe import Phase
 from knot_runner.methods.contract import Exchange, Method
@@ -23,14 +23,14 @@ from knot_runner.methods.federated.server_distillation import DISTILLATION
 from knot_runner.methods.federation import FederatedState, Federation
 
 
-def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
+def plan(hp: DittoSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Every participant's part of the global model; then, in the same order, every participant's own model."""
     requests = averaging.plan(hp, state, federation, round)
     return requests + [_own_request(hp, state, federation, request) for request in requests]
 
 
 def fold(
-    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
+    hp: DittoSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
     """FedAvg's fold of the first half; the second half are own models, which are not sent."""
@@ -42,13 +42,13 @@ def fold(
     return after | kept_models(own), row
 
 
-def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
+def deployed(hp: DittoSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """The client's own model; the global one while it has none."""
     return kept_model(state, client) or averaging.deployed(hp, state, federation, client)
 
 
 def _own_request(
-    hp: FederatedSettings, state: FederatedState, federation: Federation, sent: LocalTraining
+    hp: DittoSettings, state: FederatedState, federation: Federation, sent: LocalTraining
 ) -> LocalTraining:
     """The training of a participant's own model; ``sent``: its part of the global one.
 
@@ -56,14 +56,14 @@ def _own_request(
     up the difference.
     """
     model = kept_model(state, sent.client)
-    phases = (Phase(hp.ditto.epochs),) if hp.ditto.epochs else sent.recipe.phases
+    phases = (Phase(hp.personal_epochs),) if hp.personal_epochs else sent.recipe.phases
     rate = sent.recipe.lr
-    if hp.ditto.lr is not None:  # with lr_control a rate includes the temperature
-        rate *= hp.ditto.lr / federation.training.lr
-    recipe = dataclasses.replace(sent.recipe, phases=phases, lr=rate, proximal=hp.ditto.lam)
+    if hp.personal_lr is not None:  # with lr_control a rate includes the temperature
+        rate *= hp.personal_lr / federation.training.lr
+    recipe = dataclasses.replace(sent.recipe, phases=phases, lr=rate, proximal=hp.lambda_)
     if model is None:
         return dataclasses.replace(sent, recipe=recipe)
-    control = hp.ditto.lam * (model.weights - sent.start.weights) if hp.ditto.lam else None
+    control = hp.lambda_ * (model.weights - sent.start.weights) if hp.lambda_ else None
     return dataclasses.replace(sent, start=model, recipe=recipe, control=control)
 
 
@@ -71,7 +71,7 @@ def _of_sent(step: Callable[..., Any]) -> Callable[..., Any]:
     """A step of the server's distillation, of the models that were sent: the first half of what a round trained."""
 
     def of_sent(
-        hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
+        hp: DittoSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
         *results: Any,
     ) -> Any:  # fmt: skip
         return step(hp, state, federation, round, trained[: len(trained) // 2], *results)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import FederatedSettings
+from knot_runner.config.settings import FedalaSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import (
     ClientModel,
@@ -37,25 +37,25 @@ from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
 
-def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
+def init(hp: FedalaSettings, federation: Federation) -> FederatedState:
     """The first global model. Raises :class:`UserError` where it has fewer layers than are to be mixed."""
     there = len(layer_starts(federation.layout))
-    if hp.fedala.layers > there:
+    if hp.layers > there:
         raise UserError(
-            f"{hp.fedala.layers} are more than the {there} layers of the model; at most {there} is right",
-            "method.fedala.layers",
+            f"{hp.layers} are more than the {there} layers of the model; at most {there} is right",
+            "method.layers",
         )
     return averaging.init(hp, federation)
 
 
-def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
+def plan(hp: FedalaSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Every participant trains from its mix; from the model it was sent while it has none of its own."""
     requests = averaging.plan(hp, state, federation, round)
     return [_with_mix(hp, state, federation, request) for request in requests]
 
 
 def fold(
-    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
+    hp: FedalaSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
     """FedAvg's fold; clients keep what they trained, and the weights of their mixes."""
@@ -69,13 +69,13 @@ def fold(
     return after, row | {"mix": means["mix"], "mix_passes": means["passes"]}
 
 
-def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
+def deployed(hp: FedalaSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """Returns the model that the client trained last, or (``deployed``) its mix with the current global model by the
     last weights; the global model while it has none of its own."""
     whole, own = averaging.deployed(hp, state, federation, client), kept_model(state, client)
-    if own is None or hp.fedala.deployed == "trained":
+    if own is None or hp.deployed == "trained":
         return own or whole
-    start = layer_starts(federation.layout)[-hp.fedala.layers]
+    start = layer_starts(federation.layout)[-hp.layers]
     mix = state.get(f"mix/{client}", torch.ones_like(own.weights[start:]))
     return ClientModel(_mixed(start, own.weights, whole.weights, mix), own.buffers)
 
@@ -89,17 +89,17 @@ def layer_starts(layout: flat.FlatLayout) -> list[int]:
 
 
 def _with_mix(
-    hp: FederatedSettings, state: FederatedState, federation: Federation, request: LocalTraining
+    hp: FedalaSettings, state: FederatedState, federation: Federation, request: LocalTraining
 ) -> LocalTraining:
     own = kept_model(state, request.client)
     if own is None:
         return request
-    start = layer_starts(federation.layout)[-hp.fedala.layers]
+    start = layer_starts(federation.layout)[-hp.layers]
     last = state.get(f"mix/{request.client}")
-    settings = {name: getattr(hp.fedala, name) for name in ("share", "rate", "threshold", "window")}
-    settings |= {"start": start, "max_epochs": hp.fedala.max_epochs if last is None else 1}
+    settings = {name: getattr(hp, name) for name in ("share", "rate", "threshold", "window")}
+    settings |= {"start": start, "max_epochs": hp.max_epochs if last is None else 1}
     tensors = {"weights": own.weights, "mix": torch.ones_like(own.weights[start:]) if last is None else last}
-    program = LocalProgram(train_from_mix, settings, tensors, further=hp.fedala.share)  # of the first W, one pass
+    program = LocalProgram(train_from_mix, settings, tensors, further=hp.share)  # of the first W, one pass
     return dataclasses.replace(request, program=program)
 
 

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from knot_runner.config.settings import FederatedSettings
+from knot_runner.config.settings import FedDistillSettings
 from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
 from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, SampleLoss, cross_entropy
 from knot_runner.methods.contract import Exchange, Method
@@ -36,7 +36,7 @@ OF_LABELS = ("weight", "label_temperature")
 
 
 def plan_regularised(
-    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
+    hp: FedDistillSettings, state: FederatedState, federation: Federation, round: int
 ) -> list[LocalTraining]:
     """Requests training of every participant's own model on its own examples, regularised towards the others' latest
     logits."""
@@ -87,7 +87,7 @@ def label_distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
 
 
 def own_inferences(
-    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained]
+    hp: FedDistillSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained]
 ) -> list[Inference]:
     """Requests inference of each participant's trained model on its own training examples."""
     return [
@@ -102,7 +102,7 @@ def no_training(*_: Any) -> list[LocalTraining]:
 
 
 def fold_label_means(
-    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
+    hp: FedDistillSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor], distilled: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
     """Stores what each participant sends: mean logits and count of each of its labels; in private training the noisy

@@ -31,7 +31,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knot_runner.config.settings import FederatedSettings
+from knot_runner.config.settings import FedGenSettings
 from knot_runner.config.settings.methods.server_distillation import LatentGenerator
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
@@ -53,13 +53,13 @@ MODEL, ADAM = "generator/model.", "generator/adam."
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
-def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
+def init(hp: FedGenSettings, federation: Federation) -> FederatedState:
     """The first global model and a fresh generator. Raises :class:`UserError` where the last layer is not linear."""
     model = _generator(hp, federation)
     return averaging.init(hp, federation) | model_tensors(model)
 
 
-def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
+def plan(hp: FedGenSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Every participant trains from the global model; once there is a trained generator, on its features, too."""
     requests = averaging.plan(hp, state, federation, round)
     if LABELS not in state:
@@ -70,7 +70,7 @@ def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, r
 
 
 def fold(
-    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
+    hp: FedGenSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
     """The mean of what was trained, and the generator trained by the participants' last layers; in private training by
@@ -108,7 +108,7 @@ def latent_regularised(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
 
 
 def _on_features(
-    hp: FederatedSettings, state: FederatedState, federation: Federation, model: nn.Module, request: LocalTraining
+    hp: FedGenSettings, state: FederatedState, federation: Federation, model: nn.Module, request: LocalTraining
 ) -> LocalTraining:
     """``request`` with the features that its client trains on in the round, one of each kind for every example."""
     spec, dtype, count = hp.generator, request.start.weights.dtype, len(request.rows)
@@ -126,7 +126,7 @@ def _on_features(
     return dataclasses.replace(request, objective=objective, inputs=inputs)
 
 
-def _generator(hp: FederatedSettings, federation: Federation) -> nn.Module:
+def _generator(hp: FedGenSettings, federation: Federation) -> nn.Module:
     weight, _ = _head_fields(federation)
     classes, features = weight.shape
     dtype = federation.model.weights.dtype
@@ -250,7 +250,7 @@ MILLION = 1_000_000
 
 
 def private_fold_labels(
-    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained]
+    hp: FedGenSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained]
 ) -> tuple[FederatedState, Tensor, dict[str, Any]]:
     """(The state with the stepped global model; counts [C] of the labels, in noisy proportions, all alike where noise
     leaves none; norms of the clients' messages before clipping)."""

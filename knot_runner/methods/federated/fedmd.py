@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from knot_runner.config.settings import FederatedSettings
+from knot_runner.config.settings import FedMdSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Exchange, Method
 from knot_runner.methods.federated import own_models
@@ -20,7 +20,7 @@ from knot_runner.methods.federation import FederatedState, Federation
 
 
 def client_training(
-    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
+    hp: FedMdSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor],
 ) -> list[LocalTraining]:  # fmt: skip
     """Requests that each participant distils from all participants' logits, starting from its trained model."""
@@ -34,7 +34,7 @@ def client_training(
 
 
 def fold_clients(
-    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
+    hp: FedMdSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor], distilled: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
     """Stores every participant's distilled model; accuracies are on its own test examples. In private training also

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import FederatedSettings
+from knot_runner.config.settings import FedsoupSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import (
     ClientModel,
@@ -40,7 +40,7 @@ from knot_runner.util.errors import UserError
 ROWS = 256
 
 
-def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
+def init(hp: FedsoupSettings, federation: Federation) -> FederatedState:
     """The first global model. Raises :class:`UserError` where a client holds out nothing to select on."""
     clients = [federation.clients[number] for number in federation.numbers]
     without = [client.name for client in clients if not len(client.valid)]
@@ -53,16 +53,16 @@ def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
     return averaging.init(hp, federation)
 
 
-def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
+def plan(hp: FedsoupSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Every participant trains the model it was sent; in the later rounds it then chooses its soup."""
     requests = averaging.plan(hp, state, federation, round)
-    if round + 1 <= hp.fedsoup.start * federation.training.rounds:
+    if round + 1 <= hp.start * federation.training.rounds:
         return requests
     return [_with_soup(state, federation, request) for request in requests]
 
 
 def fold(
-    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
+    hp: FedsoupSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
     """FedAvg's fold; clients keep what they sent, and their pools."""
@@ -76,7 +76,7 @@ def fold(
     return after, row | {"pool_size": sum(int(result.kept["pool_size"]) for result in souped) / len(souped)}
 
 
-def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
+def deployed(hp: FedsoupSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """Returns the model that the client sent last; the global model while it has not trained."""
     return kept_model(state, client) or averaging.deployed(hp, state, federation, client)
 

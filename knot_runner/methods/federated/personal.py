@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from knot_runner.config.settings import FederatedSettings
+from knot_runner.config.settings import FedPerSettings, FedRepSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.engine.federated.recipe import Phase
 from knot_runner.methods.contract import Method
@@ -25,12 +25,12 @@ from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
 
-def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
+def init(hp: FedPerSettings, federation: Federation) -> FederatedState:
     """The first global model. Raises :class:`UserError` when there is no body, or it gets no epoch."""
     if not federation.layout.mask("body").any():
         raise UserError(f"{hp.algorithm} shares all but the head; at least one hidden layer is right", "model.hidden")
     epochs = federation.training.epochs
-    if hp.algorithm == "fedrep" and hp.head_epochs >= epochs:
+    if isinstance(hp, FedRepSettings) and hp.head_epochs >= epochs:
         raise UserError(
             f"{hp.head_epochs} of training.epochs={epochs} leaves none for the body; at most {epochs - 1} is right",
             "method.head_epochs",
@@ -38,7 +38,7 @@ def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
     return averaging.init(hp, federation)
 
 
-def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
+def plan(hp: FedPerSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """The drawn clients in every round; all clients' heads alone in one more, if ``final_head_epochs`` is set."""
     rounds = federation.training.rounds
     if round == rounds and hp.final_head_epochs:
@@ -51,7 +51,7 @@ def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, r
 
 
 def fold(
-    hp: FederatedSettings,
+    hp: FedPerSettings,
     state: FederatedState,
     federation: Federation,
     round: int,
@@ -70,7 +70,7 @@ def fold(
     return state | averaging.own_statistics(hp, trained) | heads, row
 
 
-def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
+def deployed(hp: FedPerSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """Return the global body with the client's own head, or with its first one (``method.first_head``)."""
     model = averaging.deployed(hp, state, federation, client)
     own = state.get(f"head/{client}")
@@ -82,7 +82,7 @@ def deployed(hp: FederatedSettings, state: FederatedState, federation: Federatio
 
 
 def _request(
-    hp: FederatedSettings,
+    hp: FedPerSettings,
     state: FederatedState,
     federation: Federation,
     round: int,
@@ -93,7 +93,7 @@ def _request(
     if phases is None:
         epochs = sum(phase.epochs for phase in whole.recipe.phases)
         phases = whole.recipe.phases
-        if hp.algorithm == "fedrep":
+        if isinstance(hp, FedRepSettings):
             phases = (Phase(hp.head_epochs, "head"), Phase(max(epochs - hp.head_epochs, 1), "body"))
     return dataclasses.replace(whole, recipe=dataclasses.replace(whole.recipe, phases=phases))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import FederatedSettings
+from knot_runner.config.settings import AveragingSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.federation import FederatedState
 
@@ -13,7 +13,7 @@ from knot_runner.methods.federation import FederatedState
 AVERAGED_AT_ONCE = 2**15
 
 
-def shares(hp: FederatedSettings, requests: list[LocalTraining]) -> Tensor:
+def shares(hp: AveragingSettings, requests: list[LocalTraining]) -> Tensor:
     """Weight of each participant, float64 [m], summing to 1: by training images (n_k / n) or uniform."""
     sizes = torch.tensor([len(request.rows) for request in requests], dtype=torch.float64)
     if hp.aggregation == "uniform":
@@ -34,7 +34,7 @@ def average(weights: Tensor, vectors: list[Tensor]) -> Tensor:
 
 
 def server_step(
-    hp: FederatedSettings, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]
+    hp: AveragingSettings, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]
 ) -> FederatedState:
     """The state with the next global model, a step towards the participants' mean. Running statistics are averaged
     plainly."""
@@ -44,7 +44,7 @@ def server_step(
     return step_towards(hp, state, average(by, [result.weights for result in trained]))
 
 
-def step_towards(hp: FederatedSettings, state: FederatedState, mean: Tensor) -> FederatedState:
+def step_towards(hp: AveragingSettings, state: FederatedState, mean: Tensor) -> FederatedState:
     """The state with the global model after a step towards ``mean`` [P].
 
     ``none``: w + lr (mean - w); ``momentum`` (FedAvgM): v = beta1 v + delta, w + lr v; ``adam`` (FedAdam, Reddi et al.

@@ -1,7 +1,7 @@
 """What clients were sent when they began: of a server that steps while they train, perhaps some steps ago.
 
 State: ``fleet/sent/<v>/<name>`` is ``<name>`` of the state after v server steps, of each version v that a client still
-trains from. ``FederatedAlgorithm.sends`` says which names these are; all else in a state is the server's or a client's
+trains from. ``FederatedSettings.sends`` says which names these are; all else in a state is the server's or a client's
 own, and a client's own does not change while it trains.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from knot_runner.config.settings.methods.algorithms import federated_algorithm
 from knot_runner.methods.federation import FederatedState
 
 
@@ -37,5 +36,4 @@ def _prefix(version: int) -> str:
 
 
 def _is_sent(hp: Any, name: str) -> bool:
-    sends = federated_algorithm(hp.algorithm).sends
-    return any(name.startswith(sent) if sent.endswith("/") else name == sent for sent in sends)
+    return any(name.startswith(sent) if sent.endswith("/") else name == sent for sent in hp.sends)

@@ -47,7 +47,7 @@ def bound_of_run(context: RunContext, result: dict[str, Any]) -> dict[str, Any]:
     """
     hp, settings = context.hp, context.settings
     if not isinstance(hp, KnotSettings):
-        raise UserError(f"is a run of {settings.method['name']}; the bound is of KNOT's students", context.folder)
+        raise UserError(f"is a run of {settings.method.name}; the bound is of KNOT's students", context.folder)
     if result.status != "done":
         raise UserError("diverged, so it has no student to bound", context.folder)
     load_plugins(settings.plugins)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from knot_runner.config.settings import Centralised
+from knot_runner.config.settings import Centralised, architecture_settings, server_distillation
 from knot_runner.data.counts import Counts, of_images
 from knot_runner.data.images import Images, ImageTask, Partition, make_partition
 from knot_runner.data.images.load import label_space
@@ -99,16 +99,16 @@ def make_setup(context: RunContext) -> Setup:
         task, partition = alter_clients(task, partition, settings.held_out.alter, settings.seed)
         data, test = resident(task, task.train), resident(task, task.test)
     labels = label_space(task.classes, task.coordinates) if settings.on_images else task.whole.labels
-    server = {}
-    if context.hp.distil is not None:
+    server, distillation = {}, server_distillation(context.hp)
+    if distillation is not None:
         from knot_runner.pipelines.clients.transfer_set import server_examples
 
         data, server = server_examples(context, task, labels, data, held_out)
     dtype = DTYPES[settings.hardware.precision]
     # dealt to the clients in turn; all take the inputs of ``network``, and text models share its vocabulary
-    networks = [dataclasses.replace(network, spec=spec) for spec in context.hp.models or [network.spec]]
+    networks = [dataclasses.replace(network, spec=spec) for spec in architecture_settings(context.hp) or [network.spec]]
     architectures = [_architecture(context, one, dtype) for one in networks]
-    if context.hp.distil is not None and context.hp.distil.terms:
+    if distillation is not None and distillation.terms:
         from knot_runner.methods.federated.server_terms import check_server_terms
 
         networks, private = [one.network for one in architectures], settings.privacy is not None
@@ -172,7 +172,7 @@ def _deal_rest(context: RunContext, task: ImageTask | TextPool, share: float) ->
     kept, taken = transfer_rows(task.train.labels, share, settings.seed)
     left = dataclasses.replace(task, train=task.train.take(kept))
     partition = make_partition(settings.partition, left, settings.seed)
-    use = "unlabelled, for distillation" if context.hp.distil is not None else "and are not used"
+    use = "unlabelled, for distillation" if server_distillation(context.hp) is not None else "and are not used"
     notes = [
         *partition.notes,
         f"partition.transfer: {len(taken)} of {len(task.train)} training examples are at no client, {use}",

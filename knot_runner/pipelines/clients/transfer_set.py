@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import FederatedSettings, Labels
+from knot_runner.config.settings import FederatedSettings, Labels, server_distillation
 from knot_runner.config.settings.tasks.images import UNLABELLED
 from knot_runner.data.images import Images, ImageTask
 from knot_runner.data.images.unlabelled import with_transfer
@@ -38,7 +38,7 @@ def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
     """``task`` with the data set of images that ``transfer`` names as its transfer set; as it is where the run distils
     nothing, which is said. Raises :class:`UserError`."""
     settings, hp = context.settings, context.hp
-    if isinstance(hp, FederatedSettings) and hp.distil is None:
+    if isinstance(hp, FederatedSettings) and server_distillation(hp) is None:
         note = f"transfer={settings.transfer.name}: method={hp.name} distils nothing and does not read it"
         return dataclasses.replace(task, notes=[*task.notes, note])
     return with_transfer(task, context.services.unlabelled(settings.transfer, context.data_root))

@@ -49,7 +49,7 @@ def image_federation(settings: Settings, task: PartyTask, store: Store, bias: Bi
         mean=settings.task.mean,
         std=settings.task.std,
     )
-    view = settings.method.get("view", "none")
+    view = getattr(settings.method, "view", "none")
     if view != "none":
         used = {split: used_examples(roles["global"], split, settings) for split in roles["global"].splits}
         student = _with_view(federation.server, used, settings.task, view, store)

@@ -40,7 +40,7 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
         result = read_result(folder)
         if result is None or result.digest[MODEL_FILE] != teacher.weights:
             raise UserError(f"{folder}: is no more the finished run that was asked for", key)
-        settings, method = build_run(recorded_config(folder))
+        settings = build_run(recorded_config(folder))
         _check_task(f"{key}: run {teacher.run}", settings.task, context.settings.task)
         if changes := data_changes(result, context.settings.paths.data):
             change = changes[0].removeprefix(DATA_CHANGE)
@@ -48,7 +48,7 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
         if context.settings.on_images:
             continue
         paths = dataclasses.replace(settings.paths, data=context.settings.paths.data)
-        own = dataclasses.replace(context, settings=dataclasses.replace(settings, paths=paths), hp=method)
+        own = dataclasses.replace(context, settings=dataclasses.replace(settings, paths=paths), hp=settings.method)
         theirs = load_tokenizer(settings.model, own.services.parties(own), own.data_root)
         if theirs.to_str() != load_tokenizer(context.settings.model, task, context.data_root).to_str():
             raise UserError(

@@ -81,7 +81,7 @@ class FinishedRound:
 def finished_rounds(context: RunContext, federation: Federation, store: Store) -> Iterator[FinishedRound]:
     """Yields every round of the run's method. Raises :class:`UserError` naming the first stage that is not in
     ``store``."""
-    hp, method = context.hp, METHODS[context.settings.method["algorithm"]]
+    hp, method = context.hp, METHODS[context.hp.algorithm]
     state, round = method.init(hp, federation), 0
     while requests := method.plan(hp, state, federation, round):
         artefacts: list[Artefact] = []

@@ -7,7 +7,7 @@ import statistics
 from typing import Any
 
 from knot_runner.config.settings import Settings
-from knot_runner.config.settings.methods.algorithms import federated_algorithm
+from knot_runner.config.settings.methods.federated import server_distillation
 from knot_runner.config.settings.privacy import UserPrivacySettings
 from knot_runner.methods.federated.accountant import accountant_name, epsilon_after, neighbours, noise_for
 from knot_runner.methods.federated.user_privacy import UserPrivacy
@@ -20,7 +20,7 @@ from knot_runner.util.messages import counted
 def with_privacy(federation: Federation, settings: Settings) -> Federation:
     """Returns ``federation`` with the sampling and clipping of ``settings.privacy``. Raises :class:`UserError`."""
     spec = settings.privacy
-    if settings.method["batchnorm"] == "averaged" and len(federation.model.buffers):
+    if settings.method.batchnorm == "averaged" and len(federation.model.buffers):
         raise UserError(
             f"model={settings.model.name} has running statistics, which averaged sends without "
             "clipping; with privacy local or frozen is right",
@@ -40,16 +40,15 @@ def with_privacy(federation: Federation, settings: Settings) -> Federation:
 def _mechanism(federation: Federation, settings: Settings) -> UserPrivacy:
     """Returns the mechanism of ``settings.privacy``, without noise while that is to be found. Raises
     :class:`UserError` where clients are not drawn as the accountant takes it."""
-    spec, algorithm = settings.privacy, settings.method["algorithm"]
+    spec, method = settings.privacy, settings.method
     clients, participants = len(federation), federation.participants
-    if spec.sampling == "fixed" and participants < clients and federated_algorithm(algorithm).remembers:
+    if spec.sampling == "fixed" and participants < clients and method.remembers():
         raise UserError(
-            f"with fixed, who was drawn before shows in what clients of algorithm={algorithm} send, "
+            f"with fixed, who was drawn before shows in what clients of algorithm={method.algorithm} send, "
             "by what they have kept since, which the accountant does not cover; poisson, or all "
             f"{clients} clients in every round, would fit",
             "privacy.sampling",
         )
-    known = federated_algorithm(algorithm)
     return UserPrivacy(
         spec.clip_norm,
         spec.noise_multiplier or 0.0,
@@ -59,7 +58,7 @@ def _mechanism(federation: Federation, settings: Settings) -> UserPrivacy:
         control_scale=spec.control_steps * federation.training.lr,
         label_scale=spec.label_scale * (spec.clip_norm or 1.0),
         clip_logits=spec.clip_logits,
-        messages=2 if known.averages and settings.method["distil"] is not None else 1,
+        messages=2 if method.averages and server_distillation(method) is not None else 1,
     )
 
 
@@ -70,8 +69,7 @@ def privacy_notes(settings: Settings, federation: Federation) -> list[str]:
         return ["privacy.noise_multiplier: 0 adds no noise, so epsilon is infinite (null in the records)"]
     rounds = federation.training.rounds
     delta = _delta(spec, privacy.clients)
-    averages = federated_algorithm(settings.method["algorithm"]).averages
-    released = "the global models" if averages else "the clients' mean logits"
+    released = "the global models" if settings.method.averages else "the clients' mean logits"
     notes = [
         f"privacy: {guarantee(epsilon_after(privacy, delta)(rounds), delta, rounds)}, noise multiplier "
         f"{privacy.noise_multiplier:g}; it is of {released}, simulated, and not of the accuracies in the records"
@@ -115,8 +113,7 @@ def privacy_facts(settings: Settings, federation: Federation, rounds: int, rows:
         "clipped": sum(clipped) / len(norms) if norms else None,
         "median_norm": statistics.median(norms) if norms else None,
     }
-    algorithm = federated_algorithm(settings.method["algorithm"])
-    if settings.method["distil"] is not None or algorithm.sends_logits:
+    if server_distillation(settings.method) is not None or settings.method.sends_logits:
         facts |= {"clip_logits": privacy.clip_logits, "messages": privacy.messages}
     return {"privacy": facts}
 

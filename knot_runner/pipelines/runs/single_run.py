@@ -121,7 +121,7 @@ def _tracked(context: RunContext) -> TrackedRun:
         context.folder,
         context.run_id,
         settings.task.name,
-        settings.method["name"],
+        settings.method.name,
         settings.seed,
         context.family,
     )

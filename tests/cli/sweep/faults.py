@@ -1,17 +1,23 @@
 """FedAvg that misbehaves in some runs of a grid: a plug-in that the tests of sweeps name.
 
-``method.options.faults``: what happens in the run of each seed, unless the variable ``NO_FAULTS`` is set.
+``method.faults``: what happens in the run of each seed, unless the variable ``NO_FAULTS`` is set.
 """
 
 import os
 import signal
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
+from knot_runner.config.settings import AveragingSettings
 from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.federated import averaging
+
+
+@dataclass(kw_only=True)
+class FaultySettings(AveragingSettings):
+    faults: list[str] = field(default_factory=list)
 
 
 def _raise():
@@ -38,7 +44,7 @@ FAULTS = {
 
 
 def plan(hp, state, federation, round):
-    fault = hp.options["faults"][federation.seed]
+    fault = hp.faults[federation.seed]
     if round == 1 and fault in FAULTS and "NO_FAULTS" not in os.environ:
         FAULTS[fault]()
     requests = averaging.plan(hp, state, federation, round)
@@ -47,4 +53,4 @@ def plan(hp, state, federation, round):
     return requests
 
 
-METHODS["faulty"] = Method(averaging.init, plan, averaging.fold, averaging.deployed)
+METHODS["faulty"] = Method(averaging.init, plan, averaging.fold, averaging.deployed, settings=FaultySettings)

@@ -34,7 +34,7 @@ def faulty(*faults):
     seeds = ",".join(str(seed) for seed in range(len(faults)))
     return [
         f"--config-dir={HERE / 'conf'}", "method=faulty", f"plugins=['{HERE / 'faults.py'}']", f"seed={seeds}",
-        f"method.options.faults=[{','.join(faults)}]",
+        f"method.faults=[{','.join(faults)}]",
     ]  # fmt: skip
 
 

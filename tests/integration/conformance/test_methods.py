@@ -2,11 +2,9 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
@@ -17,25 +15,24 @@ from tests.accounted import accounted
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.tiny import TINY_IMAGES, replaced
 
-CONF = Path(__file__).resolve().parents[3] / "conf"
 PERSONAL = [f"method.personalisation.{one}" for one in ("epochs=2", "saves=2", "lr=0.05")]
 KIND = "+base/personalisation@method.personalisation"
-#: What goes on top -> the words that put it there; the method's algorithm is replaced by each of those there are.
+#: What goes on top -> the words that put it there.
 ON_TOP = {
-    "chilled": ["method=fedavg_chill"],
-    "clustered": ["method=clustered_fedavg"],
-    "on a fleet": ["method=fedavg", "fleet=phones_partial"],
-    "asynchronous": ["method=fedavg", "fleet=phones_async", "fleet.buffer=2"],
-    "private": ["method=fedavg", "method.aggregation=uniform", "privacy=user_level", "training.participants=2"],
-    "fine-tuned": ["method=finetune", *PERSONAL],
-    "soup": ["method=soup", *PERSONAL, "method.personalisation.at=all"],
-    "distilled": ["method=feddf", "method.distil.batch=16"],
+    "chilled": ["method.temperature=0.5"],
+    "clustered": ["+base/clustering@method.clustering=otdd", "method.aggregation=uniform"],
+    "on a fleet": ["fleet=phones_partial"],
+    "asynchronous": ["fleet=phones_async", "fleet.buffer=2"],
+    "private": ["method.aggregation=uniform", "privacy=user_level", "training.participants=2"],
+    "fine-tuned": [f"{KIND}=finetune", *PERSONAL],
+    "soup": [f"{KIND}=soup", *PERSONAL, "method.personalisation.at=all"],
+    "distilled": ["+base@method=feddf", "+base/loss@method.distil.loss=entropy", "method.distil.batch=16"],
 }
 #: (what goes on top, algorithm) -> why it does not.
 NEVER = {
     ("private", "local"): "privacy: clients of algorithm=local send nothing that noise could cover",
-    ("distilled", "feddistill"): "method.distil: feddistill has no global model that a server could distil",
-    ("distilled", "local"): "method.distil: local has no global model that a server could distil",
+    ("distilled", "feddistill"): "method.distil: not a setting of",
+    ("distilled", "local"): "method.distil: not a setting of",
 }
 #: Further runs that are resumed.
 RESUMED = {
@@ -56,28 +53,16 @@ FEDSAM = ["method=fedsam", f"--config-dir={EXAMPLES / 'conf'}", f"plugins=['{EXA
 
 
 def words_of(top, algorithm):
-    """``algorithm`` with ``top``; what an algorithm needs is as its own YAML has it."""
-    conf = yaml.safe_load((CONF / "method" / f"{algorithm}.yaml").read_text())
-    own = [word for key in FEDERATED_ALGORITHMS[algorithm].keys for word in _overrides(f"method.{key}", conf[key])]
-    words = [*ON_TOP[top], f"method.algorithm={algorithm}", *own]
+    """``algorithm`` with ``top``."""
+    words = [f"method={algorithm}", *(ON_TOP[top] if (top, algorithm) != ("distilled", "fedmd") else [])]
     if algorithm == "fedrep":
         words.append("training.epochs=5")  # four are of the head
     if top == "distilled" or algorithm == "fedmd":
         words.append("partition.transfer=0.2")
-    if algorithm == "fedmd" and top != "distilled":
-        distil = yaml.safe_load((CONF / "base" / "feddf.yaml").read_text())["distil"]
+    if algorithm == "fedmd":
         # a client alone is its own teacher: Adam would make large what rounding leaves of that
-        distil |= {"loss": {"name": "entropy", "form": "kl"}, "batch": 16, "optimiser": "sgd"}
-        words += _overrides("method.distil", distil)
+        words += ["method.distil.batch=16", "method.distil.optimiser=sgd"]
     return words
-
-
-def _overrides(key, value):
-    """Of a setting, or of every setting below it."""
-    if not isinstance(value, dict):
-        return [f"++{key}={'null' if value is None else value}"]
-    below = [word for name, one in value.items() for word in _overrides(f"{key}.{name}", one)]
-    return below or [f"++{key}={{}}"]
 
 
 @pytest.mark.parametrize("top", ON_TOP)

@@ -146,7 +146,8 @@ def test_whole_because_explains_whole_reruns(folder, tmp_path, capsys):
     config = recorded_config(folder)
     job = job_here(config, RerunPlace(None, tmp_path), rounds=2)
     assert job.settings.training.rounds == 2 and whole_because(job) == ""
-    other = dataclasses.replace(job, method=object.__new__(GaussiansSettings))
+    settings = dataclasses.replace(job.settings, method=object.__new__(GaussiansSettings))
+    other = dataclasses.replace(job, settings=settings)
     assert whole_because(other) == "has no rounds of its own"
     privacy = {"name": "user_level", "clip_norm": 1.0, "noise_multiplier": None, "epsilon": 3.0}
     config = {**config, "privacy": privacy, "method": {**config["method"], "aggregation": "uniform"}}
@@ -158,7 +159,7 @@ def test_whole_because_explains_whole_reruns(folder, tmp_path, capsys):
 def test_fedsoup_is_made_again_whole(tmp_path, capsys):
     path = bundled(small_run(tmp_path / "out", "method=fedsoup", "training.rounds=2"), tmp_path / "run.tar.gz")
     lines = said_by(["verify", path, "--rounds=1"], capsys)
-    assert "method.fedsoup.start" in lines[1] and "2 of 2 rows" in lines[2] and lines[0].endswith("the same bits")
+    assert "method.start" in lines[1] and "2 of 2 rows" in lines[2] and lines[0].endswith("the same bits")
 
 
 def test_verify_reports_a_run_without_its_data(folder, tmp_path, capsys, monkeypatch):

@@ -21,7 +21,7 @@ def run_id(*overrides):
 def test_command_line_replaces_a_presets_grid():
     assert len(compose_all(["experiment=knot/table2"])[0]) == 40
     few = compose_all(["experiment=knot/table2", "seed=7", "method=entropy_a,sinkhorn_e"])[0]
-    assert [(job.settings.method["name"], job.settings.seed) for job in few] == [("entropy_a", 7), ("sinkhorn_e", 7)]
+    assert [(job.settings.method.name, job.settings.seed) for job in few] == [("entropy_a", 7), ("sinkhorn_e", 7)]
 
 
 def test_main_file_of_ones_own_has_a_grid(tmp_path):

@@ -39,7 +39,6 @@ EDGES = [
     ("training", "weight_decay", [0.0], [-1e-9]), ("training", "target", [1.0, 1e-9, None], [0.0, 1.0001]),
     ("training", "stop_at_target", [False], [True]),  # there is no target
     ("method", "temperature", [1e-3], [0.0]), ("method", "hard_temperature", [1e-3, None], [0.0]),
-    ("method", "final_head_epochs", [0], [-1, 1]),  # fedavg has no head of its own
     ("server", "lr", [1e-9], [0.0]), ("server", "beta1", [0.0, 0.999], [1.0, -0.1]),
     ("server", "beta2", [0.0, 0.999], [1.0, -0.1]), ("server", "tau", [1e-9], [0.0]),
     ("partition", "clients", [1, None], [0]), ("partition", "least", [1], [0]), ("partition", "count", [1], [0]),

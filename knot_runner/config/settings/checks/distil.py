@@ -7,7 +7,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.config.settings.checks.fit import Misfit
-from knot_runner.config.settings.checks.methods import OfPlugins, named_model
+from knot_runner.config.settings.checks.methods import named_model
 from knot_runner.config.settings.methods.distil import (
     SCHEDULE_SETTINGS,
     SYNTHESIS_SETTINGS,
@@ -67,10 +67,11 @@ def _check_synthesis(method: DistilSettings, task: Any) -> None:
         raise UserError("method.synthesis makes what the teacher reads; none is right", f"method.view={method.view}")
 
 
-def check_distil_method(settings: Settings, method: DistilSettings, plugins: OfPlugins) -> None:
+def check_distil_method(settings: Settings) -> None:
     """Builds and checks a distillation's nested settings, and checks the student's images; plain values of teachers are
     replaced by their settings. An unknown term is left to the run where there are plug-ins. Raises
     :class:`UserError`."""
+    method = settings.method
     kind = method.schedule.get("kind")
     if not isinstance(kind, str) or kind not in SCHEDULE_SETTINGS:
         raise UserError(f"no schedule {kind!r}{nearest(str(kind), SCHEDULE_SETTINGS)}", "method.schedule.kind")
@@ -81,28 +82,28 @@ def check_distil_method(settings: Settings, method: DistilSettings, plugins: OfP
             "method.teachers",
         )
     batch = settings.training.distil.batch
-    check_terms(method.terms, "method.terms", batch, plugins)
+    check_terms(method.terms, "method.terms", settings, batch)
     if isinstance(schedule, OfflineSchedule):
         for number, phase in enumerate(schedule.phases):
-            check_terms(phase.terms, f"method.schedule.phases[{number}].terms", batch, plugins)
+            check_terms(phase.terms, f"method.schedule.phases[{number}].terms", settings, batch)
     for number, teacher in enumerate(method.teachers):
         where = f"method.teachers[{number}]"
-        method.teachers[number] = teacher_settings(teacher, where, settings, plugins)
+        method.teachers[number] = teacher_settings(teacher, where, settings)
     check_student_images(method, settings.task)
 
 
-def teacher_settings(teacher: dict[str, Any], where: str, settings: Settings, plugins: OfPlugins) -> Any:
+def teacher_settings(teacher: dict[str, Any], where: str, settings: Settings) -> Any:
     """The settings of a teacher's model; of one that is a finished run, these within a :class:`RunTeacher`."""
     if teacher["kind"] == "run":
         run = build(RunTeacher, teacher, where)
         model = run.model if isinstance(run.model, dict) and isinstance(run.model.get("kind"), str) else {"kind": ""}
-        spec = teacher_settings({**model, "name": run.name}, where, settings, plugins)
+        spec = teacher_settings({**model, "name": run.name}, where, settings)
         return dataclasses.replace(run, model=spec)
-    return named_model(teacher, where, settings, plugins)
+    return named_model(teacher, where, settings)
 
 
 def check_terms(
-    terms: dict[str, dict[str, Any]], where: str, batch: int, plugins: OfPlugins, key: str = "training.distil.batch"
+    terms: dict[str, dict[str, Any]], where: str, settings: Settings, batch: int, key: str = "training.distil.batch"
 ) -> None:
     """Builds the settings of loss terms, the value of the setting ``where``; ``batch``: of ``key``. An unknown term is
     left to the run where there are plug-ins. Raises :class:`UserError`."""
@@ -110,5 +111,5 @@ def check_terms(
         if name in TERM_SETTINGS:
             build(TERM_SETTINGS[name], options, f"{where}.{name}")
             require_batch(name, batch, key, where)
-        elif not plugins.load():
+        elif not settings.plugins:
             raise UserError(f"no such term{nearest(str(name), TERM_SETTINGS)}", f"{where}.{name}")

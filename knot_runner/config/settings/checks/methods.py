@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.config.settings.checks.fit import TEXT_TEACHER, Misfit
 from knot_runner.config.settings.groups import ModelSettings
-from knot_runner.config.settings.methods.federated import FederatedSettings
-from knot_runner.config.settings.methods.knot import LOSS_SETTINGS, KnotSettings, MutualSettings, TeachersSettings
+from knot_runner.config.settings.methods.algorithms import FedGenSettings
+from knot_runner.config.settings.methods.federated import FederatedSettings, architecture_settings, server_distillation
+from knot_runner.config.settings.methods.knot import LOSS_SETTINGS, KnotSettings, MutualSettings
 from knot_runner.config.settings.methods.personalisation import build_personalisation, shares_models
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
 from knot_runner.config.settings.tasks.task import TaskSettings
@@ -20,18 +21,7 @@ if TYPE_CHECKING:
     from knot_runner.config.settings.run import Settings
 
 
-@dataclass(frozen=True)
-class OfPlugins:
-    """A composed config's plug-ins: ``load()`` imports them, and returns whether there are any; ``check(model)`` raises
-    :class:`UserError` for a custom model that none of them defines."""
-
-    load: Callable[[], bool]
-    check: Callable[[CustomSettings], None]
-
-
-def check_parties_method(
-    settings: Settings, method: KnotSettings | MutualSettings | TeachersSettings, plugins: OfPlugins
-) -> None:
+def check_parties_method(settings: Settings) -> None:
     """The data sets' roles, and the loss of KNOT or mutual learning. Raises :class:`UserError`."""
     if isinstance(settings.task, TaskSettings):
         roles = [data.role for data in settings.task.datasets.values()]
@@ -39,23 +29,23 @@ def check_parties_method(
             found = roles.count(role)
             if found != 1:
                 raise UserError(f"{found} have role={role}, but this method needs exactly one", "task.datasets")
-    if isinstance(method, TeachersSettings):
-        return
-    _check_loss(method.loss, "method.loss")
+    if isinstance(settings.method, KnotSettings | MutualSettings):
+        _check_loss(settings.method.loss, "method.loss")
 
 
-def check_federated_method(settings: Settings, method: FederatedSettings, plugins: OfPlugins) -> None:
+def check_federated_method(settings: Settings) -> None:
     """The clients' architectures, the server's loss and personalisation. Raises :class:`UserError`."""
-    method.models = [
-        named_model(model, f"method.models[{number}]", settings, plugins) for number, model in enumerate(method.models)
-    ]
+    method = settings.method
+    for number, model in enumerate(architecture_settings(method)):
+        method.models[number] = named_model(model, f"method.models[{number}]", settings)
     _check_architectures(method, settings.model)
-    if method.distil is not None:
-        _check_loss(method.distil.loss, "method.distil.loss")
-        if method.distil.terms:
+    distillation = server_distillation(method)
+    if distillation is not None:
+        _check_loss(distillation.loss, "method.distil.loss")
+        if distillation.terms:
             from knot_runner.config.settings.checks.distil import check_terms  # which reads this module
 
-            check_terms(method.distil.terms, "method.distil.terms", method.distil.batch, plugins, "method.distil.batch")
+            check_terms(distillation.terms, "method.distil.terms", settings, distillation.batch, "method.distil.batch")
     _check_personal(settings, method)
 
 
@@ -72,8 +62,9 @@ def _check_loss(loss: dict[str, Any], where: str) -> None:
 def _check_architectures(method: FederatedSettings, model: ModelSettings | ImageModel) -> None:
     """Checks that each of ``method.models`` occurs once and none is pre-trained, and that a generator of features has
     logits. Raises :class:`UserError`."""
-    names = [spec.name for spec in method.models]
-    for number, spec in enumerate(method.models):
+    models = architecture_settings(method)
+    names = [spec.name for spec in models]
+    for number, spec in enumerate(models):
         where = f"method.models[{number}]"
         if spec.name in names[:number]:
             raise UserError(f"{spec.name} is there twice; every model once is right", where)
@@ -81,7 +72,7 @@ def _check_architectures(method: FederatedSettings, model: ModelSettings | Image
             raise UserError(f"{spec.name} has weights={spec.weights}; scratch is right", where)
         if isinstance(spec, ModelSettings) and spec.per_party:
             raise UserError("clients have one of method.models each; {} is right", f"{where}.per_party")
-    if method.generator is not None and getattr(model, "output", "logits") == "softmax":
+    if isinstance(method, FedGenSettings) and getattr(model, "output", "logits") == "softmax":
         raise UserError("softmax leaves no logits to a head that reads features; logits is right", "model.output")
 
 
@@ -98,7 +89,7 @@ def _check_personal(settings: Settings, method: FederatedSettings) -> None:
             "personalisation begins with the model of the last round, which all its variants share; false is right",
             "training.stop_at_target",
         )
-    if shares_models(method.personalisation) and method.models:
+    if shares_models(method.personalisation) and architecture_settings(method):
         raise UserError(
             f"{method.personalisation.kind} adds up clients' models, and method.models "
             "are of different architectures; finetune or soup would fit",
@@ -106,13 +97,24 @@ def _check_personal(settings: Settings, method: FederatedSettings) -> None:
         )
 
 
-def named_model(model: dict[str, Any], where: str, settings: Settings, plugins: OfPlugins) -> Any:
+def named_model(model: dict[str, Any], where: str, settings: Settings) -> Any:
     """Returns the settings of a model named in a method. Raises :class:`Misfit` for one of another kind than the
     task."""
     if settings.on_images != (model["kind"] in NETWORK_SETTINGS):
         fits = "cnn_32" if settings.on_images else TEXT_TEACHER
         raise Misfit(f"{where}: model {model['name']} does not read task={settings.task.name}; {fits} would fit")
     spec = build(NETWORK_SETTINGS.get(model["kind"], ModelSettings), model, where)
-    if isinstance(spec, CustomSettings):
-        plugins.check(spec)
+    check_code(spec, settings.plugins)
     return spec
+
+
+def check_code(model: ModelSettings | ImageModel, plugins: Sequence[str]) -> None:
+    """Raise :class:`UserError` for a custom ``model`` whose code is not in one of ``plugins``, which alone run code."""
+    if not isinstance(model, CustomSettings):
+        return
+    named = {Path(plugin).stem if plugin.endswith(".py") else plugin for plugin in plugins}
+    module = model.target.partition(":")[0]
+    if module not in named:
+        raise UserError(
+            f"module {module} is not one of plugins, which alone run code; name it there, too", "model.target"
+        )

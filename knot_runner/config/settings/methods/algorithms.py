@@ -1,119 +1,216 @@
-"""What composing knows of each federated algorithm without importing it: the keys it needs, and what it goes with.
+"""Settings of the federated algorithms: one class each, in one table by ``method.algorithm``.
 
-A plug-in's algorithm needs no entry: it may then read any key, has untyped ``options``, and is taken to be as
-:class:`FederatedAlgorithm` is by default.
+A class holds the settings of its algorithm and nothing else, so that what an algorithm does not have cannot be set. Its
+class attributes state what fleets, privacy and bundles must know. A plug-in's class derives from
+:class:`AveragingSettings` or :class:`FederatedSettings`, and is registered with its functions
+(:class:`~knot_runner.methods.contract.Method`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
-from knot_runner.config.plugins import Table, expect
-from knot_runner.config.strict import by_key
-
-
-@dataclass(frozen=True)
-class FederatedAlgorithm:
-    """What an algorithm is, as far as settings, fleets, privacy and bundles must know."""
-
-    #: its :class:`~knot_runner.methods.contract.Method`, as ``package.module:NAME``; "" = a plug-in adds it to METHODS
-    method: str = ""
-    #: keys of ``method`` that it needs, beside ``options``; null with algorithms that do not list them
-    keys: tuple[str, ...] = ()
-    #: dataclass of its ``method.options``; None = it has none
-    options: type | None = None
-    #: whether the server averages models; else clients have models of their own, perhaps of unlike architectures
-    averages: bool = True
-    #: whether the server may distil on unlabelled examples, has to, or does not (``method.distil``)
-    distil: Literal["optional", "needed", "none"] = "optional"
-    #: what a client goes on with as it has trained it, however old the model that it began with
-    keeps: Literal["nothing", "head", "model"] = "nothing"
-    #: why its server cannot go on while clients still train; "" = it can, with ``sends`` as it is
-    needs_rounds: str = "is not known to go without rounds"
-    #: what of its state clients are sent, by name or by a prefix that ends with "/": kept for those still training
-    sends: tuple[str, ...] = ("weights", "buffers")
-    #: why privacy does not cover what clients send; "" = it does: they send one model each, which is averaged, and
-    #: nothing else, or the algorithm's own fold clips all that they send
-    not_private: str = "are not known to send one model each and nothing else, and only that is clipped"
-    #: whether clients send logits instead of models
-    sends_logits: bool = False
-    #: whether clients keep control variates, whose changes they send along with their models
-    controls: bool = False
-    #: whether clients choose on held-out examples, so that ``partition.valid`` has a default
-    selects: bool = False
-    #: why its first rounds depend on how many there are; "" = they do not
-    by_all_rounds: str = ""
-
-    @property
-    def remembers(self) -> bool:
-        """Whether what a client sends depends on the rounds that it took part in before, by what it has kept."""
-        return self.controls or self.keeps != "nothing" or not self.averages
+from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings
+from knot_runner.config.settings.methods.server_distillation import (
+    LabelDistillation,
+    LatentGenerator,
+    ServerDistillation,
+)
+from knot_runner.config.settings.sizes import AT_LEAST_ONE, Depth, NotNegative, Positive, Steps, StepsOrNone
+from knot_runner.config.strict import Holds
 
 
-def _ours(place: str, *keys: str, **facts: Any) -> FederatedAlgorithm:
-    """An algorithm at ``place`` in :mod:`knot_runner.methods.federated`: it goes without rounds and privacy covers it,
-    unless ``facts`` say otherwise."""
-    return FederatedAlgorithm(
-        f"knot_runner.methods.federated.{place}", keys, **({"needs_rounds": "", "not_private": ""} | facts)
-    )
+@dataclass(kw_only=True)
+class FedAvgSettings(AveragingSettings):
+    """Mean of the participants' models (McMahan et al. 2017)."""
+
+    functions = "knot_runner.methods.federated.averaging:FEDAVG"
+    needs_rounds = not_private = ""
 
 
-def _accepted(where: str, algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
-    expect(where, algorithm, FederatedAlgorithm)
-    return algorithm
+@dataclass(kw_only=True)
+class FedProxSettings(AveragingSettings):
+    """FedAvg with local training held near the global model (Li et al. 2020)."""
+
+    functions = "knot_runner.methods.federated.averaging:FEDAVG"
+    needs_rounds = not_private = ""
+
+    #: weight of (mu / 2) || w - w_global ||^2
+    mu: NotNegative
 
 
-#: ``method.algorithm`` -> what it is.
-FEDERATED_ALGORITHMS: Table[FederatedAlgorithm] = Table("FEDERATED_ALGORITHMS", {
-    "fedavg": _ours("averaging:FEDAVG"),
-    "fedprox": _ours("averaging:FEDAVG", "mu"),
-    "scaffold": _ours("scaffold:SCAFFOLD", sends=("weights", "buffers", "control"), controls=True),
-    "fedgen": _ours("fedgen:FEDGEN", "generator", sends=("weights", "buffers", "generator/")),
-    "fedrep": _ours("personal:SHARED_BODY", "head_epochs", keeps="head"),
-    "fedper": _ours("personal:SHARED_BODY", keeps="head"),
-    "feddistill": _ours(
-        "feddistill:FEDDISTILL",
-        "labels",
-        distil="none",
-        averages=False,
-        sends=("label_logits/", "label_counts/"),
-        sends_logits=True,
-    ),
-    "fedmd": _ours("fedmd:FEDMD", distil="needed", averages=False, sends=(), sends_logits=True),
-    "local": _ours(
-        "own_models:LOCAL",
-        distil="none",
-        averages=False,
-        sends=(),
-        not_private="send nothing that noise could cover",
-    ),
-    "ditto": _ours("ditto:DITTO", "ditto"),
-    "apfl": _ours("apfl:APFL", "apfl"),
-    "fedala": _ours("fedala:FEDALA", "fedala", keeps="model"),
-    "fedsoup": _ours(
-        "fedsoup:FEDSOUP",
-        "fedsoup",
-        keeps="model",
-        selects=True,
-        by_all_rounds="begins to mix models after a share of all rounds (method.fedsoup.start)",
-    ),
-}, _accepted)  # fmt: skip
-#: Of a plug-in that declares nothing.
-UNDECLARED = FederatedAlgorithm()
+@dataclass(kw_only=True)
+class ScaffoldSettings(AveragingSettings):
+    """Control variates against client drift (Karimireddy et al. 2020)."""
+
+    functions = "knot_runner.methods.federated.scaffold:SCAFFOLD"
+    needs_rounds = not_private = ""
+    sends = ("weights", "buffers", "control")
+    controls = True
 
 
-def federated_algorithm(name: Any) -> FederatedAlgorithm:
-    """What the algorithm ``name`` is; :data:`UNDECLARED` without an entry."""
-    return FEDERATED_ALGORITHMS.get(name, UNDECLARED) if isinstance(name, str) else UNDECLARED
+@dataclass(kw_only=True)
+class FedGenSettings(AveragingSettings):
+    """FedAvg with a generator of features learned by the server (Zhu, Hong and Zhou 2021)."""
+
+    functions = "knot_runner.methods.federated.fedgen:FEDGEN"
+    needs_rounds = not_private = ""
+    sends = ("weights", "buffers", "generator/")
+
+    #: the server's generator of features
+    generator: LatentGenerator
 
 
-def own_keys() -> dict[str, list[str]]:
-    """Key of ``method`` -> the algorithms whose own it is."""
-    return by_key((key, name) for name, algorithm in FEDERATED_ALGORITHMS.items() for key in algorithm.keys)
+@dataclass(kw_only=True)
+class FedPerSettings(AveragingSettings):
+    """The body is shared, and every client keeps its own head (Arivazhagan et al. 2019)."""
+
+    functions = "knot_runner.methods.federated.personal:SHARED_BODY"
+    needs_rounds = not_private = ""
+    keeps = "head"
+
+    #: last round with all clients: epochs of the head alone; 0 = none (FedWaD's protocol: 10)
+    final_head_epochs: StepsOrNone
+    #: the head of a client that has not trained yet: its own initial head, as in the papers, or the mean of the trained
+    #: heads, as in FedWaD's code
+    first_head: Literal["own", "averaged"]
 
 
-def algorithms_where(holds: Callable[[FederatedAlgorithm], bool]) -> list[str]:
-    """Names of the algorithms that ``holds`` is true of."""
-    return [name for name, algorithm in FEDERATED_ALGORITHMS.items() if holds(algorithm)]
+@dataclass(kw_only=True)
+class FedRepSettings(FedPerSettings):
+    """As FedPer, training the head first and then the body (Collins et al. 2021)."""
+
+    needs_rounds = not_private = ""
+
+    #: epochs of the head alone; the body then trains for ``training.epochs`` - head_epochs
+    head_epochs: Steps
+
+
+@dataclass(kw_only=True)
+class DittoSettings(AveragingSettings):
+    """Beside its part of the global model w, a client trains its own v on f(v) + (lambda / 2) ||v - w||^2 (Li et al.
+    2021)."""
+
+    functions = "knot_runner.methods.federated.ditto:DITTO"
+    needs_rounds = not_private = ""
+
+    #: lambda: 0 leaves the client alone with its examples, large values hold v at w
+    lambda_: NotNegative
+    #: local epochs of v; null = as many as of w
+    personal_epochs: Steps | None = None
+    #: rate of v; null = training.lr
+    personal_lr: Positive | None = None
+
+
+@dataclass(kw_only=True)
+class ApflSettings(AveragingSettings):
+    """A client uses alpha v + (1 - alpha) w, v being its own model and w the global one (Deng et al. 2020)."""
+
+    functions = "knot_runner.methods.federated.apfl:APFL"
+    needs_rounds = not_private = ""
+
+    #: at the start of the run
+    alpha: Annotated[float, Holds(lambda value: 0 <= value <= 1, "is not in [0, 1]")]
+    #: each client moves its alpha by one gradient step a round (their eq. 10)
+    adaptive: bool
+
+
+@dataclass(kw_only=True)
+class FedalaSettings(AveragingSettings):
+    """A client trains from its own model moved towards the global one by weights, one per parameter, that it learns on
+    its own examples (Zhang et al. 2023)."""
+
+    functions = "knot_runner.methods.federated.fedala:FEDALA"
+    needs_rounds = not_private = ""
+    keeps = "model"
+
+    #: the last so many layers have weights; the others are the global model's (1 = the head alone)
+    layers: Annotated[Depth, AT_LEAST_ONE]
+    #: of the client's training examples, drawn in every round, that the weights are learned on
+    share: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
+    #: rate that the weights of the mix are learned at
+    rate: Positive
+    #: a client's first weights are learned until the losses of ``window`` passes have a standard deviation below this
+    threshold: Positive
+    #: passes whose losses are compared
+    window: Steps
+    #: passes at most, of a client's first weights; later ones take one pass
+    max_epochs: Steps
+    #: what a client uses: the model that it trained last, or this one mixed with the current global model
+    deployed: Literal["trained", "mixed"]
+
+
+@dataclass(kw_only=True)
+class FedsoupSettings(AveragingSettings):
+    """In the later rounds a client mixes what it has trained with global models that it selects on its held-out
+    examples (Chen et al. 2023)."""
+
+    functions = "knot_runner.methods.federated.fedsoup:FEDSOUP"
+    needs_rounds = not_private = ""
+    keeps = "model"
+    selects = True
+    by_all_rounds = "begins to mix models after a share of all rounds (method.start)"
+
+    #: share of the rounds before the first soup
+    start: Annotated[float, Holds(lambda value: 0 <= value < 1, "is not in [0, 1)")]
+
+
+@dataclass(kw_only=True)
+class LocalAlgorithmSettings(FederatedSettings):
+    """Every client trains alone."""
+
+    functions = "knot_runner.methods.federated.own_models:LOCAL"
+    needs_rounds = ""
+    not_private = "send nothing that noise could cover"
+
+    #: the clients' architectures, assigned in turn by number, as settings of models (a YAML has the names of
+    #: conf/model); [] = all have ``model``
+    models: list[Any] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class FedDistillSettings(FederatedSettings):
+    """Clients exchange their mean logits of each label (Jeong et al. 2018)."""
+
+    functions = "knot_runner.methods.federated.feddistill:FEDDISTILL"
+    needs_rounds = not_private = ""
+    sends = ("label_logits/", "label_counts/")
+    sends_logits = True
+
+    #: the regularizer by the others' mean logits of each label
+    labels: LabelDistillation
+    #: as of ``local``
+    models: list[Any] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class FedMdSettings(FederatedSettings):
+    """Clients of any architectures distil from their mean logits on unlabelled examples (Li and Wang 2019)."""
+
+    functions = "knot_runner.methods.federated.fedmd:FEDMD"
+    needs_rounds = not_private = ""
+    sends_logits = True
+
+    #: the clients' distillation from their mean logits
+    distil: ServerDistillation
+    #: as of ``local``
+    models: list[Any] = field(default_factory=list)
+
+
+#: ``method.algorithm`` -> its settings. Plug-ins add to the table of all methods (``families.METHOD_SETTINGS``).
+FEDERATED_ALGORITHMS: dict[str, type[FederatedSettings]] = {
+    "fedavg": FedAvgSettings,
+    "fedprox": FedProxSettings,
+    "scaffold": ScaffoldSettings,
+    "fedgen": FedGenSettings,
+    "fedrep": FedRepSettings,
+    "fedper": FedPerSettings,
+    "feddistill": FedDistillSettings,
+    "fedmd": FedMdSettings,
+    "local": LocalAlgorithmSettings,
+    "ditto": DittoSettings,
+    "apfl": ApflSettings,
+    "fedala": FedalaSettings,
+    "fedsoup": FedsoupSettings,
+}

@@ -1,26 +1,11 @@
-"""Settings of federated learning: rounds (``training``) and the method (``method``)."""
+"""Settings of federated learning: rounds (``training``), and what all algorithms share (``method``)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
-from knot_runner.config.settings.methods.algorithms import (
-    FEDERATED_ALGORITHMS,
-    FederatedAlgorithm,
-    algorithms_where,
-    federated_algorithm,
-    own_keys,
-)
-from knot_runner.config.settings.methods.server_distillation import (
-    ApflSettings,
-    DittoSettings,
-    FedalaSettings,
-    FedsoupSettings,
-    LabelDistillation,
-    LatentGenerator,
-    ServerDistillation,
-)
+from knot_runner.config.settings.methods.server_distillation import ServerDistillation
 from knot_runner.config.settings.methods.transport import ClusteringSettings
 from knot_runner.config.settings.sizes import (
     FractionOrNone,
@@ -28,10 +13,9 @@ from knot_runner.config.settings.sizes import (
     NotNegative,
     Positive,
     Steps,
-    StepsOrNone,
     Temperature,
 )
-from knot_runner.config.strict import AtMost, Holds, build, require
+from knot_runner.config.strict import AtMost, Holds, require
 
 
 @dataclass
@@ -123,12 +107,33 @@ class ServerSettings:
     tau: Positive
 
 
-@dataclass
+@dataclass(kw_only=True)
 class FederatedSettings:
     """A federated method, chilled or not (FLex&Chill: training minimises CE(z / T, y))."""
 
+    #: :class:`~knot_runner.methods.contract.Method` of the algorithm, as ``package.module:NAME``; "" = a plug-in's
+    functions: ClassVar[str] = ""
+    #: whether the server averages models; otherwise clients have models of their own
+    averages: ClassVar[bool] = False
+    #: what a client resumes from as it has trained it, however old the model that it began with
+    keeps: ClassVar[Literal["nothing", "head", "model"]] = "nothing"
+    #: why the server cannot update while clients still train; "" = it can, with ``sends`` as it is
+    needs_rounds: ClassVar[str] = "is not known to go without rounds"
+    #: what of its state clients are sent, by name or by a prefix that ends with "/": kept for those still training
+    sends: ClassVar[tuple[str, ...]] = ()
+    #: why privacy does not cover what clients send; "" = it does: each client sends one model, which is averaged, and
+    #: nothing else, or the algorithm's own fold clips all that they send
+    not_private: ClassVar[str] = "are not known to send one model each and nothing else, and only that is clipped"
+    #: whether clients send logits instead of models
+    sends_logits: ClassVar[bool] = False
+    #: whether clients keep control variates, whose changes they send along with their models
+    controls: ClassVar[bool] = False
+    #: whether clients choose on held-out examples, so that ``partition.valid`` has a default
+    selects: ClassVar[bool] = False
+    #: why its first rounds depend on how many there are; "" = they do not
+    by_all_rounds: ClassVar[str] = ""
     name: str
-    #: one of those above, or what a plug-in adds to ``METHODS``
+    #: name of the algorithm
     algorithm: str
     #: mean over participants weighted by their images, or uniform
     aggregation: Literal["weighted", "uniform"]
@@ -138,8 +143,6 @@ class FederatedSettings:
     temperature: Temperature
     #: train at T=1 with rate lr / T instead: what of chilling is a larger step
     lr_control: bool
-    #: what the server does with the mean
-    server: ServerSettings
     #: of the temperature over the rounds; null = it stays as it is
     schedule: Schedule | None = None
     #: clients that train otherwise than the rest; null = none
@@ -147,67 +150,46 @@ class FederatedSettings:
     #: temperature of the hardest samples (probability 0 of the truth at the round's start); easy ones have
     #: ``temperature``, others lie between; null = all alike
     hard_temperature: Temperature | None = None
-    #: fedprox: weight of (mu / 2) || w - w_global ||^2
-    mu: NotNegative | None = None
-    #: fedrep: epochs of the head alone; the body then trains for ``training.epochs`` - head_epochs
-    head_epochs: Steps | None = None
-    #: last round with all clients: epochs of the head alone; 0 = none (FedWaD's protocol: 10)
-    final_head_epochs: StepsOrNone = 0
-    #: fedrep, fedper: the head of a client that has not trained yet: its own initial head, as in the papers, or the
-    #: mean of the trained heads, as in FedWaD's code
-    first_head: Literal["own", "averaged"] = "own"
     #: clients are grouped by the distance of their data first, and each group learns by itself; null = all together
     clustering: ClusteringSettings | None = None
-    #: the server distils the averaged model from the round's clients on unlabelled examples; null = it only averages
-    distil: ServerDistillation | None = None
-    #: feddistill: the regulariser by the others' mean logits of each label
-    labels: LabelDistillation | None = None
-    #: fedgen: the server's generator of features
-    generator: LatentGenerator | None = None
-    #: of methods whose clients keep models of their own: the architectures, dealt to clients in turn by number, as
-    #: settings of models (a YAML has the names of conf/model); [] = all have ``model``
-    models: list[Any] = field(default_factory=list)
-    #: settings of algorithm=ditto; null with any other. With it, and those below, clients have models of their own
-    ditto: DittoSettings | None = None
-    #: settings of algorithm=apfl; null with any other
-    apfl: ApflSettings | None = None
-    #: settings of algorithm=fedala; null with any other
-    fedala: FedalaSettings | None = None
-    #: settings of algorithm=fedsoup; null with any other
-    fedsoup: FedsoupSettings | None = None
     #: what every client makes of its model after the last round, by ``kind``; null = nothing
     personalisation: Any = None
-    #: settings of a plug-in's own method; of the dataclass that it declares, if any
-    options: dict[str, Any] = field(default_factory=dict)
+
+    def __init_subclass__(cls) -> None:
+        """A class promises only what it states itself: it may send more than its base does."""
+        for promise in ("needs_rounds", "not_private"):
+            if promise not in cls.__dict__:
+                setattr(cls, promise, getattr(FederatedSettings, promise))
 
     def __post_init__(self) -> None:
-        if self.algorithm not in FEDERATED_ALGORITHMS:  # a plug-in's that declares nothing: it may read any key
-            return
-        algorithm = federated_algorithm(self.algorithm)
-        if algorithm.options is not None and isinstance(self.options, dict):
-            self.options = build(algorithm.options, self.options, "method.options")
-        none = f"works only with methods of plug-ins, and algorithm={self.algorithm} is not one"
-        require(algorithm.options is not None or not self.options, "options", none)
-        distils = self.distil is not None
-        require(distils or algorithm.distil != "needed", "distil", f"is not set; {self.algorithm} needs it")
-        none = f"{self.algorithm} has no global model that a server could distil; null is right"
-        require(not distils or algorithm.distil != "none", "distil", none)
-        self._check_own_keys(algorithm)
-        plain = f"algorithm={self.algorithm} averages no models; optimiser none is right"
-        require(algorithm.averages or self.server.optimiser == "none", "server", plain)
-        reason = f"algorithm={self.algorithm} averages models, which must be alike; [] is right"
-        require(not self.models or not algorithm.averages, "models", reason)
-        if algorithm.keeps != "head":
-            owners = " and ".join(algorithms_where(lambda other: other.keeps == "head"))
-            require(self.final_head_epochs == 0, "final_head_epochs", f"is of {owners} alone")
-            require(self.first_head == "own", "first_head", f"is of {owners} alone")
+        chilled = (self.schedule, self.stragglers, self.hard_temperature) != (None, None, None)
+        if self.temperature == 1 and not chilled:  # there is no temperature to train without
+            self.lr_control = False
 
-    def _check_own_keys(self, algorithm: FederatedAlgorithm) -> None:
-        """The algorithm's own keys are set, and those that are others' alone are not."""
-        for key, names in own_keys().items():
-            value = getattr(self, key)
-            if key in algorithm.keys:
-                require(value is not None, key, f"is not set; {self.algorithm} needs it")
-                continue
-            owners = " and ".join(f"algorithm={name}" if name == key else name for name in names)
-            require(value is None, key, f"is of {owners} alone; algorithm={self.algorithm} has none")
+    @classmethod
+    def remembers(cls) -> bool:
+        """Whether what a client sends depends on the rounds that it took part in before, by what it has kept."""
+        return cls.controls or cls.keeps != "nothing" or not cls.averages
+
+
+@dataclass(kw_only=True)
+class AveragingSettings(FederatedSettings):
+    """An algorithm whose server averages the clients' models."""
+
+    averages = True
+    sends = ("weights", "buffers")
+
+    #: what the server does with the mean
+    server: ServerSettings
+    #: the server distils the averaged model from the round's clients on unlabelled examples; null = it only averages
+    distil: ServerDistillation | None = None
+
+
+def server_distillation(hp: FederatedSettings) -> ServerDistillation | None:
+    """Return the settings of the distillation by the server; None where it does not distil."""
+    return getattr(hp, "distil", None)
+
+
+def architecture_settings(hp: FederatedSettings) -> list[Any]:
+    """Return the settings of the clients' models; [] where all have the run's ``model``."""
+    return getattr(hp, "models", [])

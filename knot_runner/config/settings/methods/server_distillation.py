@@ -1,5 +1,5 @@
 """Settings nested in those of a federated method: of distillation by the server (``method.distil``) and by labels
-(``method.labels``), and of single algorithms, those whose clients learn own models during the rounds and fedgen."""
+(``method.labels``), and of the generator of fedgen (``method.generator``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from knot_runner.config.settings.methods.knot import BiasSettings
 from knot_runner.config.settings.sizes import (
     AT_LEAST_ONE,
-    Depth,
     FractionOrNone,
     Items,
     NotNegative,
@@ -105,59 +104,6 @@ class LabelDistillation:
     weight: NotNegative
     #: of the mean logits and the client's own in the regulariser, a cross-entropy
     temperature: Positive
-
-
-@dataclass
-class DittoSettings:
-    """Beside its part of the global model w, a client trains its own v on f(v) + (lam / 2) ||v - w||^2 (Li et al.
-    2021)."""
-
-    #: lambda: 0 leaves the client alone with its examples, large values hold v at w
-    lam: NotNegative
-    #: local epochs of v; null = as many as of w
-    epochs: Steps | None = None
-    #: rate of v; null = training.lr
-    lr: Positive | None = None
-
-
-@dataclass
-class ApflSettings:
-    """A client uses alpha v + (1 - alpha) w, v being its own model and w the global one (Deng et al. 2020)."""
-
-    #: at the start of the run
-    alpha: Annotated[float, Holds(lambda value: 0 <= value <= 1, "is not in [0, 1]")]
-    #: each client moves its alpha by one gradient step a round (their eq. 10)
-    adaptive: bool = False
-
-
-@dataclass
-class FedalaSettings:
-    """A client trains from its own model moved towards the global one by weights, one per parameter, that it learns on
-    its own examples (Zhang et al. 2023)."""
-
-    #: the last so many layers have weights; the others are the global model's (1 = the head alone)
-    layers: Annotated[Depth, AT_LEAST_ONE]
-    #: of the client's training examples, drawn in every round, that the weights are learnt on
-    share: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
-    #: rate that the weights of the mix are learnt at
-    rate: Positive
-    #: a client's first weights are learnt until the standard deviation of the losses of ``window`` passes is below this
-    threshold: Positive
-    #: passes whose losses are looked at
-    window: Steps
-    #: passes at most, of a client's first weights; later ones take one pass
-    max_epochs: Steps
-    #: what a client uses: the model that it trained last, or this one mixed with the global model of now
-    deployed: Literal["trained", "mixed"] = "trained"
-
-
-@dataclass
-class FedsoupSettings:
-    """In the later rounds a client mixes what it has trained with global models that it selects on its held-out
-    examples (Chen et al. 2023)."""
-
-    #: share of the rounds before the first soup
-    start: Annotated[float, Holds(lambda value: 0 <= value < 1, "is not in [0, 1)")]
 
 
 @dataclass

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings import FleetSettings
-from knot_runner.config.settings.methods.algorithms import federated_algorithm
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.fleet import devices
@@ -92,7 +91,7 @@ def fold(
         moved = [_moved(fleet, hp, state, federation, *one, staleness[one[0].client]) for one in work]
         starts, results = [request for request, _ in moved], [result for _, result in moved]
         after, row = method.fold(hp, state, federation, round, starts + requests[sent:], results + trained[sent:])
-        if federated_algorithm(hp.algorithm).keeps == "model":  # however far the server moves by it
+        if hp.keeps == "model":  # however far the server moves by it
             after = {**after, **kept_models(trained)}
     kept = {name: tensor for name, tensor in after.items() if not name.startswith("fleet/")}
     for version in {flight.version for flight in step.flying}:
@@ -173,7 +172,7 @@ def _moved(
     start = request.start
     weights = move(state["weights"], start.weights, result.weights)
     buffers = result.buffers if hp.batchnorm == "local" else move(state["buffers"], start.buffers, result.buffers)
-    if federated_algorithm(hp.algorithm).keeps == "head":
+    if hp.keeps == "head":
         head = federation.layout.mask("head")
         weights[head] = result.weights[head]
     begun = (weights.double() - (result.weights.double() - start.weights.double())).to(weights.dtype)

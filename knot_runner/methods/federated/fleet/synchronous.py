@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from knot_runner.config.settings import FleetSettings
-from knot_runner.config.settings.methods.algorithms import federated_algorithm
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.fleet import devices
@@ -125,4 +124,4 @@ def clock_of(state: FederatedState) -> float:
 
 def sends_models(hp: Any) -> bool:
     """Returns whether clients send their models, and not only logits."""
-    return federated_algorithm(hp.algorithm).averages
+    return hp.averages

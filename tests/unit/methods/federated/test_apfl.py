@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from knot_runner.config.settings import ApflSettings, LabelDistillation
+from knot_runner.config.settings import LabelDistillation
 from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.federated import own_models
 from tests.unit.methods.federated.plain import examples, gradient, loss, play
@@ -13,7 +13,7 @@ APFL, FEDAVG = METHODS["apfl"], METHODS["fedavg"]
 
 
 def apfl(alpha=0.4, adaptive=False, **changes):
-    return settings("apfl", apfl=ApflSettings(alpha, adaptive), **changes)
+    return settings("apfl", alpha=alpha, adaptive=adaptive, **changes)
 
 
 @pytest.mark.parametrize(("adaptive", "lr"), [(False, 0.1), (True, 0.1), (True, 4.0)])

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from knot_runner.config.settings import DittoSettings
 from knot_runner.methods.contract import METHODS
 from tests.unit.methods.federated.plain import descend, examples, play
 from tests.unit.methods.federated.worlds import settings
@@ -12,7 +11,7 @@ DITTO, FEDAVG = METHODS["ditto"], METHODS["fedavg"]
 
 
 def ditto(lam=0.7, epochs=None, lr=None, **changes):
-    return settings("ditto", ditto=DittoSettings(lam, epochs, lr), **changes)
+    return settings("ditto", lambda_=lam, personal_epochs=epochs, personal_lr=lr, **changes)
 
 
 @pytest.fixture(scope="module")

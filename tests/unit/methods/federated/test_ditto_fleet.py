@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from knot_runner.config.settings import DittoSettings
 from knot_runner.methods.federated.fleet import devices
 from tests.unit.methods.federated.fleets import Played, fleet_of
 from tests.unit.methods.federated.plain import descend, examples
@@ -13,7 +12,7 @@ WHOLE = {"batch": 24, "small_clients": "allow"}
 
 
 def ditto(lam=0.7, epochs=None, lr=None):
-    return {"ditto": DittoSettings(lam, epochs, lr)}
+    return {"lambda_": lam, "personal_epochs": epochs, "personal_lr": lr}
 
 
 def played(fleet, **changes):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from knot_runner.config.settings import FedalaSettings
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.fedala import layer_starts
@@ -18,8 +17,8 @@ FEDALA, FEDAVG = METHODS["fedala"], METHODS["fedavg"]
 
 
 def fedala(layers=1, share=1.0, rate=50.0, threshold=1e-3, window=4, max_epochs=100, deployed="trained", **changes):
-    own = FedalaSettings(layers, share, rate, threshold, window, max_epochs, deployed)
-    return settings("fedala", fedala=own, **changes)
+    own = {"layers": layers, "share": share, "rate": rate, "threshold": threshold, "window": window}
+    return settings("fedala", **own, max_epochs=max_epochs, deployed=deployed, **changes)
 
 
 def learnt(mix, v, w, x, y, hp, passes):
@@ -49,7 +48,7 @@ def test_fedala_clients_train_from_learnt_mix(linear, max_epochs):
             if client in own:
                 first = client not in mixes
                 last = torch.ones_like(w) if first else mixes[client]
-                mixes[client], took = learnt(last, own[client], w, x, y, hp.fedala, max_epochs if first else 1)
+                mixes[client], took = learnt(last, own[client], w, x, y, hp, max_epochs if first else 1)
                 start = own[client] + (w - own[client]) * mixes[client]
                 passes.append(took)
             own[client] = descend(start, x, y, 1.0, 3)
@@ -64,7 +63,7 @@ def test_fedala_clients_train_from_learnt_mix(linear, max_epochs):
     assert counts[1:] == [[1] * 5] * 2
     assert counts[0] == [3] * 5 if max_epochs == 3 else len(set(counts[0])) > 1 and max(counts[0]) < 100
     torch.testing.assert_close(state["weights"], w, rtol=1e-9, atol=1e-11)
-    mixed = dataclasses.replace(hp, fedala=dataclasses.replace(hp.fedala, deployed="mixed"))
+    mixed = dataclasses.replace(hp, deployed="mixed")
     for client in range(5):
         found = FEDALA.deployed(hp, state, world.federation, client).weights
         torch.testing.assert_close(found, own[client], rtol=1e-9, atol=1e-11)

@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 import torch
 
-from knot_runner.config.settings import FedsoupSettings
 from knot_runner.methods.contract import METHODS
 from tests.golden.messages import refuses
 from tests.unit.methods.federated.plain import descend, examples, play
@@ -16,7 +15,7 @@ ROUNDS = 8
 
 
 def fedsoup(start=0.0, **changes):
-    return settings("fedsoup", fedsoup=FedsoupSettings(start), **changes)
+    return settings("fedsoup", start=start, **changes)
 
 
 def right(vector, world, rows):

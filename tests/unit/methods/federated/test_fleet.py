@@ -1,7 +1,6 @@
 """A fleet's rounds: clocks, deadlines, failures and absences against sums typed out by hand."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -98,7 +97,7 @@ def test_work_times_omit_sending_without_models():
     (not_,) = devices.work_times(fleet, federation, [request], False)
     assert sends.sending > 0 == not_.sending and not_.total == 24.0
     hp = settings("fedavg")
-    assert sends_models(hp) and not sends_models(SimpleNamespace(algorithm="fedmd"))
+    assert sends_models(hp) and not sends_models(settings("local"))
 
 
 def test_work_times_include_second_model_of_program(paced):

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from knot_runner.config.settings import FedsoupSettings
-from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS, FederatedAlgorithm
+from knot_runner.config.settings import AveragingSettings
+from knot_runner.config.settings.families import METHOD_SETTINGS
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.federated import averaging
@@ -129,7 +129,7 @@ def test_async_step_keeps_own_models_as_trained(algorithm, paced):
 def test_async_fedsoup_mixes_clients_starting_model(paced):
     """Client 1 began with w_0 and is two steps late; then comes client 0, one step late, with a pool of its own."""
     paced(1 / 10, 2.5 / 16, 10 / 20)
-    played = Played(buffered(), "fedsoup", changes={"fedsoup": FedsoupSettings(0.0)}, held=True, lr=5.0)
+    played = Played(buffered(), "fedsoup", changes={"start": 0.0}, held=True, lr=5.0)
     assert played.column("participants") == [[0], [0], [1], [0]] and played.column("staleness") == [0.0, 0.0, 2.0, 1.0]
     grown = 0
     for place, (client, begun) in enumerate([(0, 0), (0, 1), (1, 0), (0, 2)]):
@@ -164,7 +164,8 @@ def test_keeps_setting_declares_whether_clients_keep_trained_models(paced, monke
 
     paced(1 / 16, 2.5 / 24, 10 / 32)
     monkeypatch.setitem(METHODS, "own", Method(averaging.init, averaging.plan, fold, averaging.deployed))
-    monkeypatch.setitem(FEDERATED_ALGORITHMS, "own", FederatedAlgorithm(keeps=keeps, needs_rounds=""))
+    own = type("Own", (AveragingSettings,), {"keeps": keeps, "needs_rounds": ""})
+    monkeypatch.setitem(METHOD_SETTINGS, "own", own)
     played = Played(buffered(), "own")
     ((request,), (stale,)), before, after = played.seen[2], played.states[1], played.states[2]
     moved = before["weights"] + 3**-0.5 * (stale.weights - request.start.weights)
@@ -176,7 +177,7 @@ def test_keeps_setting_declares_whether_clients_keep_trained_models(paced, monke
 def test_soups_begin_with_a_version(paced):
     """From the third server step on: the stale update of version 0 is none, those of versions 2 and 3 are."""
     paced(1 / 10, 2.5 / 16, 10 / 20)
-    played = Played(buffered(), "fedsoup", changes={"fedsoup": FedsoupSettings(0.5)}, held=True)
+    played = Played(buffered(), "fedsoup", changes={"start": 0.5}, held=True)
     assert [request.program is not None for (request,), _ in played.seen] == [False, False, False, True]
     assert set(played.states[2]) >= {"client/1/weights"} and "pool/1" not in played.states[2]
     assert "pool/0" in played.states[3]

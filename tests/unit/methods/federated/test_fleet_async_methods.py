@@ -5,8 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from knot_runner.config.settings import ServerSettings
-from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS, FederatedAlgorithm
+from knot_runner.config.settings import AveragingSettings, ServerSettings
+from knot_runner.config.settings.families import METHOD_SETTINGS
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.federated import fedgen
 from knot_runner.methods.federated.fedgen import Head
@@ -228,7 +228,8 @@ def test_async_fleet_neither_sends_nor_moves_own_models(algorithm, spread):
 
 
 def test_version_entries_select_by_name_or_prefix(monkeypatch):
-    monkeypatch.setitem(FEDERATED_ALGORITHMS, "own", FederatedAlgorithm(sends=("weights", "shared/")))
+    own = type("Own", (AveragingSettings,), {"sends": ("weights", "shared/")})
+    monkeypatch.setitem(METHOD_SETTINGS, "own", own)
     hp, old, new = settings("own"), torch.zeros(1), torch.ones(1)
     kept = version_entries(hp, {"weights": old, "weights/1": old, "shared/a": old, "other": old}, 2, 2)
     assert kept.keys() == {"fleet/sent/2/weights", "fleet/sent/2/shared/a"}

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from knot_runner.config.settings import ApflSettings, FedsoupSettings
 from knot_runner.methods.contract import METHODS
 from tests.unit.methods.federated.plain import play
 from tests.unit.methods.federated.worlds import holding_out, settings
@@ -11,9 +10,9 @@ from tests.unit.methods.federated.worlds import holding_out, settings
 #: (algorithm, its settings, the rounds in which its global model is FedAvg's)
 CASES = [
     ("ditto", {}, 3),
-    ("apfl", {"apfl": ApflSettings(0.5, True)}, 3),
+    ("apfl", {"alpha": 0.5, "adaptive": True}, 3),
     ("fedala", {}, 1),
-    ("fedsoup", {"fedsoup": FedsoupSettings(0.99)}, 1),
+    ("fedsoup", {"start": 0.99}, 1),
 ]
 
 

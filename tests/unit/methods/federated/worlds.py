@@ -8,18 +8,16 @@ import pytest
 import torch
 
 from knot_runner.config.settings import (
-    ApflSettings,
-    DittoSettings,
-    FedalaSettings,
+    AveragingSettings,
     FederatedSettings,
     FederatedTraining,
-    FedsoupSettings,
     LabelDistillation,
     Labels,
     MlpSettings,
     ResnetSettings,
     ServerSettings,
 )
+from knot_runner.config.settings.families import METHOD_SETTINGS
 from knot_runner.config.settings.methods.server_distillation import LatentGenerator
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
@@ -49,11 +47,20 @@ def spec_of(**changes) -> LatentGenerator:
 #: Settings that an algorithm does not go without.
 NEEDED = {
     "fedprox": {"mu": 0.5},
-    "fedrep": {"head_epochs": 1},
-    "ditto": {"ditto": DittoSettings(0.5, None, None)},
-    "apfl": {"apfl": ApflSettings(0.5, True)},
-    "fedala": {"fedala": FedalaSettings(1, 1.0, 1.0, 0.1, 10, 3, "trained")},
-    "fedsoup": {"fedsoup": FedsoupSettings(0.0)},
+    "fedrep": {"head_epochs": 1, "final_head_epochs": 0, "first_head": "own"},
+    "fedper": {"final_head_epochs": 0, "first_head": "own"},
+    "ditto": {"lambda_": 0.5},
+    "apfl": {"alpha": 0.5, "adaptive": True},
+    "fedala": {
+        "layers": 1,
+        "share": 1.0,
+        "rate": 1.0,
+        "threshold": 0.1,
+        "window": 10,
+        "max_epochs": 3,
+        "deployed": "trained",
+    },
+    "fedsoup": {"start": 0.0},
     "fedgen": {"generator": spec_of()},
     "feddistill": {"labels": LabelDistillation(0.7, 2.0)},
 }
@@ -61,10 +68,12 @@ NEEDED = {
 
 def settings(algorithm: str = "fedavg", **changes) -> FederatedSettings:
     """Method settings with ``changes``."""
-    needed = NEEDED.get(algorithm, {})
+    cls, needed = METHOD_SETTINGS.get(algorithm, AveragingSettings), NEEDED.get(algorithm, {})
     plain = {"name": algorithm, "algorithm": algorithm, "aggregation": "weighted", "batchnorm": "averaged",
-             "temperature": 1.0, "lr_control": False, "server": SERVER}  # fmt: skip
-    return FederatedSettings(**{**plain, **needed, **changes})
+             "temperature": 1.0, "lr_control": False}  # fmt: skip
+    if issubclass(cls, AveragingSettings):
+        plain["server"] = SERVER
+    return cls(**{**plain, **needed, **changes})
 
 
 @dataclasses.dataclass
