@@ -12,7 +12,6 @@ from knot_runner.composing.arms import without_arm
 from knot_runner.composing.job import ComposedJob
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.run import ARM
-from knot_runner.config.settings.run_id import resolved
 from knot_runner.report.check import check_report
 from knot_runner.report.claims.verdicts import Verdict, judge
 from knot_runner.report.figures import registry as figures
@@ -146,7 +145,7 @@ def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:
 def _reference(job: ComposedJob, data: provenance.CurrentData | None) -> Job:
     """``job`` as reports read it: an arm stands in the place of the method's name, and is the setting ``arm``."""
     settings = job.settings
-    config, label = resolved(job.config), job.label
+    config, label = job.config, job.label
     if job.arm:
         config = {**config, ARM: job.arm}
         label = ", ".join(without_arm(label.split(", ")))

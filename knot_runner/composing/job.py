@@ -12,6 +12,7 @@ import yaml
 from omegaconf._utils import get_omega_conf_dumper
 
 from knot_runner.config.settings import Settings, build_run, run_id
+from knot_runner.config.settings.run_id import settings_record
 from knot_runner.config.strict import without
 
 #: Settings that :func:`job_variant` describes in a job's title.
@@ -29,7 +30,7 @@ class _Dumper(get_omega_conf_dumper()):
 
 @dataclass(frozen=True)
 class ComposedJob:
-    """One job, from composing to reporting: its composed config (plain, resolved) and settings.
+    """One job, from composing to reporting: its config (plain, with the values of its settings) and settings.
 
     A launcher sends only the config, from which :func:`job_of` rebuilds the job.
     """
@@ -79,8 +80,9 @@ class ComposedJob:
 
 
 def job_of(config: dict[str, Any], overrides: Sequence[str] = (), label: str = "") -> ComposedJob:
-    """Build the job of a composed, plain ``config``. Raises :class:`UserError`."""
-    return ComposedJob(config, build_run(config), list(overrides), label)
+    """Build the job of a composed, plain ``config``, which its record replaces. Raises :class:`UserError`."""
+    settings = build_run(config)
+    return ComposedJob({**config, **settings_record(settings)}, settings, list(overrides), label)
 
 
 def job_variant(method: dict[str, Any]) -> str:

@@ -21,7 +21,6 @@ from knot_runner.composing.named_models import with_models
 from knot_runner.composing.override_errors import one_line
 from knot_runner.composing.overrides import parse_overrides
 from knot_runner.config.settings.run import ARM
-from knot_runner.config.strict import as_built
 from knot_runner.util.config_yaml import choices
 from knot_runner.util.errors import UserError, unknown
 from knot_runner.util.messages import LOGGER
@@ -64,11 +63,8 @@ class JobGrid:
             raise UserError(one_line(str(problem))) from None
         config = _under_preset(with_models(config, self._model), self.words)
         job = job_of(config, picked, ", ".join(o for o in picked if _key(o) in self.label_keys))
-        # other groups keep their spelling, since run ids of presets depend on it (method.temperature=4,2,1)
-        training = as_built(config.get("training"), job.settings.training)
-        config = {**config, "training": training} if training else config
         arm = next((o.partition("=")[2] for o in picked if _key(o) == ARM), "")
-        return dataclasses.replace(job, config=config, arm=arm)
+        return dataclasses.replace(job, arm=arm)
 
     def unresolved(self, picked: list[str]) -> dict[str, Any]:
         """Of a composed job, see :func:`~knot_runner.composing.commands.composed_config`."""

@@ -104,14 +104,6 @@ def check_keys(values: Any, where: str = "") -> None:
         check_keys(value, _join(where, key))
 
 
-def as_built(values: Any, built: Any) -> Any:
-    """``values``, from which the dataclass ``built`` was made, with floats where they were written as integers or
-    strings: ``1`` becomes ``1.0``, also in a digest."""
-    if dataclasses.is_dataclass(built) and isinstance(values, dict):
-        return {key: as_built(value, getattr(built, key)) for key, value in values.items()}
-    return built if isinstance(built, float) else values
-
-
 def _join(where: str, key: Any) -> str:
     return f"{where}.{key}" if where else str(key)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from knot_runner import provenance
-from knot_runner.config.settings.run_id import counted_settings, resolved
+from knot_runner.config.settings.run_id import counted_settings
 from knot_runner.config.strict import content_of
 from knot_runner.report.compare.settings import flatten_settings, parse_filter, select_runs, typed_column, varying
 from knot_runner.report.render.text import first_few
@@ -173,7 +173,7 @@ def _job(folder: Path, data: provenance.CurrentData) -> Job:
         counted_settings(config)
     except (KeyError, TypeError, AttributeError):
         raise ValueError("config.yaml lacks settings of a run") from None
-    return Job(folder.name, folder, task, method, seed, "", resolved(config), data)
+    return Job(folder.name, folder, task, method, seed, "", config, data)
 
 
 def _state(run: Run) -> str:

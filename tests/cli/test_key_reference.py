@@ -71,7 +71,7 @@ def test_key_reference_covers_composed_run_keys(words: str, reference: ModuleTyp
         patterns.append(pattern + r"(?:\..*)?" if free else pattern)
     for key in leaves(compose_jobs(words.split(), None)[0].config):
         told_of_all_groups = key.rpartition(".")[2] in ("name", "kind", "algorithm")
-        of_no_group = key in ("fleet", "privacy", "experiment", "model", "training", "partition")  # null
+        of_no_group = key in ("fleet", "privacy", "transfer", "model", "training", "partition")  # null
         assert told_of_all_groups or of_no_group or re.fullmatch("|".join(patterns), key), key
 
 

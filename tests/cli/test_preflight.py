@@ -74,7 +74,7 @@ def missing(root, *overrides):
 
 
 def touched(root, task):
-    (job,) = compose_jobs([task], None)
+    (job,) = compose_jobs([task, "task.source=local"], None)
     paths = [
         file.path for data in job.settings.task.datasets.values() for own in data.local.files.values() for file in own
     ]

@@ -128,7 +128,7 @@ PROTOCOLS: dict[tuple[str, ...], dict[str, Any]] = {
     },
     ("experiment=fedwad/coreset", "partition.shards_per_client=8", "method.distance=exact",
      "method.fedwad.support=10"): {
-        "method.points": 10, "method.participants": 10, "method.fedwad.iterations": 20, "partition.clients": 100,
+        "method.points": 10, "method.participants": 10, "partition.clients": 100,
     },
     ("experiment=knot/table2", "method=sinkhorn_e"): {**KNOT, "method.weighting": "E", "method.loss": SINKHORN},
     ("experiment=knot/table3", "method=entropy_d"): {

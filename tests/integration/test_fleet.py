@@ -37,7 +37,7 @@ def test_run_id_depends_on_the_fleet():
         return job.run_id, job.config
 
     (plain, config), (none, _) = run_id(), run_id("fleet=none")
-    assert plain == none and "fleet" not in config
+    assert plain == none and config["fleet"] is None
     phones, _ = run_id("fleet=phones")
     slower, _ = run_id("fleet=phones", "fleet.compute.median=0.02")
     assert len({plain, phones, slower}) == 3

@@ -54,7 +54,7 @@ def test_tracker_group_defaults_to_preset(tmp_path):
     (named,), _ = compose_all([*job.overrides, "tracker.group=mine"])
     (none,), _ = compose_all([one for one in job.overrides if not one.startswith("tracker")])
     assert job.settings.tracker.group == "fedwad/toy" and named.settings.tracker.group == "mine"
-    assert none.config["tracker"] == {"name": "none"} and job.run_id == named.run_id == none.run_id
+    assert none.settings.tracker.name == "none" and job.run_id == named.run_id == none.run_id
     assert compose_all(["tracker=wandb"])[0][0].settings.tracker.group is None
     assert tracked(tmp_path, "wandb", group="mine").group == "mine"
     plain = tracked(tmp_path, "wandb")

@@ -11,12 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from knot_runner import provenance
-from knot_runner.config.settings.partition import TRAINING_SHARES, unlike_shares
-from knot_runner.config.settings.run_id import resolved
+from knot_runner.config.settings.partition import unlike_shares
 from knot_runner.config.strict import by_key
 from knot_runner.report.render.terminal import TerminalColumn, listing, output, print_line
 from knot_runner.report.render.text import plain, short_line
-from knot_runner.report.run_rows import lookup
 from knot_runner.sweeps.state import JobState, state_of
 from knot_runner.util.messages import counted
 
@@ -66,12 +64,12 @@ def _unlike(jobs: list[ComposedJob]) -> list[str]:
     if unlike_reason(jobs[0].settings.report or {}):
         return []
     typed = [
-        (job.config["task"]["name"], *(lookup(job.config, f"partition.{key}") for key in TRAINING_SHARES))
+        (job.settings.task.name, *(word for word in job.overrides if word.lstrip("+").startswith("partition.")))
         for job in jobs
     ]
     lines = []
     for (task, *_), own in by_key(zip(typed, jobs, strict=True)).items():
-        if found := unlike_shares(resolved(job.config) for job in own):
+        if found := unlike_shares(job.config for job in own):
             lines.append(f"jobs of {task} hold out different shares: {found}, or report.unlike=REASON allows it")
     return list(dict.fromkeys(lines))
 

@@ -112,6 +112,9 @@ def build_run(config: dict[str, Any]) -> Settings:
             raise UserError(problem, f"method.{key}")
     parts["method"] = method = build(kind, config["method"], "method")
     settings = build(Settings, groups | parts, "")
+    _drop_other_sources(settings.task)
+    if settings.transfer is not None:
+        _drop_other_sources(settings.transfer)
     tracker = settings.tracker.name
     if tracker not in TRACKER_EXTRAS and not settings.plugins:
         raise UserError(f"no tracker {tracker!r}{nearest(tracker, TRACKER_EXTRAS)}", "tracker.name")
@@ -159,7 +162,8 @@ def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
         parts["partition"] = _partition(config)
         if training is FederatedTraining and (shares := held_out_shares(config)):
             parts["held_out"] = build(HeldOut, shares, "partition")
-        if training is TrainingSettings and family_of_algorithm(config["method"]["algorithm"]).clients:
+        family = family_of_algorithm(config["method"]["algorithm"])
+        if family.training == "stages" and family.clients:
             parts["shares"] = build(PartyShares, party_shares(config), "partition")
     return parts
 
@@ -179,6 +183,15 @@ def _check_formats(config: dict[str, Any], group: dict[str, Any], known: tuple[s
         if key == "local" and value.get("format", known[0]) not in known and not config.get("plugins"):
             raise UserError(f"{shorten(value['format'])} is not one of {', '.join(known)}", f"{where}.local.format")
         _check_formats(config, value, known, f"{where}.{key}")
+
+
+def _drop_other_sources(task: Any) -> None:
+    """Remove the places that ``task.source`` does not read its data from."""
+    parts = getattr(task, "datasets", None) or getattr(task, "sets", None) or {"": task}
+    for part in parts.values():
+        for place in ("local", "hub", "embedded"):
+            if place != task.source and hasattr(part, place):
+                setattr(part, place, None)
 
 
 def _load_plugins(config: dict[str, Any]) -> None:

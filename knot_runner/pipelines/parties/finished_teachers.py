@@ -40,7 +40,7 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
         result = read_result(folder)
         if result is None or result.digest[MODEL_FILE] != teacher.weights:
             raise UserError(f"{folder}: is no more the finished run that was asked for", key)
-        settings = build_run(recorded_config(folder))
+        settings = build_run({**recorded_config(folder), "plugins": context.settings.plugins})
         _check_task(f"{key}: run {teacher.run}", settings.task, context.settings.task)
         if changes := data_changes(result, context.settings.paths.data):
             change = changes[0].removeprefix(DATA_CHANGE)

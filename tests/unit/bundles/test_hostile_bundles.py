@@ -196,9 +196,15 @@ def test_job_here_refuses_hostile_or_malformed_configs(made, tmp_path):
     plugin.write_text(f"open({str(marker)!r}, 'w').close()")
     for change in (
         lambda config: config.update(plugins=[str(plugin)]),
-        lambda config: config["task"]["local"].update(train=["/etc/x"]),
-        lambda config: config["task"]["local"].update(test=["x/../../y"]),
-        lambda config: config["task"]["local"].update(test=[".."]),
+        lambda config: config["task"].update(
+            source="local", local={"format": "idx", "train": [], "test": []} | dict(train=["/etc/x"])
+        ),
+        lambda config: config["task"].update(
+            source="local", local={"format": "idx", "train": [], "test": []} | dict(test=["x/../../y"])
+        ),
+        lambda config: config["task"].update(
+            source="local", local={"format": "idx", "train": [], "test": []} | dict(test=[".."])
+        ),
         lambda config: config["task"].update(source="hub"),
         lambda config: config["method"].update(more=1),
         lambda config: config.update(hardware=None),

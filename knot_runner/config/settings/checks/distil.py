@@ -56,7 +56,7 @@ def _check_synthesis(method: DistilSettings, task: Any) -> None:
     kind = method.synthesis.get("kind")
     if not isinstance(kind, str) or kind not in SYNTHESIS_SETTINGS:
         raise UserError(f"no synthesis {kind!r}{nearest(str(kind), SYNTHESIS_SETTINGS)}", "method.synthesis.kind")
-    build(SYNTHESIS_SETTINGS[kind], method.synthesis, "method.synthesis")
+    method.synthesis = dataclasses.asdict(build(SYNTHESIS_SETTINGS[kind], method.synthesis, "method.synthesis"))
     if not isinstance(task, ImageTaskSettings):
         raise Misfit(f"method.synthesis: makes images, and task={task.name} has texts; null is right")
     if len(method.teachers) != 1:
@@ -89,6 +89,7 @@ def check_distil_method(settings: Settings) -> None:
     for number, teacher in enumerate(method.teachers):
         where = f"method.teachers[{number}]"
         method.teachers[number] = teacher_settings(teacher, where, settings)
+    method.schedule = dataclasses.asdict(schedule)
     check_student_images(method, settings.task)
 
 
@@ -109,7 +110,7 @@ def check_terms(
     left to the run where there are plug-ins. Raises :class:`UserError`."""
     for name, options in terms.items():
         if name in TERM_SETTINGS:
-            build(TERM_SETTINGS[name], options, f"{where}.{name}")
+            terms[name] = dataclasses.asdict(build(TERM_SETTINGS[name], options, f"{where}.{name}"))
             require_batch(name, batch, key, where)
         elif not settings.plugins:
             raise UserError(f"no such term{nearest(str(name), TERM_SETTINGS)}", f"{where}.{name}")

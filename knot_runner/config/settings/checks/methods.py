@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ def check_parties_method(settings: Settings) -> None:
             if found != 1:
                 raise UserError(f"{found} have role={role}, but this method needs exactly one", "task.datasets")
     if isinstance(settings.method, KnotSettings | MutualSettings):
-        _check_loss(settings.method.loss, "method.loss")
+        settings.method.loss = _loss(settings.method.loss, "method.loss")
 
 
 def check_federated_method(settings: Settings) -> None:
@@ -41,7 +42,7 @@ def check_federated_method(settings: Settings) -> None:
     _check_architectures(method, settings.model)
     distillation = server_distillation(method)
     if distillation is not None:
-        _check_loss(distillation.loss, "method.distil.loss")
+        distillation.loss = _loss(distillation.loss, "method.distil.loss")
         if distillation.terms:
             from knot_runner.config.settings.checks.distil import check_terms  # which reads this module
 
@@ -49,14 +50,15 @@ def check_federated_method(settings: Settings) -> None:
     _check_personal(settings, method)
 
 
-def _check_loss(loss: dict[str, Any], where: str) -> None:
-    """Of a plug-in's loss, the run checks the options, which has loaded the plug-ins."""
+def _loss(loss: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return the checked settings of a loss; those of a plug-in's are checked by the run."""
     if "name" not in loss:
         raise UserError("is not set", f"{where}.name")
     if not isinstance(loss["name"], str):
         raise UserError(f"expected the name of a loss, got {shorten(loss['name'])}", f"{where}.name")
-    if loss["name"] in LOSS_SETTINGS:
-        build(LOSS_SETTINGS[loss["name"]], loss, where)
+    if loss["name"] not in LOSS_SETTINGS:
+        return loss
+    return dataclasses.asdict(build(LOSS_SETTINGS[loss["name"]], loss, where))
 
 
 def _check_architectures(method: FederatedSettings, model: ModelSettings | ImageModel) -> None:

@@ -199,7 +199,7 @@ class DistilSettings:
     #: when teachers and students train, by ``kind``
     schedule: dict[str, Any]
     #: the model, by the name of its YAML file, that a method's own ``teachers`` are
-    teacher: str
+    teacher: str | None
     #: of the offline schedule: models by the names of their YAML files, or finished runs as ``run:ID``; composing puts
     #: their settings in their place
     teachers: list[Any]
@@ -215,6 +215,7 @@ class DistilSettings:
     synthesis: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
+        self.teacher = None  # composing has put it into ``teachers``
         require(bool(self.terms), "terms", "has none; {ce: {weight: 1}} learns from labels alone")
 
 

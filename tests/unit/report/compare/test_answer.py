@@ -54,14 +54,6 @@ def test_lines_report_filter_value_without_runs(grid):
     assert "seed=0,7: no run has 7; seed is 0, 1, 2." in ask(grid, "seed=0,7").lines
 
 
-def test_setting_without_effect_does_not_part_runs(tmp_path):
-    """At T=1 the rate control does nothing, so such runs go with those that have none."""
-    made(tmp_path, 0.5, method__temperature=1, method__lr_control=True, seed=0)
-    made(tmp_path, 0.6, method__temperature=1, method__lr_control=False, seed=1)
-    sheet = ask(tmp_path)
-    assert column(sheet, 0) == [2] and "differ" not in text(sheet)
-
-
 def test_states_are_counted_and_have_no_number(grid):
     diverged(grid, method__temperature=8, seed=0)
     failed(grid, method__temperature=8, seed=1)
