@@ -8,8 +8,8 @@ from knot_runner.util.errors import UserError, require_extra
 
 #: Launchers of a sweep -> the extra that installs them.
 LAUNCHERS = {"basic": "", "joblib": "joblib", "ray": "ray", "submitit_local": "submitit", "submitit_slurm": "submitit"}
-#: Class of our launcher that needs an extra; the class itself exists without it.
-RAY = "hydra_plugins.knot_runner.RayLauncher"
+#: Our launcher, which ``sweeps/launchers.py`` instantiates itself: Hydra looks for plug-ins in installed packages only.
+RAY = "knot_runner.sweeps.launchers.RayLauncher"
 #: Override that asks for a study.
 SWEEPER = "hydra/sweeper=optuna"
 LAUNCHER_GROUP, LAUNCHER, BATCH = "hydra/launcher", "hydra.launcher", "hydra.sweeper.max_batch_size"

@@ -20,13 +20,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.callbacks import Callbacks
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobRuntime, setup_globals
+from hydra.experimental.callback import Callback
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from knot_runner.composing.hydra_keys import RAY
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.sweeps.plan import PATIENT, STOP, Plan, read_plan
 from knot_runner.sweeps.task import Outcome, lost, outcome, run_in_process, run_task
@@ -49,7 +50,7 @@ class RayLauncher(Launcher):
         self.kept = {"num_cpus": num_cpus, "num_gpus": num_gpus}
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Called by Hydra first, with the plan's path in ``config``."""
+        """Called first, with the plan's path in ``config``."""
         self.config = config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[Outcome]:
@@ -117,8 +118,6 @@ def _failed(job: ComposedJob, plan: Plan, cause: str, began: float) -> Outcome:
 
 #: Class of submitit's launcher on this machine; the processes of its launcher on SLURM outlive the command.
 SUBMITIT_LOCAL = "LocalLauncher"
-#: Hydra accepts plug-ins from the package ``hydra_plugins`` only, which only an installed distribution can extend.
-PLUGINS = "hydra_plugins.knot_runner"
 
 
 class PlannedConfigs:
@@ -151,7 +150,6 @@ def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[O
 
 
 def _launcher(plan: Plan, hydra: DictConfig) -> Launcher:
-    register_launcher()
     setup_globals()
     JobRuntime.instance().set("name", "knot-runner")
     master = OmegaConf.create({"run_id": None, "plan": str(plan.path), "hydra": copy.deepcopy(hydra)})
@@ -159,8 +157,13 @@ def _launcher(plan: Plan, hydra: DictConfig) -> Launcher:
         master.hydra.run.dir = str(plan.out)
         master.hydra.sweep.dir = str(plan.out / ".sweep")
         master.hydra.job.name = "knot-runner"
-    context = HydraContext(config_loader=PlannedConfigs(), callbacks=Callbacks())  # type: ignore[arg-type]
+    context = HydraContext(config_loader=PlannedConfigs(), callbacks=Callback())  # type: ignore[arg-type]
     task = functools.partial(run_task, plan_path=str(plan.path))
+    if hydra.launcher.get("_target_") == RAY:
+        options = {key: value for key, value in hydra.launcher.items() if key != "_target_"}
+        ray = RayLauncher(**options)
+        ray.setup(hydra_context=context, task_function=task, config=master)
+        return ray
     launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=master)
     if type(launcher).__name__ == SUBMITIT_LOCAL:
         launcher.task_function = functools.partial(task, parent=os.getpid())
@@ -178,11 +181,3 @@ def _launch(launcher: Launcher, jobs: Sequence[ComposedJob], first: int, size: i
         for one in launcher.launch(batch, initial_job_idx=first + at):  # its value raises what ended the task, if any
             found.append(one if isinstance(one, dict) else one.return_value)
     return found
-
-
-def register_launcher() -> None:
-    """Make our launcher known to Hydra as ``hydra_plugins.knot_runner.RayLauncher``."""
-    own = RayLauncher.__module__
-    RayLauncher.__module__ = PLUGINS  # it is registered under this name but pickled under its own
-    Plugins.instance().register(RayLauncher)
-    RayLauncher.__module__ = own
