@@ -21,16 +21,13 @@ from knot_runner.composing.own_yaml import search_path
 from knot_runner.util.config_yaml import config_folder
 from knot_runner.util.errors import UserError
 
+#: Hydra 1.3 has its current defaults if ``version_base`` is None; Hydra 1.4 deprecates the argument.
+CURRENT_DEFAULTS = {"version_base": None} if hydra.__version__.startswith("1.3.") else {}
+
 
 def composing(folder: Path | None = None) -> AbstractContextManager[None]:
-    """Return the context in which Hydra composes files of ``folder``, by default ``conf/``, with its current defaults.
-
-    Hydra 1.3 has current defaults if ``version_base`` is None; Hydra 1.4 deprecates the argument.
-    """
-    path = str(folder or config_folder())
-    if hydra.__version__.startswith("1.3."):
-        return initialize_config_dir(path, version_base=None)
-    return initialize_config_dir(path)
+    """Return the context in which Hydra composes files of ``folder``, by default ``conf/``."""
+    return initialize_config_dir(str(folder or config_folder()), **CURRENT_DEFAULTS)
 
 
 def hydra_config(overrides: list[str], config_dir: str | None) -> DictConfig:

@@ -30,11 +30,16 @@ def check_key(key: str) -> None:
         raise UserError("not supported", key, hint=hint)
 
 
+def is_ray(hydra: DictConfig) -> bool:
+    """Return whether the ``hydra`` part of a composed config chooses our launcher."""
+    return bool(hydra.launcher.get("_target_") == RAY)
+
+
 def check_hydra(hydra: DictConfig) -> None:
     """Check the ``hydra`` part of a composed config. Raises :class:`UserError`, also if Ray is not installed."""
     size = hydra.sweeper.get("max_batch_size")
     if size is not None and (not isinstance(size, int) or size < 1):
         hint = "Use null to start all jobs at once"
         raise UserError(f"{size!r} is not a positive integer", BATCH, hint=hint)
-    if hydra.launcher.get("_target_") == RAY:
+    if is_ray(hydra):
         require_extra(f"{LAUNCHER_GROUP}=ray", "ray")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import yaml
 from hydra.core.object_type import ObjectType
@@ -21,11 +22,7 @@ def search_path(config_dir: str | None) -> list[str]:
     if not config_dir:
         return []
     Plugins.instance().register(OwnYaml)
-    folder = str(Path(config_dir).resolve())
-    if "${" in folder or "\\" in folder:
-        raise UserError(f"{message_text(folder)}: Hydra cannot read a path with ${{ or a backslash", "--config-dir")
-    quoted = folder.replace("'", "\\'")
-    return [f"hydra.searchpath=['{OwnYaml.scheme()}://{quoted}']"]
+    return [f"hydra.searchpath=['{OwnYaml.scheme()}://{quote(str(Path(config_dir).resolve()))}']"]
 
 
 class OwnYaml(ConfigSource):
@@ -43,33 +40,30 @@ class OwnYaml(ConfigSource):
             header = self._get_header_dict(path.read_text(encoding="utf-8"))
             config = OmegaConf.load(path)
         except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError, OSError) as problem:
-            mark = getattr(problem, "problem_mark", None) or getattr(problem, "context_mark", None)
+            mark = getattr(problem, "problem_mark", None)
             line = f":{mark.line + 1}" if mark else ""
-            text = getattr(problem, "problem", None) or str(problem) or "nested too deeply"
-            raise UserError(f"{message_text(' '.join(str(text).split()), 160)}", f"{path}{line}") from None
+            text = getattr(problem, "problem", None) or str(problem)
+            raise UserError(message_text(" ".join(text.split()), 160), f"{path}{line}") from None
         plugins = config.get("plugins") if isinstance(config, DictConfig) else None
         if isinstance(plugins, ListConfig):
             config.plugins = [found_from(path.parent, one) if isinstance(one, str) else one for one in plugins]
         return ConfigResult(self.provider, self.full_path(), config, header)
 
     def available(self) -> bool:
-        """Return whether the folder exists."""
-        return self.is_group("")
+        """Return True: the command line has been checked."""
+        return True
 
     def is_group(self, config_path: str) -> bool:
         """Return whether ``config_path`` is a folder."""
-        return (Path(self.path) / config_path).is_dir()
+        return Path(unquote(self.path), config_path).is_dir()
 
     def is_config(self, config_path: str) -> bool:
         """Return whether ``config_path`` is a YAML file."""
         return self._file(config_path).is_file()
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        """Return the names of the groups and files in the folder ``config_path``."""
-        found: list[str] = []
-        for name in sorted(path.name for path in (Path(self.path) / config_path).iterdir()):
-            self._list_add_result(found, f"{config_path}/{name}", name, results_filter)
-        return found
+        """Return nothing: Hydra lists names in messages of its own, which ours replace."""
+        return []
 
     def _file(self, config_path: str) -> Path:
-        return Path(self.path) / self._normalize_file_name(config_path)
+        return Path(unquote(self.path), f"{config_path}.yaml")

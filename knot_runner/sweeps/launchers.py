@@ -24,10 +24,10 @@ from hydra.core.plugins import Plugins
 from hydra.core.utils import JobRuntime, setup_globals
 from hydra.experimental.callback import Callback
 from hydra.plugins.launcher import Launcher
-from hydra.types import HydraContext, TaskFunction
+from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from knot_runner.composing.hydra_keys import RAY
+from knot_runner.composing.hydra_keys import is_ray
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.sweeps.plan import PATIENT, STOP, Plan, read_plan
 from knot_runner.sweeps.task import Outcome, lost, outcome, run_in_process, run_task
@@ -41,22 +41,17 @@ _KEY = "hydra/launcher=ray"
 MAX_LOST = 2
 
 
-class RayLauncher(Launcher):
+class RayLauncher:
     """The Ray launcher. ``address``: the cluster's (:func:`connected`). ``num_cpus``, ``num_gpus``: reserved per
     job."""
 
-    def __init__(self, address: str | None, num_cpus: float, num_gpus: float) -> None:
-        self.address = address
+    def __init__(self, plan: Plan, address: str | None, num_cpus: float, num_gpus: float) -> None:
+        self.plan, self.address = plan, address
         self.kept = {"num_cpus": num_cpus, "num_gpus": num_gpus}
-
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Called first, with the plan's path in ``config``."""
-        self.config = config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[Outcome]:
         """Run all jobs and return their outcomes in the same order."""
-        plan = read_plan(Path(self.config.plan))
-        jobs = [job_of(plan.config(name)) for (name,) in job_overrides]
+        jobs = [job_of(self.plan.config(name)) for (name,) in job_overrides]
         if any(job.settings.hardware.engine == "ray" for job in jobs):
             raise UserError(f"{_KEY} and hardware.engine=ray: one is right; jobs would keep the cores of actors")
         ray = connected(_KEY, self.address)
@@ -64,7 +59,7 @@ class RayLauncher(Launcher):
             there = ray.cluster_resources().get(resource, 0)
             if wanted > there:  # not an error: the cluster may scale up
                 LOGGER.info("%s: jobs want %g %s each and the cluster has %g; they wait", _KEY, wanted, resource, there)
-        found = run_on_ray(ray, jobs, plan, self.kept)
+        found = run_on_ray(ray, jobs, self.plan, self.kept)
         return [found[job.run_id] for job in jobs]
 
 
@@ -149,7 +144,10 @@ def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[O
     return outcomes
 
 
-def _launcher(plan: Plan, hydra: DictConfig) -> Launcher:
+def _launcher(plan: Plan, hydra: DictConfig) -> Launcher | RayLauncher:
+    if is_ray(hydra):
+        own = hydra.launcher
+        return RayLauncher(plan, own.address, own.num_cpus, own.num_gpus)
     setup_globals()
     JobRuntime.instance().set("name", "knot-runner")
     master = OmegaConf.create({"run_id": None, "plan": str(plan.path), "hydra": copy.deepcopy(hydra)})
@@ -159,11 +157,6 @@ def _launcher(plan: Plan, hydra: DictConfig) -> Launcher:
         master.hydra.job.name = "knot-runner"
     context = HydraContext(config_loader=PlannedConfigs(), callbacks=Callback())  # type: ignore[arg-type]
     task = functools.partial(run_task, plan_path=str(plan.path))
-    if hydra.launcher.get("_target_") == RAY:
-        options = {key: value for key, value in hydra.launcher.items() if key != "_target_"}
-        ray = RayLauncher(**options)
-        ray.setup(hydra_context=context, task_function=task, config=master)
-        return ray
     launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=master)
     if type(launcher).__name__ == SUBMITIT_LOCAL:
         launcher.task_function = functools.partial(task, parent=os.getpid())
@@ -174,7 +167,9 @@ def _launcher(plan: Plan, hydra: DictConfig) -> Launcher:
     return launcher
 
 
-def _launch(launcher: Launcher, jobs: Sequence[ComposedJob], first: int, size: int | None) -> list[Outcome]:
+def _launch(
+    launcher: Launcher | RayLauncher, jobs: Sequence[ComposedJob], first: int, size: int | None
+) -> list[Outcome]:
     size, found = size or len(jobs), []
     for at in range(0, len(jobs), size):
         batch = [[job.run_id] for job in jobs[at : at + size]]
