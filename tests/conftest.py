@@ -161,8 +161,7 @@ def files_parsed_once() -> Iterator[None]:
     """Inside the block, Hydra reads each file of ``conf/``, and of its own, once for all that it composes."""
 
     def load(real: Callable[..., ConfigResult], source: ConfigSource, config_path: str) -> ConfigResult:
-        key = (source.full_path(), config_path)
-        if key not in PARSED:
+        if (key := (source.full_path(), config_path)) not in PARSED:
             PARSED[key] = pickle.dumps(real(source, config_path))
         return pickle.loads(PARSED[key])
 

@@ -50,20 +50,16 @@ class OwnYaml(ConfigSource):
         return ConfigResult(self.provider, self.full_path(), config, header)
 
     def available(self) -> bool:
-        """Return True: the command line has been checked."""
         return True
 
     def is_group(self, config_path: str) -> bool:
-        """Return whether ``config_path`` is a folder."""
         return Path(unquote(self.path), config_path).is_dir()
 
     def is_config(self, config_path: str) -> bool:
-        """Return whether ``config_path`` is a YAML file."""
         return self._file(config_path).is_file()
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        """Return nothing: Hydra lists names in messages of its own, which ours replace."""
-        return []
+        return []  # for messages of Hydra's own, which ours replace
 
     def _file(self, config_path: str) -> Path:
         return Path(unquote(self.path), f"{config_path}.yaml")
