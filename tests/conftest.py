@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hydra._internal.config_repository import CachingConfigRepository
-from hydra.plugins.config_source import ConfigResult
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hypothesis import HealthCheck, settings
 from omegaconf import DictConfig
 
@@ -160,20 +160,19 @@ def composed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def files_parsed_once() -> Iterator[None]:
     """Inside the block, Hydra reads each file of ``conf/``, and of its own, once for all that it composes."""
 
-    def load(self: CachingConfigRepository, config_path: str) -> ConfigResult | None:
-        if config_path not in self.cache:
-            if config_path not in PARSED:
-                PARSED[config_path] = pickle.dumps(self.delegate.load_config(config_path))
-            self.cache[config_path] = pickle.loads(PARSED[config_path])
-        return self.cache[config_path]
+    def load(real: Callable[..., ConfigResult], source: ConfigSource, config_path: str) -> ConfigResult:
+        if (key := (source.full_path(), config_path)) not in PARSED:
+            PARSED[key] = pickle.dumps(real(source, config_path))
+        return pickle.loads(PARSED[key])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CachingConfigRepository, "load_config", load)
+        for source in Plugins.instance().discover(ConfigSource):
+            patch.setattr(source, "load_config", functools.partialmethod(functools.partial(load, source.load_config)))
         yield
 
 
-#: What Hydra has read, by the name of the file in its search path.
-PARSED: dict[str, bytes] = {}
+#: What Hydra has read, by folder and name of the file.
+PARSED: dict[tuple[str, str], bytes] = {}
 
 
 @pytest.fixture(scope="session")

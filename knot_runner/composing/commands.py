@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hydra import initialize_config_dir
 from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf
 
@@ -22,7 +21,7 @@ from knot_runner.composing.job_grid import JobGrid
 from knot_runner.composing.override_errors import GROUPS, message_text
 from knot_runner.composing.overrides import check_count, last_counts, parse_overrides, values_of
 from knot_runner.config.settings.run import ARM
-from knot_runner.util.config_yaml import config_folder, unquoted
+from knot_runner.util.config_yaml import unquoted
 from knot_runner.util.errors import UserError
 
 
@@ -79,7 +78,7 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[st
         return list(arguments), {}
     overrides = parse_overrides(arguments)
     fixed = [o.input_line for o in overrides if not (o.is_sweep_override() or _sets_a_value(o))]
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+    with hydra_compose.composing():
         grid = node_of(hydra_compose.hydra_config(without_arm(fixed), config_dir), "sweep")
     given = {o.key_or_group for o in overrides}
     if grid is None:
@@ -131,7 +130,7 @@ def _composed(
             axes.append([[override.input_line]])
     size = math.prod(map(len, axes))
     grid = JobGrid(config_dir, late, label_keys, [o.input_line for o in overrides], size)
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+    with hydra_compose.composing():
         wanted = itertools.islice(itertools.product(*axes), 1 if first else size)
         jobs = [grid.job(list(itertools.chain(*picked))) for picked in wanted]
     return jobs, grid

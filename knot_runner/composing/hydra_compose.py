@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import hydra
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, MissingConfigException
@@ -18,10 +21,24 @@ from knot_runner.composing.own_yaml import search_path
 from knot_runner.util.config_yaml import config_folder
 from knot_runner.util.errors import UserError
 
+#: Hydra 1.3 has its current defaults if ``version_base`` is None; Hydra 1.4 deprecates the argument.
+CURRENT_DEFAULTS = {"version_base": None} if hydra.__version__.startswith("1.3.") else {}
+
+
+def composing(folder: Path | None = None) -> AbstractContextManager[None]:
+    """Return the context in which Hydra composes files of ``folder``, by default ``conf/``."""
+    return initialize_config_dir(str(folder or config_folder()), **CURRENT_DEFAULTS)
+
 
 def hydra_config(overrides: list[str], config_dir: str | None) -> DictConfig:
-    """Compose the config with its ``hydra`` part; call inside ``initialize_config_dir``. Every error is one line that
-    names the key."""
+    """Compose the config with its ``hydra`` part; call inside :func:`composing`. Every error is one line that names
+    the key.
+
+    The environment variable ``KNOT_HARDWARE`` chooses the hardware unless ``overrides`` do.
+    """
+    hardware = os.environ.get("KNOT_HARDWARE")
+    if hardware and not any(word.startswith("hardware=") for word in overrides):
+        overrides = [f"hardware={hardware}", *overrides]
     names = [word.partition("=")[2] for word in overrides if word.startswith(f"{CONFIG_NAME}=")]
     others = [word for word in overrides if not word.startswith(f"{CONFIG_NAME}=")]
     if names:
@@ -40,7 +57,7 @@ def _main_config(name: str, overrides: list[str], config_dir: str | None) -> Dic
     outer = GlobalHydra.instance()
     before, outer.hydra = outer.hydra, None
     try:
-        with initialize_config_dir(str(folder), version_base="1.3"):
+        with composing(folder):
             return _composed(name, overrides, str(config_folder()), hydra=True)
     finally:
         outer.hydra = before
@@ -48,7 +65,7 @@ def _main_config(name: str, overrides: list[str], config_dir: str | None) -> Dic
 
 def choice_config(choice: str, config_dir: str | None) -> DictConfig:
     """Compose one group's ``choice`` (``model/cnn_8``) alone, in half the time of the whole config; call inside
-    ``initialize_config_dir``."""
+    :func:`composing`."""
     return _composed(choice, [], config_dir, hydra=False)
 
 

@@ -8,8 +8,8 @@ from knot_runner.util.errors import UserError, require_extra
 
 #: Launchers of a sweep -> the extra that installs them.
 LAUNCHERS = {"basic": "", "joblib": "joblib", "ray": "ray", "submitit_local": "submitit", "submitit_slurm": "submitit"}
-#: Class of our launcher that needs an extra; the class itself exists without it.
-RAY = "hydra_plugins.knot_runner.RayLauncher"
+#: Our launcher, which ``sweeps/launchers.py`` instantiates itself: Hydra looks for plug-ins in installed packages only.
+RAY = "knot_runner.sweeps.launchers.RayLauncher"
 #: Override that asks for a study.
 SWEEPER = "hydra/sweeper=optuna"
 LAUNCHER_GROUP, LAUNCHER, BATCH = "hydra/launcher", "hydra.launcher", "hydra.sweeper.max_batch_size"
@@ -30,11 +30,16 @@ def check_key(key: str) -> None:
         raise UserError("not supported", key, hint=hint)
 
 
+def is_ray(hydra: DictConfig) -> bool:
+    """Return whether the ``hydra`` part of a composed config chooses our launcher."""
+    return bool(hydra.launcher.get("_target_") == RAY)
+
+
 def check_hydra(hydra: DictConfig) -> None:
     """Check the ``hydra`` part of a composed config. Raises :class:`UserError`, also if Ray is not installed."""
     size = hydra.sweeper.get("max_batch_size")
     if size is not None and (not isinstance(size, int) or size < 1):
         hint = "Use null to start all jobs at once"
         raise UserError(f"{size!r} is not a positive integer", BATCH, hint=hint)
-    if hydra.launcher.get("_target_") == RAY:
+    if is_ray(hydra):
         require_extra(f"{LAUNCHER_GROUP}=ray", "ray")

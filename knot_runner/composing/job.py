@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf._utils import get_omega_conf_dumper
 
 from knot_runner.config.settings import Settings, build_run, run_id
 from knot_runner.config.settings.run_id import settings_record
@@ -19,13 +18,22 @@ from knot_runner.config.strict import without
 TOLD = ("method.temperature", "method.lr_control", "method.clustering.graph", "method.fedwad.support")
 
 
-class _Dumper(get_omega_conf_dumper()):
-    """OmegaConf's YAML dumper for plain values: converting them to an OmegaConf config first takes four times as
-    long."""
+class _Dumper(yaml.SafeDumper):
+    """Writes plain values, as OmegaConf does in four times the time: without aliases, and with quotes around strings
+    that some readers take for numbers (``1e-3``)."""
 
-    def ignore_aliases(self, data: Any) -> bool:
-        """Write shared values out instead of using aliases."""
+    def ignore_aliases(self, data: object) -> bool:
         return True
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        try:
+            float(text)
+        except ValueError:
+            return self.represent_str(text)
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style="'")
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class Base:
 
 
 class JobGrid:
-    """Composes the jobs of one grid, within ``initialize_config_dir``.
+    """Composes the jobs of one grid, within :func:`~knot_runner.composing.hydra_compose.composing`.
 
     ``late``: keys that choose no group, set after Hydra has composed; ``label_keys``: keys shown in a job's label;
     ``words``: all overrides as typed. ``size``: number of its jobs. ``hydra``: the ``hydra`` part of the last job.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import yaml
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
-from hydra.plugins.config_source import ConfigResult
-from omegaconf import OmegaConf
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.composing.override_errors import message_text
@@ -21,14 +22,10 @@ def search_path(config_dir: str | None) -> list[str]:
     if not config_dir:
         return []
     Plugins.instance().register(OwnYaml)
-    folder = str(Path(config_dir).resolve())
-    if "${" in folder or "\\" in folder:
-        raise UserError(f"{message_text(folder)}: Hydra cannot read a path with ${{ or a backslash", "--config-dir")
-    quoted = folder.replace("'", "\\'")
-    return [f"hydra.searchpath=['{OwnYaml.scheme()}://{quoted}']"]
+    return [f"hydra.searchpath=['{OwnYaml.scheme()}://{quote(str(Path(config_dir).resolve()))}']"]
 
 
-class OwnYaml(FileConfigSource):
+class OwnYaml(ConfigSource):
     """A Hydra config source for a folder of YAML files; plug-ins named in a file are found beside it."""
 
     @staticmethod
@@ -38,15 +35,31 @@ class OwnYaml(FileConfigSource):
 
     def load_config(self, config_path: str) -> ConfigResult:
         """Load one file. Raises :class:`UserError` naming file and line."""
-        path = Path(self.path) / self._normalize_file_name(config_path)
+        path = self._file(config_path)
         try:
-            found = super().load_config(config_path)
+            header = self._get_header_dict(path.read_text(encoding="utf-8"))
+            config = OmegaConf.load(path)
         except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError, OSError) as problem:
-            mark = getattr(problem, "problem_mark", None) or getattr(problem, "context_mark", None)
+            mark = getattr(problem, "problem_mark", None)
             line = f":{mark.line + 1}" if mark else ""
-            text = getattr(problem, "problem", None) or str(problem) or "nested too deeply"
-            raise UserError(f"{message_text(' '.join(str(text).split()), 160)}", f"{path}{line}") from None
-        plugins = found.config.get("plugins") if OmegaConf.is_dict(found.config) else None
-        if OmegaConf.is_list(plugins):
-            found.config.plugins = [found_from(path.parent, one) if isinstance(one, str) else one for one in plugins]
-        return found
+            text = getattr(problem, "problem", None) or str(problem)
+            raise UserError(message_text(" ".join(text.split()), 160), f"{path}{line}") from None
+        plugins = config.get("plugins") if isinstance(config, DictConfig) else None
+        if isinstance(plugins, ListConfig):
+            config.plugins = [found_from(path.parent, one) if isinstance(one, str) else one for one in plugins]
+        return ConfigResult(self.provider, self.full_path(), config, header)
+
+    def available(self) -> bool:
+        return True
+
+    def is_group(self, config_path: str) -> bool:
+        return Path(unquote(self.path), config_path).is_dir()
+
+    def is_config(self, config_path: str) -> bool:
+        return self._file(config_path).is_file()
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        return []  # for messages of Hydra's own, which ours replace
+
+    def _file(self, config_path: str) -> Path:
+        return Path(unquote(self.path), f"{config_path}.yaml")

@@ -20,13 +20,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.callbacks import Callbacks
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobRuntime, setup_globals
+from hydra.experimental.callback import Callback
 from hydra.plugins.launcher import Launcher
-from hydra.types import HydraContext, TaskFunction
+from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from knot_runner.composing.hydra_keys import is_ray
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.sweeps.plan import PATIENT, STOP, Plan, read_plan
 from knot_runner.sweeps.task import Outcome, lost, outcome, run_in_process, run_task
@@ -40,22 +41,17 @@ _KEY = "hydra/launcher=ray"
 MAX_LOST = 2
 
 
-class RayLauncher(Launcher):
+class RayLauncher:
     """The Ray launcher. ``address``: the cluster's (:func:`connected`). ``num_cpus``, ``num_gpus``: reserved per
     job."""
 
-    def __init__(self, address: str | None, num_cpus: float, num_gpus: float) -> None:
-        self.address = address
+    def __init__(self, plan: Plan, address: str | None, num_cpus: float, num_gpus: float) -> None:
+        self.plan, self.address = plan, address
         self.kept = {"num_cpus": num_cpus, "num_gpus": num_gpus}
-
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Called by Hydra first, with the plan's path in ``config``."""
-        self.config = config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[Outcome]:
         """Run all jobs and return their outcomes in the same order."""
-        plan = read_plan(Path(self.config.plan))
-        jobs = [job_of(plan.config(name)) for (name,) in job_overrides]
+        jobs = [job_of(self.plan.config(name)) for (name,) in job_overrides]
         if any(job.settings.hardware.engine == "ray" for job in jobs):
             raise UserError(f"{_KEY} and hardware.engine=ray: one is right; jobs would keep the cores of actors")
         ray = connected(_KEY, self.address)
@@ -63,7 +59,7 @@ class RayLauncher(Launcher):
             there = ray.cluster_resources().get(resource, 0)
             if wanted > there:  # not an error: the cluster may scale up
                 LOGGER.info("%s: jobs want %g %s each and the cluster has %g; they wait", _KEY, wanted, resource, there)
-        found = run_on_ray(ray, jobs, plan, self.kept)
+        found = run_on_ray(ray, jobs, self.plan, self.kept)
         return [found[job.run_id] for job in jobs]
 
 
@@ -117,8 +113,6 @@ def _failed(job: ComposedJob, plan: Plan, cause: str, began: float) -> Outcome:
 
 #: Class of submitit's launcher on this machine; the processes of its launcher on SLURM outlive the command.
 SUBMITIT_LOCAL = "LocalLauncher"
-#: Hydra accepts plug-ins from the package ``hydra_plugins`` only, which only an installed distribution can extend.
-PLUGINS = "hydra_plugins.knot_runner"
 
 
 class PlannedConfigs:
@@ -150,8 +144,10 @@ def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[O
     return outcomes
 
 
-def _launcher(plan: Plan, hydra: DictConfig) -> Launcher:
-    register_launcher()
+def _launcher(plan: Plan, hydra: DictConfig) -> Launcher | RayLauncher:
+    if is_ray(hydra):
+        own = hydra.launcher
+        return RayLauncher(plan, own.address, own.num_cpus, own.num_gpus)
     setup_globals()
     JobRuntime.instance().set("name", "knot-runner")
     master = OmegaConf.create({"run_id": None, "plan": str(plan.path), "hydra": copy.deepcopy(hydra)})
@@ -159,7 +155,7 @@ def _launcher(plan: Plan, hydra: DictConfig) -> Launcher:
         master.hydra.run.dir = str(plan.out)
         master.hydra.sweep.dir = str(plan.out / ".sweep")
         master.hydra.job.name = "knot-runner"
-    context = HydraContext(config_loader=PlannedConfigs(), callbacks=Callbacks())  # type: ignore[arg-type]
+    context = HydraContext(config_loader=PlannedConfigs(), callbacks=Callback())  # type: ignore[arg-type]
     task = functools.partial(run_task, plan_path=str(plan.path))
     launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=master)
     if type(launcher).__name__ == SUBMITIT_LOCAL:
@@ -171,18 +167,12 @@ def _launcher(plan: Plan, hydra: DictConfig) -> Launcher:
     return launcher
 
 
-def _launch(launcher: Launcher, jobs: Sequence[ComposedJob], first: int, size: int | None) -> list[Outcome]:
+def _launch(
+    launcher: Launcher | RayLauncher, jobs: Sequence[ComposedJob], first: int, size: int | None
+) -> list[Outcome]:
     size, found = size or len(jobs), []
     for at in range(0, len(jobs), size):
         batch = [[job.run_id] for job in jobs[at : at + size]]
         for one in launcher.launch(batch, initial_job_idx=first + at):  # its value raises what ended the task, if any
             found.append(one if isinstance(one, dict) else one.return_value)
     return found
-
-
-def register_launcher() -> None:
-    """Make our launcher known to Hydra as ``hydra_plugins.knot_runner.RayLauncher``."""
-    own = RayLauncher.__module__
-    RayLauncher.__module__ = PLUGINS  # it is registered under this name but pickled under its own
-    Plugins.instance().register(RayLauncher)
-    RayLauncher.__module__ = own

