@@ -65,10 +65,7 @@ def _unlike(jobs: list[ComposedJob]) -> list[str]:
 
     if unlike_reason(jobs[0].settings.report or {}):
         return []
-    typed = [
-        (job.config["task"]["name"], *(lookup(job.config, f"partition.{key}") for key in TRAINING_SHARES))
-        for job in jobs
-    ]
+    typed = [(job.config["task"]["name"], *(lookup(job.config, key) for key in TRAINING_SHARES)) for job in jobs]
     lines = []
     for (task, *_), own in by_key(zip(typed, jobs, strict=True)).items():
         if found := unlike_shares(resolved(job.config) for job in own):

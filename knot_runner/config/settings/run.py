@@ -22,6 +22,7 @@ from knot_runner.config.settings.groups import (
     TrackerSettings,
     TrainingSettings,
 )
+from knot_runner.config.settings.methods.distil import DistilSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings, FederatedTraining
 from knot_runner.config.settings.methods.fedwad import GaussiansSettings, ImageSetsSettings
 from knot_runner.config.settings.methods.personalisation import EvaluateSettings
@@ -36,7 +37,7 @@ from knot_runner.config.settings.partition import (
     transfer_group,
 )
 from knot_runner.config.settings.privacy import UserPrivacySettings, check_privacy
-from knot_runner.config.settings.run_id import kind_of
+from knot_runner.config.settings.run_id import kind_of, resolved
 from knot_runner.config.settings.secrets import refuse_secrets
 from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
 from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELLED_FORMAT, ImageTaskSettings, check_not_own
@@ -122,6 +123,8 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
         call(check, settings, method, plugins)
     if settings.privacy is not None:
         check_privacy(settings, method)
+    if isinstance(method, DistilSettings):
+        method.valid = resolved(config)["method"]["valid"]
     if task_kind == "texts":
         _check_parties(settings)
     elif isinstance(settings.training, TrainingSettings):

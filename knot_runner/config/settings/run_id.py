@@ -6,7 +6,7 @@ from typing import Any
 
 from knot_runner.config.plugins import as_written
 from knot_runner.config.settings.families import family_of_algorithm
-from knot_runner.config.settings.partition import SHARE_KEYS, held_out_shares, party_shares
+from knot_runner.config.settings.partition import SHARE_KEYS, held_out_shares, party_shares, stages_valid
 from knot_runner.config.strict import digest, without
 
 #: Groups and keys that do not change the numbers.
@@ -35,9 +35,10 @@ def run_id(config: dict[str, Any]) -> str:
 def counted_settings(config: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a composed run that can change its numbers; what gives equal runs by construction, such as
     ``lr_control`` at T=1, is equal in them."""
+    config = resolved(config)
     method, task = _read_settings(config["method"]), config["task"]
     family = family_of_algorithm(method["algorithm"])
-    counted = without(resolved(config), *NOT_IN_RUN_ID)
+    counted = without(config, *NOT_IN_RUN_ID)
     counted |= {"method": method, "task": _read_sources(task), "fleet": config.get("fleet") or None}
     counted["plugins"] = [as_written(plugin) for plugin in config.get("plugins") or []]
     counted["transfer"] = None
@@ -57,15 +58,20 @@ def counted_settings(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def resolved(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a composed ``config`` with the shares of the partition that are in use, for comparisons of runs: where
-    they are null, those that the method fills in. As it is if it lacks a partition or an algorithm."""
-    partition, algorithm = config.get("partition"), (config.get("method") or {}).get("algorithm")
-    if not partition or algorithm is None:
+    """Return a composed ``config`` with the held-out shares that are in use, for comparisons of runs: where they are
+    null, those that the method fills in. As it is if it lacks an algorithm, or a partition that it needs."""
+    partition, method = config.get("partition"), config.get("method") or {}
+    if "algorithm" not in method:
         return config
-    family, shares = family_of_algorithm(algorithm), {}
+    family, shares = family_of_algorithm(method["algorithm"]), {}
+    in_stages = family.training == "stages" and kind_of(config["task"]) == "images"
+    if in_stages and not family.clients and method.get("valid") is None:
+        config = {**config, "method": {**method, "valid": stages_valid(config)}}
+    if not partition:
+        return config
     if family.holds_out:
         shares = held_out_shares(config)
-    elif family.training == "stages" and family.clients and kind_of(config["task"]) == "images":
+    elif in_stages and family.clients:
         shares = party_shares(config)
     unused = {key: None for key in SHARE_KEYS if key in partition}
     return {**config, "partition": {**partition, **unused, **shares}}
