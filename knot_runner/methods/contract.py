@@ -11,7 +11,7 @@ from knot_runner.config.plugins import Table, checked, expect, unlike
 from knot_runner.config.settings.families import FAMILIES, load
 
 
-def scored(row: dict[str, Any]) -> dict[str, Any]:
+def scored(row: dict[str, object]) -> dict[str, object]:
     """A log row without the scores of models that were trained without held-out examples, which are None."""
     return {name: value for name, value in row.items() if value is not None}
 

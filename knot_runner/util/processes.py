@@ -99,7 +99,7 @@ def _kill_descendants() -> None:
     found: set[int] = set()
     while new := _descendants() - found:
         found |= new
-        _send_signal(new, signal.SIGSTOP)  # so that it starts no other
+        _send_signal(new, signal.SIGSTOP)  # so that none starts another
     _send_signal(found, signal.SIGKILL)
 
 

@@ -35,7 +35,7 @@ def connected(key: str, address: str | None = None) -> ModuleType:
     return ray
 
 
-def _keep_handler(number: int, handler: Any, set_handler: Callable[[int, Any], Any] = signal.signal) -> Any:
+def _keep_handler(number: int, handler: object, set_handler: Callable[..., object] = signal.signal) -> object:
     """Sets no handler: Ray has one for SIGTERM, which ends this process with another exit code. Signals that end this
     process are ignored from then on, as asked."""
     return set_handler(number, handler) if handler is signal.SIG_IGN else signal.getsignal(number)

@@ -34,10 +34,11 @@ from knot_runner.config.settings.partition import (
     PartyShares,
     held_out_shares,
     party_shares,
+    stages_valid,
     transfer_group,
 )
 from knot_runner.config.settings.privacy import UserPrivacySettings, check_privacy
-from knot_runner.config.settings.run_id import kind_of, resolved
+from knot_runner.config.settings.run_id import kind_of
 from knot_runner.config.settings.secrets import refuse_secrets
 from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
 from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELLED_FORMAT, ImageTaskSettings, check_not_own
@@ -123,8 +124,8 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
         call(check, settings, method, plugins)
     if settings.privacy is not None:
         check_privacy(settings, method)
-    if isinstance(method, DistilSettings):
-        method.valid = resolved(config)["method"]["valid"]
+    if isinstance(method, DistilSettings) and method.valid is None and task_kind == "images":
+        method.valid = stages_valid(config)
     if task_kind == "texts":
         _check_parties(settings)
     elif isinstance(settings.training, TrainingSettings):
