@@ -6,6 +6,7 @@ As in Ray, a method of an actor runs after those that were called before it, and
 from __future__ import annotations
 
 import pickle
+import signal
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
@@ -64,6 +65,7 @@ class FakeRay(ModuleType):
         if options["address"] == "nowhere:1":
             raise ConnectionError("could not connect\nat all")
         self.inits.append(options)
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(number))
 
     def cluster_resources(self):
         return self.resources
@@ -109,9 +111,6 @@ class FakeRay(ModuleType):
 
     def kill(self, actor):
         self.killed.append(actor)
-
-    def shutdown(self):
-        self.inits.clear()
 
 
 class Actor:

@@ -30,7 +30,7 @@ from knot_runner.sweeps.plan import Plan, new_plan, write_plan
 from knot_runner.sweeps.state import clear_failure, status
 from knot_runner.sweeps.task import Outcome
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import locked, require_writable
+from knot_runner.util.files import locked, require_writable, writable
 from knot_runner.util.messages import LOGGER, counted, messages_to
 from knot_runner.util.processes import begin_server, cores
 
@@ -127,7 +127,7 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
     except Exception as problem:  # a bug or a broken machine: record it
         with contextlib.suppress(OSError):  # the problem may be a broken disk
             job.folder.mkdir(parents=True, exist_ok=True)
-            with (job.folder / "log.txt").open("a", encoding="utf-8") as log:
+            with writable(job.folder / "log.txt").open("a", encoding="utf-8") as log:
                 traceback.print_exc(file=log)
         LOGGER.error("%s: %s (see %s/log.txt)", type(problem).__name__, problem, job.folder)
         return EXIT_FAILED

@@ -54,13 +54,16 @@ def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
     own = RECORDED.get(type(method), ACCURACY)
     recorded = [own]
     if isinstance(method, FederatedSettings):
-        if job.settings.held_out is None or job.settings.held_out.valid is None:
-            raise UserError("needs validation examples", SWEEPER, hint="Set partition.valid=0.2")
         if method.personalisation is None:
             recorded = list(METRICS)
     elif type(method) not in RECORDED or getattr(method, "synthesis", None) is not None:
         hint = "Use a grid and compare --best=MEASURE --over=KEYS, which selects on the test examples"
         raise UserError(f"method={method.name} records no validation metric that compares trials", SWEEPER, hint=hint)
+    shares = job.settings.shares or job.settings.held_out or method
+    has_parts = type(method) in RECORDED and not job.settings.on_images  # data sets of texts have valid parts
+    if not has_parts and getattr(shares, "valid", None) is None:
+        group = "method" if isinstance(method, DistilSettings) else "partition"
+        raise UserError("needs validation examples", SWEEPER, hint=f"Set {group}.valid=0.2")
     name = str((job.settings.report or {}).get("objective", f"{VALID}{own}"))
     metric = name.removeprefix(VALID)
     if not name.startswith(VALID) or metric not in recorded:

@@ -9,6 +9,7 @@ import numpy as np
 
 from knot_runner.config.settings import DistilSettings, Labels, PartyShares, teacher_names
 from knot_runner.config.settings.tasks.images import UNLABELLED
+from knot_runner.config.strict import without
 from knot_runner.data.images.load import label_space
 from knot_runner.data.images.partition import make_partition, partition_rng
 from knot_runner.data.pools import pooled_split
@@ -65,8 +66,15 @@ def _shared_out(task: ImageTask, shares: PartyShares, seed: int) -> tuple[Images
     return server, rest.take(taken), rest.take(kept)
 
 
-def _train_and_valid(party: str, images: Images, share: float, seed: int) -> dict[str, Images]:
-    kept, taken = _cut(f"partition.valid: {party}", images.labels, share, seed, "valid", party)
+def _train_and_valid(party: str, images: Images, share: float | None, seed: int) -> dict[str, Images]:
+    return _held_out(f"partition.valid: {party}", images, share, seed, "valid", party)
+
+
+def _held_out(key: str, images: Images, share: float | None, seed: int, *names: str) -> dict[str, Images]:
+    """The train part of ``images``, and a valid part of ``share`` of them unless it is None. Others as :func:`_cut`."""
+    if share is None:
+        return {"train": images}
+    kept, taken = _cut(key, images.labels, share, seed, *names)
     return {"train": images.take(kept), "valid": images.take(taken)}
 
 
@@ -86,11 +94,11 @@ def teaching_parties(task: ImageTask | PartyTask, hp: DistilSettings, seed: int)
     """The student, and every teacher of ``hp``, on all examples of ``task``; same seed, same examples.
 
     Teachers see all labels of the training examples, the student those of a stratified share ``hp.labelled`` (the rest
-    have none, -1). Both choose epochs on the same valid part, of images a stratified share ``hp.valid`` of the training
-    images; the student alone is tested. Raises :class:`UserError`.
+    have none, -1). Both select epochs on the same valid part, of images a stratified share ``hp.valid`` of the training
+    images, or none if that is None; the student alone is tested. Raises :class:`UserError`.
     """
     splits, labels = _splits(task, hp, seed)
-    datasets = {name: Dataset(name, "local", {"train": splits["train"], "valid": splits["valid"]})
+    datasets = {name: Dataset(name, "local", without(splits, "test"))
                 for name in (teacher_names(len(hp.teachers)) if hp.teachers else [])}  # fmt: skip
     own = {**splits, "train": _partly_labelled(splits["train"], hp.labelled, seed)}
     datasets[STUDENT] = Dataset(STUDENT, "global", own)
@@ -99,12 +107,11 @@ def teaching_parties(task: ImageTask | PartyTask, hp: DistilSettings, seed: int)
 
 
 def _splits(task: ImageTask | PartyTask, hp: DistilSettings, seed: int) -> tuple[dict[str, Examples | Images], Labels]:
-    """The train, valid and test parts of the pool, and the label space."""
+    """The train, valid and test parts of the pool (without valid if nothing is held out), and the label space."""
     if isinstance(task, PartyTask):
         return {split: pooled_split(task, split) for split in ("train", "valid", "test")}, task.labels
-    kept, taken = _cut("method.valid", task.train.labels, hp.valid, seed, "teaching", "valid")
-    labels = label_space(task.classes, task.coordinates)
-    return {"train": task.train.take(kept), "valid": task.train.take(taken), "test": task.test}, labels
+    splits = _held_out("method.valid", task.train, hp.valid, seed, "teaching", "valid")
+    return {**splits, "test": task.test}, label_space(task.classes, task.coordinates)
 
 
 def _partly_labelled(examples: Examples | Images, share: float, seed: int) -> Examples | Images:

@@ -64,13 +64,14 @@ def train_network(request: Train, place: Place, work: Path, report: Report) -> t
     Raises :class:`DivergedError` at the first loss that is not finite.
     """
     model = initial_model(place, request.network, request.start, keyed(request.seed, "init", request.party))
-    train, valid = (_load_part(request, part, place, model) for part in (request.train, request.valid))
+    train = _load_part(request, request.train, place, model)
+    valid = None if request.valid is None else _load_part(request, request.valid, place, model)
     optimiser = make_optimiser(request.training, list(model.parameters()))
     trainee = Trainee(
         model,
         optimiser,
         epoch=lambda number: _epoch(request, model, optimiser, train, number, report),
-        score=lambda number: _score(request, model, valid, number),
+        score=None if valid is None else lambda number: _score(request, model, valid, number),
         weights=lambda: copy_weights(model),
     )
     return train_epochs(trainee, work, request.training, request.select)

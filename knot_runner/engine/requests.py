@@ -49,7 +49,8 @@ class Train:
     network: Network
     start: Ref | None
     train: StoredPart
-    valid: StoredPart
+    #: None: nothing is held out, and nothing selected
+    valid: StoredPart | None
     objective: Objective
     training: StageSettings
     #: selection metric of the best epoch, on the valid part: macro-F1 or loss (``training.select``: whether it is kept)

@@ -87,15 +87,15 @@ def forward_all(
 class Trainee:
     """A training: all state that an epoch changes is in ``module`` and ``optimiser``.
 
-    ``epoch(number)`` trains one, from 1, and returns its mean loss; ``score(number)``: larger is better; ``weights()``:
-    a copy of the weights of ``module`` to be kept. The first two raise
+    ``epoch(number)`` trains one, from 1, and returns its mean loss; ``score(number)``: larger is better, None without
+    held-out examples; ``weights()``: a copy of the weights of ``module`` to be kept. The first two raise
     :class:`~knot_runner.util.errors.DivergedError` where training diverged.
     """
 
     module: nn.Module
     optimiser: torch.optim.Optimizer
     epoch: Callable[[int], float]
-    score: Callable[[int], float]
+    score: Callable[[int], float] | None
     weights: Callable[[], dict[str, Tensor]]
 
 
@@ -131,7 +131,7 @@ def train_epochs(
         print(commit.problem, file=sys.stderr, flush=True)
     best = _restore(commit.tensors, trainee)
     values = dict(commit.values) or {"best_epoch": -1, "best_score": None, "seconds": 0.0}
-    if commit.step < 0 and select == "loss":
+    if commit.step < 0 and select == "loss" and trainee.score is not None:
         values.update(best_epoch=0, best_score=trainee.score(0))
         best = trainee.weights()
     values["machines"] = all_machines([values])
@@ -139,12 +139,13 @@ def train_epochs(
         began = time.monotonic()
         set_rate(settings, trainee.optimiser, epoch)
         loss = trainee.epoch(epoch)
-        score = trainee.score(epoch)
+        score = None if trainee.score is None else trainee.score(epoch)
         if settings.select == "last" or values["best_score"] is None or score > values["best_score"]:
             best = trainee.weights()
             values.update(best_epoch=epoch, best_score=score)
         values["seconds"] += time.monotonic() - began
-        row = {"epoch": epoch, "loss": loss, "valid": score, "seconds": round(time.monotonic() - began, 3)}
+        scored = {} if score is None else {"valid": score}
+        row = {"epoch": epoch, "loss": loss, **scored, "seconds": round(time.monotonic() - began, 3)}
         checkpoint.save(epoch, _flatten(trainee, best if values["best_epoch"] != epoch else None), values, [row])
     facts = {
         "epochs": checkpoint.log(),

@@ -12,6 +12,11 @@ from knot_runner.config.settings.families import FAMILIES, METHOD_SETTINGS, load
 from knot_runner.config.settings.methods.federated import AveragingSettings
 
 
+def scored(row: dict[str, object]) -> dict[str, object]:
+    """A log row without the scores of models that were trained without held-out examples, which are None."""
+    return {name: value for name, value in row.items() if value is not None}
+
+
 @dataclass(frozen=True)
 class Exchange:
     """A second step after the fold of a federated round: inference by models, then perhaps further training.

@@ -201,7 +201,7 @@ class Federation:
             network=party.network,
             start=None,
             train=StoredPart(party.train),
-            valid=StoredPart(party.valid),
+            valid=party.stored_valid,
             objective=Objective(),
             training=getattr(self.training, stage),
             select="score",

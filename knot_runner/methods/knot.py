@@ -14,7 +14,7 @@ from knot_runner.config.settings import KnotSettings, TeachersSettings
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.requests import Predict, Ref, StageRequest, StoredPart, Train, ref_of
 from knot_runner.engine.store import Artefact
-from knot_runner.methods.contract import Method
+from knot_runner.methods.contract import Method, scored
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.losses import check_loss_and_weighting, distillation
 from knot_runner.methods.party import Party
@@ -58,10 +58,11 @@ def fold(
             state[f"bias/{request.party}"] = said[request.party] = probability_bias(artefact.tensors()["logits"])
         else:
             state["student"], state["selected_epoch"] = name, artefact.info["best_epoch"]
-            said = {"epoch": artefact.info["best_epoch"], "loss": -artefact.info["best_score"]}
+            score = artefact.info["best_score"]
+            said = {"epoch": artefact.info["best_epoch"], "loss": None if score is None else -score}
     if round == 0:
         state["before"] = state["student"] = state[f"weights/{federation.server.name}"]
-    return state, said
+    return state, scored(said)
 
 
 def plan_teachers(hp: Any, state: KnotState, federation: Federation) -> list[StageRequest]:
@@ -80,7 +81,7 @@ def plan_soft_labels(hp: KnotSettings, state: KnotState, federation: Federation)
     requests: list[StageRequest] = [
         _predict("soft_labels", party, state, examples)
         for party in federation.teachers
-        for examples in (federation.transfer.train, federation.transfer.valid)
+        for examples in _transfer_splits(federation).values()
     ]
     return requests + (plan_biases(state, federation) if needs_bias(hp.weighting) else [])
 
@@ -94,10 +95,10 @@ def plan_biases(state: KnotState, federation: Federation) -> list[StageRequest]:
 def plan_distillation(hp: KnotSettings, state: KnotState, federation: Federation) -> list[StageRequest]:
     """The student, from the pretrained global weights, on the soft labels (eq. 3)."""
     teachers = [party.name for party in federation.teachers]
-    parts = [
-        StoredPart(examples, {name: ref_of(state[f"soft/{name}/{split}"]) for name in teachers})
-        for split, examples in (("train", federation.transfer.train), ("valid", federation.transfer.valid))
-    ]
+    parts = {
+        split: StoredPart(examples, {name: ref_of(state[f"soft/{name}/{split}"]) for name in teachers})
+        for split, examples in _transfer_splits(federation).items()
+    }
     total = sum(party.size for party in federation.teachers)
     settings = {
         "loss": hp.loss,
@@ -116,14 +117,20 @@ def plan_distillation(hp: KnotSettings, state: KnotState, federation: Federation
             party="student",  # not the method: all methods see the same batches, so they can be compared in pairs
             network=federation.server.network,
             start=ref_of(state["before"]),
-            train=parts[0],
-            valid=parts[1],
+            train=parts["train"],
+            valid=parts.get("valid"),
             objective=Objective(distillation, settings),
             training=federation.training.distil,
             select="loss",
             seed=federation.seed,
         )
     ]
+
+
+def _transfer_splits(federation: Federation) -> dict[str, Ref]:
+    """The train part of the transfer set, then its valid part if there is one."""
+    examples = federation.transfer.examples
+    return {split: examples[split] for split in ("train", "valid") if split in examples}
 
 
 def _predict(stage: Any, party: Party, state: KnotState, examples: Ref) -> Predict:

@@ -24,7 +24,7 @@ from knot_runner.engine.requests import OwnRequest, Ref, StageRequest, StoredPar
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Artefact
 from knot_runner.engine.training import Trainee, copy_weights, make_optimiser, train_epochs
-from knot_runner.methods.contract import Method
+from knot_runner.methods.contract import Method, scored
 from knot_runner.methods.distil.learner import valid_score
 from knot_runner.methods.distil.students import PickStudent
 from knot_runner.methods.federation import Federation
@@ -60,7 +60,7 @@ def plan(hp: MutualSettings, state: MutualState, federation: Federation, round: 
                 networks=tuple(party.network for party in parties),
                 starts=tuple(ref_of(state[f"weights/{party.name}"]) for party in parties),
                 trains=tuple(StoredPart(party.train) for party in parties),
-                valids=tuple(StoredPart(party.valid) for party in parties),
+                valids=tuple(party.stored_valid for party in parties),
                 transfer=StoredPart(federation.transfer.train),
                 loss=hp.loss,
                 weight=hp.weight,
@@ -94,7 +94,7 @@ def fold(
             row[request.party] = artefact.info["best_score"]
     server = federation.server.name
     state["student"] = state.get(f"after/{server}", state.get(f"weights/{server}"))
-    return state, row
+    return state, scored(row)
 
 
 def learners(hp: MutualSettings, federation: Federation) -> list[Party]:
@@ -122,7 +122,8 @@ class TrainParties(OwnRequest):
     #: weights that they begin with
     starts: tuple[Ref, ...]
     trains: tuple[StoredPart, ...]
-    valids: tuple[StoredPart, ...]
+    #: each None where nothing is held out
+    valids: tuple[StoredPart | None, ...]
     transfer: StoredPart
     #: ``method.loss``
     loss: dict[str, Any]
@@ -146,7 +147,7 @@ class TrainParties(OwnRequest):
             together.models,
             make_optimiser(self.training, list(together.models.parameters())),
             epoch=lambda number: together.epoch(number, trainee.optimiser),
-            score=together.score,
+            score=together.score if together.valids else None,
             weights=lambda: copy_weights(together.models),
         )
         return train_epochs(trainee, work, self.training, "score")
@@ -178,7 +179,7 @@ class _Together:
             stored_model(place, network, start) for network, start in zip(request.networks, request.starts, strict=True)
         )
         self.trains = [stored_examples(place, part.examples) for part in request.trains]
-        self.valids = [stored_examples(place, part.examples) for part in request.valids]
+        self.valids = [stored_examples(place, part.examples) for part in request.valids if part is not None]
         self.transfer = stored_examples(place, request.transfer.examples)
         self.points = torch.tensor(request.points, dtype=torch.float64, device=place.device)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from knot_runner.config.settings import Labels
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.federated.flat import FlatLayout
-from knot_runner.engine.requests import Ref
+from knot_runner.engine.requests import Ref, StoredPart
 from knot_runner.models.network import Network
 
 #: Where a party's examples are: their rows [n] among those that an engine holds (methods that train in rounds), or in
@@ -56,6 +56,11 @@ class Party:
     def valid(self) -> PartyExamples:
         """The validation examples; no rows where there are none."""
         return self.examples.get("valid", torch.arange(0))
+
+    @property
+    def stored_valid(self) -> StoredPart | None:
+        """The validation examples of a party whose examples are in the store; None where there are none."""
+        return StoredPart(self.examples["valid"]) if "valid" in self.examples else None
 
     @property
     def test(self) -> PartyExamples:

@@ -25,7 +25,7 @@ from knot_runner.records import lock_of
 from knot_runner.sweeps.plan import STOP, Plan, read_plan
 from knot_runner.sweeps.state import JOB_LOG, Kind, ProgressFile, SweepState, clear_failure, write_failure
 from knot_runner.util.errors import DiskError, UserError
-from knot_runner.util.files import BusyError, disk_errors, locked, write_atomic
+from knot_runner.util.files import BusyError, disk_errors, locked, writable, write_atomic
 from knot_runner.util.processes import Surroundings, begin_child, ended_by_signals, redirect_output
 
 
@@ -115,7 +115,7 @@ def _failed(folder: Path, kind: Kind, cause: str, log: TextIO) -> SweepState:
 def _log(folder: Path) -> Iterator[TextIO]:
     """``log.txt`` opened for appending; all output of the process and the stack of a crash go there, too."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / JOB_LOG).open("a", encoding="utf-8", errors="replace") as log:
+    with writable(folder / JOB_LOG).open("a", encoding="utf-8", errors="replace") as log:
         redirect_output(log)
         faulthandler.enable(log)
         yield log

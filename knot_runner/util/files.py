@@ -138,6 +138,11 @@ def regular(path: Path) -> Path:
     return path
 
 
+def writable(path: Path) -> Path:
+    """Return ``path`` of a regular file or of none. Raises OSError for others: to open a pipe may never end."""
+    return regular(path) if path.exists() else path
+
+
 def read_json(path: Path) -> Any | None:
     """The JSON in ``path``; None when it is missing, no regular file or not valid JSON."""
     try:
@@ -185,7 +190,7 @@ def append_synced(path: Path, line: str) -> None:
     """
     data = line.encode() + b"\n"
     try:
-        with path.open("ab") as file:
+        with writable(path).open("ab") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -206,7 +211,7 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("wb")
+        file = writable(path).open("wb")
     except OSError as problem:
         raise refused(path, problem) from None
     with file:

@@ -89,9 +89,35 @@ _ACTION_SECONDS, GRACE_SECONDS = 10.0, 5.0
 _signal_actions: list[Callable[[], object]] = []
 
 
-def act_on_signals(action: Callable[[], object]) -> None:
-    """:func:`on_signal` until this process ends."""
-    _signal_actions.append(action)
+def kill_descendants_on_signals() -> None:
+    """From now on a signal that ends this process kills all that it has started, directly or not, after the actions of
+    :func:`on_signal` (Linux)."""
+    _signal_actions.insert(0, _kill_descendants)
+
+
+def _kill_descendants() -> None:
+    found: set[int] = set()
+    while new := _descendants() - found:
+        found |= new
+        _send_signal(new, signal.SIGSTOP)  # so that none starts another
+    _send_signal(found, signal.SIGKILL)
+
+
+def _descendants() -> set[int]:
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # ended meanwhile
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    found, new = set(), {os.getpid()}
+    while new := {process for process, parent in parents.items() if parent in new}:
+        found |= new
+    return found
+
+
+def _send_signal(processes: set[int], number: int) -> None:
+    for process in processes:
+        with contextlib.suppress(OSError):
+            os.kill(process, number)
 
 
 @contextlib.contextmanager

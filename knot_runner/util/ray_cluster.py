@@ -4,32 +4,38 @@ from __future__ import annotations
 
 import importlib
 import signal
-import threading
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from knot_runner.util.errors import UserError, first_line, require_extra
-from knot_runner.util.processes import act_on_signals
+from knot_runner.util.processes import kill_descendants_on_signals
 
 
 def connected(key: str, address: str | None = None) -> ModuleType:
     """The module ``ray``, connected until this process ends to the cluster at ``address``.
 
     None means Ray's default: the cluster of the variable ``RAY_ADDRESS``, else one running on this machine, else a new
-    one for this process, with a worker per core. A signal that ends this process disconnects it first, so that nothing
-    of a cluster of its own is left. Raises :class:`UserError` naming the setting ``key``.
+    one for this process, with a worker per core. A signal that ends this process kills the processes of such a new
+    one. Raises :class:`UserError` naming the setting ``key``.
     """
     require_extra(key, "ray")
     ray: Any = importlib.import_module("ray")
     if ray.is_initialized():
         return ray
-    before = signal.getsignal(signal.SIGTERM)
+    kill_descendants_on_signals()
+    set_handler = signal.signal
+    signal.signal = _keep_handler
     try:
         ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     except Exception as problem:  # of whatever kind: no cluster, another version of Ray or of Python there
         raise UserError(f"Ray has no cluster at {address or 'hand'}: {first_line(problem)}", key) from None
     finally:
-        if threading.current_thread() is threading.main_thread():  # Ray sets a handler of its own
-            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
-    act_on_signals(ray.shutdown)
+        signal.signal = set_handler
     return ray
+
+
+def _keep_handler(number: int, handler: object, set_handler: Callable[..., object] = signal.signal) -> object:
+    """Sets no handler: Ray has one for SIGTERM, which ends this process with another exit code. Signals that end this
+    process are ignored from then on, as asked."""
+    return set_handler(number, handler) if handler is signal.SIG_IGN else signal.getsignal(number)

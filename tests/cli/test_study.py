@@ -165,6 +165,8 @@ def test_study_that_cannot_be_is_refused(words, fake, tmp_path, capsys):
     "task=gaussians method.fedwad.t=0.2,0.4", "task=mnist method=data_free training.distil.lr=1,2",
     "task=mnist method=kd training.distil.lr=1,2 report={objective:valid.accuracy}",
     "method=sinkhorn_e method.loss.epsilon=0.1,0.2", "method=sinkhorn_e training.local.lr=0.1,0.2",
+    "task=mnist method=kd training=kd training.distil.lr=1,2",
+    "task=femnist method=sinkhorn_e training=kd training.distil.lr=1,2",
 ])  # fmt: skip
 def test_study_rejects_search_without_comparable_metric(words, fake, capsys):
     refused(capsys, *words.split(), OPTUNA)
@@ -193,7 +195,8 @@ def _kept(out: Path, stage: str) -> list[float]:
 
 
 @pytest.mark.parametrize(("words", "metric", "stage"), [
-    pytest.param([*TINY_TAUGHT, "training.distil.lr=0.01,0.1"], "f1", "distil", marks=pytest.mark.thorough),
+    pytest.param([*TINY_TAUGHT, "training.distil.select=best", "training.distil.lr=0.01,0.1"], "f1", "distil",
+                 marks=pytest.mark.thorough),
     ([*replaced(TINY_PARTIES, "training.distil.lr=0.001,0.1")], "loss", "distil"),
 ])  # fmt: skip
 def test_study_ranks_distillations_by_epoch_selection_metric(words, metric, stage, tmp_path, fake, capsys):
@@ -254,7 +257,7 @@ def test_student_value_returns_last_recorded_value():
 @pytest.mark.thorough
 def test_valid_value_equals_macro_f1_of_student(tmp_path):
     """The kept weights, loaded into a plain network, are asked about the student's valid rows."""
-    words = [*TINY_TAUGHT, f"paths.out={tmp_path}"]
+    words = [*TINY_TAUGHT, "method.valid=0.1", f"paths.out={tmp_path}"]
     assert main(words) == 0
     (job,), _ = compose_all(words)
     context = run_context(job, lambda *_: None, lambda _: None)

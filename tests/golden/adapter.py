@@ -39,6 +39,7 @@ SETTINGS: dict[str, str | list[str]] = {
     "examples of every class": "partition.floor",
     "altered clients": "partition.alter",
     "held-out share": "partition.valid",
+    "held-out share of images": "method.valid",
     "unseen clients": "partition.unseen",
     # model
     "model": "model",

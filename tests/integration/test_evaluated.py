@@ -15,7 +15,7 @@ from knot_runner.records import require_result
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.report.tables.build import build_table
 from tests.contents import read_content
-from tests.tiny import TINY_IMAGES, TINY_PARTIES, replaced
+from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
 from tests.unit.report import compared
 from tests.unit.report.claimed import claim, judged
 from tests.unit.report.made_runs import FederatedFactory, shown
@@ -231,3 +231,20 @@ def test_labels_of_test_examples_select_nothing(words, tmp_path):
         found.append((result, weights | {"model": (job.folder / "model.safetensors").read_bytes()}))
     (one, weights), (other, same) = found
     assert one.selected_on == "valid" and one.metrics != other.metrics and weights == same
+
+
+@pytest.mark.parametrize("words", [TINY_TAUGHT, TINY_PARTIES], ids=["kd", "KNOT"])
+@pytest.mark.parametrize("stage", ["distil", None])
+def test_distillation_holds_out_examples_only_to_select(words, stage, tmp_path):
+    selects = [f"training.{name}.select={'best' if name == stage else 'last'}" for name in ("local", "distil")]
+    command = [*replaced(words), "training.pretrain.select=last", *selects, f"paths.out={tmp_path}"]
+    (job,), _ = compose_all(command)
+    assert main(command) == 0
+    result = require_result(job.folder)
+    sizes = [(data.train, data.valid or 0) for data in result.datasets.values()]
+    log = (job.folder / "rounds.jsonl").read_text()
+    assert result.selected_on == (stage and "valid") and ('"student"' in log or '"loss"' in log) == (stage is not None)
+    share = 0.1 if stage else 0
+    assert all(valid == pytest.approx(share * (train + valid), abs=stage is not None) for train, valid in sizes)
+    total = max(map(sum, sizes)) if words is TINY_TAUGHT else sum(map(sum, sizes))
+    assert total == (150 if words is TINY_TAUGHT else 400)  # kd trains all models on one pool

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from knot_runner import provenance
-from knot_runner.config.settings.partition import unlike_shares
+from knot_runner.config.settings.partition import TRAINING_SHARES, unlike_shares
 from knot_runner.config.strict import by_key
 from knot_runner.report.render.terminal import TerminalColumn, listing, output, print_line
 from knot_runner.report.render.text import plain, short_line
@@ -64,7 +64,7 @@ def _unlike(jobs: list[ComposedJob]) -> list[str]:
     if unlike_reason(jobs[0].settings.report or {}):
         return []
     typed = [
-        (job.settings.task.name, *(word for word in job.overrides if word.lstrip("+").startswith("partition.")))
+        (job.settings.task.name, *(word for word in job.overrides if word.lstrip("+").startswith(TRAINING_SHARES)))
         for job in jobs
     ]
     lines = []

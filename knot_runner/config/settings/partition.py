@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -132,8 +132,9 @@ class PartyShares:
     server: Fraction = 0.2
     #: share of the examples that are the unlabelled transfer set; null where another data set is (``transfer=NAME``)
     transfer: Fraction | None = 0.2
-    #: share of each party's examples that epochs are chosen on
-    valid: Fraction = 0.1
+    #: share of each party's examples that epochs are selected on; null = 0.1 if a stage selects its best epoch, or
+    #: method.bound is true
+    valid: Fraction | None = None
 
     def __post_init__(self) -> None:
         total = self.server + (self.transfer or 0)
@@ -164,8 +165,10 @@ class HeldOut:
 
 #: Keys of ``partition`` beside those of its kind, such as shares; null is the default.
 SHARE_KEYS = ("server", "transfer", "valid", "unseen", "alter")
-#: Shares that change what clients train on, and that a method may fill in.
-TRAINING_SHARES = ("transfer", "valid")
+#: Shares that change what is trained on, and that have a default for some runs only.
+TRAINING_SHARES = ("partition.transfer", "partition.valid", "method.valid")
+#: Share of the training images that a distillation selects epochs on.
+STAGES_VALID = 0.1
 #: ``partition.valid`` of methods that choose among clients' own models.
 PERSONAL_VALID = 0.2
 #: Kinds of personalization that learn or choose clients on held-out examples, whatever they select.
@@ -180,10 +183,28 @@ def transfer_group(config: dict[str, Any]) -> dict[str, Any] | None:
 
 def party_shares(config: dict[str, Any]) -> dict[str, Any]:
     """The shares of the partition of a composed distillation, with defaults for null ones; not checked."""
-    partition, defaults = config["partition"], dataclasses.asdict(PartyShares())
+    partition = config["partition"]
+    defaults = dataclasses.asdict(PartyShares(valid=stages_valid(config)))
     if transfer_group(config) is not None:
         defaults["transfer"] = None
     return defaults | {key: partition[key] for key in defaults if partition.get(key) is not None}
+
+
+def stages_valid(config: dict[str, Any]) -> float | None:
+    """Return the share of images that a composed distillation holds out by default: 0.1 if a stage that it trains
+    selects its best epoch on them, or if its bound is measured on them."""
+    method, training = config["method"], config["training"]
+    stages = {"local", "pretrain", "distil"}
+    if method["algorithm"] == "teachers":
+        stages.remove("distil")
+    if method["algorithm"] == "distil":
+        stages.remove("pretrain")
+        if all(teacher["kind"] == "run" for teacher in method["teachers"]):
+            stages.remove("local")
+        if method.get("synthesis") is not None:  # the student selects on the generated images
+            stages.remove("distil")
+    selects = any(training[stage].get("select", "best") == "best" for stage in stages)
+    return STAGES_VALID if selects or method.get("bound") else None
 
 
 def held_out_shares(config: dict[str, Any]) -> dict[str, Any]:
@@ -212,17 +233,18 @@ def _reads_valid(personal: dict[str, Any] | None) -> bool:
     return personal.get("kind") in READ_VALID or personal.get("select", otherwise) == "valid"
 
 
-def unlike_shares(configs: Iterable[Mapping[str, Any]]) -> str:
+def unlike_shares(configs: Iterable[Mapping[str, Any]], free: Collection[str] = ()) -> str:
     """How the shares of training examples that resolved ``configs`` hold out differ, and the overrides that make them
-    equal; "" if they do not."""
-    partitions = [config.get("partition") or {} for config in configs]
+    equal; "" if they do not. ``free``: keys that may differ."""
+    groups = list(configs)
     unlike, overrides = [], []
     for key in TRAINING_SHARES:
-        values = list(dict.fromkeys(partition.get(key) for partition in partitions))
-        if len(values) > 1:
+        group, name = key.split(".")
+        values = list(dict.fromkeys((config.get(group) or {}).get(name) for config in groups))
+        if len(values) > 1 and key not in free:
             listed = " and ".join("null" if value is None else f"{value:g}" for value in values)
-            unlike.append(f"partition.{key} is {listed}")
-            overrides.append(f"partition.{key}={max(value for value in values if value is not None):g}")
+            unlike.append(f"{key} is {listed}")
+            overrides.append(f"{key}={max(value for value in values if value is not None):g}")
     return f"{', '.join(unlike)}; {' '.join(overrides)} makes them equal" if unlike else ""
 
 

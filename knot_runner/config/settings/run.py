@@ -20,6 +20,7 @@ from knot_runner.config.settings.groups import (
     TrackerSettings,
     TrainingSettings,
 )
+from knot_runner.config.settings.methods.distil import DistilSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings, FederatedTraining
 from knot_runner.config.settings.methods.fedwad import GaussiansSettings, ImageSetsSettings
 from knot_runner.config.settings.methods.personalisation import EvaluateSettings
@@ -31,6 +32,7 @@ from knot_runner.config.settings.partition import (
     PartyShares,
     held_out_shares,
     party_shares,
+    stages_valid,
     transfer_group,
 )
 from knot_runner.config.settings.privacy import UserPrivacySettings, check_privacy
@@ -125,6 +127,8 @@ def build_run(config: dict[str, Any]) -> Settings:
         call(check, settings)
     if settings.privacy is not None:
         check_privacy(settings)
+    if isinstance(method, DistilSettings) and method.valid is None and task_kind == "images":
+        method.valid = stages_valid(config)
     if task_kind == "texts":
         _check_parties(settings)
     elif isinstance(settings.training, TrainingSettings):

@@ -29,7 +29,7 @@ from knot_runner.config.settings.methods.distil import (
 )
 from knot_runner.engine.requests import Ref, StageRequest, StoredPart, ref_of
 from knot_runner.engine.store import Artefact
-from knot_runner.methods.contract import Method
+from knot_runner.methods.contract import Method, scored
 from knot_runner.methods.distil.learner import read_terms
 from knot_runner.methods.distil.students import PickStudent, TrainStudents
 from knot_runner.methods.distil.synthesis.images import batch_norms
@@ -107,7 +107,7 @@ def fold(
         else:
             state[f"weights/{request.party}"] = name
         row[request.party] = artefact.info["best_score"]
-    return state, row
+    return state, scored(row)
 
 
 def check_synthesis(hp: DistilSettings, teacher: Network) -> None:
@@ -174,7 +174,7 @@ def train_students(
         party=party,
         network=student.network,
         train=made or StoredPart(student.train),
-        valid=made or StoredPart(student.valid),
+        valid=made or student.stored_valid,
         terms=terms,
         schedule={"kind": "offline"} if hp.schedule["kind"] in ("offline", "generations") else hp.schedule,
         teachers=tuple(teachers),

@@ -52,7 +52,8 @@ class TrainStudents(OwnRequest):
     party: str
     network: Network
     train: StoredPart
-    valid: StoredPart
+    #: None: nothing is held out, and nothing selected
+    valid: StoredPart | None
     #: ``method.terms``
     terms: dict[str, dict[str, Any]]
     #: ``method.schedule``
@@ -82,7 +83,7 @@ class TrainStudents(OwnRequest):
             students.module,
             make_optimiser(settings, [p for p in students.module.parameters() if p.requires_grad]),
             epoch=lambda number: students.epoch(number, trainee.optimiser),
-            score=students.score,
+            score=None if self.valid is None else students.score,
             weights=students.weights,
         )
         best, facts = train_epochs(trainee, work, settings, "score")
@@ -111,7 +112,8 @@ class Students:
     def __init__(self, request: TrainStudents, place: Place, report: Report) -> None:
         self.request, self.report = request, report
         self.schedule = build(SCHEDULE_SETTINGS[request.schedule["kind"]], request.schedule, "method.schedule")
-        self.train, self.valid = (stored_examples(place, part.examples) for part in (request.train, request.valid))
+        self.train = stored_examples(place, request.train.examples)
+        self.valid = None if request.valid is None else stored_examples(place, request.valid.examples)
         self.module = nn.ModuleDict({"students": nn.ModuleList(_start(request, place, n) for n in self._numbers())})
         if isinstance(self.schedule, AverageSchedule | SnapshotSchedule):
             self.module["teacher"] = copy.deepcopy(self.students[0]).requires_grad_(False).eval()

@@ -79,6 +79,8 @@ def measure_bound(
     hp, store = context.hp, executor.place.store
     student, before, _ = trained_models(federation, state)
     request = plan_distillation(hp, state, federation)[0]
+    if request.valid is None:
+        raise UserError("the run held out no examples, on which the bound is measured", hint="Set method.bound=true")
     first, seen = first_rows(example_keys(store, request.train.examples), set())
     fresh, _ = first_rows(example_keys(store, request.valid.examples), seen)
     train = read_part((student, before), request, request.train, first, executor)

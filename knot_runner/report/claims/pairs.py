@@ -10,7 +10,6 @@ import numpy as np
 
 from knot_runner.config.settings.partition import TRAINING_SHARES, unlike_shares
 from knot_runner.config.settings.run import ARM
-from knot_runner.config.strict import without
 from knot_runner.report.claims.spec import BEFORE, Claim, config_leaves
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import has_settings, lookup
@@ -74,11 +73,8 @@ def chosen(runs: Iterable[Run], *wanted: Mapping[str, Any]) -> list[Run]:
 
 def unlike_line(claim: Claim, found: Iterable[Unit]) -> str:
     """How the runs of an effect hold out different shares, which the claim does not ask for; "" if none do."""
-    free = [key for key in TRAINING_SHARES if f"partition.{key}" in claim.touched]
     for unit in found:
-        configs = [part.run.job.config for part in unit.parts]
-        partitions = [without(config.get("partition") or {}, *free) for config in configs]
-        if line := unlike_shares({"partition": partition} for partition in partitions):
+        if line := unlike_shares([part.run.job.config for part in unit.parts], claim.touched):
             return line
     return ""
 
@@ -124,12 +120,12 @@ def _rest(claim: Claim, runs: Sequence[Run]) -> Callable[[Run], Rest]:
     """A function returning the settings of a run that a pair must share: all but those that the claim varies.
 
     A varied name or kind includes the settings it selects (``method.name``: all of ``method``), unless they are swept;
-    a varied arm includes those that the arms set. Nor need it share the held-out shares of the partition, unless they
+    a varied arm includes those that the arms set. Nor need it share the shares of examples held out, unless they
     are swept: :func:`unlike_line` compares these.
     """
     swept = {part.partition("=")[0].lstrip("+") for run in runs for part in run.job.label.split(", ")}
     free = claim.touched | {f"{key.partition('.')[0]}.name" for key in claim.touched}
-    free |= {f"partition.{key}" for key in TRAINING_SHARES} - swept
+    free |= set(TRAINING_SHARES) - swept
     groups = tuple(key.rpartition(".")[0] + "." for key in claim.touched if key.endswith((".name", ".kind")))
     if ARM in claim.touched:
         of_arms = _keys_of_arms(runs[0].job.config)

@@ -71,10 +71,18 @@ def training_sizes(runs: Iterable[Run]) -> list[str]:
     for task, own in by_key((run.job.task, run) for run in finished(runs)).items():
         if not unlike_shares(run.job.config for run in own):
             continue
-        counts = by_key((run.job.method, f"{run.result.datasets.train:,}") for run in own)
+        counts = by_key((run.job.method, f"{_trained_on(run):,.0f}") for run in own)
         sizes = "; ".join(f"{method} {', '.join(dict.fromkeys(found))}" for method, found in counts.items())
         lines.append(f"Methods train on different numbers of examples of {task}: {sizes}.")
     return lines
+
+
+def _trained_on(run: Run) -> float:
+    """Number of training examples of a federated run's clients, or of a distillation's student."""
+    datasets = run.result.datasets
+    if isinstance(datasets, dict):
+        return next(sizes.train for sizes in datasets.values() if sizes.role == "global")
+    return datasets.train
 
 
 def embedded(runs: Iterable[Run]) -> str:

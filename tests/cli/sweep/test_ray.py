@@ -2,6 +2,9 @@
 
 import importlib.util
 import logging
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,6 @@ from knot_runner.sweeps.plan import STOP
 from knot_runner.sweeps.state import read_failure
 from knot_runner.util import processes
 from knot_runner.util.errors import UserError
-from knot_runner.util.ray_cluster import connected
 from tests.cli.sweep.grids import begun, faulty, results, small, sweep, sweep_apart
 from tests.cli.sweep.planned import composed, planned
 from tests.fake_ray import faked
@@ -94,10 +96,25 @@ def test_ray_launcher_matches_basic_launcher_results(tmp_path):
     assert results(tmp_path / "ray") == results(tmp_path / "basic")
 
 
-def test_signal_disconnects_from_the_cluster(monkeypatch):
-    """Else processes of Ray outlive the command for a minute."""
-    ray = faked(monkeypatch)
+#: A process that a signal ends, and its descendants, a child and a grandchild.
+SIGNALED = """
+import subprocess, sys
+from tests import fake_ray
+from knot_runner.util.processes import ended_by_signals
+from knot_runner.util.ray_cluster import connected
+sys.modules["ray"] = fake_ray.FakeRay()
+with ended_by_signals():
     connected("x")
-    (action,) = processes._signal_actions
-    action()
-    assert not ray.is_initialized()
+    subprocess.Popen(["sh", "-c", "sleep 97.25 & echo $!; wait"]).wait()
+"""
+
+
+def test_signal_ends_a_command_and_its_cluster():
+    """Ray's own handler of SIGTERM exits with 15, and its agents outlive the command for a minute."""
+    command = subprocess.Popen([sys.executable, "-c", SIGNALED], stdout=subprocess.PIPE, text=True)
+    grandchild = int(command.stdout.readline())
+    command.terminate()
+    assert command.wait(10) == 143
+    for _ in range(100):  # the system ends a killed process within a moment
+        time.sleep(0.05 * processes._is_running(grandchild))
+    assert not processes._is_running(grandchild)

@@ -111,6 +111,9 @@ def test_image_parties_refuse_too_few_images(options):
 def test_party_shares_leave_images_to_clients():
     with refuses():
         build(PartyShares, {"server": 0.6, "transfer": 0.5}, "partition")
-    given = {"partition": {"server": 0.6, "valid": None}}
-    assert party_shares(given) == {"server": 0.6, "transfer": 0.2, "valid": 0.1}
+    stages = dict.fromkeys(("local", "pretrain", "distil"), {"select": "last"})
+    given = {"partition": {"server": 0.6, "valid": None}, "method": {"algorithm": "knot"}, "training": stages}
+    assert party_shares(given) == {"server": 0.6, "transfer": 0.2, "valid": None}
+    best = given | {"training": stages | {"local": {"select": "best"}}}
+    assert party_shares(best) == {"server": 0.6, "transfer": 0.2, "valid": 0.1}
     assert party_shares(given | {"transfer": {"name": "usps"}})["transfer"] is None

@@ -9,6 +9,8 @@ import torch
 
 from knot_runner.engine.commit import Checkpoint, Commit
 from knot_runner.records import ROUNDS_FILE
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import append_synced, locked
 from tests.disk import Disk, Killed
 
 
@@ -93,6 +95,13 @@ def test_checkpoint_stops_at_what_it_cannot_read(name, steps, tmp_path):
     with pytest.raises(OSError, match=f"not a regular file.*{name}"):
         Checkpoint(tmp_path).load()
     assert not list(tmp_path.glob("set-aside-*"))
+
+
+@pytest.mark.parametrize("write", [lambda path: append_synced(path, "x"), lambda path: locked(path).__enter__()])
+def test_pipe_in_place_of_a_written_file_is_refused(write, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="pipe: .*not a regular file"):
+        write(tmp_path / "pipe")
 
 
 @pytest.mark.parametrize("other", ["teachers/b", "students/a"])

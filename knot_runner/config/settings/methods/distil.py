@@ -205,8 +205,9 @@ class DistilSettings:
     teachers: list[Any]
     #: share of the training examples whose labels the student sees; teachers see all
     labelled: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
-    #: share of the images held out of training, which epochs are chosen on; texts have valid parts of their own
-    valid: Fraction
+    #: share of the images held out of training, which epochs are selected on; null = 0.1 if a stage selects its best
+    #: epoch; texts have valid parts of their own
+    valid: Fraction | None
     #: what ``weight: auto`` makes of a term: its share of the cross-entropy on the first batches
     auto_ratio: Positive
     #: what the student sees of every image; teachers see the original
